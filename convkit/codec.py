@@ -1,0 +1,122 @@
+"""JSON to frozen dataclasses and back, by their type hints, with nothing but the standard library.
+
+Host and worker exchange typed requests and results; the worker's environment has no pydantic. The codec covers what
+those types use: dataclasses, tuples, lists, string-keyed dicts, unions, literals and JSON scalars.
+"""
+
+import dataclasses
+import math
+import types
+import typing
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
+
+T = TypeVar("T")
+
+# A JSON value: None, bool, int, float, str, or a list or string-keyed dict of them.
+Json = Any
+
+
+class CodecError(ValueError):
+    """A JSON value does not fit the type it should become; the message names the place."""
+
+
+def encode(value: object) -> Json:
+    """Turn a dataclass (or a container of them) into JSON values; non-finite floats become text: nan, inf, -inf."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, dict):
+        return {str(key): encode(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [encode(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise CodecError(f"cannot write a {type(value).__name__} as JSON")
+
+
+def decode(kind: type[T], value: Json, place: str = "$") -> T:
+    """Build a `kind` from JSON values; raises CodecError that names the place for anything that does not fit."""
+    return typing.cast("T", _decode(kind, value, place))
+
+
+def _decode(kind: Any, value: Json, place: str) -> Any:  # noqa: ANN401 - type hints are values here
+    if kind is Any or kind is object:
+        return value
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return _decode_union(get_args(kind), value, place)
+    if origin is Literal:
+        if value not in get_args(kind):
+            raise CodecError(f"{place}: {value!r} is none of {', '.join(map(repr, get_args(kind)))}")
+        return value
+    if origin in (tuple, list):
+        return _decode_sequence(origin, get_args(kind), value, place)
+    if origin is dict:
+        return _decode_dict(get_args(kind)[1], value, place)
+    if dataclasses.is_dataclass(kind):
+        return _decode_dataclass(kind, value, place)
+    return _decode_scalar(kind, value, place)
+
+
+def _decode_union(kinds: tuple[Any, ...], value: Json, place: str) -> Any:  # noqa: ANN401
+    if value is None and type(None) in kinds:
+        return None
+    reasons = []
+    for kind in kinds:
+        if kind is type(None):
+            continue
+        try:
+            return _decode(kind, value, place)
+        except CodecError as error:
+            reasons.append(str(error))
+    raise CodecError(f"{place}: fits no alternative: " + "; ".join(reasons))
+
+
+def _decode_sequence(origin: type, kinds: tuple[Any, ...], value: Json, place: str) -> Any:  # noqa: ANN401
+    if not isinstance(value, list):
+        raise CodecError(f"{place}: expected a list, found {type(value).__name__}")
+    if origin is tuple and not (len(kinds) == 2 and kinds[1] is Ellipsis):
+        if len(kinds) != len(value):
+            raise CodecError(f"{place}: expected {len(kinds)} items, found {len(value)}")
+        return tuple(
+            _decode(kind, item, f"{place}[{i}]") for i, (kind, item) in enumerate(zip(kinds, value, strict=True))
+        )
+    items = [_decode(kinds[0], item, f"{place}[{i}]") for i, item in enumerate(value)]
+    return items if origin is list else tuple(items)
+
+
+def _decode_dict(kind: Any, value: Json, place: str) -> dict[str, Any]:  # noqa: ANN401
+    if not isinstance(value, dict):
+        raise CodecError(f"{place}: expected a mapping, found {type(value).__name__}")
+    return {key: _decode(kind, item, f"{place}.{key}") for key, item in value.items()}
+
+
+def _decode_dataclass(kind: Any, value: Json, place: str) -> Any:  # noqa: ANN401
+    if not isinstance(value, dict):
+        raise CodecError(f"{place}: expected a {kind.__name__}, found {type(value).__name__}")
+    hints = typing.get_type_hints(kind)
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    if unknown := sorted(set(value) - set(fields)):
+        raise CodecError(f"{place}: unknown keys {', '.join(unknown)}")
+    arguments = {}
+    for name, field in fields.items():
+        if name in value:
+            arguments[name] = _decode(hints[name], value[name], f"{place}.{name}")
+        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            raise CodecError(f"{place}: {name} is missing")
+    return kind(**arguments)
+
+
+def _decode_scalar(kind: Any, value: Json, place: str) -> Any:  # noqa: ANN401
+    if kind is float:
+        if isinstance(value, str) and value in ("nan", "inf", "-inf"):
+            return float(value)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+    elif kind is type(None):
+        if value is None:
+            return None
+    elif isinstance(value, kind) and not (kind is int and isinstance(value, bool)):
+        return value
+    raise CodecError(f"{place}: expected {kind.__name__}, found {value!r}")

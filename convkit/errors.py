@@ -1,0 +1,74 @@
+"""Every error a user can cause or meet. Each has its exit code; a bug is anything that is not one of these.
+
+Exit codes (docs/cli.md): 0 verified, 1 a target failed verification, 2 the recipe or the command line is wrong,
+3 a stage broke, 4 something was skipped under --strict, 130 interrupted, 70 a bug in convkit.
+"""
+
+from pathlib import Path
+
+EXIT_VERIFIED = 0
+EXIT_FAILED = 1
+EXIT_SKIPPED = 4
+EXIT_BUG = 70
+
+
+class ConvkitError(Exception):
+    """A user's error: says the place, what was found and what to do. Shown without a traceback."""
+
+    exit_code = 3
+
+
+class UsageError(ConvkitError):
+    """The command line asks for something that does not exist or does not go together."""
+
+    exit_code = 2
+
+
+class RecipeError(ConvkitError):
+    """A recipe is wrong. Carries every problem found, each with its place; see `convkit.recipe.loading`."""
+
+    exit_code = 2
+
+
+class ToolchainError(ConvkitError):
+    """Tools could not be resolved, fetched or installed."""
+
+
+class StoreError(ConvkitError):
+    """The store is damaged, full or not writable."""
+
+
+class WorkerError(ConvkitError):
+    """A worker process could not be started, or spoke another protocol."""
+
+
+class TrackingError(ConvkitError):
+    """MLflow could not be reached or refused the run. The conversion's own result is on disk all the same."""
+
+
+class ModelFileError(ConvkitError):
+    """A model file given to `convkit.load` or `convkit inspect` cannot be read or carries no contract."""
+
+    exit_code = 2
+
+
+class FeedError(ConvkitError):
+    """Inputs given to a session do not fit its contract."""
+
+    exit_code = 2
+
+
+class Interrupted(ConvkitError):  # noqa: N818 - an event, not a mistake
+    """The user pressed Ctrl-C; what had finished is kept."""
+
+    exit_code = 130
+
+
+def storage_error(error: OSError, path: Path) -> ConvkitError:
+    """Translate an operating system's error on writing into one that says what to do."""
+    reason = error.strerror or str(error)
+    if error.errno == 28:  # ENOSPC
+        return StoreError(f"{path}: the disk is full. Free some space, then run again: finished stages are kept.")
+    if error.errno in (13, 30):  # EACCES, EROFS
+        return StoreError(f"{path}: not writable ({reason}). Choose another folder with --home or CONVKIT_HOME.")
+    return StoreError(f"{path}: {reason}")

@@ -1,0 +1,1 @@
+"""What checks find: coded, placed, with evidence and a remedy."""

@@ -1,0 +1,272 @@
+"""Every finding's code: what it means, why it is missed elsewhere, what to do. `convkit explain CODE` prints it."""
+
+import dataclasses
+
+from convkit.findings.model import Severity
+
+
+@dataclasses.dataclass(frozen=True)
+class Explanation:
+    """The story behind a code."""
+
+    title: str
+    severity: Severity
+    meaning: str
+    missed: str
+    remedy: str
+
+
+FAMILIES: dict[str, str] = {
+    "C": "contract",
+    "N": "numerics",
+    "T": "types and kernels",
+    "V": "versions",
+    "E": "execution",
+    "Q": "quantisation",
+    "R": "reproducibility",
+}
+
+CATALOGUE: dict[str, Explanation] = {
+    "C101": Explanation(
+        "an input is missing",
+        "error",
+        "The recipe declares an input that the model does not have: the exporter dropped it because nothing used it, "
+        "or the model never had it.",
+        "TorchScript exports drop unused inputs without a word; feeding by position then shifts every later input.",
+        "Remove the input from the recipe if the model does not need it, or export with an exporter that keeps it.",
+    ),
+    "C102": Explanation(
+        "an input is not in the contract",
+        "error",
+        "The model has an input that the recipe does not declare, so no caller knows what to feed.",
+        "A runtime reports it only at the first call, and a caller that binds by position shifts every later input.",
+        "Declare the input in the recipe, at its place in the order.",
+    ),
+    "C103": Explanation(
+        "the inputs stand in another order",
+        "error",
+        "The model's inputs and the recipe's have the same names in another order. Callers that bind by position "
+        "(C++, TensorRT, Triton) feed one tensor as another.",
+        "Two inputs of one type and shape can be exchanged without any error; a BERT then gives wrong numbers or NaN.",
+        "Put the recipe's inputs in the model's order; if the other order is meant, say export.input_order: recipe.",
+    ),
+    "C104": Explanation(
+        "an input was renamed",
+        "error",
+        "A declared input is missing and an undeclared one of the same type and shape stands in its place.",
+        "Exporters rename inputs (input.1, onnx::Gather_0) when names are not given or are taken.",
+        "Use the model's name in the recipe, or keep the name and give the model's as `from`.",
+    ),
+    "C105": Explanation(
+        "an input has another element type",
+        "error",
+        "The model takes an input in another element type than the recipe declares.",
+        "Some runtimes convert in silence; others read the bytes as what they are not.",
+        "Give the input's dtype in the recipe as the model takes it.",
+    ),
+    "C106": Explanation(
+        "an axis was fixed",
+        "error",
+        "An axis that the recipe calls symbolic has a fixed size in the model, in the declared shape or inside the "
+        "graph: other sizes fail or give wrong results.",
+        "Checks that run only the example's shape pass.",
+        "Export with the axis symbolic; write shapes in the model with tensor.shape, not with Python numbers.",
+    ),
+    "C107": Explanation(
+        "an input has another shape",
+        "error",
+        "The number of axes or a fixed size differs from the recipe.",
+        "Runtimes that do not check shapes read past the end or broadcast.",
+        "Give the input's shape in the recipe as the model takes it.",
+    ),
+    "C108": Explanation(
+        "an input has no influence",
+        "error",
+        "Changing the input changes no output of the converted model, though it changes the original's.",
+        "Parity on inputs where the value does not matter (all-ones masks, zero token types) holds.",
+        "Look at how the exporter traced the input; constants made from it at export time are the usual cause.",
+    ),
+    "C109": Explanation(
+        "two inputs were merged",
+        "error",
+        "The converted model takes one input's values for another: it gives what the original gives when both are "
+        "fed the same values.",
+        "Passing one tensor object for several inputs to an exporter merges them; the graph still lists both.",
+        "Export with distinct example tensors for each input, as convkit's exporters do.",
+    ),
+    "C110": Explanation(
+        "inputs are exchanged",
+        "error",
+        "Parity fails as declared and holds when the named inputs are exchanged.",
+        "The exchanged inputs have one type and shape, so nothing complains; a BERT gives wrong numbers or NaN.",
+        "Exchange the two names in the recipe or correct the exporter's input names.",
+    ),
+    "C111": Explanation(
+        "the tokenizer's input is not in the contract",
+        "error",
+        "The model's own tokenizer produces an input that changes the model's outputs, and the recipe leaves it out.",
+        "The model takes its default, which is right for some texts (single sentences) and wrong for others (pairs).",
+        "Declare the input; if its default is meant, list it under model.omit.",
+    ),
+    "C112": Explanation(
+        "an input never had an influence",
+        "warning",
+        "Changing the input changes no output, in the original as in the converted model.",
+        "A dead input looks like a part of the contract; exporters may drop it at any release.",
+        "Remove the input from the recipe, or choose samples under which it matters.",
+    ),
+    "C201": Explanation(
+        "an output is missing",
+        "error",
+        "The recipe declares an output that the model does not give.",
+        "Comparing outputs by position compares something else instead.",
+        "Use a name that the model gives.",
+    ),
+    "C202": Explanation(
+        "an output is not in the contract",
+        "error",
+        "The model gives an output that the recipe does not declare.",
+        "It costs time and memory at every call and shifts outputs bound by position.",
+        "Declare the output or remove it from the model.",
+    ),
+    "C203": Explanation(
+        "the outputs stand in another order",
+        "error",
+        "The model's outputs and the recipe's have the same names in another order.",
+        "Callers that bind by position take one output for another.",
+        "Put the recipe's outputs in the model's order.",
+    ),
+    "C204": Explanation(
+        "an output was renamed",
+        "error",
+        "A declared output is missing and an undeclared one of the same type and shape stands in its place.",
+        "Exporters name outputs by position; a dictionary's keys get lost.",
+        "Use the model's name in the recipe, or keep the name and give the model's as `from`.",
+    ),
+    "C205": Explanation(
+        "an output has another element type",
+        "error",
+        "The model gives an output in another element type than the recipe declares.",
+        "Comparisons that cast first do not see it.",
+        "Give the output's dtype in the recipe as the model gives it.",
+    ),
+    "C206": Explanation(
+        "an output's axis was fixed",
+        "error",
+        "An output's axis that the recipe calls symbolic has a fixed size in the model.",
+        "Checks that run only the example's shape pass.",
+        "Export with the axis symbolic.",
+    ),
+    "C207": Explanation(
+        "an output has another shape",
+        "error",
+        "The number of axes or a fixed size of an output differs from the recipe.",
+        "Comparisons that broadcast do not see it.",
+        "Give the output's shape in the recipe as the model gives it.",
+    ),
+    "C208": Explanation(
+        "outputs are exchanged",
+        "error",
+        "The converted model gives one declared output's values under another's name.",
+        "Exporters that name outputs by position mislabel a dictionary's entries.",
+        "Exchange the names of the outputs in the recipe or correct the exporter's output names.",
+    ),
+    "C301": Explanation(
+        "the model carries no contract",
+        "error",
+        "A model file was opened that has no convkit contract in its metadata, or a damaged one.",
+        "Without it names, order and shapes can only be guessed.",
+        "Open the file that convkit built, or add the model to a recipe with model.onnx.",
+    ),
+    "N101": Explanation(
+        "results differ from the original",
+        "error",
+        "An output differs from the original by more than the tolerance.",
+        "Checks on one easy input, or on the first output, pass; a warning after 'export succeeded' is overlooked.",
+        "Look at the first failing case; convkit's tolerance keys accept what you can justify.",
+    ),
+    "N102": Explanation(
+        "the converted model gives NaN or infinity",
+        "error",
+        "An output has non-finite elements where the original's are finite.",
+        "Comparisons written as `error > tolerance` pass on NaN.",
+        "Look at the first failing case: a fully masked row and low precision are the usual causes.",
+    ),
+    "N103": Explanation(
+        "the original gives NaN",
+        "error",
+        "The original model itself gives NaN on a case, so nothing can be proven there. NaN on both sides is no match.",
+        "Comparisons that treat NaN as equal pass.",
+        "Repair the model, or leave the case out by name under verify.skip.",
+    ),
+    "N104": Explanation(
+        "nothing was compared",
+        "error",
+        "An output had no elements, or no case could be run: no statement is possible.",
+        "A loop over nothing passes.",
+        "Give the axes sizes of at least one and keep at least one case.",
+    ),
+    "E101": Explanation(
+        "the device or provider is absent",
+        "warning",
+        "The target asks for a device or provider that this machine, or this build of the runtime, does not have.",
+        "onnxruntime falls back to the CPU and says so in a log line only.",
+        "Run on a machine that has it: convkit run RECIPE --only TARGET.",
+    ),
+    "E102": Explanation(
+        "nodes fell back to the CPU",
+        "warning",
+        "Some nodes ran on the CPU though the target asks for another device.",
+        "The session starts and the numbers are right; only the time tells.",
+        "See the list of nodes: an operator or element type without a kernel on the device.",
+    ),
+    "E201": Explanation(
+        "the stage's process crashed",
+        "error",
+        "The worker was ended by a signal such as a segmentation fault inside a tool.",
+        "In one process with the tool, the whole run would have been lost.",
+        "See the log's tail; try another version of the tool under tools:.",
+    ),
+    "E202": Explanation(
+        "the stage ran out of memory",
+        "error",
+        "The worker was killed by the system (SIGKILL), which is what the kernel does when memory runs out.",
+        "The log simply ends.",
+        "Use smaller axes, fewer --jobs, or a machine with more memory.",
+    ),
+    "E203": Explanation(
+        "the stage took too long",
+        "error",
+        "The worker was stopped at verify.timeout.",
+        "A hanging tool hangs the pipeline.",
+        "Raise verify.timeout, or see the log for where it hung.",
+    ),
+    "E204": Explanation(
+        "a tool failed",
+        "error",
+        "The stage's tool raised an error.",
+        "Some pipelines log it and go on.",
+        "See the message and the log's tail.",
+    ),
+    "E205": Explanation(
+        "the runtime refused the model",
+        "error",
+        "The runtime could not load the built model.",
+        "The exporter's own checker accepts graphs that a runtime has no kernel for.",
+        "See the runtime's message; another runtime release or opset may serve.",
+    ),
+    "E206": Explanation(
+        "the runtime failed on a case",
+        "error",
+        "The built model loaded, and failed to run on a legal input.",
+        "Checks that run only the example's shape pass.",
+        "See the case's sizes; a shape fixed inside the graph is the usual cause.",
+    ),
+    "R101": Explanation(
+        "one key, two artifacts",
+        "warning",
+        "The same stage with the same inputs and tools gave different files.",
+        "Without content digests nobody notices.",
+        "Compare the two artifacts; a tool writes dates, random names or the order of a hash map.",
+    ),
+}

@@ -1,0 +1,132 @@
+"""The contract's vocabulary: element types, tensor specifications, symbolic axes. Standard library only.
+
+Both sides use these types: the host to read recipes and judge results, the workers to check graphs and sessions.
+"""
+
+import ast
+import dataclasses
+import operator
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+DType = Literal[
+    "bool",
+    "int4",
+    "uint4",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "float8e4m3fn",
+    "float8e5m2",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+]
+DTYPES: tuple[str, ...] = get_args(DType)
+
+# A dimension is a fixed size, an axis by name, or integer arithmetic over axes ("past + sequence").
+Dimension = int | str
+
+_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
+
+
+class DimensionError(ValueError):
+    """A dimension is neither a size, an axis nor integer arithmetic over axes."""
+
+
+def dimension_axes(dimension: Dimension) -> tuple[str, ...]:
+    """Return the names of the axes a dimension depends on, in order of appearance."""
+    if isinstance(dimension, int):
+        return ()
+    return tuple(dict.fromkeys(node.id for node in ast.walk(_parse(dimension)) if isinstance(node, ast.Name)))
+
+
+def dimension_size(dimension: Dimension, sizes: Mapping[str, int]) -> int:
+    """Return a dimension's size, in elements, where the axes have the given sizes; raises DimensionError."""
+    if isinstance(dimension, int):
+        return dimension
+    return _evaluate(_parse(dimension).body, sizes, dimension)
+
+
+def _parse(text: str) -> ast.Expression:
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError) as error:
+        raise DimensionError(f"{text!r} is neither an axis nor arithmetic over axes") from error
+    for node in ast.walk(tree):
+        allowed = isinstance(node, ast.Expression | ast.BinOp | ast.Name | ast.Load | ast.Constant)
+        if isinstance(node, ast.Constant) and type(node.value) is not int:
+            allowed = False
+        if not allowed and type(node) not in _OPERATORS:
+            raise DimensionError(f"{text!r}: only axes, whole numbers and + - * // may stand in a dimension")
+    return tree
+
+
+def _evaluate(node: ast.expr, sizes: Mapping[str, int], text: str) -> int:
+    match node:
+        case ast.Constant(value=int(value)):
+            return value
+        case ast.Name(id=name):
+            if name not in sizes:
+                raise DimensionError(f"{text!r} names the axis {name!r}, which is not declared")
+            return sizes[name]
+        case ast.BinOp(left=left, op=op, right=right):
+            try:
+                return int(_OPERATORS[type(op)](_evaluate(left, sizes, text), _evaluate(right, sizes, text)))
+            except ZeroDivisionError as error:
+                raise DimensionError(f"{text!r} divides by zero") from error
+        case _:
+            raise DimensionError(f"{text!r} is not arithmetic over axes")
+
+
+@dataclasses.dataclass(frozen=True)
+class Axis:
+    """A symbolic axis: the sizes a converted model must serve, in elements."""
+
+    name: str
+    min: int
+    typical: int
+    max: int
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorSpec:
+    """One input or output: its name in the converted model, element type and shape.
+
+    `origin` is the name on the model's side (a forward argument, a field of its output) where that differs.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[Dimension, ...]
+    origin: str | None = None
+
+    def concrete_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """Return the shape for given axis sizes."""
+        return tuple(dimension_size(dimension, sizes) for dimension in self.shape)
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+
+
+@dataclasses.dataclass(frozen=True)
+class Contract:
+    """What a model takes and gives, in order; the axes its shapes speak of."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    axes: tuple[Axis, ...]
+
+    def axis(self, name: str) -> Axis:
+        """Return an axis by name; raises KeyError."""
+        return {axis.name: axis for axis in self.axes}[name]
+
+    def typical_sizes(self) -> dict[str, int]:
+        """Return every axis at its typical size."""
+        return {axis.name: axis.typical for axis in self.axes}

@@ -1,0 +1,63 @@
+"""One worker process, one stage: read the request, run it, leave the answer."""
+
+import dataclasses
+import importlib.metadata
+import json
+import resource
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from convkit.codec import decode, encode
+from convkit.worker.context import Context, StageFailedError, StageSkippedError
+from convkit.worker.protocol import PROTOCOL, REQUEST_TYPES, Answer, Envelope
+from convkit.worker.stages import stage_function
+
+
+def serve(request_file: Path, result_file: Path) -> int:
+    """Run the stage that `request_file` describes; write its answer to `result_file` atomically. Returns 0."""
+    envelope = decode(Envelope, json.loads(request_file.read_text(encoding="utf-8")))
+    started = time.monotonic()
+    answer = _run(envelope)
+    answer = dataclasses.replace(
+        answer, versions=_versions(), seconds=time.monotonic() - started, peak_memory_bytes=_peak_memory()
+    )
+    staging = result_file.with_name(result_file.name + ".part")
+    staging.write_text(json.dumps(encode(answer)), encoding="utf-8")
+    staging.replace(result_file)
+    return 0
+
+
+def _run(envelope: Envelope) -> Answer:
+    if envelope.protocol != PROTOCOL:
+        return Answer(PROTOCOL, "broken", error=f"worker speaks protocol {PROTOCOL}, was asked in {envelope.protocol}")
+    context = Context(Path(envelope.output), envelope.events_fd)
+    try:
+        request = decode(REQUEST_TYPES[envelope.stage], envelope.request)
+        result, findings = stage_function(envelope.stage)(request, context)
+    except StageSkippedError as error:
+        return Answer(PROTOCOL, "skipped", error=str(error))
+    except StageFailedError as error:
+        return Answer(PROTOCOL, "broken", error=str(error))
+    except MemoryError:
+        return Answer(PROTOCOL, "broken", error="the stage ran out of memory", traceback=traceback.format_exc())
+    except Exception as error:  # noqa: BLE001 - the process boundary: every tool's error becomes an answer
+        return Answer(PROTOCOL, "broken", error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
+    return Answer(PROTOCOL, "done", result=encode(result), findings=tuple(findings))
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of Python and of every distribution whose module was imported."""
+    names = {"python": ".".join(map(str, sys.version_info[:3]))}
+    top_level = {name.partition(".")[0] for name in sys.modules}
+    for distribution in importlib.metadata.distributions():
+        name = distribution.metadata["Name"]
+        if name and name.lower().replace("-", "_") in top_level:
+            names[name.lower()] = distribution.version
+    return names
+
+
+def _peak_memory() -> int:
+    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return usage if sys.platform == "darwin" else usage * 1024  # bytes on macOS, KiB on Linux (getrusage(2))

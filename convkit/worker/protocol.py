@@ -1,0 +1,292 @@
+"""What host and workers say to each other: one request and one result type per stage. Standard library only.
+
+A worker is started as `python -I <convkit>/worker/bootstrap.py REQUEST RESULT`. REQUEST holds an `Envelope`; the
+worker writes its files under `Envelope.output` and, last and atomically, an `Answer` to RESULT. Progress goes as JSON
+lines to the file descriptor named in the envelope. A missing RESULT means that the worker died.
+"""
+
+import dataclasses
+from typing import Literal
+
+from convkit.codec import Json
+from convkit.findings.model import Finding
+from convkit.tensors import Contract
+
+PROTOCOL = 1
+
+StageKind = Literal["export", "reference", "build", "verify"]
+SourceKind = Literal["hub", "path", "package", "config", "factory", "onnx"]
+Exporter = Literal["torch", "optimum", "torchscript"]
+Device = Literal["cpu", "cuda"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The model to load. Which fields matter depends on `kind`.
+
+    hub: `identifier` and `revision` (a commit) · path, package: `path` (a folder in transformers' layout) ·
+    config: `identifier` (an architecture such as `bert`), `seed`, `overrides` · factory: `path` (a Python file) and
+    `identifier` (its callable), `overrides` (keyword arguments), `seed` · onnx: `path` (a file).
+    """
+
+    kind: SourceKind
+    path: str | None = None
+    identifier: str | None = None
+    revision: str | None = None
+    seed: int = 0
+    overrides: dict[str, Json] = dataclasses.field(default_factory=dict)
+    task: str | None = None
+    dtype: str | None = None
+    attention: str | None = None
+    allow_pickle: bool = False
+    allow_remote_code: bool = False
+    omit: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """How values for one input are drawn.
+
+    token_ids: whole numbers below the vocabulary's size · padding_mask: ones with the padding's zeros ·
+    positions: 0, 1, 2, ... along the last axis · integers: low (included) to high (excluded) ·
+    normal: mean, standard deviation · uniform: low, high · constant: one value · file: an .npy file.
+    """
+
+    kind: Literal["token_ids", "padding_mask", "positions", "integers", "normal", "uniform", "constant", "file"]
+    numbers: tuple[float, ...] = ()
+    path: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportRequest:
+    """Model -> contract-checked ONNX (`model.onnx` and `model.onnx.data`)."""
+
+    source: Source
+    contract: Contract
+    samples: dict[str, Sample]
+    exporter: Exporter
+    opset: int
+    input_order: Literal["signature", "recipe"]
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ReferenceRequest:
+    """The original model on every case: `cases.json`, `<case>/inputs/<name>.npy`, `<case>/outputs/<name>.npy`."""
+
+    source: Source
+    contract: Contract
+    samples: dict[str, Sample]
+    seed: int
+    texts: tuple[str, ...]
+    budget_seconds: float | None
+    skip_cases: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildRequest:
+    """Exported graph -> the target's files. `options` are the runtime's own keys from the recipe."""
+
+    runtime: str
+    device: Device
+    model: str
+    contract: Contract
+    options: dict[str, Json]
+
+
+@dataclasses.dataclass(frozen=True)
+class VerifyRequest:
+    """The built model on every case against the reference. Measures; judging is the host's."""
+
+    runtime: str
+    device: Device
+    model: str
+    reference: str
+    contract: Contract
+    options: dict[str, Json]
+    budget_seconds: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class ExportResult:
+    """`graph` is the contract as found in the exported graph; `example_sizes` the axis sizes it was traced at."""
+
+    graph: Contract
+    opset: int
+    ir_version: int
+    example_sizes: dict[str, int]
+    parameters: int
+    size_bytes: int
+
+
+CaseKind = Literal["ladder", "probe"]
+
+
+@dataclasses.dataclass(frozen=True)
+class CaseRecord:
+    """One named set of inputs, in the folder of the same name.
+
+    Probes change one thing about the case `base`: `crossed:a:b` exchanges two inputs, `merged:a:b` feeds a's values
+    to b as well, `perturbed:a` gives a other values. `runnable` is false where the original model refused it.
+    """
+
+    name: str
+    kind: CaseKind
+    description: str
+    sizes: dict[str, int]
+    seconds: float
+    base: str | None = None
+    runnable: bool = True
+    detail: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class OmittedCase:
+    """A case that was not run, and why."""
+
+    name: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class ReferenceResult:
+    """Also written as `cases.json` among the reference's files, for the verify stage."""
+
+    cases: tuple[CaseRecord, ...]
+    omitted: tuple[OmittedCase, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildResult:
+    """`session` is the contract as the built model states it."""
+
+    session: Contract
+    files: tuple[str, ...]
+    size_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorMetrics:
+    """How one output differs from the reference in one case. Errors are over elements finite on both sides.
+
+    `frontier` holds the (|reference|, |error|) pairs on the upper convex hull, so that
+    `max(|error| - rtol * |reference|)` is known exactly for every rtol >= 0 without the tensors.
+    """
+
+    output: str
+    elements: int
+    max_abs: float
+    max_rel: float
+    mean_abs: float
+    rms: float
+    cosine: float
+    worst_index: tuple[int, ...]
+    worst_reference: float
+    worst_candidate: float
+    nan_reference: int
+    nan_candidate: int
+    inf_reference: int
+    inf_candidate: int
+    inf_mismatched: int
+    frontier: tuple[tuple[float, float], ...] = ()
+    mismatch: str | None = None  # shape or dtype differ: nothing was compared
+
+
+@dataclasses.dataclass(frozen=True)
+class CaseMetrics:
+    """One case under the built model; `error` holds the runtime's message where it refused to run."""
+
+    case: str
+    seconds: float
+    outputs: tuple[TensorMetrics, ...]
+    error: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbeMetrics:
+    """What a probe showed, each number a largest absolute difference over all outputs (None: it could not be run).
+
+    `moved_reference`, `moved_candidate`: how far the probe moves the original's and the built model's outputs away
+    from their own outputs on the base case. `matches_base`: the built model under the probe against the original on
+    the base case (small for `crossed`: right when exchanged). `matches_probe`: the built model on the base case
+    against the original under the probe (small for `merged`: the built model took a's values for b).
+    """
+
+    probe: str
+    moved_reference: float | None
+    moved_candidate: float | None
+    matches_base: float | None
+    matches_probe: float | None
+    base_error: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Fallback:
+    """Nodes that ran on another provider than the one asked for."""
+
+    provider: str
+    nodes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class VerifyResult:
+    """Metrics, apart from thresholds. `evidence` says what they rest on."""
+
+    evidence: Literal["device", "simulated"]
+    session: Contract
+    providers: tuple[str, ...]
+    fallbacks: tuple[Fallback, ...]
+    cases: tuple[CaseMetrics, ...]
+    omitted: tuple[OmittedCase, ...]
+    probes: tuple[ProbeMetrics, ...]
+
+
+StageRequest = ExportRequest | ReferenceRequest | BuildRequest | VerifyRequest
+StageResult = ExportResult | ReferenceResult | BuildResult | VerifyResult
+
+REQUEST_TYPES: dict[StageKind, type] = {
+    "export": ExportRequest,
+    "reference": ReferenceRequest,
+    "build": BuildRequest,
+    "verify": VerifyRequest,
+}
+RESULT_TYPES: dict[StageKind, type] = {
+    "export": ExportResult,
+    "reference": ReferenceResult,
+    "build": BuildResult,
+    "verify": VerifyResult,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Envelope:
+    """What the request file holds. `output` is an empty folder for the stage's files."""
+
+    protocol: int
+    stage: StageKind
+    output: str
+    request: Json
+    events_fd: int | None = None
+    threads: int | None = None
+
+
+Outcome = Literal["done", "broken", "skipped"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What the result file holds.
+
+    done: `result` is there; error findings among `findings` fail the stage's targets. broken: the tool failed,
+    `error` and `log` say how. skipped: this machine lacks what the stage needs, `error` says what.
+    """
+
+    protocol: int
+    outcome: Outcome
+    result: Json = None
+    findings: tuple[Finding, ...] = ()
+    error: str | None = None
+    traceback: str | None = None
+    versions: dict[str, str] = dataclasses.field(default_factory=dict)
+    seconds: float = 0.0
+    peak_memory_bytes: int = 0

@@ -1,0 +1,31 @@
+"""The stages: one function each, a typed request in, a typed result and findings out."""
+
+from collections.abc import Callable
+from typing import Any
+
+from convkit.findings.model import Finding
+from convkit.worker.context import Context
+from convkit.worker.protocol import StageKind, StageResult
+
+StageFunction = Callable[[Any, Context], tuple[StageResult, list[Finding]]]
+
+
+def stage_function(stage: StageKind) -> StageFunction:
+    """Return a stage's function, importing only that stage's module."""
+    match stage:
+        case "export":
+            from convkit.worker.stages import export
+
+            return export.run
+        case "reference":
+            from convkit.worker.stages import reference
+
+            return reference.run
+        case "build":
+            from convkit.worker.stages import build
+
+            return build.run
+        case "verify":
+            from convkit.worker.stages import verify
+
+            return verify.run
