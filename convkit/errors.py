@@ -4,6 +4,7 @@ Exit codes (docs/cli.md): 0 verified, 1 a target failed verification, 2 the reci
 3 a stage broke, 4 something was skipped under --strict, 130 interrupted, 70 a bug in convkit.
 """
 
+import dataclasses
 from pathlib import Path
 
 EXIT_VERIFIED = 0
@@ -24,10 +25,32 @@ class UsageError(ConvkitError):
     exit_code = 2
 
 
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """One thing wrong in a recipe: the place (line and column count from 1), the key's path, what to write instead.
+
+    Line and column are 0 where a file could not be read at all; `key` is empty for a problem of the file as a whole.
+    """
+
+    file: str
+    line: int
+    column: int
+    key: str
+    message: str
+
+    def __str__(self) -> str:
+        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        return ": ".join(part for part in (place, self.key, self.message) if part)
+
+
 class RecipeError(ConvkitError):
     """A recipe is wrong. Carries every problem found, each with its place; see `convkit.recipe.loading`."""
 
     exit_code = 2
+
+    def __init__(self, message: str = "", *, problems: tuple[Problem, ...] = ()) -> None:
+        super().__init__(message or "\n".join(map(str, problems)))
+        self.problems = problems
 
 
 class ToolchainError(ConvkitError):

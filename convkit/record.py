@@ -89,7 +89,10 @@ class Verification:
 
 @dataclasses.dataclass(frozen=True)
 class TargetReport:
-    """One target of a run. `files` are paths inside the run's folder; `headline` the first thing to read."""
+    """One target of a run. `files` are paths inside the run's folder; `headline` the first thing to read.
+
+    `traced_at` holds the axis sizes at which the exporter saw the model.
+    """
 
     name: str
     runtime: str
@@ -101,6 +104,7 @@ class TargetReport:
     findings: tuple[Finding, ...] = ()
     files: tuple[str, ...] = ()
     size_bytes: int = 0
+    traced_at: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,6 +15,8 @@ from convkit.tensors import Contract
 PROTOCOL = 1
 
 StageKind = Literal["export", "reference", "build", "verify"]
+# What a worker can be asked: a stage, or a look into a model file.
+JobKind = Literal["export", "reference", "build", "verify", "inspect"]
 SourceKind = Literal["hub", "path", "package", "config", "factory", "onnx"]
 Exporter = Literal["torch", "optimum", "torchscript"]
 Device = Literal["cpu", "cuda"]
@@ -241,20 +243,44 @@ class VerifyResult:
     probes: tuple[ProbeMetrics, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class InspectRequest:
+    """A look into an ONNX file. Reads no weights."""
+
+    model: str
+
+
+@dataclasses.dataclass(frozen=True)
+class InspectResult:
+    """What an ONNX file is. `elements` counts the weights' elements by element type, `operators` nodes by operator."""
+
+    graph: Contract
+    carried: Contract | None
+    opsets: dict[str, int]
+    ir_version: int
+    producer: str
+    size_bytes: int
+    elements: dict[str, int]
+    operators: dict[str, int]
+    metadata: dict[str, str]
+
+
 StageRequest = ExportRequest | ReferenceRequest | BuildRequest | VerifyRequest
 StageResult = ExportResult | ReferenceResult | BuildResult | VerifyResult
 
-REQUEST_TYPES: dict[StageKind, type] = {
+REQUEST_TYPES: dict[JobKind, type] = {
     "export": ExportRequest,
     "reference": ReferenceRequest,
     "build": BuildRequest,
     "verify": VerifyRequest,
+    "inspect": InspectRequest,
 }
-RESULT_TYPES: dict[StageKind, type] = {
+RESULT_TYPES: dict[JobKind, type] = {
     "export": ExportResult,
     "reference": ReferenceResult,
     "build": BuildResult,
     "verify": VerifyResult,
+    "inspect": InspectResult,
 }
 
 
@@ -263,7 +289,7 @@ class Envelope:
     """What the request file holds. `output` is an empty folder for the stage's files."""
 
     protocol: int
-    stage: StageKind
+    stage: JobKind
     output: str
     request: Json
     events_fd: int | None = None

@@ -5,12 +5,12 @@ from typing import Any
 
 from convkit.findings.model import Finding
 from convkit.worker.context import Context
-from convkit.worker.protocol import StageKind, StageResult
+from convkit.worker.protocol import InspectResult, JobKind, StageResult
 
-StageFunction = Callable[[Any, Context], tuple[StageResult, list[Finding]]]
+StageFunction = Callable[[Any, Context], tuple[StageResult | InspectResult, list[Finding]]]
 
 
-def stage_function(stage: StageKind) -> StageFunction:
+def stage_function(stage: JobKind) -> StageFunction:
     """Return a stage's function, importing only that stage's module."""
     match stage:
         case "export":
@@ -29,3 +29,7 @@ def stage_function(stage: StageKind) -> StageFunction:
             from convkit.worker.stages import verify
 
             return verify.run
+        case "inspect":
+            from convkit.worker.stages import inspect
+
+            return inspect.run

@@ -1,0 +1,52 @@
+# Two commands set everything up by themselves: `make run` and `make test`.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+RECIPE ?= recipes/bert.yaml
+
+# uv does not read pip's configuration: hand it the folder of wheels that pip is told of, where it is told of one.
+export UV_FIND_LINKS ?= $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null || echo "$$PIP_FIND_LINKS")
+ifeq ($(strip $(UV_FIND_LINKS)),)
+unexport UV_FIND_LINKS
+endif
+
+.PHONY: run test lint types unit plan ui benchmark clean
+
+run: $(VENV)/.run
+	$(BIN)/convkit run $(RECIPE)
+
+test: $(VENV)/.test lint types unit
+
+unit: $(VENV)/.test
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/.test
+	$(BIN)/mypy
+
+plan: $(VENV)/.run
+	$(BIN)/convkit plan $(RECIPE)
+
+ui: $(VENV)/.run
+	$(BIN)/convkit ui
+
+benchmark: $(VENV)/.test
+	$(BIN)/python benchmarks/spine.py
+
+$(VENV)/bin/uv:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet "uv>=0.8"
+
+$(VENV)/.run: $(VENV)/bin/uv pyproject.toml
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable ".[ui]"
+	touch $@
+
+$(VENV)/.test: $(VENV)/bin/uv pyproject.toml
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable ".[ui,test]"
+	touch $@ $(VENV)/.run
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The command line: parses, calls, prints. One file per group of commands."""

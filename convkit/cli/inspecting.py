@@ -1,0 +1,91 @@
+"""Commands that look at things: `inspect` a model file, `doctor` this machine."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from convkit.cli.options import HomeFolder, Json
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from convkit.tensors import Contract
+    from convkit.worker.protocol import InspectResult
+
+
+def inspect(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a folder that holds a model.onnx.")],
+    json: Json = False,
+    home: HomeFolder = None,
+) -> None:
+    """Show a model file's contract, opset, element types, size and metadata."""
+    from convkit.codec import encode
+    from convkit.execute.inspection import inspect_model
+    from convkit.home import Home
+
+    result = inspect_model(model, Home.find(home), lambda message: typer.echo(message, err=True) if not json else None)
+    if json:
+        import json as json_module
+
+        typer.echo(json_module.dumps(encode(result), indent=1))
+        return
+    from rich.console import Console
+
+    Console().print(_inspection(result))
+
+
+def _inspection(result: "InspectResult") -> "RenderableType":
+    from rich.console import Group
+    from rich.table import Table
+
+    facts = Table.grid(padding=(0, 2))
+    opsets = ", ".join(f"{domain} {version}" for domain, version in result.opsets.items())
+    facts.add_row("opset", opsets)
+    facts.add_row("IR version", str(result.ir_version))
+    facts.add_row("made by", result.producer or "unknown")
+    facts.add_row("size", f"{result.size_bytes / 1e6:.1f} MB")
+    facts.add_row("weights", ", ".join(f"{count:,} {dtype}" for dtype, count in result.elements.items()) or "none")
+    facts.add_row("operators", ", ".join(f"{count} {name}" for name, count in list(result.operators.items())[:12]))
+    for key, value in result.metadata.items():
+        facts.add_row(key, value if len(value) <= 100 else value[:97] + "...")
+    if result.carried is None:
+        facts.add_row("contract", "none: this file was not made by convkit")
+    elif result.carried != result.graph:
+        facts.add_row("contract", "carried")
+    return Group(
+        facts, _tensors("inputs", result.carried or result.graph), _tensors("outputs", result.carried or result.graph)
+    )
+
+
+def _tensors(which: str, contract: "Contract") -> "RenderableType":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(which, "dtype", "shape", box=None, padding=(0, 2), title_justify="left")
+    for tensor in contract.inputs if which == "inputs" else contract.outputs:
+        table.add_row(Text(tensor.name), tensor.dtype, Text(f"[{', '.join(map(str, tensor.shape))}]"))
+    return table
+
+
+def doctor(json: Json = False, home: HomeFolder = None) -> None:
+    """Show which runtimes, devices and tools this machine has, and what is missing."""
+    import dataclasses
+    import json as json_module
+
+    from convkit.home import Home
+    from convkit.toolchain.doctor import examine
+
+    facts = examine(Home.find(home).root)
+    if json:
+        typer.echo(json_module.dumps([dataclasses.asdict(fact) for fact in facts], indent=1))
+        return
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    styles = {"ok": "green", "missing": "red", "note": "yellow"}
+    table = Table("", "what", "found", "to get it", box=None, padding=(0, 2))
+    for fact in facts:
+        table.add_row(Text(fact.status, style=styles[fact.status]), fact.name, Text(fact.detail), Text(fact.fix or ""))
+    Console().print(table)

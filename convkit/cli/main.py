@@ -1,0 +1,87 @@
+"""The `convkit` command: its subcommands, and the one place where errors become exit codes.
+
+Every command imports what it calls inside its function: `convkit --help` must come in a blink.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import typer
+
+from convkit.cli import inspecting, recipes, running, runs, stores
+from convkit.errors import EXIT_BUG, ConvkitError, Interrupted
+
+app = typer.Typer(
+    name="convkit",
+    help="One YAML recipe turns a PyTorch model into converted models that can be trusted.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("run")(running.run)
+app.command("plan")(running.plan)
+app.command("verify")(runs.verify)
+app.command("show")(runs.show)
+app.command("track")(runs.track)
+app.command("ui")(runs.ui)
+app.command("init")(recipes.init)
+app.command("schema")(recipes.schema)
+app.command("explain")(recipes.explain)
+app.command("inspect")(inspecting.inspect)
+app.command("doctor")(inspecting.doctor)
+app.add_typer(stores.app, name="store")
+
+
+@app.callback(invoke_without_command=True)
+def options(
+    version: bool = typer.Option(False, "--version", help="Print convkit's version and exit.", is_eager=True),
+) -> None:
+    """Handle the options that stand before a command."""
+    if version:
+        from convkit import __version__
+
+        typer.echo(f"convkit {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command line and exit with its code (docs/cli.md lists them)."""
+    try:
+        app()
+    except ConvkitError as error:
+        _say(f"error: {error}")
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        _say("interrupted: what had finished is kept; run the same command again to go on")
+        sys.exit(Interrupted.exit_code)
+    except BrokenPipeError:  # the reader went away (convkit ... | head)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except Exception as error:  # noqa: BLE001 - a bug: say so, keep the trace, ask for a report
+        _say(f"error: this is a bug in convkit ({type(error).__name__}: {error})")
+        _say(f"Please report it together with {_write_crash_log()}")
+        sys.exit(EXIT_BUG)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr)  # noqa: T201 - the last words before the exit; rich may be what failed
+
+
+def _write_crash_log() -> str:
+    import tempfile
+    import traceback
+
+    text = f"convkit {' '.join(sys.argv[1:])}\nPython {sys.version}\n\n{traceback.format_exc()}"
+    try:
+        path = Path(tempfile.gettempdir()) / f"convkit-crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+        path.write_text(text, encoding="utf-8")
+    except OSError:
+        return f"this text:\n{text}"
+    return str(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""Options that several commands share."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe's YAML file.")]
+Run = Annotated[
+    str, typer.Argument(metavar="RUN", help="A run: its folder, RECIPE/ID, an ID, or a recipe's name for its last run.")
+]
+HomeFolder = Annotated[
+    Path | None,
+    typer.Option("--home", metavar="DIR", help="Where runs, store and environments lie. [CONVKIT_HOME, else ./runs]"),
+]
+Only = Annotated[list[str] | None, typer.Option("--only", metavar="TARGET", help="Only this target; may be repeated.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only; the exit code tells the verdict.")]

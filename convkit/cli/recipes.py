@@ -1,0 +1,63 @@
+"""Commands on recipes and codes: `init`, `schema`, `explain`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def init(
+    model: Annotated[
+        str,
+        typer.Argument(metavar="MODEL", help="A model folder, an architecture such as bert, or PACKAGE==VERSION:PATH."),
+    ],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here instead of printing it.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+) -> None:
+    """Write a recipe for a model, from its configuration."""
+    from convkit.errors import UsageError, storage_error
+    from convkit.recipe.draft import draft_recipe
+
+    text = draft_recipe(model)
+    if output is None:
+        typer.echo(text, nl=False)
+        return
+    if output.exists() and not force:
+        raise UsageError(f"{output} exists; --force overwrites it")
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise storage_error(error, output) from error
+    typer.echo(f"wrote {output}; next: convkit run {output}")
+
+
+def schema() -> None:
+    """Print the recipe's JSON Schema, for editors."""
+    import json
+
+    from convkit.recipe.schema import recipe_schema
+
+    typer.echo(json.dumps(recipe_schema(), indent=1))
+
+
+def explain(code: Annotated[str, typer.Argument(metavar="CODE", help="A finding's code, such as C110.")]) -> None:
+    """Tell what a finding means, why it is missed elsewhere, and what to do."""
+    import difflib
+
+    from convkit.errors import UsageError
+    from convkit.findings.catalogue import CATALOGUE, FAMILIES
+
+    found = CATALOGUE.get(code.upper())
+    if found is None:
+        near = difflib.get_close_matches(code.upper(), CATALOGUE, n=3, cutoff=0.5)
+        hint = f"; perhaps you meant {' or '.join(near)}" if near else ""
+        raise UsageError(f"no finding has the code {code!r}{hint}. Codes: {', '.join(CATALOGUE)}")
+    typer.echo(f"{code.upper()}  {found.title}  ({found.severity}; family {FAMILIES[code[0].upper()]})\n")
+    for title, text in (
+        ("What it means", found.meaning),
+        ("Why it is missed", found.missed),
+        ("What to do", found.remedy),
+    ):
+        typer.echo(f"{title}\n  {text}\n")

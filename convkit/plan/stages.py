@@ -1,0 +1,202 @@
+"""The stages of a recipe and what their keys are made of. Pure: no file, network or process is touched here."""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal
+
+from convkit import tensors
+from convkit.codec import Json, encode
+from convkit.errors import UsageError
+from convkit.recipe import models
+from convkit.recipe.models import OnnxRuntimeTarget, Recipe
+from convkit.store.digests import digest_json
+from convkit.tensors import Contract, TensorSpec
+from convkit.toolchain.requirements import EnvironmentSpec, environment_spec
+from convkit.worker.protocol import PROTOCOL, Sample, StageKind
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One stage of a recipe. `needs` are ids of stages whose artifacts it reads, in the order of its request."""
+
+    id: str
+    kind: StageKind
+    environment: EnvironmentSpec
+    needs: tuple[str, ...] = ()
+    target: str | None = None
+    version: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What planning must know of the world.
+
+    `source` is the model's identity by content, `files` the digests of other files the recipe names, `packages` the
+    resolved versions of each environment (absent: not resolved yet).
+    """
+
+    source: str
+    files: Mapping[str, str]
+    packages: Mapping[EnvironmentSpec, Mapping[str, str]]
+    worker_code: str
+    platform: str
+    processor: str
+    toolchain: Literal["isolated", "host"]
+
+
+def contract_of(recipe: Recipe) -> Contract:
+    """Return the recipe's contract."""
+    axes = tuple(tensors.Axis(name, axis.min, axis.typical, axis.max) for name, axis in recipe.axes.items())
+    return Contract(tuple(map(_spec, recipe.inputs)), tuple(map(_spec, recipe.outputs)), axes)
+
+
+def _spec(tensor: models.Tensor) -> TensorSpec:
+    return TensorSpec(tensor.name, tensor.dtype, tensor.shape, tensor.origin)
+
+
+def samples_of(recipe: Recipe, sample_file: Mapping[str, str]) -> dict[str, Sample]:
+    """Return how each input is drawn; `sample_file` maps a file as the recipe names it to where it lies."""
+    return {tensor.name: _sample(tensor.sample, sample_file) for tensor in recipe.inputs}
+
+
+def _sample(sample: models.Sample | None, sample_file: Mapping[str, str]) -> Sample:
+    match sample:
+        case None:
+            return Sample("normal", (0.0, 1.0))
+        case str():
+            return Sample(sample)
+        case models.Integers():
+            return Sample("integers", (float(sample.integers[0]), float(sample.integers[1])))
+        case models.Normal():
+            return Sample("normal", sample.normal)
+        case models.Uniform():
+            return Sample("uniform", sample.uniform)
+        case models.Constant():
+            return Sample("constant", (sample.constant,))
+        case models.File():
+            return Sample("file", path=sample_file[sample.file])
+
+
+def target_options(target: OnnxRuntimeTarget) -> dict[str, Json]:
+    """Return a runtime's own options, as the worker gets them."""
+    return {"optimization": target.optimization, "artifact": target.artifact}
+
+
+def verify_id(target: str, version: str | None) -> str:
+    """Return the id of a verify stage."""
+    return f"verify:{target}" + (f"@{version}" if version else "")
+
+
+def export_id(recipe: Recipe, target: str) -> str:
+    """Return the id of the export that a target builds on: the recipe's, or its own."""
+    return f"export:{target}" if recipe.targets[target].export is not None else "export"
+
+
+def plan_stages(recipe: Recipe, only: tuple[str, ...] = ()) -> tuple[Stage, ...]:
+    """Return the stages of a recipe in an order in which each comes after what it needs.
+
+    `only` limits the targets; a name that is no target raises UsageError.
+    """
+    for name in only:
+        if name not in recipe.targets:
+            raise UsageError(f"--only {name}: the recipe has no such target; targets: {', '.join(recipe.targets)}")
+    names = [name for name in recipe.targets if not only or name in only]
+    stages: dict[str, Stage] = {}
+    for name in names:
+        export = export_id(recipe, name)
+        owner = name if export != "export" else None
+        stages.setdefault(export, Stage(export, "export", environment_spec(recipe, "export", owner, None), (), owner))
+    stages["reference"] = Stage("reference", "reference", environment_spec(recipe, "reference", None, None))
+    for name in names:
+        build = Stage(
+            f"build:{name}", "build", environment_spec(recipe, "build", name, None), (export_id(recipe, name),), name
+        )
+        stages[build.id] = build
+        for version in recipe.targets[name].versions or (None,):
+            environment = environment_spec(recipe, "verify", name, version)
+            verify = Stage(verify_id(name, version), "verify", environment, (build.id, "reference"), name, version)
+            stages[verify.id] = verify
+    return tuple(stages.values())
+
+
+def ingredients(stage: Stage, recipe: Recipe, facts: Facts) -> dict[str, str] | None:
+    """Return everything that can change a stage's result, flat, by the recipe's key paths; its inputs come apart.
+
+    None where the tools are not resolved yet.
+    """
+    packages = facts.packages.get(stage.environment)
+    if packages is None:
+        return None
+    parts: dict[str, Json] = {
+        "convkit.worker": facts.worker_code,
+        "convkit.protocol": PROTOCOL,
+        "platform": facts.platform,
+        "tools": dict(packages) | {"python": stage.environment.python},
+        "toolchain": facts.toolchain,
+    }
+    dump = recipe.model_dump(mode="json", by_alias=True)
+    contract = {"inputs": dump["inputs"], "outputs": dump["outputs"], "axes": dump["axes"]}
+    target = recipe.targets[stage.target] if stage.target else None
+    match stage.kind:
+        case "export":
+            export = target.export if target and target.export else recipe.export
+            parts |= contract | {"export": export.model_dump(mode="json"), "seed": recipe.verify.seed}
+            samples = {name: digest for name, digest in facts.files.items() if name != recipe.verify.texts}
+            parts |= {"model": dump["model"], "source": facts.source, "files": samples}
+        case "reference":
+            verify = dump["verify"]
+            parts |= contract | {"verify": {key: verify[key] for key in ("seed", "texts", "budget", "skip")}}
+            parts |= {"model": dump["model"], "source": facts.source, "files": dict(facts.files)}
+            parts |= {"processor": facts.processor}
+        case "build":
+            assert target is not None
+            parts |= contract | {"target": target_options(target) | {"device": target.device}}
+        case "verify":
+            assert target is not None
+            parts |= contract | {"target": target_options(target) | {"device": target.device}}
+            parts |= {"verify.budget": recipe.verify.budget, "processor": facts.processor}
+    return flatten(parts)
+
+
+def flatten(value: Json, prefix: str = "") -> dict[str, str]:
+    """Return nested JSON values as text by dotted path; an empty container keeps its place."""
+    if isinstance(value, Mapping) and value:
+        items = [(str(key), item) for key, item in value.items()]
+    elif isinstance(value, list | tuple) and value:
+        items = [(str(index), item) for index, item in enumerate(value)]
+    else:
+        return {prefix: str(encode(value))}
+    flat: dict[str, str] = {}
+    for key, item in items:
+        flat |= flatten(item, f"{prefix}.{key}" if prefix else key)
+    return flat
+
+
+def stage_key(stage: Stage, parts: Mapping[str, str], inputs: Mapping[str, str]) -> str:
+    """Return a stage's key: the digest of its kind, its ingredients and the digests of the artifacts it reads.
+
+    A stage's id is no part of it: two targets that build the same thing share one artifact.
+    """
+    return digest_json([stage.kind, dict(parts), [inputs[name] for name in stage.needs]])
+
+
+def explain_change(
+    parts: Mapping[str, str], inputs: Mapping[str, str], before: Mapping[str, str], inputs_before: Mapping[str, str]
+) -> str:
+    """Say, in a few words, why a stage whose last record had other ingredients must run."""
+    names = [name for name in dict.fromkeys([*parts, *before]) if parts.get(name) != before.get(name)]
+    reasons = [_explain_one(name, before.get(name), parts.get(name)) for name in names[:3]]
+    if len(names) > 3:
+        reasons.append(f"and {len(names) - 3} more")
+    reasons += [f"{name} gave another artifact" for name in inputs if inputs[name] != inputs_before.get(name)]
+    return "; ".join(reasons) or "its artifact is gone from the store"
+
+
+def _explain_one(name: str, before: str | None, now: str | None) -> str:
+    if name == "convkit.worker":
+        return "convkit's own code changed"
+    if before is None or now is None:
+        return f"{name} is {'new' if before is None else 'gone'}"
+    if max(len(before), len(now)) > 40:
+        return f"{name} changed"
+    return f"{name} changed: {before} -> {now}"

@@ -1,0 +1,1 @@
+"""From measurements and limits to verdicts. Pure: the same metrics can be judged again under other limits."""

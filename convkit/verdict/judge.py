@@ -1,0 +1,223 @@
+"""Judges one target under one runtime release."""
+
+from collections.abc import Mapping, Sequence
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.recipe.models import OnnxRuntimeTarget, Recipe, Tolerance
+from convkit.record import CaseVerdict, OutputVerdict, TargetStatus, Verification
+from convkit.tensors import dimension_axes
+from convkit.verdict.limits import breaches, limits_of, tolerance_for
+from convkit.verdict.probes import probe_findings
+from convkit.worker.protocol import CaseMetrics, CaseRecord, ReferenceResult, TensorMetrics, VerifyResult
+
+# A finding of these families says why parity fails: it goes before the parity findings themselves.
+_CAUSES = ("C", "E")
+
+
+def judge(
+    recipe: Recipe,
+    target: OnnxRuntimeTarget,
+    reference: ReferenceResult,
+    measured: VerifyResult,
+    *,
+    stage: str,
+    version: str | None,
+    override: Tolerance | None = None,
+    stage_findings: Sequence[Finding] = (),
+    example_sizes: Mapping[str, int] | None = None,
+) -> Verification:
+    """Return the verdict on a verification's metrics.
+
+    `stage_findings` are those the verify stage itself made, `example_sizes` the axis sizes the model was traced at
+    (they tell a shape that was baked in from other failures), `override` a tolerance over the recipe's.
+    """
+    described = {case.name: case for case in reference.cases}
+    cases = [_judge_case(metrics, described[metrics.case], recipe, target, override) for metrics in measured.cases]
+    findings = [
+        *stage_findings,
+        *probe_findings(
+            measured.probes, _strictest(recipe, target, override), [tensor.name for tensor in recipe.inputs]
+        ),
+        *_baked_axis_findings(cases, recipe, example_sizes or {}),
+        *_case_findings(cases),
+        *_completeness_findings(cases, recipe),
+    ]
+    findings.sort(key=lambda finding: (not finding.is_error, finding.code[0] not in _CAUSES))
+    failed = any(finding.is_error for finding in findings) or not all(case.passed for case in cases) or not cases
+    status: TargetStatus = "failed" if failed else "verified"
+    return Verification(
+        stage=stage,
+        version=version,
+        status=status,
+        evidence=measured.evidence,
+        headline=_headline(findings, cases),
+        cases=tuple(cases),
+        omitted=(*reference.omitted, *measured.omitted),
+        probes=measured.probes,
+        providers=measured.providers,
+        findings=tuple(findings),
+    )
+
+
+def _judge_case(
+    metrics: CaseMetrics, case: CaseRecord, recipe: Recipe, target: OnnxRuntimeTarget, override: Tolerance | None
+) -> CaseVerdict:
+    outputs = tuple(
+        _judge_output(output, tolerance_for(recipe, target, output.output, override)) for output in metrics.outputs
+    )
+    declared = {output.name for output in recipe.outputs}
+    complete = metrics.error is None and declared == {output.output for output in outputs}
+    return CaseVerdict(
+        case=case.name,
+        description=case.description,
+        sizes=case.sizes,
+        passed=complete and all(output.passed for output in outputs),
+        seconds=metrics.seconds,
+        outputs=outputs,
+        error=metrics.error,
+    )
+
+
+def _judge_output(metrics: TensorMetrics, tolerance: Tolerance) -> OutputVerdict:
+    failures: list[str] = []
+    if metrics.mismatch is not None:
+        failures.append(metrics.mismatch)
+    elif metrics.elements == 0:
+        failures.append("no elements to compare")
+    else:
+        if metrics.nan_candidate or metrics.nan_reference:
+            failures.append(f"NaN: {metrics.nan_candidate} here, {metrics.nan_reference} in the original")
+        if metrics.inf_mismatched:
+            failures.append(f"infinities that do not match: {metrics.inf_mismatched}")
+        failures += [str(breach) for breach in breaches(metrics, tolerance)]
+    return OutputVerdict(metrics.output, not failures, tuple(failures), limits_of(tolerance), metrics)
+
+
+def _strictest(recipe: Recipe, target: OnnxRuntimeTarget, override: Tolerance | None) -> Tolerance:
+    """Return the tolerance with the largest limit on the absolute error: what 'the same' may mean for any output."""
+    tolerances = [tolerance_for(recipe, target, output.name, override) for output in recipe.outputs]
+    return max(tolerances, key=lambda tolerance: tolerance.max_abs if tolerance.max_abs is not None else -1.0)
+
+
+def _baked_axis_findings(cases: Sequence[CaseVerdict], recipe: Recipe, example: Mapping[str, int]) -> list[Finding]:
+    """Name an axis whose size inside the graph is fixed: the runtime fails wherever that axis leaves one size."""
+    failed = [case for case in cases if case.error is not None]
+    ran = [case for case in cases if case.error is None]
+    if not failed:
+        return []
+    findings = []
+    for axis in recipe.axes:
+        sizes_ran = {case.sizes.get(axis) for case in ran}
+        sizes_failed = {case.sizes.get(axis) for case in failed}
+        fixed = next(iter(sizes_ran)) if len(sizes_ran) == 1 else example.get(axis) if not ran else None
+        if fixed is None or fixed in sizes_failed:
+            continue
+        inputs = [t.name for t in recipe.inputs if any(axis in dimension_axes(dimension) for dimension in t.shape)]
+        findings.append(
+            Finding(
+                "C106",
+                "error",
+                f"axis {axis!r} is fixed at {fixed} inside the graph: the model runs at that size and at no other "
+                f"(inputs {', '.join(map(repr, inputs))})",
+                Place(tensor=inputs[0] if inputs else None, case=failed[0].case),
+                {"axis": axis, "fixed": fixed, "failed_at": sorted(size for size in sizes_failed if size is not None)},
+                Remedy(
+                    f"Write shapes in the model with tensor.shape, so that {axis!r} stays symbolic, and export again."
+                ),
+            )
+        )
+    return findings
+
+
+def _case_findings(cases: Sequence[CaseVerdict]) -> list[Finding]:
+    """Return one finding per code and output, at the first case that shows it: the ladder climbs, so the simplest."""
+    findings: dict[tuple[str, str], Finding] = {}
+    counts: dict[tuple[str, str], int] = {}
+    for case in cases:
+        if case.error is not None:
+            _note(findings, counts, "", _run_failure(case))
+        for output in case.outputs:
+            if not output.passed:
+                _note(findings, counts, output.output, _output_failure(case, output))
+    return [
+        finding if counts[key] == 1 else _with_count(finding, counts[key], len(cases))
+        for key, finding in findings.items()
+    ]
+
+
+def _note(
+    findings: dict[tuple[str, str], Finding], counts: dict[tuple[str, str], int], output: str, finding: Finding
+) -> None:
+    key = (finding.code, output)
+    findings.setdefault(key, finding)
+    counts[key] = counts.get(key, 0) + 1
+
+
+def _with_count(finding: Finding, count: int, total: int) -> Finding:
+    return Finding(
+        finding.code,
+        finding.severity,
+        f"{finding.message} (first of {count} of {total} cases)",
+        finding.place,
+        finding.evidence,
+        finding.remedy,
+    )
+
+
+def _run_failure(case: CaseVerdict) -> Finding:
+    return Finding(
+        "E206",
+        "error",
+        f"the runtime failed on case {case.case!r} ({_sizes(case.sizes)}): {case.error}",
+        Place(case=case.case),
+        {"sizes": case.sizes},
+        Remedy("Look for a shape fixed inside the graph, or an operator the runtime release does not support."),
+    )
+
+
+def _output_failure(case: CaseVerdict, output: OutputVerdict) -> Finding:
+    metrics = output.metrics
+    place = Place(tensor=output.output, case=case.case)
+    evidence = {"sizes": case.sizes, "failures": list(output.failures), "worst_index": list(metrics.worst_index)}
+    what = f"{output.output!r} in case {case.case!r} ({_sizes(case.sizes)}): {'; '.join(output.failures)}"
+    if metrics.mismatch is not None:
+        code = "C205" if "dtype" in metrics.mismatch else "C207"
+        return Finding(code, "error", what, place, evidence, Remedy("Correct the output in the recipe."))
+    if metrics.elements == 0:
+        return Finding("N104", "error", what, place, evidence, Remedy("Give every axis a size of at least one."))
+    if metrics.nan_reference:
+        remedy = Remedy("Repair the model, or leave the case out by name.", {"verify.skip": [case.case]})
+        return Finding("N103", "error", what, place, evidence, remedy)
+    if metrics.nan_candidate or metrics.inf_mismatched:
+        return Finding("N102", "error", what, place, evidence, Remedy("Keep the module that overflows in float32."))
+    worst = (
+        f", worst at {list(metrics.worst_index)}: {metrics.worst_candidate:.6g}, original {metrics.worst_reference:.6g}"
+    )
+    remedy = Remedy("Find the cause, or set the tolerance to what you can justify.")
+    return Finding("N101", "error", what + worst, place, evidence, remedy)
+
+
+def _completeness_findings(cases: Sequence[CaseVerdict], recipe: Recipe) -> list[Finding]:
+    if not cases:
+        return [
+            Finding("N104", "error", "no case was run: nothing is proven", remedy=Remedy("Keep at least one case."))
+        ]
+    findings = []
+    for output in recipe.outputs:
+        missing = [c.case for c in cases if c.error is None and output.name not in {o.output for o in c.outputs}]
+        if missing:
+            message = f"output {output.name!r} was not compared in {', '.join(missing)}"
+            findings.append(Finding("C201", "error", message, Place(tensor=output.name, case=missing[0])))
+    return findings
+
+
+def _headline(findings: Sequence[Finding], cases: Sequence[CaseVerdict]) -> str:
+    errors = [finding for finding in findings if finding.is_error]
+    if errors:
+        return f"{errors[0].code} {errors[0].message}"
+    worst = max((output.metrics.max_abs for case in cases for output in case.outputs), default=0.0)
+    return f"{len(cases)} cases, largest absolute error {worst:.2g}"
+
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in sizes.items()) or "fixed shapes"

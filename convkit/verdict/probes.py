@@ -1,0 +1,99 @@
+"""What the probes say: inputs exchanged, merged or dead."""
+
+from collections.abc import Sequence
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.recipe.models import Tolerance
+from convkit.worker.protocol import ProbeMetrics
+
+# Without a limit on the absolute error, outputs count as equal within this share of how far a probe moves them.
+_SHARE_OF_MOVEMENT = 0.01
+
+
+def probe_findings(probes: Sequence[ProbeMetrics], tolerance: Tolerance, order: Sequence[str]) -> list[Finding]:
+    """Return the contract findings that probes give. `order` is the recipe's order of inputs.
+
+    Merged inputs explain why one of them is dead, so the dead one is not reported twice.
+    """
+    findings: list[Finding] = []
+    explained: set[str] = set()
+    for probe in probes:
+        kind, _, names = probe.probe.partition(":")
+        first, _, second = names.partition(":")
+        limit = _limit(probe, tolerance)
+        parity_fails = probe.base_error is not None and not probe.base_error <= limit
+        if kind == "merged" and parity_fails and _within(probe.matches_probe, limit) and _beyond(probe, limit):
+            findings.append(_merged(first, second, probe))
+            explained |= {first, second}
+        elif kind == "crossed" and parity_fails and _within(probe.matches_base, limit):
+            findings.append(_crossed(first, second, probe, order))
+            explained |= {first, second}
+    for probe in probes:
+        kind, _, name = probe.probe.partition(":")
+        moved = (probe.moved_reference or 0.0) > 0.0
+        if kind == "perturbed" and moved and probe.moved_candidate == 0.0 and name not in explained:
+            findings.append(_dead(name, probe))
+    return findings
+
+
+def _limit(probe: ProbeMetrics, tolerance: Tolerance) -> float:
+    """Return the largest absolute difference under which two sets of outputs count as the same."""
+    for given in (tolerance.max_abs, tolerance.atol):
+        if given is not None:
+            return given
+    return _SHARE_OF_MOVEMENT * (probe.moved_reference or 0.0)
+
+
+def _within(value: float | None, limit: float) -> bool:
+    return value is not None and value <= limit
+
+
+def _beyond(probe: ProbeMetrics, limit: float) -> bool:
+    """Say whether the probe moves the original's outputs far enough to tell the two apart."""
+    return probe.moved_reference is not None and probe.moved_reference > limit
+
+
+def _evidence(probe: ProbeMetrics) -> dict[str, float | None]:
+    return {
+        "parity_as_declared": probe.base_error,
+        "matches_base": probe.matches_base,
+        "matches_probe": probe.matches_probe,
+    }
+
+
+def _crossed(first: str, second: str, probe: ProbeMetrics, order: Sequence[str]) -> Finding:
+    exchanged = [second if name == first else first if name == second else name for name in order]
+    return Finding(
+        "C110",
+        "error",
+        f"{first!r} and {second!r} are exchanged: outputs differ by {probe.base_error:.3g} as declared and by "
+        f"{probe.matches_base:.3g} with the two crossed; "
+        f"declared order: {', '.join(order)}; the model acts as: {', '.join(exchanged)}",
+        Place(tensor=first),
+        _evidence(probe),
+        Remedy(f"Exchange the names {first!r} and {second!r} where the model is exported."),
+    )
+
+
+def _merged(first: str, second: str, probe: ProbeMetrics) -> Finding:
+    return Finding(
+        "C109",
+        "error",
+        f"{first!r} and {second!r} were merged: the model takes the values of {first!r} for {second!r} "
+        f"(differs from that by {probe.matches_probe:.3g}, from the original by {probe.base_error:.3g})",
+        Place(tensor=second),
+        _evidence(probe),
+        Remedy("Export again with a tensor of its own, with values of its own, for each input."),
+    )
+
+
+def _dead(name: str, probe: ProbeMetrics) -> Finding:
+    return Finding(
+        "C108",
+        "error",
+        f"{name!r} has no influence: other values move the original's outputs by {probe.moved_reference:.3g} and the "
+        "converted model's not at all",
+        Place(tensor=name),
+        {"moved_reference": probe.moved_reference, "moved_candidate": probe.moved_candidate},
+        Remedy(f"Look at how the exporter traced {name!r}: values computed from it at export time became constants."),
+    )

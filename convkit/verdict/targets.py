@@ -1,0 +1,128 @@
+"""From settled stages to targets: statuses, headlines and the run's exit code."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from convkit.errors import EXIT_FAILED, EXIT_VERIFIED, ConvkitError
+from convkit.findings.model import Finding
+from convkit.plan.stages import export_id, verify_id
+from convkit.recipe.models import OnnxRuntimeTarget, Recipe, Tolerance
+from convkit.record import StageReport, TargetReport, TargetStatus, Verification
+from convkit.verdict.judge import judge
+from convkit.worker.protocol import BuildResult, ExportResult, ReferenceResult, StageResult, VerifyResult
+
+# What a target is when its verifications (or stages) end differently: the gravest counts.
+_GRAVITY: tuple[TargetStatus, ...] = ("verified", "skipped", "failed", "broken")
+
+
+@dataclasses.dataclass(frozen=True)
+class Finished:
+    """How a stage ended, as far as verdicts need it."""
+
+    report: StageReport
+    result: StageResult | None
+
+
+def judge_target(
+    name: str, recipe: Recipe, stages: Mapping[str, Finished], override: Tolerance | None = None
+) -> TargetReport:
+    """Return a target's report from the stages it took part in."""
+    target = recipe.targets[name]
+    export = stages[export_id(recipe, name)]
+    build = stages[f"build:{name}"]
+    example = export.result.example_sizes if isinstance(export.result, ExportResult) else {}
+    verifications = tuple(
+        _verification(name, version, recipe, target, stages, example, override)
+        for version in target.versions or (None,)
+    )
+    upstream = [export, stages["reference"], build]
+    findings = _unique([finding for stage in upstream for finding in stage.report.findings])
+    statuses = [verification.status for verification in verifications]
+    if any(finding.is_error for finding in findings) and gravest(statuses) != "broken":
+        statuses.append("failed")
+    status = gravest(statuses)
+    built = build.result if isinstance(build.result, BuildResult) else None
+    return TargetReport(
+        name=name,
+        runtime=target.runtime,
+        device=target.device,
+        precision=target.precision,
+        status=status,
+        headline=_headline(status, findings, verifications),
+        verifications=verifications,
+        findings=findings,
+        files=tuple(f"models/{name}/{file}" for file in built.files) if built else (),
+        size_bytes=built.size_bytes if built else 0,
+        traced_at=dict(example),
+    )
+
+
+def _verification(
+    name: str,
+    version: str | None,
+    recipe: Recipe,
+    target: OnnxRuntimeTarget,
+    stages: Mapping[str, Finished],
+    example: Mapping[str, int],
+    override: Tolerance | None,
+) -> Verification:
+    stage = stages[verify_id(name, version)]
+    reference = stages["reference"].result
+    if isinstance(stage.result, VerifyResult) and isinstance(reference, ReferenceResult):
+        return judge(
+            recipe,
+            target,
+            reference,
+            stage.result,
+            stage=stage.report.id,
+            version=version,
+            override=override,
+            stage_findings=stage.report.findings,
+            example_sizes=example,
+        )
+    status = _status_without_result(stage.report, stages)
+    headline = stage.report.error or stage.report.reason
+    if stage.report.findings:
+        headline = f"{stage.report.findings[0].code} {stage.report.findings[0].message}"
+    return Verification(stage.report.id, version, status, "skipped", headline, findings=stage.report.findings)
+
+
+def _status_without_result(report: StageReport, stages: Mapping[str, Finished]) -> TargetStatus:
+    """Return the status of a verification that did not run: that of the stage that stopped it."""
+    if report.status == "blocked" and report.error in stages:
+        report = stages[report.error].report
+    match report.status:
+        case "skipped":
+            return "skipped"
+        case "broken" | "blocked":
+            return "broken"
+        case "hit" | "done":  # it finished with error findings, so nothing was built on it
+            return "failed"
+
+
+def _headline(status: TargetStatus, findings: tuple[Finding, ...], verifications: tuple[Verification, ...]) -> str:
+    errors = [finding for finding in findings if finding.is_error]
+    if errors:
+        return f"{errors[0].code} {errors[0].message}"
+    matching = [verification for verification in verifications if verification.status == status]
+    return matching[0].headline if matching else status
+
+
+def gravest(statuses: list[TargetStatus]) -> TargetStatus:
+    """Return the gravest of several statuses; broken when there is none, since then nothing was proven."""
+    return max(statuses, key=_GRAVITY.index) if statuses else "broken"
+
+
+def exit_code(status: TargetStatus) -> int:
+    """Return a run's exit code. Skipped targets are no failure here; `--strict` makes them one."""
+    match status:
+        case "verified" | "skipped":
+            return EXIT_VERIFIED
+        case "failed":
+            return EXIT_FAILED
+        case "broken":
+            return ConvkitError.exit_code
+
+
+def _unique(findings: list[Finding]) -> tuple[Finding, ...]:
+    return tuple({str(finding): finding for finding in findings}.values())

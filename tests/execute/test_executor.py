@@ -1,0 +1,89 @@
+import threading
+import time
+from collections.abc import Mapping
+
+import pytest
+from convkit.toolchain.requirements import EnvironmentSpec
+
+from convkit.errors import StoreError
+from convkit.execute.events import Silence
+from convkit.execute.executor import execute
+from convkit.execute.stage_runner import Settled
+from convkit.plan.stages import Stage
+from convkit.record import StageReport
+
+SPEC = EnvironmentSpec("3.11", ())
+
+
+def stage(name: str, *needs: str) -> Stage:
+    return Stage(name, "build", SPEC, needs)
+
+
+class Recorder:
+    """Settles stages in the threads it is called in, and remembers how many ran at once."""
+
+    def __init__(self, seconds: float = 0.0, failing: tuple[str, ...] = ()) -> None:
+        self.order: list[str] = []
+        self.inputs: dict[str, Mapping[str, str]] = {}
+        self.most_at_once = 0
+        self._seconds, self._failing = seconds, failing
+        self._now = 0
+        self._lock = threading.Lock()
+
+    def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
+        with self._lock:
+            self._now += 1
+            self.most_at_once = max(self.most_at_once, self._now)
+            self.order.append(stage.id)
+            self.inputs[stage.id] = inputs
+        time.sleep(self._seconds)
+        with self._lock:
+            self._now -= 1
+        if stage.id in self._failing:
+            raise StoreError("the disk is full")
+        return Settled(StageReport(stage.id, stage.kind, "key", "done", "", artifact=f"artifact of {stage.id}"))
+
+
+DIAMOND = (stage("a"), stage("b", "a"), stage("c", "a"), stage("d", "b", "c"))
+
+
+def test_a_stage_runs_after_what_it_needs_and_gets_its_artifacts() -> None:
+    recorder = Recorder()
+    settled = execute(DIAMOND, recorder, Silence(), threading.Event(), jobs=2)
+    assert set(settled) == {"a", "b", "c", "d"}
+    assert recorder.order[0] == "a"
+    assert recorder.order[-1] == "d"
+    assert recorder.inputs["d"] == {"b": "artifact of b", "c": "artifact of c"}
+
+
+@pytest.mark.parametrize(("jobs", "most"), [(1, 1), (2, 2)])
+def test_independent_stages_run_at_once_up_to_the_limit(jobs: int, most: int) -> None:
+    recorder = Recorder(seconds=0.2)
+    execute(tuple(stage(name) for name in "abcd"), recorder, Silence(), threading.Event(), jobs=jobs)
+    assert recorder.most_at_once == most
+
+
+def test_an_error_breaks_its_stage_and_blocks_what_needs_it_and_nothing_else() -> None:
+    settled = execute((*DIAMOND, stage("e")), Recorder(failing=("b",)), Silence(), threading.Event(), jobs=2)
+    statuses = {name: outcome.report.status for name, outcome in settled.items()}
+    assert statuses == {"a": "done", "b": "broken", "c": "done", "d": "blocked", "e": "done"}
+    assert settled["b"].report.findings[0].code == "E204"
+    assert settled["d"].report.error == "b"
+
+
+def test_blocking_goes_through_a_chain_to_its_origin() -> None:
+    chain = (stage("a"), stage("b", "a"), stage("c", "b"))
+    settled = execute(chain, Recorder(failing=("a",)), Silence(), threading.Event(), jobs=1)
+    assert settled["c"].report.status == "blocked"
+    assert settled["c"].report.error == "a"
+
+
+def test_a_bug_in_a_stage_cancels_the_run_and_is_not_hidden() -> None:
+    class Buggy:
+        def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
+            raise ZeroDivisionError
+
+    cancelled = threading.Event()
+    with pytest.raises(ZeroDivisionError):
+        execute((stage("a"),), Buggy(), Silence(), cancelled, jobs=1)
+    assert cancelled.is_set()

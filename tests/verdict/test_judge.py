@@ -1,0 +1,208 @@
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+from small_recipe import recipe
+
+from convkit.record import Verification
+from convkit.verdict.judge import judge
+from convkit.worker.protocol import (
+    CaseMetrics,
+    CaseRecord,
+    ProbeMetrics,
+    ReferenceResult,
+    TensorMetrics,
+    VerifyResult,
+)
+
+GOOD = TensorMetrics(
+    "y", 8, 1e-6, 1e-5, 1e-7, 1e-7, 1.0, (0, 0), 1.0, 1.000001, 0, 0, 0, 0, 0, ((0.5, 1e-6), (1.0, 1e-7))
+)
+SIZES = {
+    "smallest": {"batch": 1, "sequence": 2},
+    "typical": {"batch": 2, "sequence": 8},
+    "largest": {"batch": 4, "sequence": 16},
+}
+
+
+def verdict(
+    outputs: dict[str, tuple[TensorMetrics, ...]] | None = None,
+    errors: dict[str, str] | None = None,
+    probes: tuple[ProbeMetrics, ...] = (),
+    **options: Any,
+) -> Verification:
+    names = list(SIZES)
+    reference = ReferenceResult(tuple(CaseRecord(n, "ladder", n, SIZES[n], 0.1) for n in names), ())
+    cases = tuple(
+        CaseMetrics(
+            n,
+            0.1,
+            () if n in (errors or {}) else (outputs or {}).get(n, (GOOD,)),
+            (errors or {}).get(n),
+        )
+        for n in names
+    )
+    chosen = options.pop("recipe", recipe())
+    measured = VerifyResult(
+        "device",
+        None,  # type: ignore[arg-type]
+        ("CPU",),
+        (),
+        options.pop("cases", cases),
+        (),
+        probes,
+    )
+    return judge(chosen, chosen.targets["ort"], reference, measured, stage="verify:ort", version=None, **options)
+
+
+def codes(verification: Verification) -> list[str]:
+    return [finding.code for finding in verification.findings]
+
+
+def changed(**changes: Any) -> tuple[TensorMetrics, ...]:
+    return (dataclasses.replace(GOOD, **changes),)
+
+
+def test_all_within_the_limits_is_verified() -> None:
+    result = verdict()
+    assert result.status == "verified"
+    assert result.findings == ()
+    assert all(case.passed for case in result.cases)
+
+
+def test_the_headline_is_the_first_failing_case() -> None:
+    result = verdict({"typical": changed(max_abs=0.1), "largest": changed(max_abs=0.5)})
+    assert result.status == "failed"
+    assert codes(result) == ["N101"]
+    assert "'typical'" in result.headline
+    assert "2 of 3 cases" in result.headline
+    assert result.findings[0].place.case == "typical"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"max_abs": math.nan}, "N101"),
+        ({"nan_candidate": 1}, "N102"),
+        ({"inf_mismatched": 1}, "N102"),
+        ({"nan_reference": 3, "nan_candidate": 3}, "N103"),
+        ({"elements": 0}, "N104"),
+        ({"mismatch": "dtype float16 instead of float32"}, "C205"),
+        ({"mismatch": "shape [1, 2] instead of [1, 3]"}, "C207"),
+    ],
+)
+def test_each_way_of_being_wrong_fails_under_its_own_code(changes: dict[str, Any], code: str) -> None:
+    result = verdict({"smallest": changed(**changes)})
+    assert result.status == "failed"
+    assert codes(result) == [code]
+
+
+def test_no_case_at_all_fails() -> None:
+    result = verdict(cases=())
+    assert result.status == "failed"
+    assert codes(result) == ["N104"]
+
+
+def test_an_output_that_was_not_compared_fails() -> None:
+    result = verdict({"typical": ()})
+    assert result.status == "failed"
+    assert codes(result) == ["C201"]
+    assert "typical" in result.findings[0].message
+
+
+def test_a_runtime_failure_on_one_case_is_told_with_its_sizes() -> None:
+    result = verdict(errors={"smallest": "bad reshape"})
+    assert result.status == "failed"
+    assert "E206" in codes(result)
+    assert "batch=1, sequence=2" in result.headline
+
+
+def test_an_axis_that_runs_at_one_size_only_is_baked_in() -> None:
+    result = verdict(errors={"smallest": "bad reshape", "largest": "bad reshape"})
+    baked = [finding for finding in result.findings if finding.code == "C106"]
+    assert [finding.evidence["axis"] for finding in baked] == ["batch", "sequence"]
+    assert "'ids'" in baked[0].message
+    assert result.headline.startswith("C106")
+
+
+def test_an_axis_is_baked_in_at_the_size_it_was_traced_at_when_no_case_ran() -> None:
+    errors = dict.fromkeys(SIZES, "bad reshape")
+    result = verdict(errors=errors, example_sizes={"batch": 2, "sequence": 5})
+    baked = [finding.evidence["axis"] for finding in result.findings if finding.code == "C106"]
+    assert baked == ["sequence"]  # batch 2 failed as well, so its size is not what is wrong
+
+
+def test_failures_at_every_size_are_no_baked_axis() -> None:
+    assert "C106" not in codes(verdict(errors=dict.fromkeys(SIZES, "no kernel")))
+
+
+WRONG = {name: changed(max_abs=0.9) for name in SIZES}
+
+
+def probe(name: str, **changes: float | None) -> ProbeMetrics:
+    values: dict[str, float | None] = {
+        "moved_reference": 1.0,
+        "moved_candidate": 1.0,
+        "matches_base": 0.9,
+        "matches_probe": 0.9,
+        "base_error": 0.9,
+    }
+    return ProbeMetrics(name, **(values | changes))
+
+
+def test_right_when_crossed_and_wrong_as_declared_is_named_with_both_orders() -> None:
+    result = verdict(WRONG, probes=(probe("crossed:mask:types", matches_base=1e-6),))
+    assert codes(result)[0] == "C110"
+    assert "declared order: ids, mask, types" in result.headline
+    assert "acts as: ids, types, mask" in result.headline
+
+
+def test_right_both_ways_is_not_exchanged() -> None:
+    result = verdict(probes=(probe("crossed:mask:types", matches_base=1e-6, base_error=1e-6),))
+    assert result.status == "verified"
+
+
+def test_wrong_both_ways_is_not_exchanged() -> None:
+    assert codes(verdict(WRONG, probes=(probe("crossed:mask:types"),))) == ["N101"]
+
+
+def test_merged_inputs_are_named_and_their_dead_one_not_twice() -> None:
+    probes = (probe("perturbed:types", moved_candidate=0.0), probe("merged:mask:types", matches_probe=1e-6))
+    result = verdict(WRONG, probes=probes)
+    assert codes(result) == ["C109", "N101"]
+    assert result.findings[0].place.tensor == "types"
+
+
+def test_a_probe_that_cannot_tell_merged_from_right_says_nothing() -> None:
+    probes = (probe("merged:mask:types", matches_probe=1e-6, moved_reference=1e-7),)
+    assert codes(verdict(WRONG, probes=probes)) == ["N101"]
+
+
+def test_an_input_without_influence_is_named_even_where_parity_holds() -> None:
+    result = verdict(probes=(probe("perturbed:types", moved_candidate=0.0, base_error=1e-6),))
+    assert result.status == "failed"
+    assert codes(result) == ["C108"]
+
+
+def test_an_input_dead_in_the_original_too_is_not_the_conversion_s_fault() -> None:
+    result = verdict(probes=(probe("perturbed:types", moved_candidate=0.0, moved_reference=0.0, base_error=0.0),))
+    assert result.status == "verified"
+
+
+def test_a_probe_that_could_not_run_says_nothing() -> None:
+    refused = dict.fromkeys(("moved_reference", "moved_candidate", "matches_base", "matches_probe"))
+    assert codes(verdict(WRONG, probes=(probe("crossed:ids:types", **refused),))) == ["N101"]
+
+
+def test_the_nearest_tolerance_stands_alone() -> None:
+    chosen = recipe(
+        verify={"tolerance": {"max_abs": 1e-4, "cosine": 0.99999}},
+        targets={"ort": {"runtime": "onnxruntime", "tolerance": {"cosine": 0.9}}},
+    )
+    assert verdict(WRONG, recipe=chosen).status == "verified"
+
+
+def test_a_tolerance_can_differ_by_output() -> None:
+    chosen = recipe(verify={"tolerance": {"max_abs": 1e-4}, "outputs": {"y": {"max_abs": 1.0}}})
+    assert verdict(WRONG, recipe=chosen).status == "verified"
