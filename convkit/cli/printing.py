@@ -9,10 +9,6 @@ def print_run(outcome: RunOutcome) -> None:
 
     from convkit.cli.table import summary
 
-    console = Console(soft_wrap=False)
-    console.print(summary(outcome.record, up_to_date=outcome.up_to_date))
-    console.print(f"run     {outcome.folder}", highlight=False, soft_wrap=True)
-    if not outcome.up_to_date:
-        console.print(f"report  {outcome.folder / 'report.html'}", highlight=False, soft_wrap=True)
-    if outcome.tracked:
-        console.print(f"mlflow  {outcome.tracked}  (convkit ui)", highlight=False, soft_wrap=True)
+    Console().print(
+        summary(outcome.record, up_to_date=outcome.up_to_date, folder=outcome.folder, link=outcome.tracked)
+    )

@@ -46,15 +46,11 @@ def show(run: Run, json: Json = False, home: HomeFolder = None) -> None:
         return
     from rich.console import Console
 
-    console = Console()
-    console.print(summary(record, up_to_date=False))
-    console.print(f"run     {folder}", highlight=False, soft_wrap=True)
+    Console().print(summary(record, up_to_date=False, folder=folder))
 
 
 def track(run: Run, home: HomeFolder = None) -> None:
     """Log a finished run to MLflow, for instance after the tracking server was down."""
-    import os
-
     from convkit.execute.run import read_record
     from convkit.execute.selecting import find_run
     from convkit.home import Home
@@ -62,8 +58,8 @@ def track(run: Run, home: HomeFolder = None) -> None:
 
     place = Home.find(home)
     folder = find_run(run, place)
-    tracked = prepare(os.environ.get("MLFLOW_TRACKING_URI"), place.root).log(read_record(folder), folder)
-    typer.echo(f"logged as {tracked.link}")
+    tracked = prepare(None, place.root).log(read_record(folder), folder)
+    typer.echo(f"logged as {tracked.link or tracked.parent_run_id}")
 
 
 def ui(

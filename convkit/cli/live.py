@@ -1,0 +1,195 @@
+"""The stages of a run while they run: one line each on a terminal, plain lines anywhere else."""
+
+import dataclasses
+import threading
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal, Self
+
+from convkit.cli.plain import Encodable
+from convkit.figures import seconds_text
+from convkit.record import StageStatus
+
+if TYPE_CHECKING:
+    from rich.console import Console, ConsoleOptions, RenderResult
+    from rich.live import Live
+    from rich.text import Text
+
+_State = Literal["waiting", "running"] | StageStatus
+
+_STYLES: dict[_State, str] = {
+    "waiting": "dim",
+    "running": "bold cyan",
+    "hit": "green",
+    "done": "green",
+    "broken": "bold red",
+    "skipped": "bold yellow",
+    "blocked": "yellow",
+}
+_MARKS: dict[_State, str] = {
+    "waiting": "\N{MIDDLE DOT}",
+    "running": "\N{BLACK RIGHT-POINTING SMALL TRIANGLE}",
+    "hit": "\N{CHECK MARK}",
+    "done": "\N{CHECK MARK}",
+    "broken": "\N{BALLOT X}",
+    "skipped": "\N{EN DASH}",
+    "blocked": "\N{EN DASH}",
+}
+_ASCII_MARKS: dict[_State, str] = {
+    "waiting": ".",
+    "running": ">",
+    "hit": "+",
+    "done": "+",
+    "broken": "x",
+    "skipped": "-",
+    "blocked": "-",
+}
+_WORDS: dict[_State, str] = {"hit": "up to date", "waiting": "waiting", "running": "running"}
+
+
+@dataclasses.dataclass
+class _Line:
+    """What is known of one stage. `started` is on the monotonic clock, in seconds."""
+
+    id: str
+    state: _State = "waiting"
+    message: str = ""
+    share: float | None = None
+    started: float | None = None
+    seconds: float = 0.0
+
+
+class LiveProgress:
+    """Shows stages while they run. Thread-safe: stages report from threads of their own.
+
+    On a terminal one line per stage, redrawn; elsewhere a plain line when a stage starts and when it ends; with
+    `quiet` nothing. Writes to standard error, so that standard output holds results alone.
+    """
+
+    def __init__(self, *, console: "Console | None" = None, quiet: bool = False) -> None:
+        """`console`: where to write (default: standard error)."""
+        self._lock = threading.RLock()
+        self._lines: dict[str, _Line] = {}
+        self._quiet = quiet
+        self._console = console
+        self._live: Live | None = None
+
+    def __enter__(self) -> Self:
+        """Begin to show; a terminal's cursor is hidden meanwhile."""
+        if self._quiet:
+            return self
+        if self._console is None:
+            from rich.console import Console
+
+            self._console = Console(stderr=True)
+        if self._console.is_terminal and not self._console.is_dumb_terminal:
+            from rich.live import Live
+
+            # What a tool or a log prints meanwhile appears above the lines and leaves them whole.
+            self._live = Live(
+                Encodable(_Lines(self._lines, self._lock)),
+                console=self._console,
+                refresh_per_second=8,
+                redirect_stdout=False,
+            )
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the last state on the screen."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def stage_waiting(self, stage: str) -> None:
+        """A stage will run, or be taken from the store, later."""
+        with self._lock:
+            self._lines.setdefault(stage, _Line(stage))
+
+    def stage_started(self, stage: str, reason: str) -> None:
+        """A stage runs; `reason` says why it has to."""
+        with self._lock:
+            line = self._lines.setdefault(stage, _Line(stage))
+            line.state, line.message, line.started = "running", reason, time.monotonic()
+            self._say(line, f"started: {reason}" if reason else "started")
+
+    def stage_progress(self, stage: str, message: str, done: float | None = None) -> None:
+        """A running stage says what it does, and the share that is done (0 to 1) where that is known."""
+        with self._lock:
+            line = self._lines.setdefault(stage, _Line(stage))
+            line.message, line.share = message, done
+
+    def stage_finished(self, stage: str, status: StageStatus, seconds: float) -> None:
+        """A stage ended, or was found in the store (`hit`); `seconds` is what it took."""
+        with self._lock:
+            line = self._lines.setdefault(stage, _Line(stage))
+            line.state, line.seconds, line.message, line.share = status, seconds, "", None
+            self._say(line, _WORDS.get(status, status) + ("" if status != "done" else f" in {seconds_text(seconds)}"))
+
+    def _say(self, line: _Line, text: str) -> None:
+        if self._live is None and not self._quiet and self._console is not None:
+            # soft_wrap: a log's reader wraps lines, not we; no markup or highlighting: names are data.
+            from rich.text import Text
+
+            self._console.print(Encodable(Text(f"{line.id}: {text}")), soft_wrap=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Lines:
+    """The stages as rich draws them."""
+
+    lines: dict[str, _Line]
+    lock: threading.RLock
+
+    def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
+        from rich.text import Text
+
+        with self.lock:
+            lines = list(self.lines.values())
+            shown, hidden = _fitting(lines, (options.height or console.height) - 1)
+            width = min(max((len(line.id) for line in lines), default=0), options.max_width // 2)
+            texts = [_line_text(line, width, ascii_only=options.ascii_only) for line in shown]
+        if hidden:
+            texts.append(Text(hidden, style="dim", no_wrap=True, overflow="ellipsis"))
+        yield from texts
+
+
+def _fitting(lines: list[_Line], height: int) -> tuple[list[_Line], str]:
+    """Return the lines that fit the screen, running and broken ones first, and a word on the others."""
+    if len(lines) <= height:
+        return lines, ""
+    urgency: dict[_State, int] = {"running": 0, "broken": 1, "skipped": 2, "blocked": 3, "waiting": 4}
+    ranked = sorted(lines, key=lambda line: urgency.get(line.state, 5))[: max(height - 1, 1)]
+    kept = {line.id for line in ranked}
+    others = [line for line in lines if line.id not in kept]
+    counts: dict[str, int] = {}
+    for line in others:
+        word = _WORDS.get(line.state, line.state)
+        counts[word] = counts.get(word, 0) + 1
+    words = ", ".join(f"{count} {word}" for word, count in counts.items())
+    return [line for line in lines if line.id in kept], f"and {len(others)} more: {words}"
+
+
+def _line_text(line: _Line, width: int, *, ascii_only: bool) -> "Text":
+    from rich.text import Text
+
+    style = _STYLES[line.state]
+    seconds = time.monotonic() - line.started if line.state == "running" and line.started is not None else line.seconds
+    clock = "" if line.state in ("waiting", "blocked", "hit") else seconds_text(seconds)
+    parts = [_WORDS.get(line.state, line.state)] if line.state != "running" else []
+    if line.share is not None:
+        parts.append(f"{line.share * 100:.0f} %")
+    if line.message:
+        parts.append(" ".join(line.message.split()))
+    mark = (_ASCII_MARKS if ascii_only else _MARKS)[line.state]
+    name = line.id if len(line.id) <= width else line.id[: max(width - 2, 1)] + ".."
+    return Text.assemble(
+        (f"{mark} ", style),
+        (name.ljust(width), "" if line.state != "waiting" else "dim"),
+        (f" {clock:>12}  ", "dim"),
+        ("  ".join(parts), style if line.state != "running" else ""),
+        no_wrap=True,
+        overflow="crop" if ascii_only else "ellipsis",
+    )

@@ -1,0 +1,181 @@
+"""Serves MLflow's pages for what this home has tracked, on this machine only."""
+
+import contextlib
+import importlib.metadata
+import ipaddress
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import types
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from convkit.errors import TrackingError, UsageError
+from convkit.track.location import VIEW, Location, find_location
+
+_START_SECONDS = 90.0
+_STOP_SECONDS = 5.0
+
+# For the server's process. Telemetry apart, these keep it to what is shown: no job runners for features not used here.
+_SERVER_SETTINGS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+}
+
+
+def serve_ui(
+    home: Path,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    *,
+    tracking_uri: str | None = None,
+    announce: Callable[[str], None] | None = None,
+) -> None:
+    """Serve MLflow's pages until Ctrl-C; `announce` is given the link once they answer (default: printed).
+
+    Without `port` a free one is taken. Where runs are tracked on a server, its own link is all there is to say. Raises
+    UsageError (nothing tracked yet, no MLflow pages installed, the port is taken) and TrackingError (the server died).
+    """
+    if announce is None:
+        import typer
+
+        announce = typer.echo
+    location = find_location(tracking_uri, home)
+    if location.is_server:
+        announce(f"Runs are tracked on a server, which has its own pages: {location.shown}")
+        return
+    _check(location, host)
+    port = _free_port(host) if port is None else _checked_port(host, port)
+    with _server(location, home, host, port) as server:
+        link = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        if not _answers(server, link):
+            raise TrackingError(_failure(server, home))
+        announce(f"MLflow: {link}/#/experiments{VIEW}   (Ctrl-C stops it)")
+        code = server.wait()
+        raise TrackingError(f"MLflow's server ended by itself (exit code {code}); its log: {_log_file(home)}")
+
+
+def _check(location: Location, host: str) -> None:
+    try:
+        importlib.metadata.distribution("mlflow")
+    except importlib.metadata.PackageNotFoundError as error:
+        raise UsageError(
+            "MLflow's pages are not installed here. Install them with:\n"
+            f'  {sys.executable} -m uv pip install --python {sys.executable} "convkit[ui]"'
+        ) from error
+    if location.database is not None and not location.database.exists():
+        raise UsageError(f"{location.database}: nothing was tracked here yet. Run a recipe first: convkit run RECIPE")
+    if not _is_loopback(host):
+        raise UsageError(
+            f"--host {host}: MLflow's pages ask nobody for a password, so convkit serves them on this machine only "
+            f"(127.0.0.1). To share them: mlflow server --backend-store-uri {location.shown} --host {host}"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _free_port(host: str) -> int:
+    with socket.create_server((host, 0), family=_family(host)) as probe:
+        return int(probe.getsockname()[1])
+
+
+def _checked_port(host: str, port: int) -> int:
+    try:
+        socket.create_server((host, port), family=_family(host)).close()
+    except (OSError, OverflowError) as error:
+        raise UsageError(f"port {port} cannot be used ({error}). Without --port a free one is taken.") from error
+    return port
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _log_file(home: Path) -> Path:
+    return home / "mlflow-ui.log"
+
+
+@contextlib.contextmanager
+def _server(location: Location, home: Path, host: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run MLflow's server in a session of its own; on Ctrl-C or SIGTERM end it with all its workers."""
+    arguments = ["--backend-store-uri", location.uri, "--host", host, "--port", str(port), "--workers", "1"]
+    if location.artifacts is not None:
+        arguments += ["--default-artifact-root", location.artifacts.as_uri()]
+    with (
+        _log_file(home).open("wb") as log,
+        _terminated_as_interrupt(),
+        subprocess.Popen(
+            [sys.executable, "-m", "mlflow", "server", *arguments],
+            env={**os.environ, **_SERVER_SETTINGS},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as server,
+    ):
+        try:
+            yield server
+        except KeyboardInterrupt:
+            pass  # this is how it is stopped
+        finally:
+            _stop(server)
+
+
+@contextlib.contextmanager
+def _terminated_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM end the server too, as Ctrl-C does; its own session would otherwise outlive us."""
+
+    def interrupt(_number: int, _frame: types.FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        former = signal.signal(signal.SIGTERM, interrupt)
+    except ValueError:  # not the main thread, which alone gets signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):  # it has ended already
+            os.killpg(server.pid, number)
+        try:
+            server.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            continue
+        return
+
+
+def _answers(server: subprocess.Popen[bytes], link: str) -> bool:
+    """Wait until the server answers; False where it ends before or takes too long."""
+    deadline = time.monotonic() + _START_SECONDS
+    while server.poll() is None and time.monotonic() < deadline:
+        try:
+            with urllib.request.urlopen(f"{link}/health", timeout=2) as answer:  # noqa: S310 - http, made above
+                return bool(answer.status == 200)
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.2)
+    return False
+
+
+def _failure(server: subprocess.Popen[bytes], home: Path) -> str:
+    tail = "\n".join(_log_file(home).read_text(encoding="utf-8", errors="replace").splitlines()[-5:])
+    state = "did not answer" if server.poll() is None else f"ended with exit code {server.returncode}"
+    return f"MLflow's server {state}; the end of {_log_file(home)}:\n{tail}"

@@ -1,0 +1,148 @@
+"""Writes `report.html` into a run's folder."""
+
+import datetime as dt
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from convkit.codec import Json
+from convkit.errors import storage_error
+from convkit.figures import (
+    bytes_text,
+    evidence_of,
+    first_failing_case,
+    left_out,
+    located_findings,
+    non_finite,
+    seconds_of,
+    seconds_text,
+    sizes_text,
+    verdict,
+    verified_name,
+    worst_comparison,
+    worst_of_output,
+)
+from convkit.findings.catalogue import CATALOGUE
+from convkit.findings.model import Remedy
+from convkit.record import RunRecord
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+REPORT_NAME = "report.html"
+_TEMPLATE = "report.html.jinja"
+_MARKS = {"verified": "✓", "failed": "✗", "broken": "✗", "skipped": "\N{EN DASH}"}
+
+
+def write_report(record: RunRecord, folder: Path) -> Path:
+    """Write the run's report into `folder` and return its path. Raises StoreError where that cannot be written."""
+    path = folder / REPORT_NAME
+    staging = path.with_name(f"{REPORT_NAME}.part")
+    try:
+        staging.write_text(render_report(record), encoding="utf-8")
+        staging.replace(path)
+    except OSError as error:
+        raise storage_error(error, path) from error
+    return path
+
+
+def render_report(record: RunRecord) -> str:
+    """Return the report as HTML. Everything from the record is escaped: names come from recipes and models."""
+    return (
+        _environment()
+        .get_template(_TEMPLATE)
+        .render(
+            run=record,
+            verdict=verdict(record),
+            findings=located_findings(record),
+            left_out=left_out(record),
+            tools=_tools(record),
+            problem=next((target for target in record.targets if target.status in ("failed", "broken")), None),
+        )
+    )
+
+
+def _environment() -> "Environment":
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - only reports need it
+
+    environment = Environment(
+        loader=PackageLoader("convkit.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        size=bytes_text,
+        duration=seconds_text,
+        moment=_moment,
+        axis_sizes=sizes_text,
+        figure=figure_text,
+        json=_json_text,
+    )
+    environment.globals.update(
+        mark=_MARKS,
+        explanations=CATALOGUE,
+        evidence_of=evidence_of,
+        first_failing_case=first_failing_case,
+        non_finite=non_finite,
+        seconds_of=seconds_of,
+        verified_name=verified_name,
+        worst_comparison=worst_comparison,
+        worst_of_output=worst_of_output,
+        recipe_change=recipe_change,
+        share_text=share_text,
+    )
+    return environment
+
+
+def figure_text(value: float) -> str:
+    """Return a measured figure in three significant digits, or as the word it is: nan, inf."""
+    return f"{value:.3g}"
+
+
+def share_text(share: float) -> str:
+    """Return the share of a limit: '18 % of the limit', '3100 times the limit'."""
+    if not math.isfinite(share):
+        return "beyond any limit"
+    if share <= 1:
+        return f"{share * 100:.2g} % of the limit" if share < 0.995 else f"{share * 100:.1f} % of the limit"
+    return f"{share:.3g} times the limit"
+
+
+def recipe_change(remedy: Remedy) -> str:
+    """Return a remedy's change as YAML, nested as it stands in a recipe."""
+    tree: dict[str, Json] = {}
+    for path, value in remedy.change.items():
+        *parents, last = path.split(".")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+            if not isinstance(node, dict):  # a change to the whole and to a part of it: show both paths as they are
+                return yaml.safe_dump(remedy.change, sort_keys=False, allow_unicode=True)
+        node[last] = value
+    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+
+
+def _tools(record: RunRecord) -> list[tuple[str, list[tuple[str, str]]]]:
+    """Return each package with its versions and the stages that ran with them."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for stage in record.stages:
+        for name, version in stage.versions.items():
+            found.setdefault(name, {}).setdefault(version, []).append(stage.id)
+    return [
+        (name, [(version, ", ".join(stages)) for version, stages in versions.items()])
+        for name, versions in sorted(found.items())
+    ]
+
+
+def _moment(seconds: float) -> str:
+    """Return a time in UTC: a report is read in other places than where it was made."""
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _json_text(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

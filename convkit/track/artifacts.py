@@ -1,0 +1,124 @@
+"""A run's files in MLflow: small ones copied, models by hard link, or named by path and digest."""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from convkit.errors import TrackingError
+from convkit.record import RunRecord, TargetReport
+
+RUN_FILES = ("recipe.yaml", "result.json", "report.html", "provenance.json")
+
+# Models up to this size are copied where a link cannot be made. Larger ones stay where they are: copying a model of
+# some GiB takes longer than verifying it, and doubles what it takes on disk.
+SMALL_MODEL_BYTES = 16 * 2**20
+
+
+@dataclasses.dataclass(frozen=True)
+class Placed:
+    """How a target's files reached MLflow: `linked`, `copied` or `external`; for the last, each file's digest."""
+
+    target: str
+    how: str
+    path: str
+    digests: dict[str, str]
+
+
+def log_run_files(client: Any, run_id: str, folder: Path) -> None:  # noqa: ANN401 - MLflow's client
+    """Copy the run's own files and its logs."""
+    for name in RUN_FILES:
+        if (folder / name).is_file():
+            client.log_artifact(run_id, str(folder / name))
+    if (folder / "logs").is_dir():
+        client.log_artifacts(run_id, str(folder / "logs"), "logs")
+
+
+def place_models(
+    client: Any,  # noqa: ANN401 - MLflow's client
+    run_id: str,
+    artifact_folder: Path | None,
+    record: RunRecord,
+    folder: Path,
+) -> list[Placed]:
+    """Bring every target's files into the run's artifacts.
+
+    `artifact_folder` is the run's own artifact folder where that is on this machine, else None.
+    """
+    return [
+        _place(client, run_id, artifact_folder, target, folder) for target in record.targets if _present(target, folder)
+    ]
+
+
+def _present(target: TargetReport, folder: Path) -> list[str]:
+    """Return the target's files that are still there: a store that was cleaned has taken none of the record."""
+    for file in target.files:
+        path = PurePosixPath(file)
+        if path.is_absolute() or ".." in path.parts:
+            raise TrackingError(f"{folder / 'result.json'}: {file!r} lies outside the run's folder")
+    return [file for file in target.files if (folder / file).is_file()]
+
+
+def _place(
+    client: Any,  # noqa: ANN401 - MLflow's client
+    run_id: str,
+    artifact_folder: Path | None,
+    target: TargetReport,
+    folder: Path,
+) -> Placed:
+    files = _present(target, folder)
+    place = str(folder / PurePosixPath(files[0]).parent)
+    if artifact_folder is not None and _link(files, folder, artifact_folder):
+        return Placed(target.name, "linked", place, {})
+    if sum((folder / file).stat().st_size for file in files) <= SMALL_MODEL_BYTES:
+        for file in files:
+            client.log_artifact(run_id, str(folder / file), str(PurePosixPath(file).parent))
+        return Placed(target.name, "copied", place, {})
+    return Placed(target.name, "external", place, {file: _digest(folder / file) for file in files})
+
+
+def _link(files: list[str], folder: Path, artifact_folder: Path) -> bool:
+    """Hard-link the files into the artifact folder; False where the file system does not take it (then nothing is)."""
+    made: list[Path] = []
+    try:
+        for file in files:
+            destination = artifact_folder / file
+            destination.parent.mkdir(parents=True, exist_ok=True)
+            destination.unlink(missing_ok=True)
+            os.link(folder / file, destination)
+            made.append(destination)
+    except OSError:  # another file system, or one without hard links: the caller has other ways
+        for destination in made:
+            destination.unlink()
+        for parent in {(artifact_folder / file).parent for file in files}:
+            with contextlib.suppress(OSError):  # not empty, or never made
+                parent.rmdir()
+        return False
+    return True
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def local_folder(artifact_uri: str) -> Path | None:
+    """Return the folder an artifact URI names on this machine; None for any other kind of storage."""
+    parts = urlsplit(artifact_uri)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return Path(unquote(parts.path))
+    return Path(artifact_uri) if artifact_uri.startswith("/") else None
+
+
+def placement_tags(placed: list[Placed]) -> dict[str, str]:
+    """Return tags that say where each target's files are."""
+    tags: dict[str, str] = {}
+    for one in placed:
+        tags[f"convkit.model.{one.target}"] = f"{one.how} {one.path}"
+        if one.digests:
+            tags[f"convkit.model.{one.target}.digests"] = json.dumps(one.digests)
+    return tags

@@ -1,0 +1,266 @@
+"""A run's record as MLflow's entries: one for the run, one per stage. Pure; knows MLflow's words, not its library."""
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Literal, get_args
+
+from convkit.codec import Json
+from convkit.figures import located_findings, non_finite, seconds_of, worst_comparison
+from convkit.record import CaseVerdict, RunRecord, StageReport, StageStatus, TargetReport, TargetStatus, Verification
+from convkit.track.limits import PARAM_LENGTH, TAG_LENGTH, clipped, entry_name
+from convkit.track.note import stage_note, summary_note
+from convkit.track.parameters import recipe_parameters, tool_versions
+from convkit.worker.protocol import TensorMetrics
+
+RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
+
+# The record's metrics under the names that people look for in MLflow, and which end of each is the bad one.
+METRICS: dict[str, str] = {
+    "max_abs": "max_abs_err",
+    "max_rel": "max_rel_err",
+    "mean_abs": "mean_abs_err",
+    "rms": "rms_err",
+    "cosine": "cosine",
+}
+_SMALL_IS_BAD = ("cosine",)
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """One finite value of a metric. `target` names the target it speaks of, for the target's logged model."""
+
+    name: str
+    value: float
+    step: int = 0
+    target: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table for MLflow's viewer."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Json, ...], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One MLflow run. Times are seconds since the epoch; `log` is a path inside the run's folder."""
+
+    name: str
+    status: RunStatus
+    started: float
+    ended: float
+    params: dict[str, str]
+    tags: dict[str, str]
+    points: tuple[Point, ...]
+    table: Table | None = None
+    log: str | None = None
+
+
+def parent_entry(record: RunRecord) -> Entry:
+    """Return the entry for the run as a whole."""
+    tags = {
+        **_common_tags(record, "run", record.status),
+        "convkit.key": record.key,
+        "convkit.convkit": record.convkit,
+        "convkit.toolchain": record.toolchain,
+        "convkit.findings": " ".join(sorted({located.finding.code for located in located_findings(record)})),
+        "mlflow.source.name": " ".join(record.command),
+        "mlflow.source.type": "LOCAL",
+        "mlflow.note.content": summary_note(record),
+        **{f"convkit.host.{name}": _text(value) for name, value in record.host.items()},
+        **{f"convkit.target.{target.name}": target.status for target in record.targets},
+    }
+    statuses = [target.status for target in record.targets]
+    points = [Point("run/seconds", record.ended - record.started)]
+    points += [Point(f"run/targets_{status}", statuses.count(status)) for status in get_args(TargetStatus)]
+    for target in record.targets:
+        points += _target_points(record, target)
+    return Entry(
+        name=f"{record.recipe} {record.id}",
+        status=_run_status(record.status),
+        started=record.started,
+        ended=record.ended,
+        params=_params({**recipe_parameters(record), **tool_versions(record)}),
+        tags=_tags(tags),
+        points=_finite(points),
+    )
+
+
+def child_entries(record: RunRecord) -> tuple[Entry, ...]:
+    """Return an entry per stage; a verify stage's holds its verification."""
+    verifications = {v.stage: (target, v) for target in record.targets for v in target.verifications}
+    entries = [_stage_entry(record, stage, verifications.pop(stage.id, None)) for stage in record.stages]
+    for stage, (target, verification) in verifications.items():  # judged without a stage of its own
+        report = StageReport(
+            id=stage,
+            kind="verify",
+            key="",
+            status="skipped" if verification.status == "skipped" else "done",
+            reason=verification.headline,
+            target=target.name,
+            version=verification.version,
+        )
+        entries.append(_stage_entry(record, report, (target, verification)))
+    return tuple(entries)
+
+
+def _stage_entry(record: RunRecord, stage: StageReport, verified: tuple[TargetReport, Verification] | None) -> Entry:
+    status: TargetStatus | StageStatus = verified[1].status if verified is not None else stage.status
+    tags = {
+        **_common_tags(record, "verification" if verified is not None else "stage", status),
+        "convkit.stage": stage.id,
+        "convkit.stage_status": stage.status,
+        "convkit.key": stage.key,
+        "convkit.reason": stage.reason,
+        "mlflow.note.content": stage_note(stage, verified[1] if verified is not None else None),
+    }
+    params = {f"tools.{name}": version for name, version in stage.versions.items()}
+    optional = {"target": stage.target, "version": stage.version, "artifact": stage.artifact, "error": stage.error}
+    tags.update({f"convkit.{name}": value for name, value in optional.items() if value is not None})
+    points = [
+        Point(f"{stage.kind}/seconds", stage.seconds),
+        Point(f"{stage.kind}/peak_memory_bytes", stage.peak_memory_bytes),
+    ]
+    table = None
+    if verified is not None:
+        target, verification = verified
+        params |= {"runtime": target.runtime, "device": target.device, "precision": target.precision}
+        tags["convkit.evidence"] = verification.evidence
+        tags["convkit.providers"] = ", ".join(verification.providers)
+        points += _verification_points(verification)
+        table = case_table(verification)
+    # A stage taken from the store did not run: it has no times of its own, and stands at the run's start.
+    started = stage.started if stage.started is not None else record.started
+    return Entry(
+        name=stage.id,
+        status=_run_status(status),
+        started=started,
+        ended=stage.ended if stage.ended is not None else started,
+        params=_params(params),
+        tags=_tags(tags),
+        points=_finite(points),
+        table=table,
+        log=stage.log,
+    )
+
+
+def _run_status(status: TargetStatus | StageStatus) -> RunStatus:
+    """Return MLflow's word. What was skipped is not FINISHED: that shows green, and nothing was proven."""
+    match status:
+        case "verified" | "done" | "hit":
+            return "FINISHED"
+        case "failed" | "broken":
+            return "FAILED"
+        case "skipped" | "blocked":
+            return "KILLED"
+
+
+def _common_tags(record: RunRecord, role: str, status: str) -> dict[str, str]:
+    return {
+        "convkit.run": record.id,
+        "convkit.role": role,
+        "convkit.status": status,
+        "convkit.recipe": record.recipe,
+        "convkit.recipe_digest": record.recipe_digest,
+        "convkit.platform": _text(record.host.get("platform", "unknown")),
+    }
+
+
+def _target_points(record: RunRecord, target: TargetReport) -> list[Point]:
+    """Return a target's figures over all cases, outputs and releases."""
+    cases = [case for verification in target.verifications for case in verification.cases]
+    metrics = [output.metrics for case in cases for output in case.outputs]
+    points: list[Point] = []
+    for field, name in METRICS.items():
+        points += _worst(f"{target.name}/{name}", [getattr(one, field) for one in metrics], field)
+    worst = worst_comparison(cases)
+    if worst is not None:
+        points.append(Point(f"{target.name}/share_of_limit", worst.share))
+        points.append(Point(f"{target.name}/non_finite", sum(map(non_finite, metrics))))
+        points.append(Point(f"{target.name}/cases", len(cases)))
+        points.append(Point(f"{target.name}/cases_failed", sum(not case.passed for case in cases)))
+    if target.size_bytes:
+        points.append(Point(f"{target.name}/size_bytes", target.size_bytes))
+    points.append(Point(f"{target.name}/seconds", seconds_of(record, target.name)))
+    return [dataclasses.replace(point, target=target.name) for point in points]
+
+
+def _verification_points(verification: Verification) -> list[Point]:
+    """Return each output's worst figures, and the same figures case by case, the case's place in the ladder as step."""
+    points = [
+        Point("verify/cases", len(verification.cases)),
+        Point("verify/cases_failed", sum(not case.passed for case in verification.cases)),
+        Point("verify/cases_omitted", len(verification.omitted)),
+    ]
+    for output, measured in _by_output(verification.cases).items():
+        for field, name in METRICS.items():
+            values = [getattr(metrics, field) for _, metrics in measured]
+            points += _worst(f"verify/{output}/{name}", values, field)
+            points += [
+                Point(f"verify/{output}/by_case/{name}", getattr(metrics, field), step) for step, metrics in measured
+            ]
+        points.append(Point(f"verify/{output}/non_finite", sum(non_finite(metrics) for _, metrics in measured)))
+    return points + [Point("verify/by_case/seconds", case.seconds, i) for i, case in enumerate(verification.cases)]
+
+
+def _by_output(cases: Sequence[CaseVerdict]) -> dict[str, list[tuple[int, TensorMetrics]]]:
+    found: dict[str, list[tuple[int, TensorMetrics]]] = {}
+    for step, case in enumerate(cases):
+        for output in case.outputs:
+            found.setdefault(output.output, []).append((step, output.metrics))
+    return found
+
+
+def _worst(name: str, values: Sequence[float], field: str) -> list[Point]:
+    """Return the worst of the values, or, where some are not finite, how many: a worst without them would flatter."""
+    if not values:
+        return []
+    if undefined := sum(not math.isfinite(value) for value in values):
+        return [Point(f"{name}_undefined", undefined)]
+    return [Point(name, min(values) if field in _SMALL_IS_BAD else max(values))]
+
+
+def case_table(verification: Verification) -> Table:
+    """Return a row per case and output, with every figure and limit."""
+    columns = ("case", "sizes", "output", "passed", *METRICS.values(), "non_finite", "limits", "failures", "seconds")
+    rows: list[tuple[Json, ...]] = []
+    for case in verification.cases:
+        sizes = json.dumps(case.sizes)
+        if case.error is not None:
+            rows.append((case.case, sizes, None, False, *(None for _ in METRICS), None, None, case.error, case.seconds))
+        for output in case.outputs:
+            figures = [_table_number(getattr(output.metrics, field)) for field in METRICS]
+            limits, failures = json.dumps(output.limits), "; ".join(output.failures)
+            unequal = non_finite(output.metrics)
+            rows.append(
+                (case.case, sizes, output.output, output.passed, *figures, unequal, limits, failures, case.seconds)
+            )
+    return Table(columns, tuple(rows))
+
+
+def _table_number(value: float) -> float | str:
+    """JSON has no NaN; a table cell can say it in a word."""
+    return value if math.isfinite(value) else str(value)
+
+
+def _finite(points: Iterable[Point]) -> tuple[Point, ...]:
+    """Return the points MLflow can hold: it stores infinity as 1.8e308 and draws NaN as nothing."""
+    return tuple(
+        dataclasses.replace(point, name=entry_name(point.name)) for point in points if math.isfinite(point.value)
+    )
+
+
+def _params(values: dict[str, str]) -> dict[str, str]:
+    return {entry_name(name): clipped(value, PARAM_LENGTH) for name, value in values.items()}
+
+
+def _tags(values: dict[str, str]) -> dict[str, str]:
+    return {entry_name(name): clipped(value, TAG_LENGTH) for name, value in values.items() if value}
+
+
+def _text(value: Json) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,76 @@
+"""Summaries in Markdown, which MLflow shows as a run's description. Pure."""
+
+import re
+
+from convkit.figures import (
+    bytes_text,
+    evidence_of,
+    left_out,
+    located_findings,
+    seconds_of,
+    seconds_text,
+    verdict,
+    worst_comparison,
+)
+from convkit.record import RunRecord, StageReport, TargetReport, Verification
+
+MARKS = {"verified": "✅ verified", "failed": "❌ failed", "broken": "💥 broken", "skipped": "⚠️ skipped"}
+
+
+def summary_note(record: RunRecord) -> str:
+    """Return the run's verdict, its targets as a table, its findings, and what it leaves unproven."""
+    parts = [f"**{_plain(verdict(record))}**"]
+    if record.description:
+        parts.append(_plain(record.description))
+    rows = [
+        "| target | status | runtime | evidence | closest to its limit | case | size | time |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    rows += [_target_row(record, target) for target in record.targets]
+    parts.append("\n".join(rows))
+    failing = [target for target in record.targets if target.status in ("failed", "broken")]
+    parts += [f"**{_plain(target.name)}**: {_plain(target.headline)}" for target in failing]
+    if findings := located_findings(record):
+        lines = [
+            f"- **{located.finding.code}** ({located.finding.severity}; {_plain(', '.join(located.where))}) "
+            f"{_plain(located.finding.message)}"
+            for located in findings
+        ]
+        parts.append("### Findings\n" + "\n".join(lines))
+    if items := left_out(record):
+        parts.append("### Left out\n" + "\n".join(f"- {_plain(i.what)}: {_plain(i.reason)}" for i in items))
+    return "\n\n".join(parts)
+
+
+def _target_row(record: RunRecord, target: TargetReport) -> str:
+    cases = [case for verification in target.verifications for case in verification.cases]
+    worst = worst_comparison(cases)
+    releases = ", ".join(v.version for v in target.verifications if v.version)
+    cells = (
+        target.name,
+        MARKS[target.status],
+        f"{target.runtime} {releases}".strip(),
+        ", ".join(evidence_of(target)),
+        str(worst) if worst is not None else "",
+        worst.case if worst is not None else "",
+        bytes_text(target.size_bytes) if target.size_bytes else "",
+        seconds_text(seconds_of(record, target.name)),
+    )
+    return "| " + " | ".join(_plain(cell) for cell in cells) + " |"
+
+
+def stage_note(stage: StageReport, verification: Verification | None) -> str:
+    """Return what a stage's page says first."""
+    lines = [f"**{stage.status}**: {_plain(stage.reason)}"]
+    if stage.error is not None:
+        lines.append(_plain(stage.error))
+    if verification is not None:
+        lines.append(f"{MARKS[verification.status]}: {_plain(verification.headline)}")
+        lines += [f"Left out: case {_plain(item.name)}: {_plain(item.reason)}" for item in verification.omitted]
+    lines += [f"- **{finding.code}** {_plain(finding.message)}" for finding in stage.findings]
+    return "\n\n".join(lines)
+
+
+def _plain(text: str) -> str:
+    """Return text in which nothing acts as Markdown or HTML, on one line."""
+    return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", " ".join(text.split()))

@@ -1,0 +1,271 @@
+# ruff: noqa: PLC0415 - MLflow takes over a second to import: it is imported where it is used
+"""Logs a run's record and files to MLflow: `prepare` opens the store, `Tracker.log` writes a run."""
+
+import contextlib
+import dataclasses
+import getpass
+import json
+import os
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from convkit.errors import TrackingError
+from convkit.record import RunRecord
+from convkit.track.artifacts import Placed, local_folder, log_run_files, place_models, placement_tags
+from convkit.track.batches import batches
+from convkit.track.entries import Entry, Point, Table, child_entries, parent_entry
+from convkit.track.limits import TAG_LENGTH, clipped, entry_name
+from convkit.track.location import Location, check_database, find_location, tracking_error
+from convkit.track.mlflow_client import first_contact, import_mlflow
+
+# Set last, once everything of a run is there: a run without it was cut short and is logged again.
+_COMPLETE = "convkit.logged"
+_TABLE_FILE = "cases.json"
+# Without the kind, MLflow's pages show an experiment in the manner of chat traces.
+_EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Tracked:
+    """Where a run is in MLflow. `uri` shows no password; `link` is its page, None for a database (`convkit ui`)."""
+
+    parent_run_id: str
+    experiment_id: str
+    uri: str
+    link: str | None
+
+
+def prepare(tracking_uri: str | None, home: Path) -> "Tracker":
+    """Open the tracking store, making the database if there is none, and return a Tracker.
+
+    The store is `tracking_uri`, else MLFLOW_TRACKING_URI, else `home`/mlflow.db. Takes one to four seconds, most of
+    them importing MLflow; safe to call in a thread while stages run. Raises TrackingError: a server that does not
+    answer within ten seconds, a database that is damaged or of another schema (it is left as it is).
+    """
+    location = find_location(tracking_uri, home)
+    with _reported(location):
+        import_mlflow(database=not location.is_server)
+        from mlflow import MlflowClient
+
+        home.mkdir(parents=True, exist_ok=True)
+        with _lock(home), first_contact():
+            if location.database is not None and not check_database(location, _schema_revisions):
+                _create_database(location)
+            client = MlflowClient(tracking_uri=location.uri)
+            client.search_experiments(max_results=1)  # the first use connects
+    return Tracker(client, location, home)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tracker:
+    """An opened tracking store."""
+
+    client: Any
+    location: Location
+    home: Path
+
+    def log(self, record: RunRecord, folder: Path) -> Tracked:
+        """Log a run: an entry for the run, one per stage and verification, its files. `folder` is the run's folder.
+
+        A run that was logged before is found by its id, not logged twice. Raises TrackingError.
+        """
+        with _reported(self.location), _lock(self.home):
+            experiment_id = self._experiment(record.experiment)
+            parent_id = self._logged_before(experiment_id, record.id)
+            if parent_id is None:
+                parent_id = self._log(experiment_id, record, folder)
+        link = self.location.run_link(experiment_id, parent_id)
+        return Tracked(parent_id, experiment_id, self.location.shown, link)
+
+    def _experiment(self, name: str) -> str:
+        experiment = self.client.get_experiment_by_name(name)
+        if experiment is None:
+            folder = self.location.artifacts
+            artifacts = None if folder is None else (folder / re.sub(r"[^\w.-]+", "-", name)).as_uri()
+            return str(self.client.create_experiment(name, artifact_location=artifacts, tags=_EXPERIMENT_TAGS))
+        if experiment.lifecycle_stage != "active":
+            raise tracking_error(
+                self.location,
+                f"the experiment {name!r} was deleted there. Restore it "
+                f"(mlflow experiments restore --experiment-id {experiment.experiment_id}), "
+                "or name another one in the recipe under track.experiment.",
+            )
+        return str(experiment.experiment_id)
+
+    def _logged_before(self, experiment_id: str, run: str) -> str | None:
+        """Return the run's entry if it is complete; remove what a logging that was cut short left behind."""
+        entries = self.client.search_runs([experiment_id], filter_string=f"tags.`convkit.run` = '{_quoted(run)}'")
+        for entry in entries:
+            if entry.data.tags.get("convkit.role") == "run" and _COMPLETE in entry.data.tags:
+                return str(entry.info.run_id)
+        for entry in entries:
+            self.client.delete_run(entry.info.run_id)
+        return None
+
+    def _log(self, experiment_id: str, record: RunRecord, folder: Path) -> str:
+        parent = parent_entry(record)
+        user = {"mlflow.user": _user()}
+        run = self._create(experiment_id, parent, user)
+        run_id = str(run.info.run_id)
+        log_run_files(self.client, run_id, folder)
+        # A server's own folder may be on another machine, even where its name exists here.
+        artifact_folder = None if self.location.is_server else local_folder(run.info.artifact_uri)
+        placed = place_models(self.client, run_id, artifact_folder, record, folder)
+        models = self._log_models(experiment_id, run_id, record, placed)
+        self._write(run_id, parent, models, placement_tags(placed))
+        for child in child_entries(record):
+            self._log_child(experiment_id, child, folder, {**user, "mlflow.parentRunId": run_id})
+        self.client.set_tag(run_id, _COMPLETE, "complete")
+        self._end(run_id, parent)
+        return run_id
+
+    def _log_child(self, experiment_id: str, child: Entry, folder: Path, tags: dict[str, str]) -> None:
+        run_id = str(self._create(experiment_id, child, tags).info.run_id)
+        extra: dict[str, str] = {}
+        if child.table is not None:
+            self.client.log_text(run_id, _table_text(child.table), _TABLE_FILE)
+            extra["mlflow.loggedArtifacts"] = json.dumps([{"path": _TABLE_FILE, "type": "table"}])
+        if child.log is not None and (folder / child.log).is_file():
+            self.client.log_artifact(run_id, str(folder / child.log))
+        self._write(run_id, child, {}, extra)
+        self._end(run_id, child)
+
+    def _create(self, experiment_id: str, entry: Entry, tags: dict[str, str]) -> Any:  # noqa: ANN401 - MLflow's Run
+        # The tags that find a run go in at once: what a killed convkit leaves behind can then be found.
+        found_by = {name: entry.tags[name] for name in ("convkit.run", "convkit.role")}
+        started = _milliseconds(entry.started)
+        return self.client.create_run(experiment_id, started, {**found_by, **tags}, run_name=entry.name)
+
+    def _write(self, run_id: str, entry: Entry, models: dict[str, str], extra: dict[str, str]) -> None:
+        from mlflow.entities import Metric, Param, RunTag
+
+        moment = _milliseconds(entry.ended)
+
+        def metric(point: Point) -> Any:  # noqa: ANN401 - MLflow's Metric
+            model = models.get(point.target) if point.target is not None else None
+            return Metric(point.name, float(point.value), moment, point.step, model_id=model)
+
+        tags = {**entry.tags, **{entry_name(name): clipped(value, TAG_LENGTH) for name, value in extra.items()}}
+        for batch in batches(entry.params, tags, entry.points):
+            self.client.log_batch(
+                run_id,
+                metrics=[metric(point) for point in batch.points],
+                params=[Param(name, value) for name, value in batch.params],
+                tags=[RunTag(name, value) for name, value in batch.tags],
+            )
+
+    def _end(self, run_id: str, entry: Entry) -> None:
+        self.client.set_terminated(run_id, entry.status, _milliseconds(entry.ended))
+
+    def _log_models(self, experiment_id: str, run_id: str, record: RunRecord, placed: list[Placed]) -> dict[str, str]:
+        """Register each built model, its files staying where they are; return MLflow's model ids by target."""
+        from mlflow.entities import LoggedModelOutput, LoggedModelStatus
+        from mlflow.exceptions import MlflowException
+
+        targets = {target.name: target for target in record.targets}
+        models: dict[str, str] = {}
+        for one in placed:
+            target = targets[one.target]
+            tags = {
+                "mlflow.model.isExternal": "true",
+                "convkit.run": record.id,
+                "convkit.status": target.status,
+                "convkit.path": one.path,
+            }
+            params = {"runtime": target.runtime, "device": target.device, "precision": target.precision}
+            # MLflow refuses these characters in a model's name.
+            name = re.sub(r"[/:.%\"']", "-", f"{record.recipe}-{target.name}")
+            try:
+                model = self.client.create_logged_model(experiment_id, name, run_id, tags, params, target.runtime)
+            except MlflowException as error:
+                if error.error_code == "ENDPOINT_NOT_FOUND":  # a server older than MLflow 3: the run's tags say it all
+                    return {}
+                raise
+            done = LoggedModelStatus.READY if target.status == "verified" else LoggedModelStatus.FAILED
+            self.client.finalize_logged_model(model.model_id, done)
+            models[target.name] = str(model.model_id)
+        if models:
+            self.client.log_outputs(run_id, [LoggedModelOutput(model_id, 0) for model_id in models.values()])
+        return models
+
+
+@contextlib.contextmanager
+def _reported(location: Location) -> Iterator[None]:
+    """Turn what MLflow and the libraries under it raise into a TrackingError that names the place."""
+    try:
+        yield
+    except TrackingError:
+        raise
+    except ImportError as error:  # MLflow itself, or a database's driver
+        raise tracking_error(location, error) from error
+    except OSError as error:  # disk, network (requests' errors too), lock
+        raise tracking_error(location, error) from error
+    except Exception as error:
+        if _is_foreign(error):
+            raise tracking_error(location, error) from error
+        raise
+
+
+def _is_foreign(error: Exception) -> bool:
+    """Say whether an error comes from MLflow or its database layer. Checked by name: neither is imported yet."""
+    packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+    return bool(packages & {"mlflow", "sqlalchemy", "alembic", "sqlite3", "requests", "urllib3"})
+
+
+def _lock(home: Path) -> FileLock:
+    """One process at a time: first use of a database races, and so would two that log the same run."""
+    return FileLock(home / "mlflow.lock", timeout=120)
+
+
+def _schema_revisions() -> tuple[str, Collection[str]]:
+    """Return the schema revision of the installed MLflow, and every revision that led to it."""
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+    from mlflow.store import db_migrations
+
+    config = Config()
+    # A namespace package: its folder is all there is to ask for.
+    config.set_main_option("script_location", str(next(iter(db_migrations.__path__))).replace("%", "%%"))
+    script = ScriptDirectory.from_config(config)
+    (current,) = script.get_heads()
+    return current, {revision.revision for revision in script.walk_revisions()}
+
+
+def _create_database(location: Location) -> None:
+    """Make the database under another name and move it into place: a kill on the way leaves no half-made schema."""
+    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+    assert location.database is not None
+    assert location.artifacts is not None
+    location.database.parent.mkdir(parents=True, exist_ok=True)
+    staging = location.database.with_name(f"{location.database.name}.{os.getpid()}.part")
+    staging.unlink(missing_ok=True)
+    store: Any = SqlAlchemyStore(  # type: ignore[no-untyped-call]
+        f"sqlite:///{staging}", location.artifacts.as_uri()
+    )
+    store.engine.dispose()
+    staging.replace(location.database)
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _quoted(text: str) -> str:
+    """Return text for a MLflow search: it knows no escape for quotes, and run ids have none."""
+    return text.replace("'", "")
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # no name for this user id, as in many containers
+        return "unknown"
+
+
+def _table_text(table: Table) -> str:
+    return json.dumps({"columns": table.columns, "data": table.rows})

@@ -1,0 +1,156 @@
+import io
+import re
+import threading
+import time
+
+import pytest
+from rich.console import Console
+
+from convkit.cli.live import LiveProgress
+
+
+def terminal(width=80, height=24, encoding="utf-8", **options):
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding, errors="strict", write_through=True)
+    console = Console(file=file, width=width, height=height, **{"force_terminal": True, **options})
+    return console, lambda: raw.getvalue().decode(encoding)
+
+
+def a_run(progress):
+    for stage in ("export", "reference", "build:ort-cpu", "verify:ort-cpu"):
+        progress.stage_waiting(stage)
+    progress.stage_finished("reference", "hit", 6.4)
+    progress.stage_started("export", "the recipe changed")
+    progress.stage_progress("export", "tracing", 0.4)
+    progress.stage_finished("export", "done", 14.2)
+    progress.stage_finished("build:ort-cpu", "broken", 1.0)
+    progress.stage_finished("verify:ort-cpu", "blocked", 0.0)
+
+
+def final_lines(text):
+    """Return the last drawing without its codes: before each, rich returns to the first line and erases."""
+    drawing = re.split(r"\r|\x1b\[1A", text)[-1]
+    plain = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", drawing)
+    return [line.rstrip() for line in plain.splitlines() if line.strip()]
+
+
+def test_elsewhere_state_changes_are_plain_lines():
+    console, text = terminal(force_terminal=False)
+    with LiveProgress(console=console) as progress:
+        a_run(progress)
+    assert text().splitlines() == [
+        "reference: up to date",
+        "export: started: the recipe changed",
+        "export: done in 14.2 s",
+        "build:ort-cpu: broken",
+        "verify:ort-cpu: blocked",
+    ]
+
+
+def test_a_dumb_terminal_gets_plain_lines(monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    console, text = terminal()
+    with LiveProgress(console=console) as progress:
+        a_run(progress)
+    assert "\x1b" not in text()
+    assert "export: done in 14.2 s" in text()
+
+
+def test_quiet_says_nothing():
+    console, text = terminal()
+    with LiveProgress(console=console, quiet=True) as progress:
+        a_run(progress)
+    assert text() == ""
+
+
+def test_a_terminal_keeps_a_line_per_stage(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    console, text = terminal()
+    with LiveProgress(console=console) as progress:
+        a_run(progress)
+    final = final_lines(text())[-4:]
+    assert "export" in final[0]
+    assert "14.2 s" in final[0]
+    assert "up to date" in final[1]
+    assert "✗" in final[2]
+    assert "broken" in final[2]
+    assert "blocked" in final[3]
+    assert "\x1b[?25h" in text()  # the cursor is back
+
+
+def test_a_running_stage_shows_time_share_and_message(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    console, text = terminal()
+    with LiveProgress(console=console) as progress:
+        progress.stage_started("export", "new")
+        progress.stage_progress("export", "tracing\nthe model", 0.4)
+        time.sleep(0.4)
+    (line,) = final_lines(text())
+    assert re.fullmatch(r"▸ export +0\.[4-9]\d s  40 %  tracing the model", line)
+
+
+def test_more_stages_than_lines_are_summed_up(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    console, text = terminal(height=6)
+    with LiveProgress(console=console) as progress:
+        for index in range(20):
+            progress.stage_finished(f"build:{index}", "done", 1.0)
+        progress.stage_started("verify:last", "new")
+        progress.stage_finished("build:7", "broken", 1.0)
+    final = "\n".join(final_lines(text())[-5:])
+    assert "verify:last" in final
+    assert "build:7" in final
+    assert "and 17 more: 17 done" in final
+
+
+@pytest.mark.parametrize("tty", [True, False])
+def test_an_ascii_terminal_takes_any_message(monkeypatch, tty):
+    monkeypatch.setenv("TERM", "xterm")
+    console, text = terminal(encoding="ascii", force_terminal=tty)
+    with LiveProgress(console=console) as progress:
+        a_run(progress)
+        progress.stage_started("verify:modèle", "größer [bold]x[/nothing]")
+    assert "gr" in text()
+    assert "?er [bold]x[/nothing]" in text()
+
+
+def test_narrow_terminals_do_not_wrap(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    console, text = terminal(width=30)
+    with LiveProgress(console=console) as progress:
+        progress.stage_started("verify:a-target-with-a-long-name@1.31.0", "reason " * 30)
+    assert [len(line) for line in final_lines(text())] == [30]
+
+
+def test_stages_may_report_from_many_threads():
+    console, text = terminal(force_terminal=False)
+
+    def stage(name):
+        progress.stage_started(name, "new")
+        for step in range(50):
+            progress.stage_progress(name, f"step {step}", step / 50)
+        progress.stage_finished(name, "done", 1.0)
+
+    with LiveProgress(console=console) as progress:
+        threads = [threading.Thread(target=stage, args=(f"stage-{index}",)) for index in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    lines = text().splitlines()
+    assert len(lines) == 16
+    assert set(lines) == {f"stage-{i}: {end}" for i in range(8) for end in ("started: new", "done in 1.0 s")}
+
+
+def test_an_error_inside_gives_the_terminal_back(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    console, text = terminal()
+
+    def crash():
+        with LiveProgress(console=console) as progress:
+            progress.stage_started("export", "new")
+            raise RuntimeError("crash")
+
+    with pytest.raises(RuntimeError, match="crash"):
+        crash()
+    assert "\x1b[?25h" in text()

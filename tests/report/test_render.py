@@ -1,0 +1,195 @@
+import dataclasses
+import html.parser
+import re
+
+import pytest
+from records import build_record, failed_target, non_finite_record, verified_record
+
+from convkit.errors import StoreError
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.report.render import recipe_change, render_report, share_text, write_report
+
+_VOID = {"meta", "br", "link", "img", "hr", "input"}
+
+
+class _Page(html.parser.HTMLParser):
+    """Collects tags, attributes and text, and insists on closed tags."""
+
+    def __init__(self, source: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(source)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in _VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self._open
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        if self._open and self._open[-1] not in ("style", "script"):
+            self.text += data
+
+
+def words(record):
+    return " ".join(_Page(render_report(record)).text.split())
+
+
+def test_the_report_tells_the_whole_run():
+    text = words(build_record())
+    assert "3 targets: 1 verified, 1 failed, 1 skipped" in text
+    assert "First failing case: typical (batch=4, sequence=128)" in text
+    for part in (
+        "C110 inputs are exchanged",
+        "encoder.layer.0.attention",
+        "bert.py:214",
+        "max_abs 1.82e-05 <= 0.0001",
+        "18 % of the limit",
+        "NaN: 384 here, 0 in the original",
+        "this machine has no CUDA device",
+        "verify.budget of 30 s",
+        "onnxruntime 1.21.0",
+        "simulated",
+        "int64",
+        "sequence 2 to 512, typically 128",
+        "build:ort-cuda was skipped",
+        "convkit run recipes/bert.yaml",
+        "overrides: {num_hidden_layers: 2}",
+        "crossed:input_ids:attention_mask",
+        "models/ort-cpu/model.onnx.data",
+        "86.7 MiB",
+    ):
+        assert part in text, part
+
+
+def test_every_case_of_every_target_stands_in_the_matrix():
+    text = render_report(build_record())
+    matrices = re.findall(r'<table class="matrix">.*?</table>', text, re.DOTALL)
+    assert [len(re.findall("<tr>", matrix)) for matrix in matrices] == [1 + 3, 1 + 3, 1 + 3]
+
+
+def test_a_remedys_change_is_yaml_as_it_stands_in_a_recipe():
+    assert "targets:\n  ort-optimized:\n    optimization: basic\n    tolerance:\n      max_abs: 0.5\n" in render_report(
+        build_record()
+    ).replace("&#39;", "'")
+    both = Remedy("x", {"precision": "float32", "precision.default": "float16"})
+    assert recipe_change(both) == "precision: float32\nprecision.default: float16\n"
+
+
+def test_nothing_is_loaded_from_elsewhere_and_nothing_runs():
+    page = _Page(render_report(build_record()))
+    assert not {"script", "img", "link", "iframe", "object"} & set(page.tags)
+    for tag, name, value in page.attributes:
+        assert name not in ("src", "style")
+        assert not name.startswith("on")
+        if name == "href":
+            assert value.startswith("#"), (tag, value)
+    assert "url(" not in render_report(build_record())
+    assert "@import" not in render_report(build_record())
+
+
+EVIL = "<script>alert('1')</script>\"><img src=x onerror=alert(2)>{{ 7 * 7 }}"
+
+
+def test_everything_is_escaped():
+    target = failed_target()
+    verification = target.verifications[0]
+    case = verification.cases[1]
+    output = dataclasses.replace(case.outputs[0], output=EVIL, failures=(EVIL,))
+    broken = dataclasses.replace(case, case=EVIL, description=EVIL, error=EVIL, sizes={EVIL: 3}, outputs=(output,))
+    finding = Finding(
+        EVIL, "error", EVIL, Place(EVIL, EVIL, EVIL, EVIL, EVIL), {EVIL: EVIL}, Remedy(EVIL, {EVIL: EVIL})
+    )
+    verification = dataclasses.replace(
+        verification, cases=(broken,), headline=EVIL, providers=(EVIL,), findings=(finding,), version=EVIL
+    )
+    target = dataclasses.replace(target, name=EVIL, headline=EVIL, files=(EVIL,), verifications=(verification,))
+    record = build_record()
+    stage = dataclasses.replace(record.stages[0], id=EVIL, reason=EVIL, error=EVIL, log=EVIL, versions={EVIL: EVIL})
+    tensor = dataclasses.replace(record.contract.inputs[0], name=EVIL, origin=EVIL)
+    record = dataclasses.replace(
+        record,
+        targets=(target,),
+        stages=(stage,),
+        recipe=EVIL,
+        recipe_text=EVIL,
+        description=EVIL,
+        command=(EVIL,),
+        host={EVIL: EVIL},
+        contract=dataclasses.replace(record.contract, inputs=(tensor,)),
+    )
+    page = _Page(render_report(record))
+    assert not {"script", "img"} & set(page.tags)
+    assert not [name for _, name, _ in page.attributes if name.startswith("on")]
+    assert page.text.count("{{ 7 * 7 }}") > 20
+    assert "49" not in page.text.replace("1,049", "")
+
+
+def test_a_verified_run_reads_as_one():
+    record = verified_record()
+    target = record.targets[0]
+    kept = tuple(dataclasses.replace(v, omitted=(), findings=()) for v in target.verifications)
+    record = dataclasses.replace(record, targets=(dataclasses.replace(target, verifications=kept),))
+    text = words(record)
+    assert "1 target: 1 verified" in text
+    assert "Nothing: every target was verified on every case." in text
+    assert "First failing case" not in text
+    assert 'class="callout' not in render_report(record)
+
+
+def test_figures_that_are_no_numbers_are_shown_as_they_are():
+    text = words(non_finite_record())
+    assert "max_abs nan > 0.0001" in text
+    assert "max_abs inf > 0.0001" in text
+
+
+def test_a_run_in_which_nothing_was_built_has_a_report_too():
+    record = build_record()
+    broken = dataclasses.replace(record.stages[0], status="broken", error="torch.export failed", artifact=None)
+    target = dataclasses.replace(record.targets[0], status="broken", verifications=(), files=(), size_bytes=0)
+    text = words(dataclasses.replace(record, stages=(broken,), targets=(target,), status="broken"))
+    assert "torch.export failed" in text
+    assert "1 target: 1 broken" in text
+
+
+def test_a_finding_of_an_unknown_code_is_shown():
+    target = dataclasses.replace(failed_target(), findings=(Finding("X999", "note", "from a later convkit"),))
+    assert "X999" in words(build_record(targets=(target,)))
+
+
+def test_the_file_is_written_whole(tmp_path):
+    path = write_report(build_record(), tmp_path)
+    assert path == tmp_path / "report.html"
+    assert path.read_text(encoding="utf-8").rstrip().endswith("</html>")
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_a_folder_that_is_not_there_is_an_error_with_its_place(tmp_path):
+    with pytest.raises(StoreError, match=r"report\.html"):
+        write_report(build_record(), tmp_path / "missing")
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.182, "18 % of the limit"),
+        (0.9996, "100.0 % of the limit"),
+        (3100, "3.1e+03 times the limit"),
+        (1.5, "1.5 times the limit"),
+    ],
+)
+def test_shares_read_well(share, text):
+    assert share_text(share) == text
+
+
+def test_no_figure_has_no_share():
+    assert share_text(float("inf")) == "beyond any limit"
