@@ -47,7 +47,7 @@ def _decode(kind: Any, value: Json, place: str) -> Any:  # noqa: ANN401 - type h
     if origin in (Union, types.UnionType):
         return _decode_union(get_args(kind), value, place)
     if origin is Literal:
-        if value not in get_args(kind):
+        if not any(value == item and type(value) is type(item) for item in get_args(kind)):  # True equals 1
             raise CodecError(f"{place}: {value!r} is none of {', '.join(map(repr, get_args(kind)))}")
         return value
     if origin in (tuple, list):
@@ -113,7 +113,10 @@ def _decode_scalar(kind: Any, value: Json, place: str) -> Any:  # noqa: ANN401
         if isinstance(value, str) and value in ("nan", "inf", "-inf"):
             return float(value)
         if isinstance(value, int | float) and not isinstance(value, bool):
-            return float(value)
+            try:
+                return float(value)
+            except OverflowError as error:
+                raise CodecError(f"{place}: the number does not fit into a float64") from error
     elif kind is type(None):
         if value is None:
             return None

@@ -6,6 +6,7 @@ Both sides use these types: the host to read recipes and judge results, the work
 import ast
 import dataclasses
 import operator
+import re
 from collections.abc import Mapping
 from typing import Literal, get_args
 
@@ -33,6 +34,11 @@ DTYPES: tuple[str, ...] = get_args(DType)
 # A dimension is a fixed size, an axis by name, or integer arithmetic over axes ("past + sequence").
 Dimension = int | str
 
+# Python's parser warns of some texts ("1if") and gives up on long ones; neither is a dimension.
+_ALPHABET = re.compile(r"[A-Za-z_0-9 +*/()-]+")
+_DIGITS_THEN_LETTER = re.compile(r"\b[0-9]+[A-Za-z_]")
+_LONGEST = 200
+
 _OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
 
 
@@ -44,7 +50,8 @@ def dimension_axes(dimension: Dimension) -> tuple[str, ...]:
     """Return the names of the axes a dimension depends on, in order of appearance."""
     if isinstance(dimension, int):
         return ()
-    return tuple(dict.fromkeys(node.id for node in ast.walk(_parse(dimension)) if isinstance(node, ast.Name)))
+    names = [node for node in ast.walk(_parse(dimension)) if isinstance(node, ast.Name)]
+    return tuple(dict.fromkeys(node.id for node in sorted(names, key=lambda node: node.col_offset)))
 
 
 def dimension_size(dimension: Dimension, sizes: Mapping[str, int]) -> int:
@@ -55,6 +62,8 @@ def dimension_size(dimension: Dimension, sizes: Mapping[str, int]) -> int:
 
 
 def _parse(text: str) -> ast.Expression:
+    if len(text) > _LONGEST or not _ALPHABET.fullmatch(text) or _DIGITS_THEN_LETTER.search(text):
+        raise DimensionError(f"{text[:_LONGEST]!r}: only axes, whole numbers and + - * // may stand in a dimension")
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError) as error:
@@ -99,13 +108,15 @@ class Axis:
 class TensorSpec:
     """One input or output: its name in the converted model, element type and shape.
 
-    `origin` is the name on the model's side (a forward argument, a field of its output) where that differs.
+    `origin` is the name on the model's side (a forward argument, a field of its output) where that differs. `mask`
+    names an input whose zeros mark padding, where an output's values mean nothing.
     """
 
     name: str
     dtype: DType
     shape: tuple[Dimension, ...]
     origin: str | None = None
+    mask: str | None = None
 
     def concrete_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Return the shape for given axis sizes."""

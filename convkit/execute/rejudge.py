@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from convkit.errors import UsageError
 from convkit.execute.run import read_record
-from convkit.recipe.loading import load_recipe_text
+from convkit.recipe.document import read_document
 from convkit.recipe.models import Recipe, Tolerance
 from convkit.record import RunRecord, TargetReport, Verification
 from convkit.verdict.judge import judge
@@ -41,10 +41,18 @@ def _limit(text: str) -> tuple[str, float]:
 def rejudge(folder: Path, tolerance: Tolerance | None) -> RunRecord:
     """Return a run's record with every verification judged again, under `tolerance` in place of the recipe's."""
     record = read_record(folder)
-    recipe = load_recipe_text(record.recipe_text, folder / "recipe.yaml").recipe
+    recipe = _recorded_recipe(record, folder)
     targets = tuple(_rejudge_target(target, record, recipe, tolerance) for target in record.targets)
     status = gravest([target.status for target in targets])
     return dataclasses.replace(record, targets=targets, status=status, exit_code=exit_code(status))
+
+
+def _recorded_recipe(record: RunRecord, folder: Path) -> Recipe:
+    """Return the recipe as it was when it ran; the files it names need not be there any more."""
+    try:
+        return Recipe.model_validate(read_document(record.recipe_text, str(folder / "recipe.yaml")).content)
+    except ValidationError as error:
+        raise UsageError(f"{folder}: its recipe is not one that this convkit reads: {error}") from error
 
 
 def _rejudge_target(

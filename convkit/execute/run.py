@@ -171,7 +171,7 @@ def _finish(
 
 def _write_folder(record: RunRecord, settled: Mapping[str, Settled], store: Store, home: Home) -> Path:
     """Write a run's folder aside and move it into place, whole."""
-    from convkit.report.html import write_report  # noqa: PLC0415 - the template engine, only when a run has finished
+    from convkit.report.render import write_report  # noqa: PLC0415 - the template engine, only when a run has finished
 
     folder = home.runs_of(record.recipe) / record.id
     try:
@@ -212,7 +212,7 @@ def read_record(folder: Path) -> RunRecord:
 def _prepare_tracker(options: RunOptions) -> "Tracker":
     from convkit.track.tracker import prepare  # noqa: PLC0415 - MLflow takes seconds to import
 
-    return prepare(os.environ.get("MLFLOW_TRACKING_URI"), options.home.root)
+    return prepare(None, options.home.root)
 
 
 def _log(outcome: RunOutcome, tracker: "concurrent.futures.Future[Tracker] | None") -> RunOutcome:

@@ -51,7 +51,8 @@ def contract_of(recipe: Recipe) -> Contract:
 
 
 def _spec(tensor: models.Tensor) -> TensorSpec:
-    return TensorSpec(tensor.name, tensor.dtype, tensor.shape, tensor.origin)
+    mask = tensor.mask if isinstance(tensor, models.Output) else None
+    return TensorSpec(tensor.name, tensor.dtype, tensor.shape, tensor.origin, mask)
 
 
 def samples_of(recipe: Recipe, sample_file: Mapping[str, str]) -> dict[str, Sample]:

@@ -21,7 +21,8 @@ def probe_findings(probes: Sequence[ProbeMetrics], tolerance: Tolerance, order: 
         kind, _, names = probe.probe.partition(":")
         first, _, second = names.partition(":")
         limit = _limit(probe, tolerance)
-        parity_fails = probe.base_error is not None and not probe.base_error <= limit
+        # None: the built model refused the base case, which the original takes.
+        parity_fails = probe.base_error is None or not probe.base_error <= limit
         if kind == "merged" and parity_fails and _within(probe.matches_probe, limit) and _beyond(probe, limit):
             findings.append(_merged(first, second, probe))
             explained |= {first, second}
@@ -61,12 +62,16 @@ def _evidence(probe: ProbeMetrics) -> dict[str, float | None]:
     }
 
 
+def _as_declared(probe: ProbeMetrics) -> str:
+    return "the model refuses to run" if probe.base_error is None else f"they differ by {probe.base_error:.3g}"
+
+
 def _crossed(first: str, second: str, probe: ProbeMetrics, order: Sequence[str]) -> Finding:
     exchanged = [second if name == first else first if name == second else name for name in order]
     return Finding(
         "C110",
         "error",
-        f"{first!r} and {second!r} are exchanged: outputs differ by {probe.base_error:.3g} as declared and by "
+        f"{first!r} and {second!r} are exchanged: as declared {_as_declared(probe)}; outputs differ by "
         f"{probe.matches_base:.3g} with the two crossed; "
         f"declared order: {', '.join(order)}; the model acts as: {', '.join(exchanged)}",
         Place(tensor=first),
@@ -80,7 +85,7 @@ def _merged(first: str, second: str, probe: ProbeMetrics) -> Finding:
         "C109",
         "error",
         f"{first!r} and {second!r} were merged: the model takes the values of {first!r} for {second!r} "
-        f"(differs from that by {probe.matches_probe:.3g}, from the original by {probe.base_error:.3g})",
+        f"(outputs differ from that by {probe.matches_probe:.3g}; {_as_declared(probe)} from the original)",
         Place(tensor=second),
         _evidence(probe),
         Remedy("Export again with a tensor of its own, with values of its own, for each input."),

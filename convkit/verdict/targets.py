@@ -89,7 +89,7 @@ def _verification(
 
 def _status_without_result(report: StageReport, stages: Mapping[str, Finished]) -> TargetStatus:
     """Return the status of a verification that did not run: that of the stage that stopped it."""
-    if report.status == "blocked" and report.error in stages:
+    if report.status == "blocked" and report.error is not None and report.error in stages:
         report = stages[report.error].report
     match report.status:
         case "skipped":
@@ -125,4 +125,5 @@ def exit_code(status: TargetStatus) -> int:
 
 
 def _unique(findings: list[Finding]) -> tuple[Finding, ...]:
-    return tuple({str(finding): finding for finding in findings}.values())
+    """Drop what a later stage found again: the export's probe and the reference both see a wrong dtype."""
+    return tuple({(finding.code, str(finding.place)): finding for finding in reversed(findings)}.values())[::-1]

@@ -172,7 +172,9 @@ class TensorMetrics:
     """How one output differs from the reference in one case. Errors are over elements finite on both sides.
 
     `frontier` holds the (|reference|, |error|) pairs on the upper convex hull, so that
-    `max(|error| - rtol * |reference|)` is known exactly for every rtol >= 0 without the tensors.
+    `max(|error| - rtol * |reference|)` is known exactly for every rtol >= 0 without the tensors. Elements at padding
+    (see `TensorSpec.mask`) are in none of this but the counts of NaN and infinity: `padding_elements` says how many
+    they are, `padding_max_abs` how far they differ.
     """
 
     output: str
@@ -192,6 +194,8 @@ class TensorMetrics:
     inf_mismatched: int
     frontier: tuple[tuple[float, float], ...] = ()
     mismatch: str | None = None  # shape or dtype differ: nothing was compared
+    padding_elements: int = 0
+    padding_max_abs: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -286,7 +290,10 @@ RESULT_TYPES: dict[JobKind, type] = {
 
 @dataclasses.dataclass(frozen=True)
 class Envelope:
-    """What the request file holds. `output` is an empty folder for the stage's files."""
+    """What the request file holds. `output` is an empty folder for the stage's files.
+
+    The worker ends itself when the process `parent_pid` is gone.
+    """
 
     protocol: int
     stage: JobKind
@@ -294,6 +301,7 @@ class Envelope:
     request: Json
     events_fd: int | None = None
     threads: int | None = None
+    parent_pid: int | None = None
 
 
 Outcome = Literal["done", "broken", "skipped"]

@@ -1,0 +1,288 @@
+"""One worker process: started in a session of its own, listened to, and ended with everything it started."""
+
+import dataclasses
+import errno
+import json
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal
+
+import convkit
+from convkit.codec import CodecError, decode, encode
+from convkit.errors import WorkerError, storage_error
+from convkit.execute.memory_killer import memory_kills
+from convkit.execute.worker_outcome import Ending, WorkerOutcome, findings_of, read_log
+from convkit.worker.protocol import PROTOCOL, Answer, Envelope
+
+__all__ = ["BOOTSTRAP", "Ending", "WorkerOutcome", "findings_of", "run_worker", "worker_environment"]
+
+BOOTSTRAP = Path(convkit.__file__).parent / "worker" / "bootstrap.py"
+
+OnEvent = Callable[[str, float | None], None]
+
+_POLL_SECONDS = 0.1
+# After SIGTERM a worker has this long to go before SIGKILL.
+_GRACE_SECONDS = 5.0
+# A worker whose answer is written has this long to exit: a tool's own threads can keep it alive for ever.
+_LINGER_SECONDS = 10.0
+_LONGEST_EVENT_BYTES = 64 * 1024
+
+# What a worker may see of the user's environment: where things lie, how the network is reached, which devices to use.
+# PYTHON* variables are not among it: they would change what the stage's environment is.
+_PASSED_ON = frozenset(
+    {
+        *("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "XDG_CACHE_HOME", "TORCH_HOME"),
+        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "OMP_NUM_THREADS"),
+        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+    }
+)
+_PASSED_ON_PREFIXES = ("LC_", "HF_", "CUDA_", "NVIDIA_")
+
+
+def run_worker(
+    python: Path,
+    envelope: Envelope,
+    folder: Path,
+    *,
+    timeout_seconds: float,
+    on_event: OnEvent,
+    cancelled: threading.Event,
+    environment: Mapping[str, str] | None = None,
+    entry: Path = BOOTSTRAP,
+) -> WorkerOutcome:
+    """Run one job in a process of its own and wait for it; `on_event` gets messages and the share done (0 to 1).
+
+    `request.json`, `result.json` and `log` (what was printed) lie in `folder`, which is the worker's current folder.
+    At the timeout, or when `cancelled` is set, the worker is ended; whatever it started ends with it in any case.
+    `environment` (ours, by default) is cut down by `worker_environment`. Raises WorkerError where no process can be
+    started; nothing that happens to the process afterwards raises.
+    """
+    request, result, log = folder / "request.json", folder / "result.json", folder / "log"
+    reading, writing = os.pipe()
+    kills_before = memory_kills()
+    started = time.time()
+    deadline = time.monotonic() + timeout_seconds
+    try:
+        try:
+            envelope = dataclasses.replace(envelope, events_fd=writing, parent_pid=os.getpid())
+            request.write_text(json.dumps(encode(envelope)), encoding="utf-8")
+            process = _start(
+                # As isolated as with -I, but for PYTHONHASHSEED, which -I would ignore: no user packages, no current
+                # folder on the path, and `worker_environment` lets no other PYTHON* variable through.
+                [str(python), "-s", "-P", "-X", "faulthandler", str(entry), str(request), str(result)],
+                log,
+                writing,
+                worker_environment(os.environ if environment is None else environment, python, envelope.threads),
+            )
+        finally:
+            os.close(writing)
+        with _ends_its_group(process):
+            stopped = _attend(process, _Events(reading, on_event), result, deadline, cancelled)
+    finally:
+        os.close(reading)
+    return _outcome(process.returncode, stopped, result, log, started, kills_before)
+
+
+def worker_environment(given: Mapping[str, str], python: Path, threads: int | None) -> dict[str, str]:
+    """Return the environment of a worker: little of the user's, nothing of the host's Python, no telemetry.
+
+    `threads` limits what tools use to compute; None leaves it to them.
+    """
+    passed = {
+        name: value for name, value in given.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+    }
+    if threads is not None:
+        passed["OMP_NUM_THREADS"] = str(threads)
+    return {
+        **passed,
+        "PATH": os.pathsep.join([str(python.parent), given.get("PATH", os.defpath)]),
+        "PYTHONHASHSEED": "0",
+        "PYTHONNOUSERSITE": "1",  # for Pythons that the worker starts
+        "PYTHONUTF8": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "DO_NOT_TRACK": "1",
+    }
+
+
+def _start(command: list[str], log: Path, events: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    try:
+        with log.open("wb") as output:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(environment),
+                pass_fds=(events,),
+                start_new_session=True,
+                cwd=log.parent,
+            )
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EROFS):
+            raise storage_error(error, log.parent) from error
+        raise WorkerError(f"no worker could be started with {command[0]}: {error.strerror or error}") from error
+
+
+class _Events:
+    """The reading end of a worker's events: JSON lines, passed on as they come."""
+
+    def __init__(self, descriptor: int, on_event: OnEvent) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._on_event = on_event
+        self._rest = b""
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(descriptor, selectors.EVENT_READ)
+        self.open = True
+
+    def wait(self, seconds: float) -> None:
+        """Pass on what comes; return after something came, or after `seconds`; at once when all events have come."""
+        if self.open and self._selector.select(seconds):
+            self.drain()
+
+    def drain(self) -> None:
+        """Pass on what has come already."""
+        while self.open:
+            try:
+                block = os.read(self._descriptor, _LONGEST_EVENT_BYTES)
+            except BlockingIOError:
+                return
+            self.open = bool(block)
+            *lines, self._rest = (self._rest + block).split(b"\n")
+            self._rest = self._rest[-_LONGEST_EVENT_BYTES:]
+            for line in lines:
+                self._pass_on(line)
+
+    def close(self) -> None:
+        """Let go of the selector."""
+        self._selector.close()
+
+    def _pass_on(self, line: bytes) -> None:
+        try:
+            event = json.loads(line)
+        except ValueError:
+            return  # two threads of a tool wrote at once: an event is lost, the stage is not
+        message, done = (event.get("message"), event.get("done")) if isinstance(event, dict) else (None, None)
+        if isinstance(message, str):
+            self._on_event(message, float(done) if isinstance(done, int | float) else None)
+
+
+def _attend(
+    process: subprocess.Popen[bytes], events: _Events, result: Path, deadline: float, cancelled: threading.Event
+) -> Literal["timed_out", "cancelled"] | None:
+    """Pass on events until the worker has ended; return why it was stopped, None where it was done."""
+    done_since: float | None = None
+    try:
+        while True:
+            # A worker's end closes its end of the pipe, so this returns at once then.
+            events.wait(_POLL_SECONDS)
+            if not events.open:
+                _wait(process, _POLL_SECONDS)
+            if process.poll() is not None:
+                events.drain()
+                return None
+            now = time.monotonic()
+            if done_since is None and result.exists():
+                done_since = now
+            if cancelled.is_set():
+                _stop(process)
+                return "cancelled"
+            if done_since is not None and now > done_since + _LINGER_SECONDS:
+                _stop(process)
+                return None
+            if now > deadline:
+                _stop(process)
+                return "timed_out"
+    finally:
+        events.close()
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Return whether a process has ended, waiting for it up to `seconds`."""
+    try:
+        process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Ask a worker and its children to end; make them after a while."""
+    _signal_group(process, signal.SIGTERM)
+    if not _wait(process, _GRACE_SECONDS):
+        _signal_group(process, signal.SIGKILL)
+        process.wait()
+
+
+@dataclasses.dataclass(frozen=True)
+class _ends_its_group:  # noqa: N801 - reads as a statement: with _ends_its_group(process)
+    """Ends a worker and whatever it started, however the block is left."""
+
+    process: subprocess.Popen[bytes]
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, *_: object) -> None:
+        _signal_group(self.process, signal.SIGKILL)
+        self.process.wait()
+
+
+def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    try:
+        os.killpg(process.pid, number)  # the worker leads its session, so its group has its number
+    except (ProcessLookupError, PermissionError):
+        return  # nobody is left (macOS says EPERM for a group of zombies)
+
+
+def _outcome(
+    returncode: int, stopped: Ending | None, result: Path, log: Path, started: float, kills_before: int | None
+) -> WorkerOutcome:
+    """Make out how a worker ended from its exit status and what it left."""
+    answer, detail = _read_answer(result)
+    ended_by = -returncode if returncode < 0 else None
+    ending: Ending
+    if stopped == "cancelled":
+        ending, answer = stopped, None
+    elif answer is not None:
+        ending = "answered"  # whole and last: a crash while a tool's library is unloaded takes nothing away
+    elif stopped is not None:
+        ending = stopped
+    elif ended_by == signal.SIGKILL:
+        ending, detail = "out_of_memory", _killed(kills_before)
+    elif ended_by is not None:
+        ending = "signalled"
+    else:
+        ending, detail = "no_answer", f"exit code {returncode}, {detail}"
+    exit_code = returncode if returncode >= 0 else None
+    return WorkerOutcome(ending, answer, read_log(log), started, time.time(), ended_by, exit_code, detail)
+
+
+def _read_answer(path: Path) -> tuple[Answer | None, str]:
+    """Return a worker's answer, or None and what is wrong with it."""
+    try:
+        answer = decode(Answer, json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None, "no result file"
+    except (OSError, ValueError, CodecError) as error:
+        return None, f"an unreadable result file: {error}"
+    if answer.protocol != PROTOCOL:
+        return None, f"a result in protocol {answer.protocol}; this convkit speaks {PROTOCOL}"
+    return answer, ""
+
+
+def _killed(kills_before: int | None) -> str:
+    """Say how sure it is that a SIGKILL from outside was about memory."""
+    kills = memory_kills()
+    if kills is None or kills_before is None:
+        return "killed by the system, most likely out of memory"
+    if kills > kills_before:
+        return "killed by the system: out of memory"
+    return "killed (SIGKILL), though the kernel counts no memory kill here: a memory guard, a scheduler or a person"

@@ -1,0 +1,1 @@
+"""How far two tensors are apart."""

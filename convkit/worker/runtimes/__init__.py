@@ -1,0 +1,1 @@
+"""The runtimes that serve built models. One module each; `registry` lists them."""

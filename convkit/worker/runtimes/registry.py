@@ -1,0 +1,16 @@
+"""The runtimes, by the name a recipe calls them. A test holds these equal to the recipe's targets."""
+
+from convkit.worker.context import StageFailedError
+from convkit.worker.nearest import suggestion
+from convkit.worker.runtimes import onnxruntime
+from convkit.worker.runtimes.protocol import Runtime
+
+RUNTIMES: dict[str, Runtime] = {"onnxruntime": onnxruntime}
+
+
+def runtime_named(name: str) -> Runtime:
+    """Return a runtime; raises StageFailedError for an unknown name."""
+    if name not in RUNTIMES:
+        known = ", ".join(RUNTIMES)
+        raise StageFailedError(f"there is no runtime {name!r}{suggestion(name, RUNTIMES)} Known: {known}")
+    return RUNTIMES[name]

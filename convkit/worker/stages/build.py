@@ -1,0 +1,87 @@
+"""The build stage: the exported graph becomes a target's files, checked against the contract."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from convkit.codec import CodecError, decode, encode
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.tensors import Contract
+from convkit.worker.context import Context, StageFailedError
+from convkit.worker.contract_check import CONTRACT_KEY, check_contract
+from convkit.worker.protocol import BuildRequest, BuildResult
+from convkit.worker.runtimes.protocol import ModelRefusedError
+from convkit.worker.runtimes.registry import runtime_named
+
+CONTRACT_FILE = "contract.json"
+
+
+def run(request: BuildRequest, context: Context) -> tuple[BuildResult, list[Finding]]:
+    """Build, open the result once, and check what it states and what it carries against the contract.
+
+    A model that the runtime refuses gives E205 and an empty contract. Raises StageSkippedError where the build needs
+    a device that is absent.
+    """
+    runtime = runtime_named(request.runtime)
+    model = find_model(Path(request.model), runtime.MODEL_FILE)
+    context.progress(f"building for {request.runtime}")
+    session = Contract((), (), ())
+    try:
+        findings = runtime.build(_with_model(request, model), context)
+        context.progress("checking the built model's contract", done=0.5)
+        # Names and types are the same on every device and at every level: the cheapest will do.
+        opened = runtime.open(context.output / runtime.MODEL_FILE, "cpu", {"optimization": "none"})
+        session = opened.contract()
+        findings += check_contract(request.contract, session, "built model")
+        findings += check_carried(request.contract, opened.metadata())
+    except ModelRefusedError as error:
+        findings = [refused(error)]
+    sidecar = context.output / CONTRACT_FILE
+    sidecar.write_text(json.dumps(encode(request.contract), indent=1) + "\n", encoding="utf-8")
+    files = sorted(path.relative_to(context.output).as_posix() for path in context.output.rglob("*") if path.is_file())
+    size = sum((context.output / file).stat().st_size for file in files)
+    return BuildResult(session, tuple(files), size), findings
+
+
+def find_model(path: Path, name: str) -> Path:
+    """Return a model's file, given itself or the folder it lies in; raises StageFailedError."""
+    file = path / name if path.is_dir() else path
+    if not file.is_file():
+        raise StageFailedError(f"there is no model at {file}")
+    return file
+
+
+def refused(error: ModelRefusedError) -> Finding:
+    """Return the finding for a model that the runtime does not load."""
+    return Finding(
+        "E205",
+        "error",
+        f"the runtime refused the model: {error}",
+        Place(),
+        {"message": str(error)},
+        Remedy("See the message; another release of the runtime under tools:, or another export.opset, may serve."),
+    )
+
+
+def check_carried(declared: Contract, metadata: Mapping[str, str]) -> list[Finding]:
+    """Check the contract that a model file carries with it against the declared one."""
+    text = metadata.get(CONTRACT_KEY)
+    if text is None:
+        return [_not_carried("the built model carries no contract")]
+    try:
+        carried = decode(Contract, json.loads(text))
+    except (ValueError, CodecError) as error:
+        return [_not_carried(f"the contract that the built model carries is damaged: {error}")]
+    findings = check_contract(declared, carried, "carried contract")
+    if not findings and carried != declared:
+        findings.append(_not_carried("the built model carries the contract with other axes or origins"))
+    return findings
+
+
+def _not_carried(message: str) -> Finding:
+    remedy = Remedy("Export again with convkit, which writes the contract into the file.")
+    return Finding("C301", "error", message, Place(), {"key": CONTRACT_KEY}, remedy)
+
+
+def _with_model(request: BuildRequest, model: Path) -> BuildRequest:
+    return BuildRequest(request.runtime, request.device, str(model), request.contract, request.options)

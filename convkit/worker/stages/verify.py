@@ -1,0 +1,172 @@
+"""The verify stage: the built model on every case against the reference. Measures; judging is the host's."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.tensors import Contract
+from convkit.worker.cases.budget import Budget, running_order
+from convkit.worker.cases.case import Feeds, case_cost
+from convkit.worker.cases.files import read_cases, read_tensors
+from convkit.worker.context import Context
+from convkit.worker.contract_check import check_contract
+from convkit.worker.numerics.metrics import compare, largest_difference
+from convkit.worker.protocol import (
+    CaseMetrics,
+    CaseRecord,
+    Fallback,
+    OmittedCase,
+    ProbeMetrics,
+    VerifyRequest,
+    VerifyResult,
+)
+from convkit.worker.runtimes.protocol import ModelRefusedError, RunFailedError, RuntimeSession
+from convkit.worker.runtimes.registry import runtime_named
+from convkit.worker.stages.build import find_model, refused
+
+
+def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Finding]]:
+    """Open the built model once, run every case by name, and measure each declared output against the reference.
+
+    A case on which the runtime fails carries its message and does not stop the others. A model that the runtime
+    refuses to load gives E205 and no case. Raises StageSkippedError where the device is absent.
+    """
+    runtime = runtime_named(request.runtime)
+    model = find_model(Path(request.model), runtime.MODEL_FILE)
+    reference = read_cases(Path(request.reference))
+    context.progress("loading the built model")
+    try:
+        session = runtime.open(model, request.device, request.options)
+        contract = session.contract()
+    except ModelRefusedError as error:
+        omitted = tuple(OmittedCase(case.name, "the runtime refused the model") for case in reference.cases)
+        return VerifyResult("device", Contract((), (), ()), (), (), (), omitted, ()), [refused(error)]
+    findings = check_contract(request.contract, contract, "session")
+    verification = _Verification(request, session, contract, context)
+    cases, omitted_cases = verification.ladder([case for case in reference.cases if case.kind == "ladder"])
+    probes = verification.probes([case for case in reference.cases if case.kind == "probe"])
+    fallbacks = session.fallbacks()
+    findings += [_fallback_finding(fallback, session.providers[0]) for fallback in fallbacks]
+    result = VerifyResult(
+        evidence="device",
+        session=contract,
+        providers=session.providers,
+        fallbacks=fallbacks,
+        cases=tuple(cases),
+        omitted=tuple(omitted_cases),
+        probes=tuple(probes),
+    )
+    return result, findings
+
+
+class _Verification:
+    """One built model against one reference."""
+
+    def __init__(self, request: VerifyRequest, session: RuntimeSession, found: Contract, context: Context) -> None:
+        self._contract = request.contract
+        self._reference = Path(request.reference)
+        self._budget = Budget(request.budget_seconds)
+        self._session = session
+        self._input_names = {spec.name for spec in found.inputs}
+        self._context = context
+
+    def ladder(self, cases: Sequence[CaseRecord]) -> tuple[list[CaseMetrics], list[OmittedCase]]:
+        """Run the ladder within the budget; return metrics in the ladder's order, and what was left out."""
+        limited = self._budget.seconds is not None
+        order = running_order([case.name for case in cases]) if limited else range(len(cases))
+        measured: dict[int, CaseMetrics] = {}
+        omitted: list[OmittedCase] = []
+        for done, place in enumerate(order):
+            case = cases[place]
+            cost = case_cost(self._contract, case.sizes)
+            if (reason := self._budget.refusal(case.name, cost)) is not None:
+                omitted.append(OmittedCase(case.name, reason))
+                continue
+            self._context.progress(f"built model: {case.name}", done=done / len(cases))
+            measured[place] = self._case(case)
+            self._budget.record(cost, measured[place].seconds)
+        return [measured[place] for place in sorted(measured)], omitted
+
+    def _case(self, case: CaseRecord) -> CaseMetrics:
+        feeds = self._feeds(case.name)
+        started = time.perf_counter()
+        try:
+            outputs = self._session.run(feeds)
+        except RunFailedError as error:
+            return CaseMetrics(case.name, time.perf_counter() - started, (), str(error))
+        seconds = time.perf_counter() - started
+        # An output that the built model lost was found by the contract's check; what is missing here fails the case.
+        masks = {spec.name: spec.mask for spec in self._contract.outputs}
+        metrics = tuple(
+            compare(name, values, outputs[name], _padding(feeds, masks[name]))
+            for name, values in self._expected(case.name).items()
+            if name in outputs
+        )
+        return CaseMetrics(case.name, seconds, metrics)
+
+    def probes(self, cases: Sequence[CaseRecord]) -> list[ProbeMetrics]:
+        """Measure every probe; the base case's outputs, which are small, are kept."""
+        bases: dict[str, tuple[Feeds, Feeds | None]] = {}
+        measured = []
+        for done, probe in enumerate(cases):
+            if probe.base is None:
+                bases[probe.name] = (self._expected(probe.name), self._try(probe.name))
+                continue
+            self._context.progress(f"built model: {probe.name}", done=done / len(cases))
+            expected_base, found_base = bases[probe.base]
+            expected = self._expected(probe.name) if probe.runnable else None
+            found = self._try(probe.name)
+            measured.append(
+                ProbeMetrics(
+                    probe=probe.name,
+                    moved_reference=_difference(expected_base, expected),
+                    moved_candidate=_difference(found_base, found),
+                    matches_base=_difference(expected_base, found),
+                    matches_probe=_difference(expected, found_base),
+                    base_error=_difference(expected_base, found_base),
+                )
+            )
+        return measured
+
+    def _expected(self, case: str) -> Feeds:
+        return read_tensors(self._reference, case, "outputs", self._contract.outputs)
+
+    def _try(self, case: str) -> Feeds | None:
+        """Return the built model's outputs; None where it refuses, as it may: probes need not be legal."""
+        try:
+            return self._session.run(self._feeds(case))
+        except RunFailedError:
+            return None
+
+    def _feeds(self, case: str) -> Feeds:
+        """Return a case's inputs by name, without those that the built model lost: the contract's check found them."""
+        feeds = read_tensors(self._reference, case, "inputs", self._contract.inputs)
+        return {name: values for name, values in feeds.items() if name in self._input_names}
+
+
+def _difference(reference: Feeds | None, candidate: Feeds | None) -> float | None:
+    return None if reference is None or candidate is None else largest_difference(reference, candidate)
+
+
+def _padding(feeds: Feeds, mask: str | None) -> np.ndarray | None:
+    """Return where a mask marks padding. A row without any live position is no padding: it is compared, whole."""
+    if mask is None or mask not in feeds:
+        return None
+    live = np.asarray(feeds[mask]) != 0
+    padding: np.ndarray = ~live & live.any(axis=-1, keepdims=True)
+    return padding
+
+
+def _fallback_finding(fallback: Fallback, wanted: str) -> Finding:
+    shown = ", ".join(fallback.nodes[:5]) + (", ..." if len(fallback.nodes) > 5 else "")
+    return Finding(
+        "E102",
+        "warning",
+        f"{len(fallback.nodes)} nodes ran on {fallback.provider} instead of {wanted}: {shown}",
+        Place(node=fallback.nodes[0]),
+        {"provider": fallback.provider, "nodes": list(fallback.nodes)},
+        Remedy("Look at the nodes: an operator or element type without a kernel on the device runs elsewhere."),
+    )

@@ -1,0 +1,27 @@
+import inspect
+from typing import get_args
+
+import pytest
+
+from convkit.recipe.models import OnnxRuntimeTarget
+from convkit.worker.context import StageFailedError
+from convkit.worker.runtimes.protocol import Runtime
+from convkit.worker.runtimes.registry import RUNTIMES, runtime_named
+
+
+def test_the_recipes_runtimes_are_the_registrys():
+    assert set(get_args(OnnxRuntimeTarget.model_fields["runtime"].annotation)) == set(RUNTIMES)
+
+
+def test_an_unknown_runtime_is_named_with_the_nearest():
+    with pytest.raises(StageFailedError, match="perhaps you meant 'onnxruntime'"):
+        runtime_named("onnx-runtime")
+
+
+@pytest.mark.parametrize("name", list(RUNTIMES))
+def test_each_runtime_has_the_protocols_functions(name):
+    runtime = RUNTIMES[name]
+    assert isinstance(runtime.MODEL_FILE, str)
+    for function in ("build", "open"):
+        wanted = list(inspect.signature(getattr(Runtime, function)).parameters)[1:]
+        assert list(inspect.signature(getattr(runtime, function)).parameters) == wanted

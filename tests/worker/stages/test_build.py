@@ -1,0 +1,92 @@
+import dataclasses
+import json
+
+import onnx
+import pytest
+from small_graphs import CONTRACT, body, graph, save
+
+from convkit.codec import decode
+from convkit.tensors import Axis, Contract
+from convkit.worker.context import Context, StageFailedError, StageSkippedError
+from convkit.worker.protocol import BuildRequest
+from convkit.worker.stages import build
+
+OPTIONS = {"optimization": "all", "artifact": "exported"}
+
+
+def run(tmp_path, model, *, contract=CONTRACT, device="cpu", options=OPTIONS):
+    output = tmp_path / "built"
+    output.mkdir()
+    result, findings = build.run(BuildRequest("onnxruntime", device, str(model), contract, options), Context(output))
+    assert sorted(path.name for path in output.iterdir()) == list(result.files)
+    assert result.size_bytes == sum(path.stat().st_size for path in output.iterdir())
+    return result, findings, output
+
+
+def test_a_model_in_a_folder_is_built_with_its_contract_beside_it(tmp_path):
+    save(tmp_path / "export", graph())
+    result, findings, output = run(tmp_path, tmp_path / "export")
+    assert findings == []
+    assert result.files == ("contract.json", "model.onnx")
+    assert result.session.inputs == CONTRACT.inputs
+    assert decode(Contract, json.loads((output / "contract.json").read_text())) == CONTRACT
+
+
+def test_the_optimized_model_is_checked_too(tmp_path):
+    options = {"optimization": "extended", "artifact": "optimized"}
+    _, findings, output = run(tmp_path, save(tmp_path / "export", graph()), options=options)
+    assert findings == []
+    assert (output / "model.onnx").is_file()
+
+
+def test_a_built_model_off_its_contract_is_found(tmp_path):
+    swapped = "(int64[batch,sequence] ids, int64[batch,sequence] types, int64[batch,sequence] mask)"
+    _, findings, _ = run(tmp_path, save(tmp_path / "export", graph(swapped)))
+    assert [finding.code for finding in findings] == ["C103"]
+    assert "built model" in findings[0].message
+
+
+def test_a_fixed_output_axis_is_found(tmp_path):
+    text = graph(outputs="float[batch,6] score")
+    _, findings, _ = run(tmp_path, save(tmp_path / "export", text))
+    assert [finding.code for finding in findings] == ["C206"]
+
+
+@pytest.mark.parametrize("carried", ["none", "damaged", "renamed", "other axes"])
+def test_the_carried_contract_is_checked(tmp_path, carried):
+    other = {
+        "renamed": dataclasses.replace(
+            CONTRACT, inputs=(dataclasses.replace(CONTRACT.inputs[0], name="id"), *CONTRACT.inputs[1:])
+        ),
+        "other axes": dataclasses.replace(CONTRACT, axes=(Axis("batch", 1, 2, 99), CONTRACT.axes[1])),
+    }.get(carried)
+    file = save(tmp_path / "export", graph(), carries=CONTRACT if carried == "damaged" else other)
+    if carried == "damaged":
+        model = onnx.load(file)
+        model.metadata_props[0].value = "[]"
+        onnx.save(model, file)
+    _, findings, _ = run(tmp_path, file)
+    assert [finding.code for finding in findings] == ["C104" if carried == "renamed" else "C301"]
+
+
+def test_a_model_that_the_runtime_refuses_gives_its_message(tmp_path):
+    nodes = body().replace("Mul(sum, m)", "NoSuchOperator(sum, m)")
+    result, findings, _ = run(tmp_path, save(tmp_path / "export", graph(nodes=nodes)))
+    assert [finding.code for finding in findings] == ["E205"]
+    assert "NoSuchOperator" in findings[0].message
+    assert result.session == Contract((), (), ())
+
+
+def test_an_exported_model_needs_no_device_to_be_built(tmp_path):
+    _, findings, _ = run(tmp_path, save(tmp_path / "export", graph()), device="cuda")
+    assert findings == []
+
+
+def test_an_optimized_model_for_an_absent_device_is_skipped(tmp_path):
+    with pytest.raises(StageSkippedError, match="CUDAExecutionProvider"):
+        run(tmp_path, save(tmp_path / "export", graph()), device="cuda", options=OPTIONS | {"artifact": "optimized"})
+
+
+def test_a_missing_model_is_named(tmp_path):
+    with pytest.raises(StageFailedError, match="there is no model at"):
+        run(tmp_path, tmp_path / "export")
