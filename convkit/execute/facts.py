@@ -1,6 +1,7 @@
 """Gathers what planning must know of the world: digests of what the recipe names, resolved tools, this machine."""
 
 import dataclasses
+import hashlib
 import platform
 import sys
 from collections.abc import Iterable, Mapping
@@ -10,12 +11,14 @@ from typing import Literal, assert_never
 import convkit
 from convkit.home import Home
 from convkit.plan.stages import Facts, Stage
+from convkit.plan.worker_code import WORKER_CODE
 from convkit.recipe.loading import LoadedRecipe
 from convkit.recipe.models import File
 from convkit.store.digests import DigestCache, digest_json
 from convkit.toolchain.host import host_packages
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution, resolve, resolved
+from convkit.worker.protocol import StageKind
 
 ToolchainKind = Literal["isolated", "host"]
 
@@ -55,7 +58,7 @@ def gather(
         source=_source_identity(loaded, digests),
         files=_file_digests(loaded, digests),
         packages=packages,
-        worker_code=worker_code_digest(),
+        worker_code=worker_code_digests(),
         platform=f"{platform.system()}-{platform.machine()}".lower(),
         processor=processor(),
         toolchain=toolchain,
@@ -93,12 +96,30 @@ def _read_texts(path: Path) -> tuple[str, ...]:
     return tuple(line.strip() for line in lines if line.strip())
 
 
-def worker_code_digest() -> str:
-    """Return the digest of all code that runs inside workers."""
+def worker_code_digests() -> dict[StageKind, str]:
+    """Return the digest of convkit's own code that runs in each stage."""
     package = Path(convkit.__file__).parent
-    shared = [package / "codec.py", package / "tensors.py", package / "findings" / "model.py"]
-    files = sorted([*(package / "worker").rglob("*.py"), *shared])
-    return digest_json({path.relative_to(package).as_posix(): path.read_text(encoding="utf-8") for path in files})
+    digests: dict[Path, str] = {}
+
+    def digest(path: Path) -> str:
+        if path not in digests:
+            digests[path] = hashlib.sha256(path.read_bytes()).hexdigest()
+        return digests[path]
+
+    return {
+        stage: digest_json(
+            {
+                path.relative_to(package).as_posix(): digest(path)
+                for entry in entries
+                for path in _files(package / entry)
+            }
+        )
+        for stage, entries in WORKER_CODE.items()
+    }
+
+
+def _files(place: Path) -> list[Path]:
+    return sorted(place.rglob("*.py")) if place.is_dir() else [place]
 
 
 def processor() -> str:

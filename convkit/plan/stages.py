@@ -32,13 +32,14 @@ class Facts:
     """What planning must know of the world.
 
     `source` is the model's identity by content, `files` the digests of other files the recipe names, `packages` the
-    resolved versions of each environment (absent: not resolved yet).
+    resolved versions of each environment (absent: not resolved yet), `worker_code` the digest of the code that runs in
+    each stage.
     """
 
     source: str
     files: Mapping[str, str]
     packages: Mapping[EnvironmentSpec, Mapping[str, str]]
-    worker_code: str
+    worker_code: Mapping[StageKind, str]
     platform: str
     processor: str
     toolchain: Literal["isolated", "host"]
@@ -129,7 +130,7 @@ def ingredients(stage: Stage, recipe: Recipe, facts: Facts) -> dict[str, str] | 
     if packages is None:
         return None
     parts: dict[str, Json] = {
-        "convkit.worker": facts.worker_code,
+        "convkit.worker": facts.worker_code[stage.kind],
         "convkit.protocol": PROTOCOL,
         "platform": facts.platform,
         "tools": dict(packages) | {"python": stage.environment.python},
