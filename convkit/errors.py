@@ -5,6 +5,7 @@ Exit codes (docs/cli.md): 0 verified, 1 a target failed verification, 2 the reci
 """
 
 import dataclasses
+import errno
 from pathlib import Path
 
 EXIT_VERIFIED = 0
@@ -87,11 +88,23 @@ class Interrupted(ConvkitError):  # noqa: N818 - an event, not a mistake
     exit_code = 130
 
 
+# What the operating system says of a disk or folder that cannot be used, as opposed to a mistake of convkit's.
+ENVIRONMENT_ERRNOS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EIO, errno.ENAMETOOLONG}
+)
+
+
 def storage_error(error: OSError, path: Path) -> ConvkitError:
     """Translate an operating system's error on writing into one that says what to do."""
     reason = error.strerror or str(error)
-    if error.errno == 28:  # ENOSPC
-        return StoreError(f"{path}: the disk is full. Free some space, then run again: finished stages are kept.")
-    if error.errno in (13, 30):  # EACCES, EROFS
-        return StoreError(f"{path}: not writable ({reason}). Choose another folder with --home or CONVKIT_HOME.")
-    return StoreError(f"{path}: {reason}")
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return StoreError(f"{path}: the disk is full. Free some space, then run again: finished stages are kept.")
+        case errno.EACCES | errno.EPERM | errno.EROFS:
+            return StoreError(f"{path}: not writable ({reason}). Choose another folder with --home or CONVKIT_HOME.")
+        case errno.ENOTDIR:
+            return StoreError(
+                f"{path}: a file stands where a folder is needed. Choose another --home, or move the file."
+            )
+        case _:
+            return StoreError(f"{path}: {reason}")

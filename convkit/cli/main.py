@@ -7,11 +7,12 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import typer
 
 from convkit.cli import inspecting, recipes, running, runs, stores
-from convkit.errors import EXIT_BUG, ConvkitError, Interrupted
+from convkit.errors import ENVIRONMENT_ERRNOS, EXIT_BUG, ConvkitError, Interrupted, storage_error
 
 app = typer.Typer(
     name="convkit",
@@ -55,15 +56,24 @@ def main() -> None:
         _say(f"error: {error}")
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
-        _say("interrupted: what had finished is kept; run the same command again to go on")
+        _say("interrupted")
         sys.exit(Interrupted.exit_code)
     except BrokenPipeError:  # the reader went away (convkit ... | head)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
+    except OSError as error:
+        if error.errno not in ENVIRONMENT_ERRNOS:
+            _end_as_bug(error)
+        _say(f"error: {storage_error(error, Path(error.filename or '.'))}")
+        sys.exit(ConvkitError.exit_code)
     except Exception as error:  # noqa: BLE001 - a bug: say so, keep the trace, ask for a report
-        _say(f"error: this is a bug in convkit ({type(error).__name__}: {error})")
-        _say(f"Please report it together with {_write_crash_log()}")
-        sys.exit(EXIT_BUG)
+        _end_as_bug(error)
+
+
+def _end_as_bug(error: Exception) -> NoReturn:
+    _say(f"error: this is a bug in convkit ({type(error).__name__}: {error})")
+    _say(f"Please report it together with {_write_crash_log()}")
+    sys.exit(EXIT_BUG)
 
 
 def _say(text: str) -> None:

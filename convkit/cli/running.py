@@ -29,7 +29,7 @@ def run(
 ) -> None:
     """Export, build and verify every target of a recipe."""
     from convkit.cli.live import LiveProgress
-    from convkit.errors import EXIT_SKIPPED
+    from convkit.errors import EXIT_SKIPPED, Interrupted
     from convkit.execute.run import RunOptions, run_recipe
     from convkit.home import Home
 
@@ -43,8 +43,11 @@ def run(
         track=track,
         command=("convkit", *sys.argv[1:]),
     )
-    with LiveProgress(quiet=quiet or json) as progress:
-        outcome = run_recipe(options, progress)
+    try:
+        with LiveProgress(quiet=quiet or json) as progress:
+            outcome = run_recipe(options, progress)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted: what had finished is kept; run the same command again to go on") from None
     if json:
         from convkit.cli.table import record_json
 

@@ -3,8 +3,11 @@
 import dataclasses
 import importlib.metadata
 import json
+import os
 import resource
+import signal
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -14,11 +17,14 @@ from convkit.worker.context import Context, StageFailedError, StageSkippedError
 from convkit.worker.protocol import PROTOCOL, REQUEST_TYPES, Answer, Envelope
 from convkit.worker.stages import stage_function
 
+_WATCH_SECONDS = 0.5
+
 
 def serve(request_file: Path, result_file: Path) -> int:
     """Run the stage that `request_file` describes; write its answer to `result_file` atomically. Returns 0."""
     envelope = decode(Envelope, json.loads(request_file.read_text(encoding="utf-8")))
     started = time.monotonic()
+    _end_with(envelope.parent_pid)
     answer = _run(envelope)
     answer = dataclasses.replace(
         answer, versions=_versions(), seconds=time.monotonic() - started, peak_memory_bytes=_peak_memory()
@@ -29,12 +35,28 @@ def serve(request_file: Path, result_file: Path) -> int:
     return 0
 
 
+def _end_with(parent: int | None) -> None:
+    """End this process, and all it started, when the one that started it is gone: a killed run leaves nothing behind.
+
+    A thread that looks now and then works everywhere; Linux alone could signal a parent's death, and only to us.
+    """
+    if parent is None:
+        return
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_WATCH_SECONDS)
+        os.killpg(os.getpgrp(), signal.SIGKILL)  # the worker leads its own group
+
+    threading.Thread(target=watch, daemon=True, name="watch-parent").start()
+
+
 def _run(envelope: Envelope) -> Answer:
     if envelope.protocol != PROTOCOL:
         return Answer(PROTOCOL, "broken", error=f"worker speaks protocol {PROTOCOL}, was asked in {envelope.protocol}")
     context = Context(Path(envelope.output), envelope.events_fd)
     try:
-        request = decode(REQUEST_TYPES[envelope.stage], envelope.request)
+        request: object = decode(REQUEST_TYPES[envelope.stage], envelope.request)
         result, findings = stage_function(envelope.stage)(request, context)
     except StageSkippedError as error:
         return Answer(PROTOCOL, "skipped", error=str(error))

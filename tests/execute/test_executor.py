@@ -3,7 +3,6 @@ import time
 from collections.abc import Mapping
 
 import pytest
-from convkit.toolchain.requirements import EnvironmentSpec
 
 from convkit.errors import StoreError
 from convkit.execute.events import Silence
@@ -11,6 +10,7 @@ from convkit.execute.executor import execute
 from convkit.execute.stage_runner import Settled
 from convkit.plan.stages import Stage
 from convkit.record import StageReport
+from convkit.toolchain.requirements import EnvironmentSpec
 
 SPEC = EnvironmentSpec("3.11", ())
 

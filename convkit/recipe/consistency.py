@@ -1,0 +1,214 @@
+"""What must hold between parts of a recipe: axes are declared, names are unique, outputs exist, sizes are possible.
+
+These checks read plain values and pass over whatever has not the form it should have. So they also serve a recipe
+that is wrong elsewhere, and one loading reports everything that is wrong.
+"""
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from convkit.tensors import DimensionError, dimension_axes, dimension_size
+
+KeyPath = tuple[str | int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fault:
+    """Something wrong under a key path (relative to the part that was checked); the message says what to write."""
+
+    path: KeyPath
+    message: str
+
+
+class FaultsError(ValueError):
+    """Faults with their places, raised from a model's validator; pydantic alone knows only the model's own place."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__("; ".join(fault.message for fault in faults))
+        self.faults = tuple(faults)
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known word that `word` was probably meant to be."""
+    words = {name.lower(): name for name in known}
+    found = difflib.get_close_matches(word.lower(), words, n=1, cutoff=0.6)
+    return words[found[0]] if found else None
+
+
+def perhaps(word: str, known: Iterable[str]) -> str:
+    """Return '; perhaps you meant ...', or nothing."""
+    guess = nearest(word, known)
+    return f"; perhaps you meant {guess!r}" if guess else ""
+
+
+def consistency_faults(recipe: Mapping[str, object]) -> list[Fault]:
+    """Return what does not hold between the parts of a recipe, under the keys a user writes."""
+    return [fault for check in _CHECKS for fault in check(recipe)]
+
+
+def _mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def _tensors(
+    recipe: Mapping[str, object], kinds: Sequence[str] = ("inputs", "outputs")
+) -> Iterator[tuple[KeyPath, Mapping[str, object]]]:
+    for kind in kinds:
+        tensors = recipe.get(kind)
+        for i, tensor in enumerate(tensors if isinstance(tensors, list | tuple) else ()):
+            if isinstance(tensor, dict):
+                yield (kind, i), tensor
+
+
+def _dimensions(recipe: Mapping[str, object]) -> Iterator[tuple[KeyPath, str, tuple[str, ...]]]:
+    """Yield each symbolic dimension: its place, its text, its axes."""
+    for path, tensor in _tensors(recipe):
+        shape = tensor.get("shape")
+        for i, dimension in enumerate(shape if isinstance(shape, list | tuple) else ()):
+            if isinstance(dimension, str):
+                try:
+                    yield (*path, "shape", i), dimension, dimension_axes(dimension)
+                except DimensionError:
+                    continue  # reported where the dimension itself is checked
+
+
+def _names_are_unique(recipe: Mapping[str, object]) -> Iterator[Fault]:
+    first: dict[str, str] = {}
+    for path, tensor in _tensors(recipe):
+        name = tensor.get("name")
+        if not isinstance(name, str):
+            continue
+        if name in first:
+            yield Fault((*path, "name"), f"{first[name]} is called {name!r} already; write another name (and `from`)")
+        first.setdefault(name, f"{path[0]}[{path[1]}]")
+
+
+def _origins_are_unique(recipe: Mapping[str, object]) -> Iterator[Fault]:
+    for kind in ("inputs", "outputs"):
+        first: dict[str, str] = {}
+        for path, tensor in _tensors(recipe, (kind,)):
+            origin = tensor.get("from", tensor.get("name"))
+            if not isinstance(origin, str):
+                continue
+            if origin in first and "from" in tensor:
+                yield Fault((*path, "from"), f"{first[origin]} stands for the model's {origin!r} already")
+            first.setdefault(origin, f"{kind}[{path[1]}]")
+
+
+def _axes_are_declared(recipe: Mapping[str, object]) -> Iterator[Fault]:
+    declared = [str(axis) for axis in _mapping(recipe.get("axes"))]
+    used = set()
+    for path, dimension, axes in _dimensions(recipe):
+        for axis in axes:
+            used.add(axis)
+            if axis not in declared:
+                known = f"axes: declares {', '.join(declared)}" if declared else "axes: declares none"
+                of = "" if axis == dimension else f" of {dimension!r}"
+                yield Fault(path, f"the axis {axis!r}{of} is not declared{perhaps(axis, declared)} ({known})")
+    for axis in declared:
+        if axis not in used:
+            yield Fault(("axes", axis), "no input or output uses this axis; remove it")
+
+
+def _sizes_are_possible(recipe: Mapping[str, object]) -> Iterator[Fault]:
+    axes = {name: _mapping(axis) for name, axis in _mapping(recipe.get("axes")).items()}
+    for path, dimension, names in _dimensions(recipe):
+        for moment in ("min", "typical", "max"):
+            sizes = {name: size for name in names if isinstance(size := axes.get(name, {}).get(moment), int)}
+            if len(sizes) < len(names):
+                break
+            try:
+                size = dimension_size(dimension, sizes)
+            except DimensionError as error:
+                yield Fault(path, f"{error} where every axis is at its {moment}")
+                break
+            if size < 0:
+                yield Fault(path, f"{dimension!r} is {size} where every axis is at its {moment}; a size is at least 0")
+                break
+
+
+def _outputs_exist(recipe: Mapping[str, object]) -> Iterator[Fault]:
+    known = [str(tensor["name"]) for _, tensor in _tensors(recipe, ("outputs",)) if "name" in tensor]
+    places: list[tuple[KeyPath, object]] = [(("verify",), recipe.get("verify"))]
+    places += [(("targets", name), target) for name, target in _mapping(recipe.get("targets")).items()]
+    for path, holder in places:
+        for name in _mapping(_mapping(holder).get("outputs")):
+            if name not in known:
+                listing = ", ".join(known) or "none"
+                yield Fault((*path, "outputs", name), f"is not an output{perhaps(name, known)}; outputs: {listing}")
+
+
+def _omissions_are_omitted(recipe: Mapping[str, object]) -> Iterator[Fault]:
+    taken = {str(tensor.get("from", tensor.get("name"))) for _, tensor in _tensors(recipe, ("inputs",))}
+    omitted = _mapping(recipe.get("model")).get("omit")
+    for i, name in enumerate(omitted if isinstance(omitted, list | tuple) else ()):
+        if isinstance(name, str) and name in taken:
+            yield Fault(("model", "omit", i), f"{name!r} is one of the inputs; leave it out here or there")
+
+
+def _texts_have_a_tokenizer(recipe: Mapping[str, object]) -> Iterator[Fault]:
+    if _mapping(recipe.get("verify")).get("texts") is None:
+        return
+    model = _mapping(recipe.get("model"))
+    for kind in ("config", "factory", "onnx"):
+        if model.get(kind) is not None:
+            yield Fault(("verify", "texts"), f"a model from {kind} has no tokenizer to read texts with; remove it")
+            return
+    inputs = [tensor.get("sample") for _, tensor in _tensors(recipe, ("inputs",))]
+    if inputs and not any(isinstance(sample, str) and sample not in ("padding_mask", "positions") for sample in inputs):
+        yield Fault(("verify", "texts"), "no input has sample: token_ids, so no text can be fed; remove it")
+
+
+def _masks_fit(recipe: Mapping[str, object]) -> Iterator[Fault]:
+    shapes = {str(tensor.get("name")): tensor.get("shape") for _, tensor in _tensors(recipe, ("inputs",))}
+    for path, tensor in _tensors(recipe, ("outputs",)):
+        mask, shape = tensor.get("mask"), tensor.get("shape")
+        if not isinstance(mask, str):
+            continue
+        if mask not in shapes:
+            yield Fault((*path, "mask"), f"{mask!r} is no input{perhaps(mask, shapes)}; inputs: {', '.join(shapes)}")
+            continue
+        own = shapes[mask]
+        if isinstance(own, list | tuple) and isinstance(shape, list | tuple) and list(shape[: len(own)]) != list(own):
+            yield Fault((*path, "mask"), f"the shape of {mask!r}, {list(own)}, must begin the output's, {list(shape)}")
+
+
+_CHECKS: tuple[Callable[[Mapping[str, object]], Iterator[Fault]], ...] = (
+    _names_are_unique,
+    _origins_are_unique,
+    _axes_are_declared,
+    _sizes_are_possible,
+    _outputs_exist,
+    _omissions_are_omitted,
+    _texts_have_a_tokenizer,
+    _masks_fit,
+)
+
+
+def sample_fault(dtype: str, kind: str, numbers: Sequence[float]) -> str | None:
+    """Return why values of this kind cannot be drawn for an input of this dtype; None where they can."""
+    whole = _whole_range(dtype)
+    if whole is None:
+        unfit = kind in ("token_ids", "positions")
+        return f"{kind} are whole numbers, but the input is {dtype}" if unfit else None
+    if kind in ("normal", "uniform"):
+        return f"{kind} draws fractions, but the input is {dtype}; write {{integers: [0, {min(whole[1], 9) + 1}]}}"
+    if kind == "constant" and numbers[0] != int(numbers[0]):
+        return f"{numbers[0]} is no whole number, but the input is {dtype}"
+    last = [numbers[0], numbers[1] - 1] if kind == "integers" else [*numbers]
+    if not all(whole[0] <= number <= whole[1] for number in last):
+        return f"found values outside {dtype}, which holds {whole[0]} to {whole[1]}"
+    return None
+
+
+def _whole_range(dtype: str) -> tuple[int, int] | None:
+    """Return the smallest and largest value of a whole-number dtype; None for floats."""
+    if dtype == "bool":
+        return 0, 1
+    if dtype.startswith("uint"):
+        return 0, 2 ** int(dtype[4:]) - 1
+    if dtype.startswith("int"):
+        bits = int(dtype[3:])
+        return -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    return None

@@ -1,0 +1,287 @@
+"""Drafts a recipe for a model: complete, commented, and accepted by the loader, for people to read and adapt."""
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from convkit.codec import Json
+from convkit.errors import UsageError
+from convkit.recipe.families import FAMILIES, DraftInput, DraftOutput, DraftSignature, Family, signature_of
+from convkit.recipe.scalars import ScalarError, plain_value
+from convkit.tensors import Contract, TensorSpec
+
+# Releases that the recipes in this repository are proved with.
+_TOOLS = {"torch": "==2.13.*", "transformers": "==5.23.*", "onnxruntime": "==1.31.*"}
+_PYTHON = "3.11"
+
+_PACKAGE = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[0-9][A-Za-z0-9.!+]*):(?P<path>[^:]+)")
+_HUB = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)@(?P<revision>[0-9a-f]{40})")
+_ARCHITECTURE = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model")
+
+
+_UNKNOWN_MODEL = (
+    "# TODO: convkit does not know this kind of model. The inputs, outputs and axes below are a guess: compare them",
+    "# with the model's forward and its config.json before you trust a run.",
+)
+_UNKNOWN_SIZES = (
+    "# TODO: the model's config.json could not be read here. The sizes below are a guess: replace those of the outputs",
+    "# and axes with the model's own.",
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Origin:
+    """Where the model comes from: the lines under `model:`, and what is known about it."""
+
+    name: str
+    lines: tuple[str, ...]
+    config: Mapping[str, Json]
+    family: Family | None
+    has_tokenizer: bool = False
+    is_onnx: bool = False
+
+
+def draft_recipe(
+    model: str,
+    *,
+    destination: Path = Path("recipe.yaml"),
+    name: str | None = None,
+    task: str | None = None,
+    architecture: str | None = None,
+    contract: Contract | None = None,
+) -> str:
+    """Return the text of a recipe that is to stand at `destination`, from which its paths are relative.
+
+    `model` is a folder in transformers' layout, an ONNX file (with its `contract`), `package==version:path`,
+    `owner/name@commit` on a hub, or one of transformers' architectures such as `bert`. `architecture` tells the
+    model_type where it cannot be read here. What the draft had to guess is marked TODO. Raises UsageError.
+    """
+    origin = _origin(model, destination.absolute().parent, architecture, contract)
+    doubt = None
+    if contract is not None:
+        signature = _signature_of_contract(contract)
+    elif origin.family is None:
+        signature, doubt = _guess(origin.config, task), _UNKNOWN_MODEL
+    elif not origin.config:
+        signature, doubt = signature_of(origin.family, origin.family.small, task), _UNKNOWN_SIZES
+    else:
+        try:
+            signature = signature_of(origin.family, origin.config, task)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise UsageError(f"{model}: config.json is not as its model_type has it: {error!r}") from error
+    lines = _render(origin, name or origin.name, signature, doubt)
+    return "\n".join(lines) + "\n"
+
+
+def _origin(model: str, folder: Path, architecture: str | None, contract: Contract | None) -> _Origin:
+    path = Path(model)
+    if model.endswith(".onnx"):
+        return _onnx_origin(path, folder, contract)
+    if path.is_dir():
+        return _folder_origin(path, folder, architecture)
+    if match := _PACKAGE.fullmatch(model):
+        return _package_origin(match["name"], match["version"], match["path"], architecture)
+    if match := _HUB.fullmatch(model):
+        lines = ("hub:", f"  id: {_scalar(match['id'])}", f"  revision: {_scalar(match['revision'])}")
+        family = FAMILIES.get(architecture or "")
+        return _Origin(_recipe_name(match["id"].split("/")[1]), lines, {}, family, has_tokenizer=True)
+    if _ARCHITECTURE.fullmatch(model):
+        return _architecture_origin(model)
+    if "/" in model and not path.parent.is_dir():
+        raise UsageError(
+            f"{model}: no such folder. For a model on a hub, pin its commit: {model.partition('@')[0]}@<40 hex digits>"
+        )
+    raise UsageError(
+        f"{model}: no such folder. Give a folder in transformers' layout, an .onnx file, package==version:path, "
+        f"owner/name@commit, or an architecture ({', '.join(FAMILIES)})"
+    )
+
+
+def _onnx_origin(path: Path, folder: Path, contract: Contract | None) -> _Origin:
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file")
+    if contract is None:
+        raise UsageError(
+            f"{path}: reading an ONNX file's inputs and outputs needs the onnx package here; "
+            'install it beside convkit with: uv pip install "convkit[onnx]"'
+        )
+    return _Origin(_recipe_name(path.stem), (f"onnx: {_scalar(_relative(path, folder))}",), {}, None, is_onnx=True)
+
+
+def _folder_origin(path: Path, folder: Path, architecture: str | None) -> _Origin:
+    config = _read_config(path / "config.json")
+    has_tokenizer = any((path / file).is_file() for file in _TOKENIZER_FILES)
+    family = FAMILIES.get(architecture or str(config.get("model_type")))
+    lines = (f"path: {_scalar(_relative(path, folder))}",)
+    return _Origin(_recipe_name(path.resolve().name), lines, config, family, has_tokenizer)
+
+
+def _package_origin(name: str, version: str, path: str, architecture: str | None) -> _Origin:
+    """Read the configuration where the package happens to be installed here; nothing is downloaded for a draft."""
+    lines = ("package:", f"  name: {_scalar(name)}", f"  version: {_scalar(version)}", f"  path: {_scalar(path)}")
+    config: Mapping[str, Json] = {}
+    try:
+        distribution = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        distribution = None
+    if distribution is not None and distribution.version == version:
+        config = _read_config(Path(str(distribution.locate_file(f"{path}/config.json"))))
+    family = FAMILIES.get(architecture or str(config.get("model_type")))
+    return _Origin(_recipe_name(name), lines, config, family, has_tokenizer=True)
+
+
+def _architecture_origin(architecture: str) -> _Origin:
+    family = FAMILIES.get(architecture)
+    lines = ["config:", f"  architecture: {_scalar(architecture)}", "  seed: 0 # the same seed gives the same weights"]
+    if family is not None:
+        lines.append("  overrides: # a small model: quick to convert, and as hard to get right")
+        lines += [f"    {key}: {json.dumps(value)}" for key, value in family.small.items()]
+    return _Origin(_recipe_name(architecture), tuple(lines), family.small if family else {}, family)
+
+
+def _read_config(path: Path) -> Mapping[str, Json]:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UsageError(f"{path}: no such file; a folder in transformers' layout has one") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: cannot be read as JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise UsageError(f"{path}: holds no JSON object")
+    return config
+
+
+def _relative(path: Path, folder: Path) -> str:
+    """Return the path as written in a recipe in `folder`; absolute where it lies on another drive."""
+    try:
+        return Path(os.path.relpath(path.absolute(), folder)).as_posix()
+    except ValueError:
+        return path.absolute().as_posix()
+
+
+def _recipe_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")[:100] or "model"
+
+
+def _guess(config: Mapping[str, Json], task: str | None) -> DraftSignature:
+    family = FAMILIES["vit"] if "image_size" in config and "vocab_size" not in config else FAMILIES["roberta"]
+    numbers = {key: value for key, value in config.items() if type(value) is int and value > 0}
+    return signature_of(family, {**family.small, **numbers}, task or "feature-extraction")
+
+
+def _signature_of_contract(contract: Contract) -> DraftSignature:
+    """Return a contract as a draft. Other tools name axes freely (`batch-size`), a recipe's axes are identifiers."""
+    names = {axis.name: re.sub(r"^(?=[0-9])|[^A-Za-z0-9_]", "_", axis.name) for axis in contract.axes}
+
+    def shape(spec: TensorSpec) -> tuple[int | str, ...]:
+        return tuple(names.get(size, size) if isinstance(size, str) else size for size in spec.shape)
+
+    inputs = tuple(
+        DraftInput(spec.name, spec.dtype, shape(spec), _sample_for(spec.name, spec.dtype)) for spec in contract.inputs
+    )
+    outputs = tuple(DraftOutput(spec.name, shape(spec), spec.dtype) for spec in contract.outputs)
+    axes = {names[axis.name]: (axis.min, axis.typical, axis.max) for axis in contract.axes}
+    return DraftSignature("", inputs, outputs, axes)
+
+
+def _sample_for(name: str, dtype: str) -> str | tuple[int, int] | None:
+    if dtype.startswith(("float", "bfloat")):
+        return None
+    if "mask" in name:
+        return "padding_mask"
+    if dtype == "bool" or "type" in name:
+        return (0, 2)
+    if "position" in name:
+        return "positions"
+    return (0, 8) if dtype in ("int4", "uint4") else (0, 100)
+
+
+def _render(origin: _Origin, name: str, signature: DraftSignature, doubt: tuple[str, ...] | None) -> Iterator[str]:
+    yield f"# A recipe for {_one_line(name)}, drafted by `convkit init`. docs/recipe.md describes every key."
+    if doubt:
+        yield "#"
+        yield from doubt
+    yield "schema: 1"
+    yield f"name: {_scalar(name)}"
+    yield ""
+    yield "model:"
+    yield from (f"  {line}" for line in origin.lines)
+    if signature.task:
+        yield f"  task: {_scalar(signature.task)} # the head that transformers loads"
+    yield ""
+    yield "# Every stage runs in an environment of its own, made from these versions."
+    yield "tools:"
+    yield f'  python: "{_PYTHON}"'
+    for package, specifier in _TOOLS.items():
+        if not origin.is_onnx or package == "onnxruntime":
+            yield f'  {package}: "{specifier}"'
+    yield ""
+    yield from _render_signature(signature)
+    yield from _render_rest(origin)
+
+
+def _render_signature(signature: DraftSignature) -> Iterator[str]:
+    if signature.axes:
+        yield "# The sizes that the converted model must serve. Verification tries the smallest, typical and largest."
+        yield "axes:"
+        for axis, (low, typical, high) in signature.axes.items():
+            yield f"  {_scalar(axis)}: {{ min: {low}, typical: {typical}, max: {high} }}"
+        yield ""
+    yield "# The order of inputs and outputs is part of the contract."
+    yield "inputs:"
+    for tensor in signature.inputs:
+        yield f"  - {{ {_tensor(tensor)}{_sample(tensor.sample)} }}"
+    yield ""
+    yield "outputs:"
+    for output in signature.outputs:
+        yield f"  - {{ {_tensor(output)} }}"
+    yield ""
+
+
+def _render_rest(origin: _Origin) -> Iterator[str]:
+    yield "verify:"
+    if origin.has_tokenizer and (origin.family is None or "vision" not in origin.family.kind):
+        yield "  # texts: texts.txt   # real texts, one a line, through the model's own tokenizer"
+    yield "  tolerance:"
+    yield "    max_abs: 1.0e-4 # the largest error of any element"
+    yield "    cosine: 0.99999 # the smallest cosine similarity"
+    yield ""
+    yield "targets:"
+    yield "  ort-cpu:"
+    yield "    runtime: onnxruntime"
+    yield "    device: cpu"
+    yield "    precision: float32"
+
+
+def _tensor(tensor: DraftInput | DraftOutput) -> str:
+    return f"name: {_scalar(tensor.name)}, dtype: {tensor.dtype}, shape: [{', '.join(map(_scalar, tensor.shape))}]"
+
+
+def _sample(sample: str | Sequence[int] | None) -> str:
+    match sample:
+        case None:
+            return ""
+        case str():
+            return f", sample: {sample}"
+        case _:
+            return f", sample: {{ integers: [{sample[0]}, {sample[1]}] }}"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _scalar(value: str | int) -> str:
+    """Return a value as YAML, in quotes where it would not be read as the same text without."""
+    if isinstance(value, int):
+        return str(value)
+    try:
+        plain = re.fullmatch(r"[\w./+-]+( [\w./+*-]+)*", value) and plain_value(value) == value and value[0] not in "-?"
+    except ScalarError:
+        plain = False
+    return value if plain else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,76 @@
+"""What the recipe's models are made of: strict scalars, and patterns with the words that explain them.
+
+Scalars are strict: YAML has told text from numbers and switches already, and a quoted number is a mistake to report.
+"""
+
+import keyword
+import re
+from typing import Annotated
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+AXIS_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
+HUB_PATTERN = r"^[\w.-]+(/[\w.-]+)?$"
+COMMIT_PATTERN = r"^[0-9a-f]{40}$"
+VERSION_PATTERN = r"^[0-9][A-Za-z0-9.!+]*$"
+CALL_PATTERN = r"^.+\.py:[A-Za-z_]\w*$"
+PYTHON_PATTERN = r"^3\.\d+(\.\d+)?$"
+PACKAGE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(\[[A-Za-z0-9,._-]+\])?$"
+NPY_PATTERN = r"^.+\.npy$"
+
+# What to write where a pattern does not fit. A test holds the keys equal to the patterns in the JSON Schema.
+PATTERNS: dict[str, str] = {
+    NAME_PATTERN: "letters, digits, '.', '_' and '-', beginning with a letter or digit",
+    AXIS_PATTERN: "letters, digits and '_', beginning with a letter or '_', such as batch",
+    HUB_PATTERN: "a repository as owner/name, such as google-bert/bert-base-uncased",
+    COMMIT_PATTERN: "the full commit, 40 hexadecimal digits in lower case (a branch or tag can move)",
+    VERSION_PATTERN: "one exact version, such as 0.1.0",
+    CALL_PATTERN: "path/to/file.py:callable, such as models/superglue.py:build",
+    PYTHON_PATTERN: 'a Python release in quotes, such as "3.11"',
+    PACKAGE_PATTERN: "a package's name as on the index, such as onnxruntime",
+    NPY_PATTERN: "a path that ends in .npy",
+}
+
+Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=100)]
+TensorName = Annotated[str, Field(min_length=1, max_length=200)]
+Text = Annotated[str, Field(min_length=1)]
+Whole = Annotated[int, Field(strict=True)]
+Seed = Annotated[int, Field(strict=True, ge=0, lt=2**63)]
+Size = Annotated[int, Field(strict=True, ge=1, le=2**31)]
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+NonNegative = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+Seconds = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
+Switch = Annotated[bool, Field(strict=True)]
+
+
+def _check_axis_name(name: str) -> str:
+    if keyword.iskeyword(name):
+        raise ValueError(f"{name!r} has a meaning in arithmetic; write another name for the axis")
+    return name
+
+
+AxisName = Annotated[str, Field(pattern=AXIS_PATTERN, max_length=100), AfterValidator(_check_axis_name)]
+
+
+def _check_specifier(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError('write a version specifier in quotes, such as "==2.13.*"')  # noqa: TRY004 - pydantic's way
+    if not value.strip():
+        raise ValueError('write which versions may be used, such as "==2.13.*", or ">=2" for any from 2 on')
+    try:
+        SpecifierSet(value)
+    except InvalidSpecifier as error:
+        hint = f'write "=={value}"' if re.fullmatch(r"[0-9]+(\.[0-9*]+)*", value) else 'write one such as "==2.13.*"'
+        raise ValueError(f"found {value!r}, which is not a version specifier (PEP 440); {hint}") from error
+    return value
+
+
+Specifier = Annotated[str, BeforeValidator(_check_specifier)]
+
+
+class RecipeModel(BaseModel):
+    """Frozen, and refuses keys it does not know."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)

@@ -1,0 +1,151 @@
+"""Files that a recipe names: whether they are there and are what they should be. Reads plain values, as consistency."""
+
+import ast
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+
+from convkit.codec import Json
+from convkit.recipe.consistency import Fault, KeyPath, perhaps
+
+MOST_SOURCE_BYTES = 1 << 20
+MOST_TEXT_BYTES = 1 << 20
+
+
+def file_faults(recipe: Json, dirname: Path) -> list[Fault]:
+    """Return what is wrong with the files named by a recipe whose relative paths start at `dirname`."""
+    faults = []
+    for path, text, check in _named_files(recipe):
+        if message := check(dirname, text):
+            faults.append(Fault(path, message))
+    return faults
+
+
+Check = Callable[[Path, str], str | None]
+
+
+def _named_files(recipe: Json) -> Iterator[tuple[KeyPath, str, Check]]:
+    candidates: list[tuple[KeyPath, Check]] = [
+        (("model", "path"), _model_folder),
+        (("model", "onnx"), _onnx_file),
+        (("model", "factory"), _factory),
+        (("model", "factory", "call"), _factory),
+        (("verify", "texts"), _texts),
+    ]
+    inputs = recipe.get("inputs") if isinstance(recipe, dict) else None
+    count = len(inputs) if isinstance(inputs, list) else 0
+    candidates += [(("inputs", i, "sample", "file"), _present) for i in range(count)]
+    for path, check in candidates:
+        value = _value(recipe, path)
+        if isinstance(value, str) and value:
+            yield path, value, check
+
+
+def _value(content: Json, path: KeyPath) -> Json:
+    for part in path:
+        if isinstance(part, int):
+            content = content[part] if isinstance(content, list) else None
+        else:
+            content = content.get(part) if isinstance(content, Mapping) else None
+    return content
+
+
+def _kind(path: Path) -> Literal["file", "folder", "nothing"]:
+    try:
+        return "folder" if path.is_dir() else "file" if path.is_file() else "nothing"
+    except OSError:  # a name too long for the file system, a folder that may not be read
+        return "nothing"
+
+
+def _present(dirname: Path, text: str) -> str | None:
+    """Return why there is no such file, or None."""
+    match _kind(dirname / text):
+        case "file":
+            return None
+        case "folder":
+            return f"{text!r} is a folder; write the path of a file"
+        case "nothing":
+            return _nothing_there("file", dirname, text)
+
+
+def _nothing_there(noun: str, dirname: Path, text: str) -> str:
+    wanted = dirname / text
+    try:
+        beside = sorted(entry.name for entry in wanted.parent.iterdir())
+    except OSError:
+        beside = []
+    guess = difflib.get_close_matches(wanted.name, beside, n=1)
+    hint = f"; perhaps you meant {str(Path(text).parent / guess[0])!r}" if guess else ""
+    return f"found no {noun} {text!r} (relative paths start at the recipe's folder, {dirname}){hint}"
+
+
+def _model_folder(dirname: Path, text: str) -> str | None:
+    folder = dirname / text
+    match _kind(folder):
+        case "file":
+            there = "an ONNX file goes under model.onnx" if text.endswith(".onnx") else "write the folder it is in"
+            return f"{text!r} is a file, not a model's folder; {there}"
+        case "nothing":
+            return _nothing_there("folder", dirname, text)
+        case "folder":
+            if _kind(folder / "config.json") == "file":
+                return None
+            return f"{text!r} holds no config.json; write the folder that save_pretrained wrote"
+
+
+def _onnx_file(dirname: Path, text: str) -> str | None:
+    return _present(dirname, text)
+
+
+def _texts(dirname: Path, text: str) -> str | None:
+    if message := _present(dirname, text):
+        return message
+    path = dirname / text
+    try:
+        if path.stat().st_size > MOST_TEXT_BYTES:
+            return f"{text!r} is larger than 1 MiB; a few hundred texts prove as much"
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        return f"{text!r} cannot be read as UTF-8 text: {error}"
+    return None if any(line.strip() for line in lines) else f"{text!r} holds no text; write one a line"
+
+
+def _factory(dirname: Path, text: str) -> str | None:
+    file, _, name = text.rpartition(":")
+    if not file.endswith(".py") or not name.isidentifier():
+        return None  # reported where the form is checked
+    if message := _present(dirname, file):
+        return message
+    path = dirname / file
+    try:
+        if path.stat().st_size > MOST_SOURCE_BYTES:
+            return None
+        tree = ast.parse(path.read_bytes())
+    except SyntaxError as error:
+        return f"{file!r} is not Python: line {error.lineno}: {error.msg}"
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        return f"{file!r} cannot be read: {error}"
+    known, complete = _top_level_names(tree)
+    if name in known or not complete:
+        return None
+    return f"{file!r} does not define {name!r}{perhaps(name, known)} (it defines: {', '.join(known) or 'nothing'})"
+
+
+def _top_level_names(tree: ast.Module) -> tuple[list[str], bool]:
+    """Return the names a module surely defines, and whether there can be no others."""
+    names: list[str] = []
+    complete = True
+    for node in tree.body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+                names.append(name)
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                names += [alias.asname or alias.name.split(".")[0] for alias in aliases]
+            case ast.Assign(targets=targets):
+                names += [target.id for target in targets if isinstance(target, ast.Name)]
+            case ast.If() | ast.Try() | ast.With() | ast.For() | ast.While():
+                complete = False
+            case _:
+                continue
+    return [name for name in names if name != "*"], complete and "*" not in names

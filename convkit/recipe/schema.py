@@ -1,0 +1,41 @@
+"""The recipe's JSON Schema, so that editors complete and check recipes."""
+
+from typing import Any
+
+from convkit.codec import Json
+from convkit.recipe.models import Recipe
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+# A JSON Schema. Its shape is given by the dialect.
+Schema = dict[str, Any]
+
+
+def recipe_schema() -> Schema:
+    """Return the JSON Schema (draft 2020-12) of a recipe, under the keys a user writes.
+
+    It knows every key, type, range and choice. What must hold between parts of a recipe only the loader checks.
+    """
+    schema = Recipe.model_json_schema(by_alias=True, mode="validation")
+    _tidy(schema)
+    return {"$schema": DIALECT, **schema, "title": "convkit recipe"}
+
+
+def _tidy(schema: Json) -> None:
+    """Remove what pydantic adds and an editor would show to no use: titles made from names, defaults of null."""
+    if isinstance(schema, list):
+        for item in schema:
+            _tidy(item)
+    elif isinstance(schema, dict):
+        for field in _properties(schema).values():
+            field.pop("title", None)
+            if field.get("default", ...) is None:
+                del field["default"]
+        for value in schema.values():
+            _tidy(value)
+
+
+def _properties(schema: Schema) -> dict[str, Schema]:
+    properties = schema.get("properties")
+    is_schema = isinstance(properties, dict) and all(isinstance(field, dict) for field in properties.values())
+    return properties if is_schema and properties is not None else {}

@@ -1,0 +1,148 @@
+"""Inputs and outputs of a model, and how values for its inputs are drawn."""
+
+from typing import Annotated, Literal, Self, get_args
+
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+
+from convkit.recipe.consistency import Fault, FaultsError, sample_fault
+from convkit.recipe.fields import NPY_PATTERN, NonNegative, Number, RecipeModel, TensorName, Whole
+from convkit.tensors import DimensionError, DType, dimension_axes
+
+
+class Integers(RecipeModel):
+    """Whole numbers, low included, high excluded."""
+
+    integers: tuple[Whole, Whole] = Field(description="[low, high]: low included, high not", examples=[[0, 2]])
+
+    @field_validator("integers")
+    @classmethod
+    def _range(cls, value: tuple[int, int]) -> tuple[int, int]:
+        if value[0] >= value[1]:
+            raise ValueError(f"found {list(value)}; write [low, high] with low < high (low is included, high is not)")
+        return value
+
+
+class Normal(RecipeModel):
+    """Normally distributed values: mean, standard deviation."""
+
+    normal: tuple[Number, NonNegative] = Field(description="[mean, standard deviation]", examples=[[0, 1]])
+
+
+class Uniform(RecipeModel):
+    """Evenly distributed values: low, high."""
+
+    uniform: tuple[Number, Number] = Field(description="[low, high]", examples=[[0, 1]])
+
+    @field_validator("uniform")
+    @classmethod
+    def _range(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not value[0] < value[1]:
+            raise ValueError(f"found {list(value)}; write [low, high] with low < high")
+        return value
+
+
+class Constant(RecipeModel):
+    """One value everywhere."""
+
+    constant: Number = Field(description="the value of every element", examples=[1])
+
+
+class File(RecipeModel):
+    """Values from an .npy file, cut or repeated to the shape."""
+
+    file: Annotated[str, Field(pattern=NPY_PATTERN)] = Field(
+        description="an .npy file, from the recipe's folder", examples=["samples/pixels.npy"]
+    )
+
+
+SampleName = Literal["token_ids", "padding_mask", "positions"]
+_SAMPLE_MODELS: tuple[type[RecipeModel], ...] = (Integers, Normal, Uniform, Constant, File)
+
+
+def _sample_kind(value: object) -> str | None:
+    """Return the tag of the alternative that a sample was meant to be; None where that is unknown."""
+    if isinstance(value, str):
+        return "SampleName" if value in get_args(SampleName) else None
+    if isinstance(value, dict):
+        return next((kind.__name__ for kind in _SAMPLE_MODELS if set(kind.model_fields) & set(value)), None)
+    return type(value).__name__ if isinstance(value, _SAMPLE_MODELS) else None
+
+
+Sample = Annotated[
+    Annotated[SampleName, Tag("SampleName")]
+    | Annotated[Integers, Tag("Integers")]
+    | Annotated[Normal, Tag("Normal")]
+    | Annotated[Uniform, Tag("Uniform")]
+    | Annotated[Constant, Tag("Constant")]
+    | Annotated[File, Tag("File")],
+    Discriminator(
+        _sample_kind,
+        custom_error_type="alternatives",
+        custom_error_message="write token_ids, padding_mask, positions, {integers: [low, high]}, "
+        "{normal: [mean, deviation]}, {uniform: [low, high]}, {constant: value} or {file: path.npy}",
+    ),
+]
+
+
+def _check_dimension(dimension: object) -> int | str:
+    if isinstance(dimension, bool) or not isinstance(dimension, int | str):
+        raise ValueError("write a size, an axis by name, or arithmetic over axes such as past + sequence")  # noqa: TRY004
+    if isinstance(dimension, str):
+        try:
+            dimension_axes(dimension)
+        except DimensionError as error:
+            raise ValueError(str(error)) from error
+    elif not 0 <= dimension <= 2**31:
+        raise ValueError(f"found {dimension}; write a size from 0 to 2147483648, or name an axis for one that varies")
+    return dimension
+
+
+class Tensor(RecipeModel):
+    """An input or output, in the contract's order."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    name: TensorName = Field(description="the name in the converted model", examples=["input_ids"])
+    dtype: DType = Field(description="element type", examples=["int64"])
+    shape: tuple[Annotated[int | str, BeforeValidator(_check_dimension)], ...] = Field(
+        description="sizes, axes by name, or arithmetic over axes such as past + sequence",
+        examples=[["batch", "sequence"]],
+    )
+    origin: TensorName | None = Field(
+        None, alias="from", description="the name on the model's side, where that differs", examples=["tokens"]
+    )
+
+
+class Input(Tensor):
+    """An input, and how values for it are drawn."""
+
+    sample: Sample | None = Field(
+        None,
+        description="how values are drawn; default: normal for floats; whole numbers and bools must say",
+        examples=["token_ids", {"integers": [0, 2]}],
+    )
+
+    @model_validator(mode="after")
+    def _sample_fits(self) -> Self:
+        if self.sample is None:
+            if not self.dtype.startswith(("float", "bfloat")):
+                raise ValueError(
+                    f"input {self.name!r} is {self.dtype}, so it must say how values are drawn; write "
+                    "sample: token_ids, sample: padding_mask or sample: {integers: [0, 2]}"
+                )
+            return self
+        kind = self.sample if isinstance(self.sample, str) else type(self.sample).__name__.lower()
+        numbers = () if isinstance(self.sample, str | File) else getattr(self.sample, kind)
+        if message := sample_fault(self.dtype, kind, numbers if isinstance(numbers, tuple) else (numbers,)):
+            raise FaultsError([Fault(("sample",), message)])
+        return self
+
+
+class Output(Tensor):
+    """An output."""
+
+    mask: TensorName | None = Field(
+        None,
+        description="an input whose zeros mark padding: what the output holds there means nothing and is not compared",
+        examples=["attention_mask"],
+    )

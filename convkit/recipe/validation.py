@@ -1,0 +1,267 @@
+"""pydantic's errors as sentences: where, what was found, what to write instead."""
+
+import typing
+from collections.abc import Iterable, Sequence
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails
+
+from convkit.codec import Json
+from convkit.errors import Problem
+from convkit.recipe.consistency import Fault, FaultsError, KeyPath, nearest, perhaps
+from convkit.recipe.document import Document, Position, key_text
+from convkit.recipe.fields import PATTERNS
+from convkit.recipe.model_tree import (
+    Kind,
+    Location,
+    alternatives,
+    field_at,
+    keys_at,
+    known_places,
+)
+from convkit.recipe.models import Recipe
+
+MOST_PROBLEMS = 100
+
+
+def validation_problems(
+    error: ValidationError, document: Document, file: str, root: type[BaseModel] = Recipe
+) -> list[Problem]:
+    """Return everything that a validation found, one problem for each mistake. `root` is the model validated."""
+    details = error.errors(include_url=False)[:MOST_PROBLEMS]
+    mistaken = {detail["loc"] for detail in details if detail["type"] == "extra_forbidden"}
+    problems = []
+    for detail in details:
+        if detail["type"] == "missing" and _meant_by_a_neighbour(detail["loc"], mistaken):
+            continue
+        if detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]:
+            continue  # pydantic does not count items that are wrong themselves
+        path, at_key = _path(detail, document.content)
+        cause = detail.get("ctx", {}).get("error")
+        if isinstance(cause, FaultsError):
+            problems += fault_problems(
+                [Fault((*path, *fault.path), fault.message) for fault in cause.faults], document, file
+            )
+            continue
+        place = document.keys[document.existing(path)] if at_key else value_position(document, path)
+        message = _message(detail, path, document, root)
+        problems.append(Problem(file, place.line, place.column, key_text(path), message))
+    return problems
+
+
+def fault_problems(faults: Iterable[Fault], document: Document, file: str) -> list[Problem]:
+    """Return faults, whose paths start at the recipe's root, as problems."""
+    places = [(fault, value_position(document, fault.path)) for fault in faults]
+    return [Problem(file, at.line, at.column, key_text(fault.path), fault.message) for fault, at in places]
+
+
+def value_position(document: Document, path: KeyPath) -> Position:
+    """Return where to look for a mistake in a value: at a scalar itself, at the key of a list, mapping or nothing."""
+    path = document.existing(path)
+    value = _value_at(document.content, path)
+    whole = value is None or isinstance(value, dict | list)
+    return (document.keys if whole else document.values)[path]
+
+
+def _value_at(content: Json, path: KeyPath) -> Json:
+    for part in path:
+        try:
+            content = content[part]
+        except (KeyError, IndexError, TypeError):  # the second of two equal keys
+            return None
+    return content
+
+
+def _path(detail: ErrorDetails, content: Json) -> tuple[KeyPath, bool]:
+    """Return the key path of an error, without the tags of unions, and whether the key itself is what is wrong."""
+    path: KeyPath = ()
+    node, last = content, len(detail["loc"]) - 1
+    for i, part in enumerate(detail["loc"]):
+        found = isinstance(node, dict) and part in node
+        if found or (isinstance(node, list) and isinstance(part, int) and part < len(node)):
+            path, node = (*path, part), node[part]
+        elif i == last and detail["type"] == "missing" and isinstance(part, str) and isinstance(node, dict):
+            path = (*path, part)
+    return path, detail["type"] in ("extra_forbidden", "missing") or "[key]" in detail["loc"]
+
+
+def _meant_by_a_neighbour(missing: Location, mistaken: Iterable[Location]) -> bool:
+    """Tell whether a key is missing because it is misspelt: its neighbour's problem says so already."""
+    parent, name = missing[:-1], missing[-1]
+    return isinstance(name, str) and any(
+        other[:-1] == parent and nearest(str(other[-1]), [name]) is not None for other in mistaken
+    )
+
+
+def _message(detail: ErrorDetails, path: KeyPath, document: Document, root: type[BaseModel]) -> str:
+    kind, context = detail["type"], detail.get("ctx", {})
+    found = _found(path, document, detail)
+    match kind:
+        case "missing" | "extra_forbidden":
+            return _missing(detail, root) if kind == "missing" else _unknown(detail, path, root)
+        case "value_error":
+            message = str(context["error"])
+            return message if _says_what_was_found(message) else f"found {found}; {message}"
+        case "alternatives":
+            return f"found {found}; {detail['msg']}"
+        case "literal_error" | "union_tag_invalid":
+            allowed = _quoted(str(context.get("expected") or context.get("expected_tags")))
+            value = detail["input"] if kind == "literal_error" else context["tag"]
+            guess = perhaps(value, allowed) if isinstance(value, str) and len(allowed) > 1 else ""
+            found = found if kind == "literal_error" else repr(value)
+            return f"found {found}; write {_one_of(allowed)}{guess}"
+        case "union_tag_not_found":
+            return f"{context['discriminator'].strip(chr(39))} is missing; it decides which other keys there are"
+        case "string_pattern_mismatch":
+            return f"found {found}; write {PATTERNS[context['pattern']]}"
+        case "string_type":
+            return f"found {found}; write {_as_text(path, document, detail['input'])}"
+        case "int_type" | "int_from_float" | "float_type":
+            noun = "a number" if kind == "float_type" else "a whole number"
+            return f"found {found}; write {noun}{_number_hint(detail['input'])}"
+        case "bool_type":
+            return f"found {found}; write true or false"
+        case "tuple_type" | "list_type":
+            scalar = not isinstance(detail["input"], dict | None)
+            return f"found {found}; write a list" + (f", such as [{_source(path, document)}]" if scalar else "")
+        case "too_long":
+            return f"found {found}; write {_described(detail['loc'], root)}"
+        case "dict_type" | "model_type" | "model_attributes_type":
+            field = field_at(detail["loc"], root)
+            leave = ", or remove the key" if detail["input"] is None and field and not field.is_required() else ""
+            return f"found {found}; write a mapping of keys{_listing(keys_at(detail['loc'], root))}{leave}"
+        case _:
+            return f"found {found}; {_limit(kind, context) or detail['msg'].lower()}"
+
+
+def _limit(kind: str, context: dict[str, Any]) -> str | None:
+    match kind:
+        case "greater_than":
+            return f"write a number above {context['gt']:g}"
+        case "greater_than_equal":
+            return f"write a number of at least {context['ge']:g}"
+        case "less_than":
+            return f"write a number below {context['lt']}"
+        case "less_than_equal":
+            return f"write a number of at most {context['le']}"
+        case "string_too_short":
+            return "write at least one character"
+        case "string_too_long":
+            return f"write at most {context['max_length']} characters"
+        case "too_short":
+            return "write at least one"
+        case _:
+            return None
+
+
+def _says_what_was_found(message: str) -> bool:
+    return not message.startswith("write ")
+
+
+def _missing(detail: ErrorDetails, root: type[BaseModel]) -> str:
+    name = detail["loc"][-1]
+    if isinstance(name, int):
+        return f"found {_show(detail['input'])}; write {_described(detail['loc'][:-1], root)}"
+    field = field_at(detail["loc"], root)
+    if field is None:
+        return "is missing"
+    return f"is missing; write {name}: {_example(field)}" + (f" ({field.description})" if field.description else "")
+
+
+def _described(location: Location, root: type[BaseModel]) -> str:
+    field = field_at(location, root)
+    return (field and field.description) or "as many values as the documentation says"
+
+
+def _example(field: FieldInfo) -> str:
+    literals = [value for kind in alternatives(field.annotation) if _is_literal(kind) for value in get_args(kind)]
+    if literals and len(literals) < 5:
+        return " or ".join(map(str, literals))
+    return _flow(field.examples[0]) if field.examples else "..."
+
+
+def _is_literal(kind: Kind) -> bool:
+    origin: object = get_origin(kind)
+    return origin is typing.Literal
+
+
+def _unknown(detail: ErrorDetails, path: KeyPath, root: type[BaseModel]) -> str:
+    name = str(detail["loc"][-1])
+    holder = key_text(path[:-1]) or "a recipe"
+    known = keys_at(detail["loc"][:-1], root)
+    hint = perhaps(name, known)
+    if not hint and 0 < len(places := known_places(root).get(name, [])) < 3:
+        hint = f"; it belongs under {' or '.join(places)}"
+    return f"is no key of {holder}{hint} (keys{_listing(known)})"
+
+
+def _found(path: KeyPath, document: Document, detail: ErrorDetails) -> str:
+    if detail["loc"] and detail["loc"][-1] == "[key]":
+        return repr(detail["input"])
+    value = detail["input"]
+    if isinstance(value, bool | int | float):
+        return document.sources.get(path, str(value))
+    return _show(value)
+
+
+def _show(value: object) -> str:
+    match value:
+        case None:
+            return "nothing"
+        case str():
+            return repr(value if len(value) <= 60 else value[:57] + "...")
+        case dict():
+            return f"a mapping ({', '.join(list(map(str, value))[:4])})" if value else "an empty mapping"
+        case list() | tuple():
+            plain = all(isinstance(item, str | int | float) for item in value) and len(value) <= 4
+            return _flow(list(value)) if plain else f"a list of {len(value)}"
+        case _:
+            return str(value)[:60]
+
+
+def _flow(value: Json) -> str:
+    """Return a value as one line of YAML, near enough to read."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    text = str(value)
+    return f'"{text}"' if isinstance(value, str) and text[:1] in "0123456789=<>~!" else text[:60]
+
+
+def _source(path: KeyPath, document: Document) -> str:
+    value = _value_at(document.content, path)
+    return document.sources.get(path, str(value))[:60]
+
+
+def _as_text(path: KeyPath, document: Document, value: object) -> str:
+    if isinstance(value, bool | int | float):
+        return f'it in quotes: "{_source(path, document)}"'
+    return "text"
+
+
+def _number_hint(value: object) -> str:
+    if not isinstance(value, str):
+        return ""
+    try:
+        float(value)
+    except ValueError:
+        return ""
+    plain = value.strip().replace("_", "")
+    return f" without quotes: {plain}" if plain == value else f": {plain}"
+
+
+def _quoted(listing: str) -> list[str]:
+    """Return the values in pydantic's "'a', 'b' or 'c'"."""
+    parts = [part.strip() for piece in listing.split(" or ") for part in piece.split(", ")]
+    return [part.strip("'") for part in parts]
+
+
+def _one_of(allowed: Sequence[str]) -> str:
+    return allowed[0] if len(allowed) == 1 else f"one of {', '.join(allowed)}"
+
+
+def _listing(names: Sequence[str]) -> str:
+    return f": {', '.join(names)}" if names else ""

@@ -1,0 +1,1 @@
+"""The stages' tools: which packages each needs, which releases serve, where they are installed."""

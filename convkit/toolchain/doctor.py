@@ -1,0 +1,169 @@
+"""What this machine has for convkit, and what is missing. Looks only: changes nothing, asks no network."""
+
+import ctypes
+import dataclasses
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+from typing import Literal
+
+from convkit.errors import ToolchainError
+from convkit.toolchain.environments import environments_folder, list_environments
+from convkit.toolchain.interpreters import installed_pythons
+from convkit.toolchain.requirements import default_python
+from convkit.toolchain.uv import Failure, attempt_uv, uv_environment
+
+# An environment with torch and transformers takes 1 GB (with CUDA 5 GB); a run of a BERT-base another.
+_ENOUGH_DISK_BYTES = 10e9
+# Exporting a BERT-base peaks at about 3 GB.
+_ENOUGH_MEMORY_BYTES = 6e9
+_GB = 1e9
+
+Status = Literal["ok", "missing", "note"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    """One thing looked for. missing: something convkit can use is not there; note: worth knowing. `fix` is how to."""
+
+    name: str
+    status: Status
+    detail: str
+    fix: str | None = None
+
+
+def examine(home: Path) -> tuple[Fact, ...]:
+    """Return what this machine has; `home` is the folder of runs, store and environments."""
+    return (
+        _uv(),
+        _pythons(),
+        _find_links(),
+        Fact("processor", "ok", f"{os.cpu_count()} cores, {platform.machine()}"),
+        _memory(),
+        _disk(home),
+        _cuda(),
+        _tensorrt(),
+        _core_ml(),
+        _mlflow_ui(),
+        _environments(home),
+        _store(home),
+    )
+
+
+def _uv() -> Fact:
+    try:
+        version = attempt_uv(["--version"])
+    except ToolchainError as error:
+        return Fact("uv", "missing", str(error), "pip install uv")
+    if isinstance(version, Failure):
+        return Fact("uv", "missing", version.words.strip(), "pip install --force-reinstall uv")
+    return Fact("uv", "ok", version.strip().removeprefix("uv "))
+
+
+def _pythons() -> Fact:
+    try:
+        found = installed_pythons()
+    except (ToolchainError, ValueError) as error:
+        return Fact("Python for stages", "missing", str(error), "pip install uv")
+    listed = ", ".join(found)
+    default = default_python()
+    if not any(f"{version}.".startswith(f"{default}.") for version in found):
+        return Fact("Python for stages", "missing", listed or "none found", f"uv python install {default}")
+    return Fact("Python for stages", "ok", f"{listed}; recipes that name none get {default}")
+
+
+def _find_links() -> Fact:
+    links = uv_environment().get("UV_FIND_LINKS")
+    if links is None:
+        return Fact("wheel folders", "note", "none (UV_FIND_LINKS, pip's find-links): the index serves everything")
+    gone = [link for link in links.split(",") if "://" not in link and not Path(link).is_dir()]
+    if gone:
+        return Fact("wheel folders", "missing", f"no such folder: {', '.join(gone)}", "correct find-links")
+    return Fact("wheel folders", "ok", links)
+
+
+def _memory() -> Fact:
+    try:
+        page = os.sysconf("SC_PAGE_SIZE")
+        total = page * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError):
+        return Fact("memory", "note", "unknown")
+    if total < _ENOUGH_MEMORY_BYTES:
+        return Fact("memory", "note", f"{total / _GB:.0f} GB", "run with --jobs 1")
+    return Fact("memory", "ok", f"{total / _GB:.0f} GB")
+
+
+def _disk(home: Path) -> Fact:
+    standing = next(folder for folder in (home, *home.parents) if folder.is_dir())
+    free = shutil.disk_usage(standing).free
+    detail = f"{free / _GB:.0f} GB free at {standing}"
+    if free < _ENOUGH_DISK_BYTES:
+        return Fact("disk", "note", detail, "an environment with torch needs 1 to 5 GB; free some, or choose --home")
+    return Fact("disk", "ok", detail)
+
+
+def _cuda() -> Fact:
+    """Ask the driver itself: a runtime's own answer depends on how it was built."""
+    skipped = "targets with device: cuda are skipped here"
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return Fact("CUDA", "missing", "no driver", skipped)
+    count, version = ctypes.c_int(), ctypes.c_int()
+    if (code := driver.cuInit(0)) != 0:
+        return Fact("CUDA", "missing", f"the driver does not start (cuInit gives {code})", skipped)
+    if driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or not count.value:
+        return Fact("CUDA", "missing", "a driver, but no device", skipped)
+    driver.cuDriverGetVersion(ctypes.byref(version))  # 1000 * major + 10 * minor
+    release = f"{version.value // 1000}.{version.value % 1000 // 10}"
+    return Fact("CUDA", "ok", f"{count.value} device{'s' if count.value > 1 else ''}, driver for CUDA {release}")
+
+
+def _tensorrt() -> Fact:
+    for version in (11, 10):
+        try:
+            ctypes.CDLL(f"libnvinfer.so.{version}")
+        except OSError:
+            continue
+        return Fact("TensorRT", "ok", f"libnvinfer {version}")
+    return Fact("TensorRT", "note", "no libnvinfer on the loader's path", "needed on a machine with a GPU only")
+
+
+def _core_ml() -> Fact:
+    if sys.platform == "darwin":
+        return Fact("Core ML", "ok", f"macOS {platform.mac_ver()[0]}")
+    return Fact("Core ML", "note", "its models run on macOS only")
+
+
+def _mlflow_ui() -> Fact:
+    if importlib.util.find_spec("mlflow") is None:
+        return Fact("MLflow", "missing", "not installed", "pip install convkit")
+    # mlflow-skinny logs; the pages need the whole distribution, whose server is made with Flask.
+    if importlib.util.find_spec("flask") is None:
+        return Fact("MLflow pages", "missing", "runs are logged, but not shown", "pip install 'convkit[ui]'")
+    return Fact("MLflow pages", "ok", "convkit ui")
+
+
+def _environments(home: Path) -> Fact:
+    standing = list_environments(home)
+    size = _size(environments_folder(home))
+    return Fact("environments", "ok", f"{len(standing)}, {size / _GB:.1f} GB in {environments_folder(home)}")
+
+
+def _store(home: Path) -> Fact:
+    return Fact("store", "ok", f"{_size(home / 'store') / _GB:.1f} GB in {home / 'store'}")
+
+
+def _size(folder: Path) -> int:
+    """Return the bytes of all files below a folder; what vanishes meanwhile counts nothing."""
+    total = 0
+    for parent, _, files in os.walk(folder):
+        for name in files:
+            try:
+                total += os.lstat(os.path.join(parent, name)).st_size  # noqa: PTH118 - tens of thousands of files
+            except OSError:
+                continue
+    return total

@@ -1,0 +1,101 @@
+"""`--toolchain host`: the current environment in place of isolated ones."""
+
+import importlib.metadata
+import platform
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from convkit.errors import ToolchainError
+from convkit.toolchain.environments import Environment
+from convkit.toolchain.known_pairs import broken_pairs
+from convkit.toolchain.requirements import CONVKIT_DEFAULT, EnvironmentSpec
+
+
+def host_python() -> Path:
+    """Return the current environment's interpreter."""
+    return Path(sys.executable)
+
+
+def host_environment(spec: EnvironmentSpec) -> Environment:
+    """Return the current environment as one that serves a specification; raises ToolchainError where it does not."""
+    return Environment(host_python(), "host", host_packages(spec))
+
+
+def host_packages(spec: EnvironmentSpec) -> dict[str, str]:
+    """Return the installed versions of what a specification names and of all that depends on, by name.
+
+    Raises ToolchainError that lists everything missing or of another release than the recipe says.
+    """
+    if problems := check_host(spec):
+        listed = "".join(f"\n  {problem}" for problem in problems)
+        raise ToolchainError(
+            f"--toolchain host: this environment ({sys.prefix}) is not what the recipe's tools say:{listed}\n"
+            "Install these here, change tools: in the recipe, or leave --toolchain host out."
+        )
+    return _installed(spec)
+
+
+def check_host(spec: EnvironmentSpec) -> list[str]:
+    """Return what of a specification the current environment lacks or has in another release, a line each.
+
+    Releases that the recipe leaves to convkit's table of defaults may be any here: whoever names the environment has
+    made that choice.
+    """
+    problems: list[str] = []
+    python = platform.python_version()
+    if spec.origin("python") != CONVKIT_DEFAULT and not f"{python}.".startswith(f"{spec.python}."):
+        problems.append(f"Python is {python}; {spec.origin('python') or 'the recipe'} says {spec.python}")
+    for line in spec.requirements:
+        requirement = Requirement(line)
+        origin = spec.origin(canonicalize_name(requirement.name)) or "the recipe"
+        found = _version(requirement.name)
+        if found is None:
+            problems.append(f"{requirement.name} is not installed; {origin} says {line}")
+        elif origin != CONVKIT_DEFAULT and not requirement.specifier.contains(found, prereleases=True):
+            problems.append(f"{requirement.name} is {found}; {origin} says {line}")
+    problems += [f"{pair}" for pair in broken_pairs(_installed(spec))]
+    return problems
+
+
+def _installed(spec: EnvironmentSpec) -> dict[str, str]:
+    """Return versions of the named packages and of their dependencies, through all levels, that are installed."""
+    versions: dict[str, str] = {}
+    waiting = [Requirement(line) for line in spec.requirements]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while waiting:
+        requirement = waiting.pop()
+        name, extras = canonicalize_name(requirement.name), frozenset(requirement.extras)
+        if (name, extras) in seen:
+            continue
+        seen.add((name, extras))
+        try:
+            distribution = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # optional, or reported by check_host
+        versions[name] = distribution.version
+        waiting += _dependencies(distribution, extras)
+    return dict(sorted(versions.items()))
+
+
+def _dependencies(distribution: importlib.metadata.Distribution, extras: frozenset[str]) -> list[Requirement]:
+    found = []
+    for line in distribution.requires or ():
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:
+            continue  # metadata from before PEP 508
+        environments: list[Mapping[str, str]] = [{"extra": extra} for extra in ("", *extras)]
+        if requirement.marker is None or any(requirement.marker.evaluate(dict(values)) for values in environments):
+            found.append(requirement)
+    return found
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,66 @@
+"""Releases that do not work together although their metadata says they do."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from packaging.specifiers import SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+
+@dataclasses.dataclass(frozen=True)
+class KnownPair:
+    """Releases `affected` of `package` need `needs` of `partner`; `source` says how that is known."""
+
+    package: str
+    affected: str
+    partner: str
+    needs: str
+    source: str
+
+    def __str__(self) -> str:
+        return f"{self.package}{self.affected} needs {self.partner}{self.needs} ({self.source})"
+
+
+KNOWN_PAIRS: tuple[KnownPair, ...] = (
+    KnownPair(
+        "onnxruntime",
+        "<1.19",
+        "numpy",
+        "<2",
+        "built against NumPy 1, its import fails under NumPy 2; 1.19 is the first release built for both",
+    ),
+    KnownPair(
+        "onnxruntime-gpu",
+        "<1.19",
+        "numpy",
+        "<2",
+        "built against NumPy 1, its import fails under NumPy 2; 1.19 is the first release built for both",
+    ),
+    KnownPair(
+        "torch",
+        "<2.3",
+        "numpy",
+        "<2",
+        "built against NumPy 1, tensor.numpy() fails under NumPy 2; 2.3 is the first release built for both",
+    ),
+)
+
+
+def broken_pairs(packages: Mapping[str, str]) -> tuple[KnownPair, ...]:
+    """Return the known pairs that a set of releases, versions by normalised name, violates."""
+    return tuple(
+        pair
+        for pair in KNOWN_PAIRS
+        if _within(packages.get(pair.package), pair.affected)
+        and pair.partner in packages
+        and not _within(packages[pair.partner], pair.needs)
+    )
+
+
+def _within(version: str | None, specifier: str) -> bool:
+    if version is None:
+        return False
+    try:
+        return SpecifierSet(specifier).contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return False

@@ -1,0 +1,184 @@
+"""Runs uv apart from the folder it is called in, with pip's find-links and index where uv is told of none."""
+
+import dataclasses
+import functools
+import os
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal, assert_never
+
+from convkit.errors import ToolchainError
+from convkit.toolchain.pip_configuration import pip_setting
+
+FailureKind = Literal["offline", "unreachable", "refused", "no_versions", "disk_full", "other"]
+
+# uv's own words for each kind of failure, the most telling first.
+_MARKS: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
+    ("disk_full", re.compile(r"No space left on device|os error 28\b")),
+    ("offline", re.compile(r"network was disabled|network connectivity is disabled", re.IGNORECASE)),
+    ("refused", re.compile(r"HTTP status (client|server) error")),
+    (
+        "unreachable",
+        re.compile(
+            r"error sending request|dns error|tcp connect|connection (refused|reset)|timed out|failed to fetch"
+            r"|failed to download",
+            re.IGNORECASE,
+        ),
+    ),
+    ("no_versions", re.compile(r"No solution found")),
+)
+_PACKAGE = re.compile(r"/simple/([^/\s`]+)/?|Because (\S+?)(?:[=<>!~]\S*)? was not found in the cache")
+_EMPTY_WORDS = r"^(error: No solution found when resolving dependencies|cause:)\s*"
+_MOST_LINES = 20
+
+# Variables of the user's that would make one recipe resolve, or one lock install, to different things.
+_DROPPED = frozenset(
+    {
+        *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME", "UV_PYTHON", "UV_SYSTEM_PYTHON", "UV_PROJECT"),
+        *("UV_CONSTRAINT", "UV_OVERRIDE", "UV_EXCLUDE", "UV_BUILD_CONSTRAINT", "UV_RESOLUTION", "UV_PRERELEASE"),
+        *("UV_VENV_SEED", "UV_LINK_MODE", "UV_COMPILE_BYTECODE", "UV_WORKING_DIR", "UV_REQUIRE_HASHES"),
+        *("UV_CUSTOM_COMPILE_COMMAND",),
+    }
+)
+_INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_CONFIG_FILE")
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """Why uv failed: the kind, the package it was at where uv names one, and its own words."""
+
+    kind: FailureKind
+    package: str | None
+    words: str
+
+    def advice(self) -> str:
+        """Return what went wrong and what to do, in a sentence or two."""
+        what = self.package or "a package"
+        match self.kind:
+            case "offline":
+                return (
+                    f"{what} is not in uv's cache, and uv was told to stay offline (UV_OFFLINE). "
+                    "Run once with a network, or name a folder of wheels in UV_FIND_LINKS."
+                )
+            case "unreachable":
+                return (
+                    f"{what} could not be fetched: the network seems away, and it is not in uv's cache. Check the "
+                    "network or the proxy, name a folder of wheels in UV_FIND_LINKS, or use --toolchain host."
+                )
+            case "refused":
+                return f"the package index refused {what}. Check the index's address and your access to it."
+            case "disk_full":
+                return "the disk is full. Free some space, then run again."
+            case "no_versions":
+                return "no releases fit together:"
+            case "other":
+                return "uv says:"
+            case _:
+                assert_never(self.kind)
+
+
+@functools.cache
+def uv_binary() -> str:
+    """Return where uv lies; raises ToolchainError."""
+    from uv import find_uv_bin  # noqa: PLC0415 - only when uv must run
+
+    try:
+        return find_uv_bin()
+    except FileNotFoundError as error:
+        raise ToolchainError("uv is not there; install it beside convkit: pip install uv") from error
+
+
+def uv_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the environment uv runs in: the given one without what would change a result, with pip's settings."""
+    child = {name: value for name, value in environment.items() if name not in _DROPPED}
+    # uv parts several places by commas, pip by white space.
+    links = child.get("UV_FIND_LINKS", "").split(",") if child.get("UV_FIND_LINKS") else []
+    links = links or (pip_setting("find-links", environment) or "").split()
+    if links:
+        child["UV_FIND_LINKS"] = ",".join(_absolute(link.strip()) for link in links)
+    if not _knows_its_index(child) and (index := pip_setting("index-url", environment)):
+        child["UV_DEFAULT_INDEX"] = index
+    child.setdefault("UV_PYTHON_DOWNLOADS", "never")  # whoever wants uv to fetch Pythons can say so
+    return child | {"UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+
+
+def _absolute(link: str) -> str:
+    """Return a place of wheels such that it does not depend on the folder uv runs in."""
+    return link if "://" in link else str(Path(link).expanduser().absolute())
+
+
+def _knows_its_index(environment: Mapping[str, str]) -> bool:
+    """Return whether uv has been told of an index, so that pip's does not matter."""
+    user = Path(environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME") or "~").expanduser() / ".config")
+    files = (user / "uv" / "uv.toml", Path("/etc/uv/uv.toml"))
+    return any(environment.get(name) for name in _INDEX_VARIABLES) or any(file.is_file() for file in files)
+
+
+def index_options(environment: Mapping[str, str] = os.environ) -> list[str]:
+    """Return `--no-index` where pip is told to use no index and uv is told of none; uv has no variable for it."""
+    forbidden = (pip_setting("no-index", environment) or "").lower() in ("1", "true", "yes", "on")
+    return ["--no-index"] if forbidden and not _knows_its_index(environment) else []
+
+
+def attempt_uv(arguments: Sequence[str], *, given: str = "") -> str | Failure:
+    """Run uv and return what it prints, or why it failed; `given` goes to its standard input.
+
+    Raises ToolchainError where uv cannot be started.
+    """
+    options = index_options() if arguments[0] == "pip" else []
+    try:
+        done = subprocess.run(
+            [uv_binary(), *arguments, *options, "--quiet"],
+            input=given,
+            capture_output=True,
+            text=True,
+            env=uv_environment(),
+            # Apart from any project: the settings of a pyproject.toml nearby are not the recipe's.
+            cwd=Path.cwd().anchor,
+            check=False,
+        )
+    except OSError as error:
+        raise ToolchainError(f"uv cannot be started ({error.strerror}); install it: pip install uv") from error
+    return done.stdout if done.returncode == 0 else failure_of(done.stderr)
+
+
+def run_uv(arguments: Sequence[str], doing: str, *, given: str = "") -> str:
+    """Run uv and return what it prints; `given` goes to its standard input.
+
+    Raises ToolchainError that says what was being done, what went wrong, what to do, and uv's own words.
+    """
+    result = attempt_uv(arguments, given=given)
+    if isinstance(result, Failure):
+        raise ToolchainError(f"{doing} failed: {result.advice()}\n{result.words}")
+    return result
+
+
+def failure_of(printed: str) -> Failure:
+    """Return what uv's standard error says."""
+    lines = _without_warnings(printed)
+    text = "\n".join(lines)
+    kind: FailureKind = next((kind for kind, mark in _MARKS if mark.search(text)), "other")
+    named = _PACKAGE.search(text)
+    package = next((name for name in named.groups() if name), None) if named else None
+    return Failure(kind, package, _trimmed(lines))
+
+
+def _without_warnings(printed: str) -> list[str]:
+    """Return the lines of errors and hints; a warning's further lines are indented."""
+    lines, warning = [], False
+    for line in printed.splitlines():
+        if line[:1].strip():
+            warning = line.startswith("warning")
+        if line.strip() and not warning:
+            lines.append(line)
+    return lines
+
+
+def _trimmed(lines: Sequence[str]) -> str:
+    """Return uv's words, indented and not too many, without passwords in addresses."""
+    texts = [re.sub(r"//[^/@\s]+@", "//***@", re.sub(_EMPTY_WORDS, "", line.strip())) for line in lines]
+    texts = [text for text in texts if text]
+    more = [f"({len(texts) - _MOST_LINES} more lines)"] if len(texts) > _MOST_LINES else []
+    return "\n".join(f"  {text}" for text in [*texts[:_MOST_LINES], *more])

@@ -1,0 +1,1 @@
+"""Turns the original model into an ONNX graph, or adopts one made elsewhere."""

@@ -1,0 +1,30 @@
+"""Takes an ONNX file made elsewhere as it is: nothing is traced, no node is changed."""
+
+from pathlib import Path
+
+import onnx
+import onnx_ir
+
+from convkit.worker.context import StageFailedError
+from convkit.worker.graph.contract import load_graph
+from convkit.worker.graph.files import check_external_data
+
+
+def adopt(path: Path) -> onnx_ir.Model:
+    """Load a model whose weights are all there; raises StageFailedError for a damaged or incomplete one."""
+    if not path.is_file():
+        raise StageFailedError(f"model.onnx: there is no file {path}")
+    model = load_graph(path)
+    if not model.graph.outputs:
+        raise StageFailedError(f"model.onnx: {path.name} is no model: its graph has no outputs")
+    check_external_data(model, path.parent)
+    check_structure(path, "model.onnx")
+    return model
+
+
+def check_structure(path: Path, key: str) -> None:
+    """Raise StageFailedError unless ONNX's own checker finds the file well formed."""
+    try:
+        onnx.checker.check_model(str(path))
+    except onnx.checker.ValidationError as error:
+        raise StageFailedError(f"{key}: {path.name} is not a valid ONNX model: {error}") from error

@@ -1,0 +1,15 @@
+"""A folder in transformers' layout that came in a Python package; the host has unpacked it."""
+
+from pathlib import Path
+
+from convkit.worker.protocol import Source
+from convkit.worker.sources import transformers_folder
+from convkit.worker.sources.loaded import LoadedModel
+
+
+def load(source: Source) -> LoadedModel:
+    """Load the folder; no network is touched."""
+    assert source.path is not None
+    folder = Path(source.path)
+    description = f"{source.identifier or 'package'}: {folder.name}"
+    return transformers_folder.load(folder, source, key="model.package.path", description=description)

@@ -1,0 +1,39 @@
+"""Fixtures for tests of the toolchain: the real uv, and a folder of wheels in place of an index."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from wheel_folder import write_wheel
+
+from convkit.toolchain.interpreters import find_interpreter
+
+
+@pytest.fixture
+def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with wheels of `alpha` (1.0, 1.1, 2.0) and `beta` (1.0, which needs alpha<2): all that uv sees."""
+    folder = tmp_path / "wheels"
+    for version in ("1.0", "1.1", "2.0"):
+        write_wheel(folder, "alpha", version, script="say-alpha")
+    write_wheel(folder, "beta", "1.0", requires=["alpha<2"])
+    for variable in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_OFFLINE", "PIP_FIND_LINKS", "PIP_CONFIG_FILE"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("UV_FIND_LINKS", str(folder))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
+    return folder
+
+
+@pytest.fixture
+def no_uv(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Returns a function after whose call any use of uv, or of any process, fails."""
+
+    def forbid() -> None:
+        def fail(*_: object, **__: object) -> None:
+            raise AssertionError("a process was started")
+
+        monkeypatch.setattr("convkit.toolchain.uv.uv_binary", lambda: "/nowhere/uv")
+        monkeypatch.setattr("subprocess.Popen", fail)
+        find_interpreter.cache_clear()
+
+    return forbid

@@ -1,0 +1,138 @@
+import pytest
+import torch
+from tiny_models import BATCH, BERT_SAMPLES, SEQUENCE, bert_contract, bert_source, tensor, tokens
+
+from convkit.tensors import Contract
+from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Sample
+from convkit.worker.sources import LoadedModel, load_model
+from convkit.worker.sources.contract_module import ContractModule
+from convkit.worker.sources.probe import Examples, ignored_inputs, influences, outputs_differ, probe
+
+
+def examine(module, contract, samples=None):
+    loaded = module if isinstance(module, LoadedModel) else LoadedModel(module, "module")
+    wrapped = ContractModule(loaded, contract)
+    examples = Examples(contract, samples or {}, 0, loaded)
+    return wrapped, examples, probe(wrapped, examples)
+
+
+def on_one(function, *output, dtype="float32"):
+    """Probe a function of x: [batch, sequence, 4]."""
+
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return {"y": function(x)}
+
+    contract = Contract((tensor("x", "batch", "sequence", 4),), (tensor("y", *output, dtype=dtype),), (BATCH, SEQUENCE))
+    return examine(Module(), contract)[2]
+
+
+def codes(found):
+    return [finding.code for finding in found.findings]
+
+
+@pytest.fixture(scope="module")
+def bert():
+    return load_model(bert_source())
+
+
+def test_a_model_that_fits(bert):
+    _, _, found = examine(bert, bert_contract(), BERT_SAMPLES)
+    assert found.findings == ()
+    assert found.outputs[0].shape == (found.sizes["batch"], found.sizes["sequence"], 32)
+
+
+def test_example_inputs_are_distinct_and_every_mask_has_zeros(bert):
+    _, examples, found = examine(bert, bert_contract(), BERT_SAMPLES)
+    assert len({tensor.data_ptr() for tensor in found.inputs}) == 3
+    assert found.inputs[1].min() == 0
+    assert found.inputs[1].max() == 1
+    assert not any(torch.equal(a, b) for a, b in zip(found.inputs, found.inputs[1:], strict=False))
+    assert all(torch.equal(a, b) for a, b in zip(found.inputs, examples.draw(found.sizes), strict=True))
+
+
+def test_the_element_type_that_cures_a_refusal_is_named(bert):
+    contract = bert_contract()
+    wrong = Contract((tokens("input_ids", "float32"), *contract.inputs[1:]), contract.outputs, contract.axes)
+    _, _, found = examine(bert, wrong, BERT_SAMPLES | {"input_ids": Sample("integers", (0, 100))})
+    (finding,) = found.findings
+    assert (finding.code, finding.place.tensor) == ("C105", "input_ids")
+    assert finding.evidence == {"declared": "float32", "accepted": "int64"}
+    assert found.outputs is None
+
+
+def test_a_refusal_for_another_reason_shows_the_inputs_and_the_reason():
+    def refuse(x):
+        raise ValueError(f"no such thing as {x.dim()} axes")
+
+    with pytest.raises(StageFailedError, match=r"x: float32\[batch, sequence, 4\] at \[3, 5, 4\].*such thing as 3"):
+        on_one(refuse, "batch")
+
+
+def test_output_of_another_element_type():
+    found = on_one(lambda x: x.argmax(-1), "batch", "sequence")
+    (finding,) = found.findings
+    assert finding.code == "C205"
+    assert finding.evidence == {"declared": "float32", "found": "int64"}
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "expected"),
+    [
+        (lambda x: x, ("batch", "sequence", 4), []),
+        (lambda x: x, ("batch", "sequence", 5), ["C207"]),
+        (lambda x: x, ("batch", "sequence"), ["C207"]),
+        (lambda x: x, ("sequence", "batch", 4), ["C207"]),
+        (lambda x: x.repeat(1, 2, 1), ("batch", "sequence * 2", 4), []),
+        (lambda x: x[:2], ("batch", "sequence", 4), ["C206"]),
+    ],
+)
+def test_output_shapes(function, shape, expected):
+    assert codes(on_one(function, *shape)) == expected
+
+
+def test_an_unknown_output_is_found_with_the_nearest_name(bert):
+    _, _, found = examine(bert, bert_contract(outputs=(tensor("last_hiden_state", 1),)), BERT_SAMPLES)
+    (finding,) = found.findings
+    assert finding.code == "C204"
+    assert finding.evidence["nearest"] == "last_hidden_state"
+
+
+def test_a_model_that_needs_larger_sizes_is_probed_at_the_typical_ones():
+    class Strict(torch.nn.Module):
+        def forward(self, x):
+            if x.shape[1] % 16:
+                raise ValueError("the length must be a multiple of 16")
+            return {"y": x}
+
+    contract = Contract((tensor("x", "batch", "sequence"),), (tensor("y", "batch", "sequence"),), (BATCH, SEQUENCE))
+    assert examine(Strict(), contract)[2].sizes == {"batch": 4, "sequence": 16}
+
+
+def test_influence():
+    class Deaf(torch.nn.Module):
+        def forward(self, x, dead, flag):
+            return {"y": torch.where(flag.bool(), x, -x)}
+
+    names = ("x", "dead", "flag")
+    contract = Contract(tuple(tensor(name, "batch") for name in names), (tensor("y", "batch"),), (BATCH,))
+    module, examples, found = examine(Deaf(), contract, {"flag": Sample("constant", (1.0,))})
+    assert [influences(module, examples, found, index) for index in range(3)] == [True, False, True]
+
+
+def test_an_input_swallowed_by_kwargs_is_found(bert):
+    contract = Contract((tokens("input_ids"), tokens("atention_mask")), bert_contract().outputs, bert_contract().axes)
+    module, examples, found = examine(
+        bert, contract, {"input_ids": Sample("token_ids"), "atention_mask": Sample("padding_mask")}
+    )
+    (finding,) = ignored_inputs(module, examples, found)
+    assert (finding.code, finding.evidence["nearest"]) == ("C104", "attention_mask")
+    assert "**kwargs" in finding.message
+
+
+def test_outputs_differ_sees_nan():
+    nan, one = torch.tensor([float("nan")]), torch.tensor([1.0])
+    assert outputs_differ([nan], [one])
+    assert not outputs_differ([nan], [nan.clone()])
+    assert outputs_differ([torch.tensor([1])], [torch.tensor([2])])
