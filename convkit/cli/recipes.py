@@ -39,7 +39,7 @@ def schema() -> None:
 
     from convkit.recipe.schema import recipe_schema
 
-    typer.echo(json.dumps(recipe_schema(), indent=1))
+    typer.echo(json.dumps(recipe_schema(), indent=2))
 
 
 def explain(code: Annotated[str, typer.Argument(metavar="CODE", help="A finding's code, such as C110.")]) -> None:

@@ -146,14 +146,19 @@ def _unknown_output(spec: TensorSpec, named: Mapping[str, Any], value: object, w
 
 
 def _only_alternative(spec: TensorSpec, named: Mapping[str, Any], wanted: Sequence[TensorSpec]) -> str | None:
-    """Return the one tensor of the model's that has an output's rank and that no declared output names."""
+    """Return the one tensor of the model's that has an output's rank and fixed sizes and that no output names."""
     claimed = {other.origin or other.name for other in wanted}
     fitting = [
         name
         for name, value in named.items()
-        if name not in claimed and isinstance(value, torch.Tensor) and value.dim() == len(spec.shape)
+        if name not in claimed and isinstance(value, torch.Tensor) and _fits(value, spec)
     ]
     return fitting[0] if len(fitting) == 1 else None
+
+
+def _fits(value: torch.Tensor, spec: TensorSpec) -> bool:
+    sizes = zip(value.shape, spec.shape, strict=False)
+    return value.dim() == len(spec.shape) and all(size == want for size, want in sizes if isinstance(want, int))
 
 
 def _count_finding(count: int, wanted: Sequence[TensorSpec]) -> Finding:

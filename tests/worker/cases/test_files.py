@@ -1,3 +1,5 @@
+import dataclasses
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -40,9 +42,17 @@ def test_a_missing_tensor_is_named(tmp_path):
         read_tensors(tmp_path, "typical", "outputs", (tensor("y"),))
 
 
+def test_times_are_not_written(tmp_path):
+    record = CaseRecord("smallest", "ladder", "small", {"batch": 1}, 0.5)
+    write_cases(tmp_path, ReferenceResult((record,), ()))
+    first = (tmp_path / "cases.json").read_bytes()
+    write_cases(tmp_path, ReferenceResult((dataclasses.replace(record, seconds=0.7),), ()))
+    assert (tmp_path / "cases.json").read_bytes() == first
+
+
 def test_cases_come_back(tmp_path):
     result = ReferenceResult(
-        (CaseRecord("smallest", "ladder", "small", {"batch": 1}, 0.5),), (OmittedCase("texts", "none"),)
+        (CaseRecord("smallest", "ladder", "small", {"batch": 1}, 0.0),), (OmittedCase("texts", "none"),)
     )
     write_cases(tmp_path, result)
     assert read_cases(tmp_path) == result
