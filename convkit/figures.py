@@ -204,7 +204,28 @@ def left_out(record: RunRecord) -> tuple[LeftOut, ...]:
                 items.setdefault(verification.headline, []).append(f"verification of {name}")
             for omitted in verification.omitted:
                 items.setdefault(omitted.reason, []).append(f"case {omitted.name} of {name}")
+    for reason, names in _padding(record).items():
+        items.setdefault(reason, []).extend(names)
     return tuple(LeftOut(", ".join(dict.fromkeys(what)), reason) for reason, what in items.items())
+
+
+def _padding(record: RunRecord) -> dict[str, list[str]]:
+    """Return what was measured at padding and not judged, by the reason that says how far it differs."""
+    worst: dict[tuple[str, str], float] = {}
+    for target in record.targets:
+        for verification in target.verifications:
+            for output in (output.metrics for case in verification.cases for output in case.outputs):
+                if output.padding_elements:
+                    key = (output.output, verified_name(target, verification))
+                    worst[key] = max(worst.get(key, 0.0), output.padding_max_abs)
+    masks = {spec.name: spec.mask for spec in record.contract.outputs}
+    reasons: dict[str, list[str]] = {}
+    for output in dict.fromkeys(output for output, _ in worst):
+        largest = max(error for (name, _), error in worst.items() if name == output)
+        reason = f"{masks.get(output)} marks it as padding; it differs by at most {largest:.2g} there"
+        where = ", ".join(name for found, name in worst if found == output)
+        reasons[reason] = [f"padding of {output} in {where}"]
+    return reasons
 
 
 def verified_name(target: TargetReport, verification: Verification) -> str:

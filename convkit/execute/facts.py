@@ -13,7 +13,7 @@ from convkit.home import Home
 from convkit.plan.stages import Facts, Stage
 from convkit.plan.worker_code import WORKER_CODE
 from convkit.recipe.loading import LoadedRecipe
-from convkit.recipe.models import File
+from convkit.recipe.models import File, Model
 from convkit.store.digests import DigestCache, digest_json
 from convkit.toolchain.host import host_packages
 from convkit.toolchain.requirements import EnvironmentSpec
@@ -55,7 +55,8 @@ def gather(
             packages[spec] = resolution.packages
     texts = loaded.recipe.verify.texts
     facts = Facts(
-        source=_source_identity(loaded, digests),
+        source=_source_identity(loaded.recipe.model, loaded.dirname, digests),
+        original=_source_identity(loaded.recipe.reference_model, loaded.dirname, digests),
         files=_file_digests(loaded, digests),
         packages=packages,
         worker_code=worker_code_digests(),
@@ -66,15 +67,14 @@ def gather(
     return Surroundings(facts, _read_texts(loaded.dirname / texts) if texts else (), resolutions)
 
 
-def _source_identity(loaded: LoadedRecipe, digests: DigestCache) -> str:
-    """Return what identifies the model by content; pinned sources are identified by their pins."""
-    model = loaded.recipe.model
+def _source_identity(model: Model, dirname: Path, digests: DigestCache) -> str:
+    """Return what identifies a model by content; pinned sources are identified by their pins."""
     if model.path is not None:
-        return digests.tree(loaded.dirname / model.path)
+        return digests.tree(dirname / model.path)
     if model.onnx is not None:
-        return _onnx_identity(loaded.dirname / model.onnx, digests)
+        return _onnx_identity(dirname / model.onnx, digests)
     if model.factory is not None:
-        return digests.file(loaded.dirname / model.factory.call.rpartition(":")[0])
+        return digests.file(dirname / model.factory.call.rpartition(":")[0])
     return "pinned by the recipe"
 
 

@@ -35,7 +35,7 @@ def request_for(
         case "export":
             export = target.export if target and target.export else recipe.export
             return ExportRequest(
-                source=source_of(loaded, home),
+                source=source_of(recipe.model, loaded.dirname, home),
                 contract=contract,
                 samples=samples_of(recipe, _sample_files(loaded)),
                 exporter=export.exporter,
@@ -45,7 +45,7 @@ def request_for(
             )
         case "reference":
             return ReferenceRequest(
-                source=source_of(loaded, home),
+                source=source_of(recipe.reference_model, loaded.dirname, home),
                 contract=contract,
                 samples=samples_of(recipe, _sample_files(loaded)),
                 seed=recipe.verify.seed,
@@ -71,9 +71,8 @@ def request_for(
             assert_never(stage.kind)
 
 
-def source_of(loaded: LoadedRecipe, home: Home) -> Source:
-    """Return where the worker finds the model."""
-    model = loaded.recipe.model
+def source_of(model: Model, dirname: Path, home: Home) -> Source:
+    """Return where the worker finds a model; relative paths start at `dirname`."""
     options = {
         "task": model.task,
         "dtype": model.dtype,
@@ -82,7 +81,7 @@ def source_of(loaded: LoadedRecipe, home: Home) -> Source:
         "allow_remote_code": model.allow_remote_code,
         "omit": model.omit,
     }
-    return Source(**_place(model, loaded.dirname, home), **options)  # type: ignore[arg-type]
+    return Source(**_place(model, dirname, home), **options)  # type: ignore[arg-type]
 
 
 def _place(model: Model, dirname: Path, home: Home) -> dict[str, object]:

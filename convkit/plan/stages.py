@@ -31,12 +31,13 @@ class Stage:
 class Facts:
     """What planning must know of the world.
 
-    `source` is the model's identity by content, `files` the digests of other files the recipe names, `packages` the
-    resolved versions of each environment (absent: not resolved yet), `worker_code` the digest of the code that runs in
-    each stage.
+    `source` and `original` are the identities, by content, of the model and of what it is compared with; `files` the
+    digests of other files the recipe names; `packages` the resolved versions of each environment (absent: not resolved
+    yet); `worker_code` the digest of the code that runs in each stage.
     """
 
     source: str
+    original: str
     files: Mapping[str, str]
     packages: Mapping[EnvironmentSpec, Mapping[str, str]]
     worker_code: Mapping[StageKind, str]
@@ -148,7 +149,8 @@ def ingredients(stage: Stage, recipe: Recipe, facts: Facts) -> dict[str, str] | 
         case "reference":
             verify = dump["verify"]
             parts |= contract | {"verify": {key: verify[key] for key in ("seed", "texts", "budget", "skip")}}
-            parts |= {"model": dump["model"], "source": facts.source, "files": dict(facts.files)}
+            source = facts.source if recipe.original is None else facts.original
+            parts |= {"model": dump["original"] or dump["model"], "source": source, "files": dict(facts.files)}
             parts |= {"processor": facts.processor}
         case "build":
             assert target is not None

@@ -29,9 +29,15 @@ class FaultsError(ValueError):
         self.faults = tuple(faults)
 
 
+# What people write for words that look like another one: gpu is not a slip for cpu.
+_SYNONYMS = {"gpu": "cuda"}
+
+
 def nearest(word: str, known: Iterable[str]) -> str | None:
     """Return the known word that `word` was probably meant to be."""
     words = {name.lower(): name for name in known}
+    if (meant := _SYNONYMS.get(word.lower())) in words:
+        return words[meant]
     found = difflib.get_close_matches(word.lower(), words, n=1, cutoff=0.6)
     return words[found[0]] if found else None
 
@@ -150,7 +156,7 @@ def _omissions_are_omitted(recipe: Mapping[str, object]) -> Iterator[Fault]:
 def _texts_have_a_tokenizer(recipe: Mapping[str, object]) -> Iterator[Fault]:
     if _mapping(recipe.get("verify")).get("texts") is None:
         return
-    model = _mapping(recipe.get("model"))
+    model = _mapping(recipe.get("original") or recipe.get("model"))
     for kind in ("config", "factory", "onnx"):
         if model.get(kind) is not None:
             yield Fault(("verify", "texts"), f"a model from {kind} has no tokenizer to read texts with; remove it")
@@ -158,6 +164,20 @@ def _texts_have_a_tokenizer(recipe: Mapping[str, object]) -> Iterator[Fault]:
     inputs = [tensor.get("sample") for _, tensor in _tensors(recipe, ("inputs",))]
     if inputs and not any(isinstance(sample, str) and sample not in ("padding_mask", "positions") for sample in inputs):
         yield Fault(("verify", "texts"), "no input has sample: token_ids, so no text can be fed; remove it")
+
+
+def _original_is_another(recipe: Mapping[str, object]) -> Iterator[Fault]:
+    original = recipe.get("original")
+    if original is None:
+        return
+    if _mapping(recipe.get("model")).get("onnx") is None:
+        yield Fault(
+            ("original",), "means something only beside model.onnx: any other model is its own original; remove it"
+        )
+    elif _mapping(original).get("onnx") is not None:
+        yield Fault(
+            ("original", "onnx"), "the original of an ONNX file is the model it was exported from; name that one"
+        )
 
 
 def _masks_fit(recipe: Mapping[str, object]) -> Iterator[Fault]:
@@ -182,6 +202,7 @@ _CHECKS: tuple[Callable[[Mapping[str, object]], Iterator[Fault]], ...] = (
     _outputs_exist,
     _omissions_are_omitted,
     _texts_have_a_tokenizer,
+    _original_is_another,
     _masks_fit,
 )
 

@@ -31,6 +31,9 @@ def _named_files(recipe: Json) -> Iterator[tuple[KeyPath, str, Check]]:
         (("model", "onnx"), _onnx_file),
         (("model", "factory"), _factory),
         (("model", "factory", "call"), _factory),
+        (("original", "path"), _model_folder),
+        (("original", "factory"), _factory),
+        (("original", "factory", "call"), _factory),
         (("verify", "texts"), _texts),
     ]
     inputs = recipe.get("inputs") if isinstance(recipe, dict) else None

@@ -254,6 +254,11 @@ class Recipe(RecipeModel):
     name: Name = Field(description="the recipe's name, which runs and artifacts are listed under", examples=["bert"])
     description: str = Field("", description="what is converted and for whom, for people")
     model: Model = Field(description="where the model comes from", examples=[{"path": "../my-bert"}])
+    original: Model | None = Field(
+        None,
+        description="with model.onnx: the model that the file was exported from, which it must equal",
+        examples=[{"path": "../my-bert"}],
+    )
     tools: Tools = Field(default_factory=Tools, description="versions of the tools, as PEP 440 specifiers")
     export: Export = Field(default_factory=Export, description="how the model becomes ONNX")
     axes: dict[AxisName, Axis] = Field(
@@ -281,6 +286,11 @@ class Recipe(RecipeModel):
         if faults := consistency_faults(self.dump()):
             raise FaultsError(faults)
         return self
+
+    @property
+    def reference_model(self) -> Model:
+        """The model that built models are compared with."""
+        return self.original or self.model
 
     def dump(self) -> dict[str, Json]:
         """Return the recipe as JSON values, under the keys a user writes, without defaults."""

@@ -83,7 +83,7 @@ def environment_spec(recipe: Recipe, stage: StageKind, target: str | None, versi
         case "export":
             return _export_spec(recipe, target if owner is not None and owner.export is not None else None)
         case "reference":
-            return _export_spec(recipe, None) if recipe.model.onnx is None else _onnx_reference_spec(recipe)
+            return _reference_spec(recipe)
         case "build" | "verify":
             assert target is not None
             assert owner is not None
@@ -131,9 +131,13 @@ def _export_spec(recipe: Recipe, target: str | None) -> EnvironmentSpec:
     return _spec(names, choices, defaults, python)
 
 
-def _onnx_reference_spec(recipe: Recipe) -> EnvironmentSpec:
+def _reference_spec(recipe: Recipe) -> EnvironmentSpec:
+    """Return the environment of the original: the export's, where that loads the same model."""
+    if recipe.model.onnx is None:
+        return _export_spec(recipe, None)
+    kind = "reference onnx" if recipe.original is None else "export torch"
     choices = _choices(recipe.tools, "tools")
-    names = [*NEEDS["reference onnx"], *_model_packages(recipe.model, choices)]
+    names = [*NEEDS[kind], *_model_packages(recipe.reference_model, choices)]
     return _spec(names, choices, {}, _python(recipe.tools, None, None))
 
 

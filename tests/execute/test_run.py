@@ -38,9 +38,9 @@ def build():
 """
 
 
-def write_recipe(folder: Path, model: str = MODEL, **changes: Any) -> Path:
+def write_recipe(folder: Path, code: str = MODEL, **changes: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model.py").write_text(model)
+    (folder / "model.py").write_text(code)
     recipe: dict[str, Any] = {
         "schema": 1,
         "name": "small",
@@ -202,15 +202,6 @@ def test_a_recipe_at_fault_gets_its_finding_and_exit_code_1(tmp_path: Path, faul
     assert found[0].remedy is not None
 
 
-def onnx_recipe(folder: Path, model: Any, **changes: Any) -> Path:
-    """Write a recipe whose export is an adopted ONNX file."""
-    import onnx
-
-    path = write_recipe(folder, **{"model": {"onnx": "given.onnx"}, **changes})
-    onnx.save(model, folder / "given.onnx")
-    return path
-
-
 def test_a_broken_factory_breaks_its_stages_and_is_told_in_words(tmp_path: Path) -> None:
     outcome = run(write_recipe(tmp_path, "def build():\n    raise ValueError('no weights')\n"), tmp_path / "home")
     assert outcome.record.exit_code == 3
@@ -353,3 +344,61 @@ def test_records_of_another_format_are_refused(finished: tuple[Path, Path, RunOu
     (tmp_path / "result.json").write_text(json.dumps(encode(dataclasses.replace(finished[2].record, format=99))))
     with pytest.raises(ConvkitError, match="format 99"):
         read_record(tmp_path)
+
+
+EXPORTED = """
+import torch, sys
+sys.path.insert(0, {folder!r})
+from model import build
+torch.manual_seed(3)
+model = build().eval()
+ids, mask = torch.randint(0, 10, (3, 6)), torch.ones(3, 6, dtype=torch.int64)
+class Export(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = model
+    def forward(self, ids, mask):
+        {body}
+torch.onnx.export(Export().eval(), (ids, mask), {file!r}, input_names=["ids", "mask"], output_names=["y"], dynamo=False,
+    opset_version=17, dynamic_axes={{"ids": {{0: "batch", 1: "length"}}, "mask": {{0: "batch", 1: "length"}},
+    "y": {{0: "batch", 1: "length"}}}})
+"""
+# How somebody else's export went wrong, the code and the input that must be named.
+BAD_EXPORTS = {
+    "swapped": ("return self.inner(mask, ids)", "C110", "mask"),
+    "merged": ("return self.inner(ids, ids) + 0 * mask.unsqueeze(-1)", "C109", "mask"),
+    "dead": ("return self.inner(ids, torch.ones_like(mask)) + 0 * mask.unsqueeze(-1)", "C108", "mask"),
+    "baked-in axis": ("return self.inner(ids, mask).reshape(3, 6, 3)", "C206", "y"),
+}
+
+
+def audit_recipe(folder: Path, body: str) -> Path:
+    """Write a recipe for an ONNX file that was exported elsewhere, and export it so."""
+    (folder / "model.py").write_text(MODEL)
+    script = EXPORTED.format(folder=str(folder), body=body, file=str(folder / "given.onnx"))
+    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, capture_output=True)
+    return write_recipe(
+        folder,
+        model={"onnx": "given.onnx"},
+        original={"factory": {"call": "model.py:build", "seed": 3}},
+        inputs=tensors(ids={"sample": {"integers": [0, 2]}})["inputs"],
+        export={"opset": 17},
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", BAD_EXPORTS)
+def test_somebody_else_s_export_is_audited_against_its_original(tmp_path: Path, fault: str) -> None:
+    body, code, name = BAD_EXPORTS[fault]
+    outcome = run(audit_recipe(tmp_path, body), tmp_path / "home")
+    found = [finding for finding in outcome.record.findings if finding.code == code]
+    assert found, [f"{finding.code} {finding.message}" for finding in outcome.record.findings]
+    assert name in found[0].message
+    assert outcome.record.exit_code == EXIT_FAILED
+    assert outcome.record.targets[0].headline.startswith(code)
+
+
+def test_a_good_export_from_elsewhere_equals_its_original(tmp_path: Path) -> None:
+    outcome = run(audit_recipe(tmp_path, "return self.inner(ids, mask)"), tmp_path / "home")
+    assert outcome.record.status == "verified"
+    assert not [finding for finding in outcome.record.findings if finding.severity != "note"]

@@ -15,7 +15,7 @@ ORT = {"runtime": "onnxruntime"}
 
 def facts(stages: tuple[Stage, ...], **changes: Any) -> Facts:
     packages = {stage.environment: {"torch": "2.13.0", "onnxruntime": "1.31.1"} for stage in stages}
-    given = Facts("source", {}, packages, CODE, "linux-x86_64", "some processor", "isolated")
+    given = Facts("source", "source", {}, packages, CODE, "linux-x86_64", "some processor", "isolated")
     return dataclasses.replace(given, **changes)
 
 
@@ -94,6 +94,7 @@ def test_a_change_moves_the_keys_of_the_stages_it_can_change_and_no_others(
     ("change", "moved"),
     [
         ({"source": "other weights"}, {"export", "reference"}),
+        ({"original": "other weights"}, set()),
         ({"files": {"samples.npy": "other"}}, {"export", "reference"}),
         ({"worker_code": CODE | {"build": "other"}}, {"build:ort"}),
         ({"platform": "darwin-arm64"}, {"export", "reference", "build:ort", "verify:ort"}),

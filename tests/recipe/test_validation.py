@@ -53,7 +53,7 @@ def problems(text: str) -> list[str]:
         ),
         (
             "targets:\n  a: {runtime: onnxruntime, device: gpu}\n",
-            "f:2:37: targets.a.device: found 'gpu'; write one of cpu, cuda",
+            "f:2:37: targets.a.device: found 'gpu'; write one of cpu, cuda; perhaps you meant 'cuda'",
         ),
         (
             "targets:\n  a: {runtime: tensorrt, workspace: 10}\n",
