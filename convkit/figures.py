@@ -196,7 +196,8 @@ def left_out(record: RunRecord) -> tuple[LeftOut, ...]:
             items.setdefault(target.headline, []).append(f"target {target.name}")
     for stage in record.stages:
         if stage.status in ("skipped", "blocked") and stage.target not in skipped:
-            items.setdefault(first_line(stage.error or stage.reason), []).append(f"stage {stage.id}")
+            why = stage.reason if stage.status == "blocked" else stage.error or stage.reason
+            items.setdefault(first_line(why), []).append(f"stage {stage.id}")
     for target in record.targets:
         for verification in target.verifications:
             name = verified_name(target, verification)

@@ -5,10 +5,12 @@ from collections import Counter
 from pathlib import Path
 
 import onnx
+import onnx_ir
 
 from convkit.findings.model import Finding
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.graph import carried_contract, read_contract
+from convkit.worker.graph.dtypes import contract_dtype
 from convkit.worker.protocol import InspectRequest, InspectResult
 
 
@@ -24,7 +26,7 @@ def run(request: InspectRequest, _context: Context) -> tuple[InspectResult, list
     elements: Counter[str] = Counter()
     external: set[str] = set()
     for tensor in model.graph.initializer:
-        elements[onnx.TensorProto.DataType.Name(tensor.data_type).lower()] += math.prod(tensor.dims)
+        elements[_dtype(tensor.data_type)] += math.prod(tensor.dims)
         external |= {entry.value for entry in tensor.external_data if entry.key == "location"}
     operators = Counter(_operator(node) for node in model.graph.node)
     files = [path, *(path.parent / name for name in sorted(external))]
@@ -40,6 +42,10 @@ def run(request: InspectRequest, _context: Context) -> tuple[InspectResult, list
         metadata={entry.key: entry.value for entry in model.metadata_props if entry.key != "convkit.contract"},
     )
     return result, []
+
+
+def _dtype(code: int) -> str:
+    return contract_dtype(onnx_ir.DataType(code)) or str(onnx.TensorProto.DataType.Name(code)).lower()
 
 
 def _operator(node: onnx.NodeProto) -> str:
