@@ -25,7 +25,7 @@ class Second(RecipeModel):
 
 class Root(RecipeModel):
     targets: dict[str, Annotated[First | Second, Field(discriminator="runtime")]]
-    sizes: list[int] = []
+    sizes: tuple[int, ...] = ()
 
 
 def problems(text: str) -> list[str]:
