@@ -212,20 +212,19 @@ def left_out(record: RunRecord) -> tuple[LeftOut, ...]:
 
 def _padding(record: RunRecord) -> dict[str, list[str]]:
     """Return what was measured at padding and not judged, by the reason that says how far it differs."""
-    worst: dict[tuple[str, str], float] = {}
+    worst: dict[str, float] = {}
+    places: dict[str, list[str]] = {}
     for target in record.targets:
         for verification in target.verifications:
-            for output in (output.metrics for case in verification.cases for output in case.outputs):
-                if output.padding_elements:
-                    key = (output.output, verified_name(target, verification))
-                    worst[key] = max(worst.get(key, 0.0), output.padding_max_abs)
+            for metrics in (output.metrics for case in verification.cases for output in case.outputs):
+                if metrics.padding_elements:
+                    worst[metrics.output] = max(worst.get(metrics.output, 0.0), metrics.padding_max_abs)
+                    places.setdefault(metrics.output, []).append(verified_name(target, verification))
     masks = {spec.name: spec.mask for spec in record.contract.outputs}
     reasons: dict[str, list[str]] = {}
-    for output in dict.fromkeys(output for output, _ in worst):
-        largest = max(error for (name, _), error in worst.items() if name == output)
-        reason = f"{masks.get(output)} marks it as padding; it differs by at most {largest:.2g} there"
-        where = ", ".join(name for found, name in worst if found == output)
-        reasons[reason] = [f"padding of {output} in {where}"]
+    for name, largest in worst.items():
+        reason = f"{masks.get(name)} marks it as padding; it differs by at most {largest:.2g} there"
+        reasons.setdefault(reason, []).append(f"padding of {name} in {', '.join(dict.fromkeys(places[name]))}")
     return reasons
 
 

@@ -149,3 +149,20 @@ def test_sizes(size, text):
 )
 def test_durations(seconds, text):
     assert seconds_text(seconds) == text
+
+
+def test_what_padding_leaves_out_is_listed_with_how_far_it_differs():
+    record = build_record()
+    target = record.targets[0]
+    verification = target.verifications[0]
+    case = verification.cases[0]
+    metrics = dataclasses.replace(case.outputs[0].metrics, padding_elements=12, padding_max_abs=3.25)
+    output = dataclasses.replace(case.outputs[0], metrics=metrics)
+    case = dataclasses.replace(case, outputs=(output,))
+    verification = dataclasses.replace(verification, cases=(case,))
+    target = dataclasses.replace(target, verifications=(verification,))
+    listed = left_out(dataclasses.replace(record, targets=(target,)))
+    found = [item for item in listed if item.what.startswith(f"padding of {metrics.output} in {target.name}")]
+    assert len(found) == 1
+    assert "3.2" in found[0].reason
+    assert not [item for item in left_out(record) if item.what.startswith("padding")]
