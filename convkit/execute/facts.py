@@ -47,7 +47,7 @@ def gather(
     packages: dict[EnvironmentSpec, Mapping[str, str]] = {}
     for spec in dict.fromkeys(stage.environment for stage in stages):
         if toolchain == "host":
-            packages[spec] = host_packages(spec)
+            packages[spec] = host_packages(spec) | {"python": platform.python_version()}
             continue
         resolution = resolve(spec, home.root) if may_resolve else resolved(spec, home.root)
         if resolution is not None:

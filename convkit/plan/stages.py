@@ -134,7 +134,7 @@ def ingredients(stage: Stage, recipe: Recipe, facts: Facts) -> dict[str, str] | 
         "convkit.worker": facts.worker_code[stage.kind],
         "convkit.protocol": PROTOCOL,
         "platform": facts.platform,
-        "tools": dict(packages) | {"python": stage.environment.python},
+        "tools": {"python": stage.environment.python} | dict(packages),
         "toolchain": facts.toolchain,
     }
     dump = recipe.model_dump(mode="json", by_alias=True)

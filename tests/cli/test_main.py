@@ -1,0 +1,159 @@
+"""The command line from outside: what it prints and how it exits."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from convkit.errors import ConvkitError, UsageError
+from convkit.findings.catalogue import CATALOGUE
+
+RECIPES = Path(__file__).parent.parent.parent / "recipes"
+
+
+def convkit(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "convkit.cli.main", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_help_names_every_command() -> None:
+    done = convkit("--help")
+    assert done.returncode == 0
+    for command in (
+        "run",
+        "plan",
+        "verify",
+        "show",
+        "track",
+        "ui",
+        "init",
+        "schema",
+        "explain",
+        "inspect",
+        "doctor",
+        "store",
+    ):
+        assert f"  {command} " in done.stdout
+
+
+def test_the_version() -> None:
+    assert convkit("--version").stdout.startswith("convkit 0.")
+
+
+MALFORMED = {
+    "nothing": "",
+    "a list": "- a\n",
+    "not utf-8": b"\xff\xfe\x00",
+    "an alias bomb": "a: &a [x]\nb: &b [*a, *a]\n",
+    "a tab": "schema: 1\n\tname: x\n",
+    "unknown keys": "schema: 1\nname: x\nmodle: {path: .}\n",
+    "a wrong runtime": (RECIPES / "bert-base.yaml").read_text().replace("runtime: onnxruntime", "runtime: onxruntime"),
+}
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+@pytest.mark.parametrize("fault", MALFORMED)
+def test_a_wrong_recipe_is_exit_code_2_with_a_place_and_no_traceback(tmp_path: Path, command: str, fault: str) -> None:
+    content = MALFORMED[fault]
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    done = convkit(command, path)
+    assert done.returncode == 2, done.stderr
+    assert "recipe.yaml" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "bug" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["run", "missing.yaml"], "missing.yaml"),
+        (["plan", RECIPES / "bert.yaml", "--only", "nothing"], "targets: ort-cpu, ort-optimized, ort-optimum"),
+        (["explain", "C999"], "no finding has the code 'C999'"),
+        (["show", "nothing"], "no run 'nothing'"),
+        (["verify", "nothing", "--tolerance", "max_abs=1"], "no run 'nothing'"),
+        (["inspect", "missing.onnx"], "missing.onnx"),
+        (["init", "no-such-thing==1"], "no-such-thing"),
+        (["run"], "RECIPE"),
+        (["nonsense"], "nonsense"),
+    ],
+)
+def test_a_wrong_command_line_is_exit_code_2_and_says_what_there_is(arguments: list[object], told: str) -> None:
+    done = convkit(*arguments)
+    assert done.returncode == 2, done.stderr
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_plan_of_a_new_recipe_says_that_its_tools_are_unknown_and_starts_nothing(tmp_path: Path) -> None:
+    done = convkit("plan", RECIPES / "bert.yaml", "--json", "--home", tmp_path / "home")
+    rows = json.loads(done.stdout)
+    assert {row["state"] for row in rows} == {"run"}
+    assert {row["reason"] for row in rows} == {"its tools are not resolved yet"}
+    assert not (tmp_path / "home" / "environments").exists()
+
+
+@pytest.mark.parametrize("code", ["C110", "n101"])
+def test_explain_tells_the_whole_story(code: str) -> None:
+    done = convkit("explain", code)
+    story = CATALOGUE[code.upper()]
+    for part in (story.title, story.meaning, story.missed, story.remedy):
+        assert part in done.stdout
+
+
+def test_the_schema_is_json() -> None:
+    assert json.loads(convkit("schema").stdout)["title"] == "convkit recipe"
+
+
+def test_init_writes_a_recipe_that_plans_and_does_not_overwrite(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    assert convkit("init", "bert", "-o", path).returncode == 0
+    assert convkit("plan", path).returncode == 0
+    again = convkit("init", "bert", "-o", path)
+    assert again.returncode == 2
+    assert "--force" in again.stderr
+
+
+def test_an_empty_store_is_intact_and_a_damaged_one_is_exit_code_1(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    assert "0 objects" in convkit("store", "verify", "--home", home).stdout
+    place = home / "store" / "objects" / "ab" / ("ab" + "0" * 62)
+    place.parent.mkdir(parents=True)
+    place.write_text("not what the name says")
+    done = convkit("store", "verify", "--home", home)
+    assert done.returncode == 1
+    assert place.name in done.stderr
+
+
+def test_doctor_looks_at_this_machine() -> None:
+    facts = {fact["name"]: fact for fact in json.loads(convkit("doctor", "--json").stdout)}
+    assert facts["uv"]["status"] == "ok"
+    assert {fact["status"] for fact in facts.values()} <= {"ok", "missing", "note"}
+
+
+def test_every_error_has_an_exit_code_of_its_own_kind() -> None:
+    assert UsageError.exit_code == 2
+    assert ConvkitError.exit_code == 3
+    codes = {each.exit_code for each in ConvkitError.__subclasses__()}
+    assert codes <= {2, 3, 130}
+
+
+BUG = """
+import sys
+from convkit.cli import main, recipes
+import convkit.findings.catalogue as catalogue
+catalogue.CATALOGUE["C101"] = object()
+sys.argv = ["convkit", "explain", "C101"]
+main.main()
+"""
+
+
+def test_a_bug_exits_with_70_and_a_crash_log() -> None:
+    done = subprocess.run([sys.executable, "-c", BUG], capture_output=True, text=True, check=False)
+    assert done.returncode == 70
+    assert "this is a bug in convkit" in done.stderr
+    log = Path(done.stderr.strip().rsplit(" ", 1)[-1])
+    assert "Traceback" in log.read_text()
+    log.unlink()
