@@ -20,6 +20,7 @@ from convkit.plan.stages import Stage, explain_change, ingredients, stage_key
 from convkit.recipe.loading import LoadedRecipe
 from convkit.record import StageReport
 from convkit.store.store import StageRecord, Store
+from convkit.toolchain.devices import find_device
 from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
 from convkit.worker.protocol import PROTOCOL, RESULT_TYPES, Answer, Envelope, StageResult
@@ -113,6 +114,9 @@ class StageRunner:
         report = StageReport(
             stage.id, stage.kind, key, "broken", reason, target=stage.target, version=stage.version, started=started
         )
+        absent = self._absent_device(stage)
+        if absent is not None:
+            return Settled(_skipped(dataclasses.replace(report, ended=time.time()), stage, absent))
         with self.store.staging() as folder:
             outcome = self._work(stage, inputs, folder)
             if outcome.ending == "cancelled":
@@ -127,7 +131,7 @@ class StageRunner:
                 report, versions=answer.versions, peak_memory_bytes=answer.peak_memory_bytes, findings=answer.findings
             )
             if answer.outcome == "skipped":
-                return Settled(_skipped(report, stage, answer), outcome.log)
+                return Settled(_skipped(report, stage, answer.error or "skipped"), outcome.log)
             result = _result_of(stage, answer)
             artifact = self.store.take_in(folder / "output")
         report = dataclasses.replace(report, status="done", artifact=artifact)
@@ -136,6 +140,14 @@ class StageRunner:
         if not any(finding.is_error for finding in report.findings):  # failures are never kept
             self._keep(report, parts, inputs, answer, outcome.log)
         return Settled(report, outcome.log, result)
+
+    def _absent_device(self, stage: Stage) -> str | None:
+        """Say what is missing where a stage's device is not here: then its tools, which can be big, are not fetched."""
+        if stage.target is None or stage.kind not in ("build", "verify"):
+            return None
+        device = self.loaded.recipe.targets[stage.target].device
+        found = find_device(device)
+        return None if found.there else f"this machine has no {device} device: {found.detail}"
 
     def _work(self, stage: Stage, inputs: Mapping[str, str], folder: Path) -> WorkerOutcome:
         def progress(message: str, done: float | None = None) -> None:
@@ -192,10 +204,10 @@ def _result_of(stage: Stage, answer: Answer) -> StageResult:
     return result
 
 
-def _skipped(report: StageReport, stage: Stage, answer: Answer) -> StageReport:
+def _skipped(report: StageReport, stage: Stage, error: str) -> StageReport:
     remedy = Remedy(f"Run it where that is there: convkit run RECIPE --only {stage.target}")
-    absent = Finding("E101", "warning", answer.error or "", Place(), {"stage": stage.id}, remedy)
-    return dataclasses.replace(report, status="skipped", error=answer.error, findings=(*report.findings, absent))
+    absent = Finding("E101", "warning", error, Place(), {"stage": stage.id}, remedy)
+    return dataclasses.replace(report, status="skipped", error=error, findings=(*report.findings, absent))
 
 
 def _two_artifacts(stage: Stage, known: StageRecord, artifact: str) -> Finding:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from convkit.errors import ToolchainError
+from convkit.toolchain.devices import find_device
 from convkit.toolchain.environments import environments_folder, list_environments
 from convkit.toolchain.interpreters import installed_pythons
 from convkit.toolchain.requirements import default_python
@@ -106,20 +107,10 @@ def _disk(home: Path) -> Fact:
 
 
 def _cuda() -> Fact:
-    """Ask the driver itself: a runtime's own answer depends on how it was built."""
-    skipped = "targets with device: cuda are skipped here"
-    try:
-        driver = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return Fact("CUDA", "missing", "no driver", skipped)
-    count, version = ctypes.c_int(), ctypes.c_int()
-    if (code := driver.cuInit(0)) != 0:
-        return Fact("CUDA", "missing", f"the driver does not start (cuInit gives {code})", skipped)
-    if driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or not count.value:
-        return Fact("CUDA", "missing", "a driver, but no device", skipped)
-    driver.cuDriverGetVersion(ctypes.byref(version))  # 1000 * major + 10 * minor
-    release = f"{version.value // 1000}.{version.value % 1000 // 10}"
-    return Fact("CUDA", "ok", f"{count.value} device{'s' if count.value > 1 else ''}, driver for CUDA {release}")
+    found = find_device("cuda")
+    if found.there:
+        return Fact("CUDA", "ok", found.detail)
+    return Fact("CUDA", "missing", found.detail, "targets with device: cuda are skipped here")
 
 
 def _tensorrt() -> Fact:

@@ -20,6 +20,7 @@ from convkit.execute.rejudge import parse_tolerance, rejudge
 from convkit.execute.run import RunOptions, RunOutcome, read_record, run_recipe
 from convkit.home import Home
 from convkit.store.store import Store
+from convkit.toolchain.devices import find_device
 
 MODEL = """
 import torch
@@ -402,3 +403,18 @@ def test_a_good_export_from_elsewhere_equals_its_original(tmp_path: Path) -> Non
     outcome = run(audit_recipe(tmp_path, "return self.inner(ids, mask)"), tmp_path / "home")
     assert outcome.record.status == "verified"
     assert not [finding for finding in outcome.record.findings if finding.severity != "note"]
+
+
+@pytest.mark.network
+@pytest.mark.skipif(find_device("cuda").there, reason="this machine has the device that must be absent")
+def test_a_target_whose_device_is_absent_is_skipped_and_never_green(tmp_path: Path) -> None:
+    audit_recipe(tmp_path, "return self.inner(ids, mask)")
+    recipe = write_recipe(  # an ONNX file: its isolated environments are small
+        tmp_path, model={"onnx": "given.onnx"}, targets={"gpu": {"runtime": "onnxruntime", "device": "cuda"}}
+    )
+    process = convkit("run", recipe, "--home", tmp_path / "home", "--only", "gpu", "--no-track", "--strict")
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 4, output
+    assert "skipped" in output
+    assert "E101" in output
+    assert "verified" not in output
