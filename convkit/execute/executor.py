@@ -75,10 +75,12 @@ def _submit_ready(
 
 def blocked(stage: Stage, cause: Settled) -> Settled:
     """Return a stage that could not run since one before it did not finish."""
-    origin = cause.report.error if cause.report.status == "blocked" else cause.report.id
-    report = StageReport(
-        stage.id, stage.kind, "", "blocked", f"{origin} did not finish", stage.target, stage.version, error=origin
-    )
+    origin, reason = cause.report.id, f"{cause.report.id} did not finish"
+    if cause.report.status == "blocked":
+        origin, reason = cause.report.error or origin, cause.report.reason
+    elif found := [finding.code for finding in cause.report.findings if finding.is_error]:
+        reason = f"{origin} found {', '.join(dict.fromkeys(found))}"
+    report = StageReport(stage.id, stage.kind, "", "blocked", reason, stage.target, stage.version, error=origin)
     return Settled(report)
 
 

@@ -81,7 +81,7 @@ def _verification(
             example_sizes=example,
         )
     status = _status_without_result(stage.report, stages)
-    headline = stage.report.error or stage.report.reason
+    headline = stage.report.reason if stage.report.status == "blocked" else stage.report.error or stage.report.reason
     if stage.report.findings:
         headline = f"{stage.report.findings[0].code} {stage.report.findings[0].message}"
     return Verification(stage.report.id, version, status, "skipped", headline, findings=stage.report.findings)

@@ -57,6 +57,8 @@ def test_pages_and_api_show_the_run_and_ctrl_c_ends_everything(tmp_path, capfd):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A test run in a shell's background has Ctrl-C switched off, and children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - one call that takes no lock
     )
     try:
         line = process.stdout.readline()

@@ -239,6 +239,8 @@ def convkit(*arguments: object, **options: Any) -> "subprocess.Popen[str]":
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
+        # A test run in a shell's background has Ctrl-C switched off, and children would inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - one call that takes no lock
         **options,
     )
 

@@ -56,7 +56,7 @@ class Probe:
 def probe(module: ContractModule, examples: Examples) -> Probe:
     """Run the model at the first example sizes it accepts.
 
-    Gives C105 for an input whose element type is the reason that it refuses, C201, C202 and C204 for outputs that it
+    Gives C101 or C104 for inputs that forward has no parameter for where it refuses, C105 for an input whose element type is the reason that it refuses, C201, C202 and C204 for outputs that it
     does not have, C205, C206 and C207 for outputs of another element type or shape. Raises StageFailedError where it
     refuses for another reason.
     """
@@ -76,12 +76,23 @@ def probe(module: ContractModule, examples: Examples) -> Probe:
     sizes = next(example_sizes(examples.contract))
     inputs = examples.draw(sizes)
     assert refusal is not None
+    if unknown := _swallowed_inputs(examples):
+        return Probe(sizes, inputs, None, tuple(unknown))
     if finding := _dtype_finding(module, inputs, refusal):
         return Probe(sizes, inputs, None, (finding,))
     shapes = ", ".join(f"{spec} at {list(x.shape)}" for spec, x in zip(examples.contract.inputs, inputs, strict=True))
     raise StageFailedError(
         f"inputs: the model refuses inputs of the contract ({shapes}): {type(refusal).__name__}: {refusal}"
     ) from refusal
+
+
+def _swallowed_inputs(examples: Examples) -> list[Finding]:
+    """Return a finding for each input that forward has no parameter for: its **kwargs swallowed it, and it refused."""
+    parameters = forward_parameters(examples.loaded)
+    specs = examples.contract.inputs
+    declared = {spec.origin or spec.name for spec in specs}
+    free = [name for name in parameters if name not in declared]
+    return [unknown_input(spec, free, parameters) for spec in specs if (spec.origin or spec.name) not in parameters]
 
 
 def run(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

@@ -62,6 +62,17 @@ def test_the_element_type_that_cures_a_refusal_is_named(bert):
     assert found.outputs is None
 
 
+def test_a_renamed_input_that_kwargs_swallow_is_named_where_the_model_refuses(bert):
+    contract = bert_contract()
+    renamed = Contract((tokens("ids"), *contract.inputs[1:]), contract.outputs, contract.axes)
+    samples = BERT_SAMPLES | {"ids": BERT_SAMPLES["input_ids"]}
+    _, _, found = examine(bert, renamed, samples)
+    (finding,) = found.findings
+    assert finding.code in ("C101", "C104")
+    assert finding.place.tensor == "ids"
+    assert "input_ids" in finding.message
+
+
 def test_a_refusal_for_another_reason_shows_the_inputs_and_the_reason():
     def refuse(x):
         raise ValueError(f"no such thing as {x.dim()} axes")
