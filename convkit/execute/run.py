@@ -161,7 +161,8 @@ def _finish(
         stages=reports,
         targets=targets,
     )
-    folder = _write_folder(record, settled, store, options.home)
+    locks = _locks(stages, surroundings)
+    folder = _write_folder(record, settled, locks, store, options.home)
     if all(report.status in ("hit", "done") for report in reports) and all(
         store.record(report.key) is not None for report in reports
     ):
@@ -169,7 +170,15 @@ def _finish(
     return RunOutcome(record, folder)
 
 
-def _write_folder(record: RunRecord, settled: Mapping[str, Settled], store: Store, home: Home) -> Path:
+def _locks(stages: tuple[Stage, ...], surroundings: Surroundings) -> dict[str, str]:
+    """Return the exact versions of each stage's environment, as requirements files by stage id."""
+    resolutions = surroundings.resolutions
+    return {stage.id: resolutions[stage.environment].text for stage in stages if stage.environment in resolutions}
+
+
+def _write_folder(
+    record: RunRecord, settled: Mapping[str, Settled], locks: Mapping[str, str], store: Store, home: Home
+) -> Path:
     """Write a run's folder aside and move it into place, whole."""
     from convkit.report.render import write_report  # noqa: PLC0415 - the template engine, only when a run has finished
 
@@ -180,6 +189,9 @@ def _write_folder(record: RunRecord, settled: Mapping[str, Settled], store: Stor
             (whole / "logs").mkdir(parents=True)
             for name, stage in settled.items():
                 (whole / "logs" / f"{_file_name(name)}.log").write_text(stage.log, encoding="utf-8")
+            for name, text in locks.items():
+                (whole / "locks").mkdir(exist_ok=True)
+                (whole / "locks" / f"{_file_name(name)}.txt").write_text(text, encoding="utf-8")
             (whole / "recipe.yaml").write_text(record.recipe_text, encoding="utf-8")
             for target in record.targets:
                 built = settled[f"build:{target.name}"].report

@@ -13,6 +13,7 @@ from convkit.errors import TrackingError
 from convkit.record import RunRecord, TargetReport
 
 RUN_FILES = ("recipe.yaml", "result.json", "report.html", "provenance.json")
+RUN_FOLDERS = ("logs", "locks")
 
 # Models up to this size are copied where a link cannot be made. Larger ones stay where they are: copying a model of
 # some GiB takes longer than verifying it, and doubles what it takes on disk.
@@ -30,12 +31,13 @@ class Placed:
 
 
 def log_run_files(client: Any, run_id: str, folder: Path) -> None:  # noqa: ANN401 - MLflow's client
-    """Copy the run's own files and its logs."""
+    """Copy the run's own files, its logs and its tools' versions."""
     for name in RUN_FILES:
         if (folder / name).is_file():
             client.log_artifact(run_id, str(folder / name))
-    if (folder / "logs").is_dir():
-        client.log_artifacts(run_id, str(folder / "logs"), "logs")
+    for name in RUN_FOLDERS:
+        if (folder / name).is_dir():
+            client.log_artifacts(run_id, str(folder / name), name)
 
 
 def place_models(

@@ -420,3 +420,20 @@ def test_a_target_whose_device_is_absent_is_skipped_and_never_green(tmp_path: Pa
     assert "skipped" in output
     assert "E101" in output
     assert "verified" not in output
+
+
+@pytest.mark.network
+def test_a_run_in_isolated_environments_leaves_the_versions_of_each_stage(tmp_path: Path) -> None:
+    audit_recipe(tmp_path, "return self.inner(ids, mask)")
+    recipe = write_recipe(tmp_path, model={"onnx": "given.onnx"}, export={"opset": 17})
+    outcome = run_recipe(RunOptions(recipe, Home(tmp_path / "home"), track=False))
+    assert outcome.record.status == "verified"
+    locks = {path.name: path.read_text() for path in (outcome.folder / "locks").iterdir()}
+    assert set(locks) == {"export.txt", "reference.txt", "build-ort.txt", "verify-ort.txt"}
+    assert "onnxruntime==1.31" in locks["verify-ort.txt"]
+    assert "torch" not in locks["verify-ort.txt"]
+    verify = next(stage for stage in outcome.record.stages if stage.kind == "verify")
+    assert f"onnxruntime=={verify.versions['onnxruntime']}" in locks["verify-ort.txt"]
+    assert "://" not in "".join(locks.values())  # no index address
+    again = run_recipe(RunOptions(recipe, Home(tmp_path / "home"), track=False))
+    assert again.up_to_date

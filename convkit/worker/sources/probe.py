@@ -56,9 +56,9 @@ class Probe:
 def probe(module: ContractModule, examples: Examples) -> Probe:
     """Run the model at the first example sizes it accepts.
 
-    Gives C101 or C104 for inputs that forward has no parameter for where it refuses, C105 for an input whose element type is the reason that it refuses, C201, C202 and C204 for outputs that it
-    does not have, C205, C206 and C207 for outputs of another element type or shape. Raises StageFailedError where it
-    refuses for another reason.
+    Gives C101 or C104 for inputs that forward has no parameter for where it refuses, C105 for an input whose element
+    type is the reason that it refuses, C201, C202 and C204 for outputs that it does not have, C205, C206 and C207 for
+    outputs of another element type or shape. Raises StageFailedError where it refuses for another reason.
     """
     refusal: Exception | None = None
     for sizes in example_sizes(examples.contract):
