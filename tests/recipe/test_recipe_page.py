@@ -1,0 +1,35 @@
+"""docs/recipe.md names every key and shows recipes that load."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from convkit.codec import Json
+from convkit.recipe.loading import parse_recipe
+from convkit.recipe.schema import recipe_schema
+
+PAGE = (Path(__file__).parent.parent.parent / "docs" / "recipe.md").read_text(encoding="utf-8")
+
+
+def keys(schema: Json) -> Iterator[str]:
+    if isinstance(schema, dict):
+        properties = schema.get("properties")
+        if isinstance(properties, dict):
+            yield from properties
+        for value in schema.values():
+            yield from keys(value)
+    elif isinstance(schema, list):
+        for value in schema:
+            yield from keys(value)
+
+
+@pytest.mark.parametrize("key", sorted(set(keys(recipe_schema()))))
+def test_every_key_is_named(key: str) -> None:
+    assert re.search(rf"`[^`]*\b{re.escape(key)}\b[^`]*`", PAGE)
+
+
+@pytest.mark.parametrize("block", [b for b in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "schema:" in b])
+def test_whole_recipes_on_the_page_load(block: str) -> None:
+    assert parse_recipe(block, Path("page.yaml")).recipe.name
