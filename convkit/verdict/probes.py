@@ -29,6 +29,8 @@ def probe_findings(probes: Sequence[ProbeMetrics], tolerance: Tolerance, order: 
         elif kind == "crossed" and parity_fails and _within(probe.matches_base, limit):
             findings.append(_crossed(first, second, probe, order))
             explained |= {first, second}
+        elif kind == "outputs" and parity_fails and _within(probe.matches_base, limit) and _beyond(probe, limit):
+            findings.append(_exchanged_outputs(first, second, probe))
     for probe in probes:
         kind, _, name = probe.probe.partition(":")
         moved = (probe.moved_reference or 0.0) > 0.0
@@ -74,6 +76,18 @@ def _crossed(first: str, second: str, probe: ProbeMetrics, order: Sequence[str])
         f"{first!r} and {second!r} are exchanged: as declared {_as_declared(probe)}; outputs differ by "
         f"{probe.matches_base:.3g} with the two crossed; "
         f"declared order: {', '.join(order)}; the model acts as: {', '.join(exchanged)}",
+        Place(tensor=first),
+        _evidence(probe),
+        Remedy(f"Exchange the names {first!r} and {second!r} where the model is exported."),
+    )
+
+
+def _exchanged_outputs(first: str, second: str, probe: ProbeMetrics) -> Finding:
+    return Finding(
+        "C208",
+        "error",
+        f"outputs {first!r} and {second!r} are exchanged: each differs by {probe.base_error:.3g} from its own original "
+        f"and by {probe.matches_base:.3g} from the other's",
         Place(tensor=first),
         _evidence(probe),
         Remedy(f"Exchange the names {first!r} and {second!r} where the model is exported."),

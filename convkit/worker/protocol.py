@@ -219,7 +219,7 @@ class ProbeMetrics:
     """
 
     probe: str
-    moved_reference: float | None
+    moved_reference: float | None  # for `outputs:a:b`, which changes no input: how far the original's two are apart
     moved_candidate: float | None
     matches_base: float | None
     matches_probe: float | None

@@ -362,9 +362,10 @@ class Export(torch.nn.Module):
         self.inner = model
     def forward(self, ids, mask):
         {body}
-torch.onnx.export(Export().eval(), (ids, mask), {file!r}, input_names=["ids", "mask"], output_names=["y"], dynamo=False,
-    opset_version=17, dynamic_axes={{"ids": {{0: "batch", 1: "length"}}, "mask": {{0: "batch", 1: "length"}},
-    "y": {{0: "batch", 1: "length"}}}})
+names = {names!r}
+axes = {{name: {{0: "batch", 1: "length"}} for name in ["ids", "mask", *names]}}
+torch.onnx.export(Export().eval(), (ids, mask), {file!r}, input_names=["ids", "mask"], output_names=names,
+    dynamo=False, opset_version=17, dynamic_axes=axes)
 """
 # How somebody else's export went wrong, the code and the input that must be named.
 BAD_EXPORTS = {
@@ -375,13 +376,14 @@ BAD_EXPORTS = {
 }
 
 
-def audit_recipe(folder: Path, body: str) -> Path:
+def audit_recipe(folder: Path, body: str, code: str = MODEL, names: tuple[str, ...] = ("y",)) -> Path:
     """Write a recipe for an ONNX file that was exported elsewhere, and export it so."""
-    (folder / "model.py").write_text(MODEL)
-    script = EXPORTED.format(folder=str(folder), body=body, file=str(folder / "given.onnx"))
+    (folder / "model.py").write_text(code)
+    script = EXPORTED.format(folder=str(folder), body=body, file=str(folder / "given.onnx"), names=list(names))
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, capture_output=True)
     return write_recipe(
         folder,
+        code,
         model={"onnx": "given.onnx"},
         original={"factory": {"call": "model.py:build", "seed": 3}},
         inputs=tensors(ids={"sample": {"integers": [0, 2]}})["inputs"],
@@ -399,6 +401,24 @@ def test_somebody_else_s_export_is_audited_against_its_original(tmp_path: Path, 
     assert name in found[0].message
     assert outcome.record.exit_code == EXIT_FAILED
     assert outcome.record.targets[0].headline.startswith(code)
+
+
+TWO_OUTPUTS = MODEL.replace("return torch.tanh(", "return dict(y=torch.tanh(").replace(
+    "unsqueeze(-1)))", "unsqueeze(-1))), z=torch.sigmoid(self.embedding(ids)[..., :3]))"
+)
+
+
+@pytest.mark.slow
+def test_exchanged_outputs_are_named(tmp_path: Path) -> None:
+    recipe = audit_recipe(
+        tmp_path, "return self.inner(ids, mask)['z'], self.inner(ids, mask)['y']", TWO_OUTPUTS, ("y", "z")
+    )
+    outputs = [{"name": name, "dtype": "float32", "shape": ["batch", "length", 3]} for name in ("y", "z")]
+    dump = yaml.safe_load(recipe.read_text())
+    recipe.write_text(yaml.safe_dump(dump | {"outputs": outputs}, sort_keys=False))
+    outcome = run(recipe, tmp_path / "home")
+    assert outcome.record.exit_code == EXIT_FAILED
+    assert outcome.record.targets[0].headline.startswith("C208")
 
 
 def test_a_good_export_from_elsewhere_equals_its_original(tmp_path: Path) -> None:

@@ -173,6 +173,15 @@ def test_wrong_both_ways_is_not_exchanged() -> None:
     assert codes(verdict(WRONG, probes=(probe("crossed:mask:types"),))) == ["N101"]
 
 
+def test_outputs_that_carry_each_other_s_values_are_named() -> None:
+    result = verdict(WRONG, probes=(probe("outputs:y:z", matches_base=1e-6),))
+    assert codes(result)[0] == "C208"
+    assert "'y' and 'z'" in result.headline
+    assert codes(verdict(WRONG, probes=(probe("outputs:y:z"),))) == ["N101"]
+    alike = probe("outputs:y:z", matches_base=1e-6, moved_reference=1e-7)
+    assert codes(verdict(WRONG, probes=(alike,))) == ["N101"]  # the original's two are the same: nothing to exchange
+
+
 def test_merged_inputs_are_named_and_their_dead_one_not_twice() -> None:
     probes = (probe("perturbed:types", moved_candidate=0.0), probe("merged:mask:types", matches_probe=1e-6))
     result = verdict(WRONG, probes=probes)

@@ -1,5 +1,6 @@
 """The verify stage: the built model on every case against the reference. Measures; judging is the host's."""
 
+import itertools
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -114,6 +115,7 @@ class _Verification:
         for done, probe in enumerate(cases):
             if probe.base is None:
                 bases[probe.name] = (self._expected(probe.name), self._try(probe.name))
+                measured += _output_probes(*bases[probe.name])
                 continue
             self._context.progress(f"built model: {probe.name}", done=done / len(cases))
             expected_base, found_base = bases[probe.base]
@@ -145,6 +147,32 @@ class _Verification:
         """Return a case's inputs by name, without those that the built model lost: the contract's check found them."""
         feeds = read_tensors(self._reference, case, "inputs", self._contract.inputs)
         return {name: values for name, values in feeds.items() if name in self._input_names}
+
+
+def _output_probes(expected: Feeds, found: Feeds | None) -> list[ProbeMetrics]:
+    """Compare each output with its namesake and with the other of every pair of one type and shape.
+
+    `matches_base` is small where the built model gives the one under the other's name.
+    """
+    measured = []
+    for first, second in itertools.combinations(expected, 2):
+        pair = {first: expected[first], second: expected[second]}
+        alike = pair[first].dtype == pair[second].dtype and pair[first].shape == pair[second].shape
+        if found is None or not alike or first not in found or second not in found:
+            continue
+        crossed = {first: found[second], second: found[first]}
+        apart = largest_difference({first: pair[first]}, {first: pair[second]})
+        measured.append(
+            ProbeMetrics(
+                probe=f"outputs:{first}:{second}",
+                moved_reference=apart,
+                moved_candidate=None,
+                matches_base=largest_difference(pair, crossed),
+                matches_probe=None,
+                base_error=largest_difference(pair, found),
+            )
+        )
+    return measured
 
 
 def _difference(reference: Feeds | None, candidate: Feeds | None) -> float | None:
