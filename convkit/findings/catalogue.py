@@ -221,51 +221,6 @@ CATALOGUE: dict[str, Explanation] = {
         "A loop over nothing passes.",
         "Give the axes sizes of at least one and keep at least one case.",
     ),
-    "T101": Explanation(
-        "no kernel for an operator in this element type",
-        "error",
-        "The runtime has the operator, but no implementation for these element types at this opset on this provider; "
-        "bfloat16 on the CPU is the usual case. float16 is served on the CPU through casts that onnxruntime inserts.",
-        "The exporter's checker passes the graph, and the session fails with NOT_IMPLEMENTED at the first such node.",
-        "Load the model in float32 (model.dtype) and let the target's precision lower it, or take another release.",
-    ),
-    "T102": Explanation(
-        "element types disagree",
-        "error",
-        "An operator that needs one element type gets several (float32 and float16), or a node gives a type that the "
-        "graph does not declare.",
-        "Exporters write such graphs when weights were loaded in different types, converters when they miss a Cast.",
-        "Load the whole model in one type (model.dtype), or unify the graph's types.",
-    ),
-    "T103": Explanation(
-        "an operator does not take this element type",
-        "error",
-        "ONNX does not allow the element type for this input or output of the operator at the model's opset.",
-        "An exporter that knows a newer opset writes what the older one does not allow.",
-        "Export with a newer opset, or in float32.",
-    ),
-    "T104": Explanation(
-        "element types are unknown",
-        "warning",
-        "The graph does not say the types of some values and they cannot be inferred, so their nodes were not checked.",
-        "A check that passes over what it does not know looks green.",
-        "Export with value types, or without operators of other domains.",
-    ),
-    "V101": Explanation(
-        "the opset is newer than the runtime",
-        "error",
-        "The model uses a version of an operator set that this release of the runtime does not load.",
-        "It loads on the developer's machine, where the runtime is newer.",
-        "Export with an older opset (export.opset), or drop the release from the target's versions.",
-    ),
-    "V102": Explanation(
-        "the file format is newer than the runtime",
-        "error",
-        "The file's IR version is newer than this release of the runtime reads. It is independent of the opset: "
-        "exporters write the newest format they know.",
-        "Lowering export.opset does not change it.",
-        "Drop the release from the target's versions, or export with exporter: torchscript, which writes an older one.",
-    ),
     "E101": Explanation(
         "the device or provider is absent",
         "warning",
@@ -321,36 +276,6 @@ CATALOGUE: dict[str, Explanation] = {
         "The built model loaded, and failed to run on a legal input.",
         "Checks that run only the example's shape pass.",
         "See the case's sizes; a shape fixed inside the graph is the usual cause.",
-    ),
-    "Q101": Explanation(
-        "weights are integers already",
-        "warning",
-        "The checkpoint was quantised before: its weights are computed in the graph from (packed) integers, as GPTQ "
-        "stores them. Quantising such a graph again would quantise the unpacking.",
-        "Quantisers skip the nodes without a word, and the built model is as large and as slow as before.",
-        "Quantise the checkpoint in float32, or build this one without quantisation.",
-    ),
-    "Q102": Explanation(
-        "scales lie along another axis",
-        "error",
-        "A tensor is quantised with one scale per channel, and the scales do not belong to the axis they are applied "
-        "along: their number differs, or the weights show that another axis was meant.",
-        "Where the axes have one length nothing complains, and the numbers are near random.",
-        "Correct the axis in the model's source; weights of torch's Linear are stored transposed.",
-    ),
-    "Q103": Explanation(
-        "nothing was quantised",
-        "error",
-        "No node is left that could be quantised as asked for.",
-        "The quantiser returns the model as it was and reports success.",
-        "Export in float32, loosen the exclude patterns, or name other operators.",
-    ),
-    "Q104": Explanation(
-        "a pattern names no module",
-        "error",
-        "A pattern of modules to leave out of the quantisation matches none of the model's.",
-        "A misspelt or outdated pattern has no effect, and the module that it should protect is quantised.",
-        "Write the pattern as the model's modules are named; convkit names the nearest.",
     ),
     "R101": Explanation(
         "one key, two artifacts",
