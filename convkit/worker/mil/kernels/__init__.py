@@ -1,0 +1,1 @@
+"""The operations of ML programs, grouped by subject; `registry` lists them all."""
