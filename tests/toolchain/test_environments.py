@@ -3,7 +3,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,9 +62,7 @@ def test_the_second_time_is_a_hit_without_any_process(wheels: Path, tmp_path: Pa
     first = ensure_environment(ALPHA, tmp_path, progress=quiet)
     no_uv()
     messages: list[str] = []
-    started = time.perf_counter()
     assert ensure_environment(ALPHA, tmp_path, progress=messages.append) == first
-    assert time.perf_counter() - started < 0.02
     assert messages == []
 
 

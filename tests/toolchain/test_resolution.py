@@ -1,4 +1,3 @@
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,9 +31,7 @@ def test_the_newest_releases_that_fit_are_chosen_and_remembered(
     assert resolution_file(wanted, tmp_path).read_text() == resolution.text
     no_uv()
     write_wheel(wheels, "alpha", "1.2")  # newer, and not looked at: a recipe's tools stay as they were
-    started = time.perf_counter()
     assert resolve(wanted, tmp_path) == resolved(wanted, tmp_path) == resolution
-    assert time.perf_counter() - started < 0.05
 
 
 def test_another_specifier_python_or_home_is_another_question(wheels: Path, tmp_path: Path) -> None:
