@@ -61,8 +61,9 @@ class ConstantScan:
 
     `zeros` are so already, `overflowing` are finite and become infinite, `flushed` are not zero and become zero (of
     their sign), `subnormal` keep fewer digits, `nonfinite` are so already. `largest` and `smallest` are magnitudes
-    over finite and over non-zero elements (`smallest` only where one is below the type's normal range). `is_mask`:
-    all overflowing elements have one value, and it replaces, offsets or bounds others.
+    over finite and over non-zero elements (`smallest` only where one is below the type's normal range). `extreme` is
+    the overflowing element farthest out, with its sign. `is_mask`: all overflowing elements have one value, and it
+    replaces, offsets or bounds others.
     """
 
     constant: str
@@ -76,6 +77,7 @@ class ConstantScan:
     smallest: float | None
     is_mask: bool
     consumers: tuple[Consumer, ...]
+    extreme: float | None = None
 
     @property
     def vanishes(self) -> bool:
@@ -137,7 +139,7 @@ def _constants(model: ir.Model) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
 
 def _scan(value: ir.Value, tensor: ir.TensorProtocol, limits: Limits, consumers: tuple[Consumer, ...]) -> ConstantScan:
     zeros = overflowing = flushed = subnormal = nonfinite = 0
-    largest, smallest = 0.0, np.inf
+    largest, smallest, extreme = 0.0, np.inf, 0.0
     beyond: set[float] = set()
     for chunk in _chunks(read_tensor(tensor)):
         magnitude = np.abs(chunk)
@@ -148,6 +150,7 @@ def _scan(value: ir.Value, tensor: ir.TensorProtocol, limits: Limits, consumers:
             outside = chunk[is_large & is_finite]
             overflowing += outside.size
             beyond |= {float(number) for number in np.unique(outside)[:3]}
+            extreme = max(extreme, float(outside.flat[np.abs(outside).argmax()]) if outside.size else 0.0, key=abs)
             magnitude = magnitude[is_finite]
         small = magnitude[magnitude < limits.smallest_normal]
         nonzero = small[small > 0]
@@ -169,6 +172,7 @@ def _scan(value: ir.Value, tensor: ir.TensorProtocol, limits: Limits, consumers:
         smallest=None if np.isinf(smallest) else smallest,
         is_mask=len(beyond) == 1 and _masks(value),
         consumers=consumers,
+        extreme=extreme if overflowing else None,
     )
 
 

@@ -64,15 +64,20 @@ class TensorError:
 
 
 def simulate_with_errors(
-    model: ir.Model, assignment: Assignment, cases: Mapping[str, Feeds], *, threads: int | None = None
+    model: ir.Model,
+    assignment: Assignment,
+    cases: Mapping[str, Feeds],
+    *,
+    saturate: bool = False,
+    threads: int | None = None,
 ) -> tuple[TensorError, ...]:
-    """Simulate a prepared model under an assignment, with its float32 self beside it, on named cases.
+    """Simulate a prepared model under an assignment (see `convert`), with its float32 self beside it, on named cases.
 
     Returns every float32 tensor of the main graph, in its order, case by case; those that only move another's values
     (a Reshape) are left out. Tensors inside subgraphs are simulated, but not compared. Takes the time and the memory
     of about two inferences, and of a second pass over the cases in which an element is not finite.
     """
-    simulated = simulate(convert(model, assignment).model)
+    simulated = simulate(convert(model, assignment, saturate=saturate).model)
     numbers = _measure(simulated, model, _PLAIN, cases, threads)
     doubtful = {case: feeds for case, feeds in cases.items() if not np.isfinite(list(numbers[case].values())).all()}
     if doubtful:

@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from convkit.worker.precision.convert import TYPED_BY_ATTRIBUTE, cast_like_to_cast
 from convkit.worker.precision.graphs import all_names, attribute_graphs, free_name, set_dtype
+from convkit.worker.precision.loading import load_model
 from convkit.worker.precision.prepare import prepare
 from convkit.worker.precision.tensors import NAMES, convert_tensor
 
@@ -49,7 +50,7 @@ def simulate(model: ir.Model) -> ir.Model:
 
 def simulate_file(source: Path, destination: Path) -> None:
     """Write the simulation of a model file, weights beside it in `<name>.data`; see `simulate`."""
-    ir.save(simulate(ir.load(source)), destination, external_data=f"{destination.name}.data")
+    ir.save(simulate(load_model(source)), destination, external_data=f"{destination.name}.data")
 
 
 class _Simulator:

@@ -22,6 +22,7 @@ from convkit.worker.precision.graphs import (
     free_name,
     set_dtype,
 )
+from convkit.worker.precision.loading import load_model
 from convkit.worker.precision.plan import EXPORTER_SCOPES_KEY, Assignment, Choice, PrecisionPlan, assign
 from convkit.worker.precision.prepare import prepare
 from convkit.worker.precision.rules import operator_rule
@@ -84,7 +85,7 @@ def convert_file(source: Path, destination: Path, plan: PrecisionPlan, *, satura
     """
     import onnx
 
-    model = prepare(ir.load(source))
+    model = prepare(load_model(source))
     assignment = assign(model, plan)
     conversion = convert(model, assignment, saturate=saturate)
     ir.save(conversion.model, destination, external_data=f"{destination.name}.data")
