@@ -221,6 +221,60 @@ CATALOGUE: dict[str, Explanation] = {
         "A loop over nothing passes.",
         "Give the axes sizes of at least one and keep at least one case.",
     ),
+    "N201": Explanation(
+        "a constant is beyond the precision's range",
+        "note",
+        "A constant of the graph (a mask of float32's lowest value, as a rule) becomes infinite in the target's "
+        "precision. A note where no output suffers from it, an error where one is not finite because of it.",
+        "onnxruntime's CPU computes most of float16 in float32, so the harm shows on the device only; converters that "
+        "check constants alone raise the alarm for every transformer.",
+        "precision: {default: float16, saturate: true} for masks; keep_float32 for the modules of other constants.",
+    ),
+    "N202": Explanation(
+        "an activation overflows",
+        "error",
+        "A tensor is beyond the range of the target's precision (65504 in float16), and outputs are not finite "
+        "because of it. The finding names the first one on the way to the outputs.",
+        "onnxruntime's CPU computes most of float16 in float32: a graph that overflows on every device passes there.",
+        "Keep the modules that make and take the tensor in float32: precision.keep_float32.",
+    ),
+    "N203": Explanation(
+        "a guard against zero was flushed to zero",
+        "error",
+        "A small value (an epsilon of 1e-12) is zero in the target's precision, and a division, logarithm or power "
+        "behind it gives NaN or infinity.",
+        "It takes an input on which the guard is needed: a constant row, a masked row.",
+        "Keep the module in float32 (precision.keep_float32), or give the model a larger epsilon.",
+    ),
+    "N204": Explanation(
+        "a tensor lost its variance",
+        "warning",
+        "A tensor that varies in float32 is constant in the target's precision: what it carried is gone.",
+        "Its values are finite and of the right size, so range checks pass.",
+        "Keep the module in float32: precision.keep_float32.",
+    ),
+    "N205": Explanation(
+        "a fully masked row becomes NaN",
+        "error",
+        "All positions of a row in front of a softmax are minus infinity in the target's precision, because the "
+        "mask's value is beyond its range. In float32 the row is finite.",
+        "Rows with one live position are right, and tests rarely mask a row whole; batches padded with empty rows do.",
+        "precision: {default: float16, saturate: true}, which masks with the type's lowest finite value.",
+    ),
+    "N206": Explanation(
+        "a precision pattern names no module",
+        "error",
+        "A pattern under precision.keep_float32 matches none of the graph's modules.",
+        "A misspelt or outdated pattern has no effect, and the module that it should protect is in low precision.",
+        "Write the pattern as the graph's modules are named; convkit names the nearest.",
+    ),
+    "N207": Explanation(
+        "nothing is in low precision",
+        "error",
+        "The target asks for a low precision, and no node of the graph computes in it.",
+        "The converter returns the model as it was and reports success.",
+        "Narrow precision.keep_float32, or write precision: float32.",
+    ),
     "E101": Explanation(
         "the device or provider is absent",
         "warning",

@@ -26,7 +26,8 @@ class Place:
 class Remedy:
     """What to do: in words, and as a change to the recipe where one exists.
 
-    `change` maps key paths of the recipe (`targets.ort-cpu.precision`) to their new values.
+    `change` maps key paths of the recipe (`targets.ort-cpu.precision`) to their new values. Workers, which do not know
+    their target's name, write `target.precision`.
     """
 
     text: str

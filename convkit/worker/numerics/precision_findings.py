@@ -1,0 +1,217 @@
+"""Findings on a target of low precision: which constant, tensor or softmax is to blame for NaN and infinity."""
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from convkit.codec import Json
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.worker.numerics.constants import LIMITS, ConstantScan, scan_constants
+from convkit.worker.numerics.culprits import DIVIDING, BadSoftmax, BadTensor, Culprits, find_culprits
+from convkit.worker.numerics.error_growth import TensorError, simulate_with_errors
+from convkit.worker.numerics.reductions import open_session
+from convkit.worker.numerics.simulation import simulate
+from convkit.worker.precision.convert import convert
+from convkit.worker.precision.loading import load_model
+from convkit.worker.precision.options import LowPrecision
+from convkit.worker.precision.patterns import matches
+from convkit.worker.precision.plan import Assignment, PrecisionPlan, assign
+from convkit.worker.precision.prepare import prepare
+
+Feeds = Mapping[str, np.ndarray]
+
+# What multiplies or offsets by more than this hides values; by less, it may scale them, and another value is wrong.
+_NO_SCALE = 1e6
+
+# The key of a remedy that changes the target's precision; the host puts the target's name in its place.
+TARGET_PRECISION = "target.precision"
+
+
+class PrecisionDoctor:
+    """The float32 graph that a target was built from, with what was asked of it."""
+
+    def __init__(self, exported: Path, precision: LowPrecision) -> None:
+        self._precision = precision
+        self._model = prepare(load_model(exported))
+        self._assignment: Assignment = assign(self._model, PrecisionPlan(precision.default, precision.keep_float32))
+        self._scans = scan_constants(self._model, precision.default, self._assignment)
+
+    def harmless(self) -> list[Finding]:
+        """Return notes (N201) on the constants beyond the type's range, where no output suffers from them."""
+        return [self._constant(scan, None, None) for scan in self._scans if scan.overflowing]
+
+    def diagnose(self, case: str, feeds: Feeds) -> list[Finding]:
+        """Say why outputs are not finite in a case in which float32's are: N201, N202, N203, N205."""
+        errors = self._errors(case, feeds)
+        saturate = self._precision.saturate
+        scans = [scan for scan in self._scans if not (saturate and scan.overflowing)]
+        culprits = find_culprits(self._model, self._precision.default, errors, scans)
+        guilty = {scan.constant for scan in culprits.constants}
+        findings = [
+            self._constant(scan, case if scan.constant in guilty else None, culprits.softmax)
+            for scan in self._scans
+            if scan.overflowing
+        ]
+        findings += self._masked_rows(case, feeds, culprits)
+        findings += [self._tensor(case, bad) for bad in culprits.tensors[:1]]  # the others may well follow from it
+        return sorted(findings, key=lambda finding: not finding.is_error)
+
+    def collapse(self, case: str, feeds: Feeds) -> list[Finding]:
+        """Name the first tensor that varies in float32 and no longer does (N204), in a case whose outputs are off."""
+        lost = [error for error in self._errors(case, feeds) if error.collapsed and not error.nonfinite_simulated]
+        return [self._lost(case, lost[0])] if lost else []
+
+    def _errors(self, case: str, feeds: Feeds) -> tuple[TensorError, ...]:
+        saturate = self._precision.saturate
+        cases = {case: feeds}
+        return simulate_with_errors(self._model, self._assignment, cases, saturate=saturate, threads=_threads())
+
+    def _constant(self, scan: ConstantScan, case: str | None, softmax: BadSoftmax | None) -> Finding:
+        """Return N201: an error where `case` shows harm, else a note."""
+        dtype, consumer = self._precision.default, scan.consumers[0]
+        stored = f"{LIMITS[dtype].largest:.6g}" if self._precision.saturate else "infinity"
+        message = (
+            f"constant {scan.constant!r} ({scan.extreme:.6g}) is beyond {dtype}'s range ({LIMITS[dtype].largest:.6g}) "
+            f"and becomes {stored}; {consumer.op} {_in(consumer.module)} takes it"
+        )
+        module = consumer.module
+        if case is None:
+            message += "; no output suffers from it in any case"
+        elif softmax is not None:
+            module = softmax.error.module or module
+            message += f"; so the softmax {_in(softmax.error.module)} gives NaN in case {case!r}"
+        else:
+            message += f"; so outputs are not finite in case {case!r}"
+        if scan.is_mask and scan.extreme is not None and abs(scan.extreme) > _NO_SCALE:
+            remedy = Remedy(
+                "Store what is beyond the range as the type's largest value: a mask needs no more.",
+                self._change(saturate=True),
+            )
+        else:
+            remedy = self._keep([user.module for user in scan.consumers])
+        return Finding(
+            "N201",
+            "note" if case is None else "error",
+            message,
+            Place(tensor=scan.constant, node=consumer.node or None, module=module or None, case=case),
+            {
+                "constant": scan.constant,
+                "value": scan.extreme,
+                "elements": scan.overflowing,
+                "saturated": self._precision.saturate,
+                "consumers": [{"op": u.op, "node": u.node, "module": u.module} for u in scan.consumers],
+            },
+            None if case is None else remedy,
+        )
+
+    def _tensor(self, case: str, bad: BadTensor) -> Finding:
+        error, dtype = bad.error, self._precision.default
+        place = Place(tensor=error.tensor, node=error.node or None, module=error.module or None, case=case)
+        evidence: dict[str, Json] = {"op": error.op, "float32_magnitude": error.reference}
+        name = f"{error.tensor!r} ({error.op} {_in(error.module)})"
+        if not bad.overflows and (bad.flushed is not None or error.op in DIVIDING):
+            why = "an operand that is not zero in float32"
+            if bad.flushed is not None:
+                evidence |= {"constant": bad.flushed.constant, "value": bad.flushed.largest}
+                why = f"constant {bad.flushed.constant!r} ({bad.flushed.largest:.6g}), which guards it"
+            message = f"{dtype} rounds {why}, to zero, and {name} is not finite in case {case!r}"
+            return Finding("N203", "error", message, place, evidence, self._keep(bad.modules))
+        limit = f"{LIMITS[dtype].largest:.6g}"
+        message = f"{name} overflows {dtype}: up to {error.reference:.6g} in float32, the limit is {limit}"
+        if not bad.overflows:
+            message = f"{name} is not finite in {dtype}, though at most {error.reference:.6g} in float32"
+        return Finding("N202", "error", f"{message}, in case {case!r}", place, evidence, self._keep(bad.modules))
+
+    def _masked_rows(self, case: str, feeds: Feeds, culprits: Culprits) -> list[Finding]:
+        softmax = culprits.softmax
+        if softmax is None or not culprits.constants:
+            return []
+        taken = self._simulated(softmax.input, feeds)
+        masked = np.all(np.isneginf(taken), axis=softmax.axis)
+        if not masked.any():
+            return []
+        first = [int(index) for index in np.argwhere(masked)[0]]
+        rows = int(np.count_nonzero(masked))
+        message = (
+            f"{rows} of {masked.size} rows of the softmax {_in(softmax.error.module)} are masked whole in case "
+            f"{case!r}: all their positions are -inf in {self._precision.default}, and a softmax of nothing is NaN"
+        )
+        return [
+            Finding(
+                "N205",
+                "error",
+                message,
+                Place(softmax.error.tensor, softmax.error.node or None, softmax.error.module or None, case=case),
+                {"rows": rows, "first": list(first)},
+                Remedy("Mask with a finite value.", self._change(saturate=True)),
+            )
+        ]
+
+    def _lost(self, case: str, error: TensorError) -> Finding:
+        return Finding(
+            "N204",
+            "warning",
+            f"{error.tensor!r} ({error.op} {_in(error.module)}) varies by {error.spread_reference:.6g} in float32 and "
+            f"not at all in {self._precision.default}, in case {case!r}",
+            Place(error.tensor, error.node or None, error.module or None, case=case),
+            {"spread_float32": error.spread_reference, "magnitude_float32": error.reference},
+            self._keep([error.module]),
+        )
+
+    def _simulated(self, tensor: str, feeds: Feeds) -> np.ndarray:
+        """Return one tensor's values under the simulation."""
+        lowered = convert(self._model, self._assignment, saturate=self._precision.saturate).model
+        model = simulate(lowered)
+        values = {value.name: value for node in model.graph for value in node.outputs}
+        model.graph.outputs.clear()
+        model.graph.outputs.append(values[tensor])
+        with tempfile.TemporaryDirectory(prefix="convkit-") as folder:
+            path = Path(folder) / "simulation.onnx"
+            ir.save(model, path, external_data=f"{path.name}.data")
+            found: np.ndarray = open_session(path, None, _threads()).run([tensor], dict(feeds))[0]
+        return found
+
+    def _keep(self, modules: Sequence[str]) -> Remedy:
+        patterns = generalised(modules)
+        if patterns is None:
+            return Remedy(
+                "Compute it in float32: it stands in the model's root, which no pattern names alone, so move it into a "
+                "module of its own, or keep the model in float32."
+            )
+        kept = _without_covered([*self._precision.keep_float32, *patterns])
+        return Remedy(f"Keep {', '.join(patterns)} in float32.", self._change(keep=kept))
+
+    def _change(self, *, keep: Sequence[str] | None = None, saturate: bool = False) -> dict[str, Json]:
+        precision: dict[str, Json] = {"default": self._precision.default}
+        if kept := list(keep if keep is not None else self._precision.keep_float32):
+            precision["keep_float32"] = list(kept)
+        if saturate or self._precision.saturate:
+            precision["saturate"] = True
+        return {TARGET_PRECISION: precision}
+
+
+def generalised(modules: Sequence[str]) -> list[str] | None:
+    """Return patterns for modules, numbers as `*`, none below another; None where the root is among them."""
+    if not all(modules):
+        return None
+    return _without_covered([".".join("*" if part.isdigit() else part for part in m.split(".")) for m in modules])
+
+
+def _without_covered(patterns: Sequence[str]) -> list[str]:
+    distinct = list(dict.fromkeys(patterns))
+    return [
+        pattern for pattern in distinct if not any(other != pattern and matches(other, pattern) for other in distinct)
+    ]
+
+
+def _in(module: str) -> str:
+    return f"in {module}" if module else "in the model's root"
+
+
+def _threads() -> int | None:
+    count = os.environ.get("OMP_NUM_THREADS", "")
+    return int(count) if count.isdigit() else None
