@@ -63,6 +63,7 @@ def request_for(
                 device=target.device,
                 model=folders[0],
                 reference=folders[1],
+                exported=folders[2] if len(folders) > 2 else None,
                 contract=contract,
                 options=target_options(target),
                 budget_seconds=recipe.verify.budget,

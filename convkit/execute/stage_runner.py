@@ -25,6 +25,8 @@ from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
 from convkit.worker.protocol import PROTOCOL, RESULT_TYPES, Answer, Envelope, StageResult
 
+_OF_TARGET = "target."  # how a worker's remedy begins a key of its own target
+
 
 @dataclasses.dataclass(frozen=True)
 class Settled:
@@ -66,12 +68,12 @@ class StageRunner:
             if known is not None and not self.force:
                 self.store.set_latest(self.loaded.recipe.name, stage.id, key)
                 self.listener.stage_finished(stage.id, "hit", 0.0)
-                return self._hit(stage, known)
+                return _addressed(self._hit(stage, known))
             reason = self._reason(stage, parts, inputs, forced=known is not None)
             self.listener.stage_started(stage.id, reason)
             settled = self._run(stage, key, reason, parts, inputs, known)
         self.listener.stage_finished(stage.id, settled.report.status, settled.report.seconds)
-        return settled
+        return _addressed(settled)
 
     def _only_one(self, key: str) -> "_KeyLock":
         return _KeyLock(self.home.store / "locks" / f"{key}.lock", self.cancelled)
@@ -194,6 +196,28 @@ class StageRunner:
         )
         self.store.put_record(record, log)
         self.store.set_latest(self.loaded.recipe.name, report.id, report.key)
+
+
+def _addressed(settled: Settled) -> Settled:
+    """Put the target's name into remedies: a worker, and a stage that two targets share, know `target.` only."""
+    report = settled.report
+    return dataclasses.replace(
+        settled,
+        report=dataclasses.replace(
+            report, findings=tuple(_addressed_finding(finding, report.target) for finding in report.findings)
+        ),
+    )
+
+
+def _addressed_finding(finding: Finding, target: str | None) -> Finding:
+    remedy = finding.remedy
+    if remedy is None or target is None or not any(path.startswith(_OF_TARGET) for path in remedy.change):
+        return finding
+    change = {
+        f"targets.{target}.{path.removeprefix(_OF_TARGET)}" if path.startswith(_OF_TARGET) else path: value
+        for path, value in remedy.change.items()
+    }
+    return dataclasses.replace(finding, remedy=Remedy(remedy.text, change))
 
 
 def _result_of(stage: Stage, answer: Answer) -> StageResult:

@@ -82,7 +82,9 @@ def _sample(sample: models.Sample | None, sample_file: Mapping[str, str]) -> Sam
 
 def target_options(target: OnnxRuntimeTarget) -> dict[str, Json]:
     """Return a runtime's own options, as the worker gets them."""
-    return {"optimization": target.optimization, "artifact": target.artifact}
+    low = target.low_precision
+    precision = low.model_dump(mode="json") if low is not None else "float32"
+    return {"optimization": target.optimization, "artifact": target.artifact, "precision": precision}
 
 
 def verify_id(target: str, version: str | None) -> str:
@@ -117,7 +119,10 @@ def plan_stages(recipe: Recipe, only: tuple[str, ...] = ()) -> tuple[Stage, ...]
         stages[build.id] = build
         for version in recipe.targets[name].versions or (None,):
             environment = environment_spec(recipe, "verify", name, version)
-            verify = Stage(verify_id(name, version), "verify", environment, (build.id, "reference"), name, version)
+            needs: tuple[str, ...] = (build.id, "reference")
+            if recipe.targets[name].low_precision is not None:
+                needs = (*needs, export_id(recipe, name))  # what the low precision is set against, tensor by tensor
+            verify = Stage(verify_id(name, version), "verify", environment, needs, name, version)
             stages[verify.id] = verify
     return tuple(stages.values())
 

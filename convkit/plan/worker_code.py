@@ -17,6 +17,15 @@ _EVERY_STAGE = (
 
 _METRICS = ("worker/numerics/metrics.py", "worker/numerics/frontier.py", "worker/numerics/dtypes.py")
 
+_LOWERING = (
+    "worker/precision",
+    "worker/graph/__init__.py",
+    "worker/graph/contract.py",
+    "worker/graph/dtypes.py",
+    "worker/graph/provenance.py",
+    "worker/numerics/dtypes.py",
+)
+
 # Files and folders below the package, by stage. `tests/plan/test_worker_code.py` holds them to what the stages import,
 # so that a change to code that a stage runs always changes its key, and a change elsewhere does not.
 WORKER_CODE: dict[StageKind, tuple[str, ...]] = {
@@ -37,13 +46,14 @@ WORKER_CODE: dict[StageKind, tuple[str, ...]] = {
         "worker/runtimes",
         *_METRICS,
     ),
-    "build": (*_EVERY_STAGE, "worker/stages/build.py", "worker/runtimes"),
+    "build": (*_EVERY_STAGE, "worker/stages/build.py", "worker/runtimes", *_LOWERING),
     "verify": (
         *_EVERY_STAGE,
         "worker/stages/verify.py",
         "worker/stages/build.py",
         "worker/runtimes",
         "worker/cases",
-        *_METRICS,
+        "worker/numerics",
+        *_LOWERING,
     ),
 }

@@ -19,6 +19,8 @@ CALL_PATTERN = r"^.+\.py:[A-Za-z_]\w*$"
 PYTHON_PATTERN = r"^3\.\d+(\.\d+)?$"
 PACKAGE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(\[[A-Za-z0-9,._-]+\])?$"
 NPY_PATTERN = r"^.+\.npy$"
+_SEGMENT = r"(\*\*|\*|\*?[^.*\s]+(\*[^.*\s]+)*\*?)"
+MODULES_PATTERN = rf"^{_SEGMENT}(\.{_SEGMENT})*$"
 
 # What to write where a pattern does not fit. A test holds the keys equal to the patterns in the JSON Schema.
 PATTERNS: dict[str, str] = {
@@ -31,6 +33,8 @@ PATTERNS: dict[str, str] = {
     PYTHON_PATTERN: 'a Python release in quotes, such as "3.11"',
     PACKAGE_PATTERN: "a package's name as on the index, such as onnxruntime",
     NPY_PATTERN: "a path that ends in .npy",
+    MODULES_PATTERN: "a dotted module path such as encoder.layer.*.attention; * stands within one segment, ** for "
+    "any number of segments",
 }
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=100)]

@@ -24,6 +24,7 @@ from convkit.recipe.fields import (
     Specifier,
     Text,
 )
+from convkit.recipe.precision import MixedPrecision, Precision
 from convkit.recipe.signature import (
     Constant,
     File,
@@ -51,11 +52,13 @@ __all__ = [
     "HubModel",
     "Input",
     "Integers",
+    "MixedPrecision",
     "Model",
     "Normal",
     "OnnxRuntimeTarget",
     "Output",
     "PackageModel",
+    "Precision",
     "Recipe",
     "RecipeModel",
     "Sample",
@@ -192,7 +195,11 @@ class OnnxRuntimeTarget(RecipeModel):
 
     runtime: Literal["onnxruntime"] = Field(description="what runs the built model")
     device: Literal["cpu", "cuda"] = Field("cpu", description="where it runs")
-    precision: Literal["float32"] = Field("float32", description="element type of the weights and the arithmetic")
+    precision: Precision = Field(
+        "float32",
+        description="element type of the weights and the arithmetic",
+        examples=["float16", {"default": "float16", "keep_float32": ["encoder.layer.*.attention"]}],
+    )
     optimization: Literal["none", "basic", "extended", "all"] = Field(
         "all", description="onnxruntime's graph optimisation level"
     )
@@ -223,6 +230,21 @@ class OnnxRuntimeTarget(RecipeModel):
         if faults:
             raise FaultsError(faults)
         return versions
+
+    @model_validator(mode="after")
+    def _simulatable(self) -> Self:
+        if self.low_precision is not None and self.artifact == "optimized":
+            message = (
+                f"a target in {self.low_precision.default} is verified by simulating the graph it is built from, and "
+                "onnxruntime's optimised graphs have operators of its own; write artifact: exported"
+            )
+            raise FaultsError([Fault(("artifact",), message)])
+        return self
+
+    @property
+    def low_precision(self) -> MixedPrecision | None:
+        """The precision with its exceptions; None for float32."""
+        return MixedPrecision.of(self.precision)
 
 
 # One runtime more: one more target model, here. A test holds the kinds equal to the worker's registry.

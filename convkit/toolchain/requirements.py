@@ -31,6 +31,8 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "verify onnxruntime": ("onnxruntime", "numpy"),
     "inspect": ("onnx", "onnx-ir", "numpy"),
 }
+# What lowering and simulating a graph imports over and above, for targets in float16 or bfloat16 only.
+_LOW_PRECISION = ("onnx", "onnx-ir")
 
 # Models from these sources are built by transformers; others may use it, and say so under `tools`.
 _TRANSFORMERS_SOURCES = frozenset({"hub", "path", "package", "config"})
@@ -88,7 +90,8 @@ def environment_spec(recipe: Recipe, stage: StageKind, target: str | None, versi
             assert target is not None
             assert owner is not None
             choices = _choices(recipe.tools, "tools") | _choices(owner.tools, f"targets.{target}.tools")
-            names = _on_device(NEEDS[f"{stage} {owner.runtime}"], choices, owner)  # the runtime comes first
+            needed = NEEDS[f"{stage} {owner.runtime}"] + (_LOW_PRECISION if owner.low_precision is not None else ())
+            names = _on_device(needed, choices, owner)  # the runtime comes first
             if version is not None:
                 extras = choices[names[0]].extras if names[0] in choices else ""
                 choices[names[0]] = _Choice(version, f"targets.{target}.versions", extras)

@@ -46,7 +46,7 @@ def judge_target(
         name=name,
         runtime=target.runtime,
         device=target.device,
-        precision=target.precision,
+        precision=str(target.low_precision or target.precision),
         status=status,
         headline=_headline(status, findings, verifications),
         verifications=verifications,

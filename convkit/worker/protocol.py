@@ -98,7 +98,10 @@ class BuildRequest:
 
 @dataclasses.dataclass(frozen=True)
 class VerifyRequest:
-    """The built model on every case against the reference. Measures; judging is the host's."""
+    """The built model on every case against the reference. Measures; judging is the host's.
+
+    `exported` is the graph that a target of low precision was built from.
+    """
 
     runtime: str
     device: Device
@@ -107,6 +110,7 @@ class VerifyRequest:
     contract: Contract
     options: dict[str, Json]
     budget_seconds: float | None
+    exported: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -148,3 +148,27 @@ def test_flatten_keeps_empty_containers_and_tells_them_from_values() -> None:
         "d": "[]",
         "e": "{}",
     }
+
+
+def test_a_low_precision_is_verified_beside_the_graph_it_was_made_of() -> None:
+    own = {"export": {"exporter": "optimum"}, "precision": "float16"}
+    stages = {
+        stage.id: stage for stage in plan_stages(recipe(targets={"a": ORT | {"precision": "float16"}, "b": ORT | own}))
+    }
+    assert stages["verify:a"].needs == ("build:a", "reference", "export")
+    assert stages["verify:b"].needs == ("build:b", "reference", "export:b")
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["bfloat16", {"default": "float16", "keep_float32": ["encoder"]}, {"default": "float16", "saturate": True}],
+)
+def test_every_part_of_a_precision_is_in_the_build_s_and_the_verification_s_key(change: object) -> None:
+    before = keys(recipe(targets={"a": ORT | {"precision": "float16"}}))
+    after = keys(recipe(targets={"a": ORT | {"precision": change}}))
+    assert {name for name in before if before[name] != after[name]} == {"build:a", "verify:a"}
+
+
+def test_float16_is_one_precision_however_it_is_written() -> None:
+    plain = keys(recipe(targets={"a": ORT | {"precision": "float16"}}))
+    assert plain == keys(recipe(targets={"a": ORT | {"precision": {"default": "float16"}}}))

@@ -85,6 +85,100 @@ UNKNOWN_AND_MISSING_KEYS = (
     M(", dtype: float32", "", "{name: hidden", "outputs[0].dtype", "is missing; write dtype: int64 (element type)"),
 )
 
+PRECISIONS = (
+    M(
+        "precision: float32",
+        "precision: fp16",
+        "fp16",
+        "targets.ort-cpu.precision",
+        "found 'fp16'; write float32, float16, bfloat16 or {default: float16",
+    ),
+    M(
+        "precision: float32",
+        "precision: 16",
+        "16\n",
+        "targets.ort-cpu.precision",
+        "found 16; write float32, float16, bfloat16 or {def",
+    ),
+    M(
+        "precision: float32",
+        "precision: [float16]",
+        "precision",
+        "targets.ort-cpu.precision",
+        "found [float16]; write float32, float16",
+    ),
+    M(
+        "precision: float32",
+        "precision:",
+        "precision",
+        "targets.ort-cpu.precision",
+        "found nothing; write float32, float16, bfloat16 or",
+    ),
+    M(
+        "precision: float32",
+        "precision: {keep_float32: [encoder]}",
+        "precision",
+        "targets.ort-cpu.precision.default",
+        "is missing; write default: float16 or bfloat16",
+    ),
+    M(
+        "precision: float32",
+        "precision: {default: float32}",
+        "float32}",
+        "targets.ort-cpu.precision.default",
+        "found 'float32'; write one of float16, bfloat16",
+    ),
+    M(
+        "precision: float32",
+        "precision: {default: float16, keep: [encoder]}",
+        "keep",
+        "targets.ort-cpu.precision.keep",
+        "(keys: default, keep_float32, saturate)",
+    ),
+    M(
+        "precision: float32",
+        "precision: {default: float16, keep_float32: encoder}",
+        "encoder}",
+        "targets.ort-cpu.precision.keep_float32",
+        "write a list, such as [encoder]",
+    ),
+    M(
+        "precision: float32",
+        "precision: {default: float16, keep_float32: [a, a..b]}",
+        "a..b",
+        "targets.ort-cpu.precision.keep_float32[1]",
+        "found 'a..b'; write a dotted module path",
+    ),
+    M(
+        "precision: float32",
+        "precision: {default: float16, keep_float32: [a**]}",
+        "a**",
+        "targets.ort-cpu.precision.keep_float32[0]",
+        "** for any number of segments",
+    ),
+    M(
+        "precision: float32",
+        "precision: {default: float16, keep_float32: [a, a]}",
+        "a]}",
+        "targets.ort-cpu.precision.keep_float32[1]",
+        "stands in this list already",
+    ),
+    M(
+        "precision: float32",
+        "precision: {default: float16, saturate: 1}",
+        "1}\n    versions",
+        "targets.ort-cpu.precision.saturate",
+        "found 1; write true or false",
+    ),
+    M(
+        "precision: float32",
+        "precision: float16\n    artifact: optimized",
+        "optimized",
+        "targets.ort-cpu.artifact",
+        "verified by simulating the graph it is built from",
+    ),
+)
+
 WRONG_VALUES = (
     M("precision: float32", "precision: float31", "float31", "targets.ort-cpu.precision", "'float31'; write float32"),
     M("device: cpu", "device: gpu", "gpu", "targets.ort-cpu.device", "'gpu'; write one of cpu, cuda"),
@@ -381,4 +475,4 @@ YAML_TEXT = (
     ),
 )
 
-TABLE = (*UNKNOWN_AND_MISSING_KEYS, *WRONG_VALUES, *SIGNATURE, *MODEL_SOURCES, *YAML_TEXT)
+TABLE = (*UNKNOWN_AND_MISSING_KEYS, *PRECISIONS, *WRONG_VALUES, *SIGNATURE, *MODEL_SOURCES, *YAML_TEXT)

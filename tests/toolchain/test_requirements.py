@@ -9,6 +9,7 @@ from convkit.toolchain import requirements
 from convkit.toolchain.defaults import DEFAULT_PYTHON, DEFAULTS, DEFAULTS_BY_EXPORTER, OLDEST_PYTHON
 from convkit.toolchain.known_pairs import KNOWN_PAIRS, broken_pairs
 from convkit.toolchain.requirements import NEEDS, EnvironmentSpec, environment_spec, inspection_spec, package_name
+from convkit.worker.protocol import StageKind
 
 ONNX = {"onnx": "model.onnx"}
 FACTORY = {"factory": "net.py:build"}
@@ -174,3 +175,14 @@ def test_known_pairs_are_found_by_exact_versions() -> None:
         SpecifierSet(pair.needs)
         assert len(pair.source) > 20
         assert broken_pairs({pair.package: "0.1", pair.partner: str(Version("99"))})
+
+
+@pytest.mark.parametrize("stage", ["build", "verify"])
+def test_a_low_precision_needs_the_graph_s_libraries_and_float32_does_not(stage: StageKind) -> None:
+    low = recipe(targets=target(precision="float16", versions=["==1.21.*"]), tools={"onnx": "==1.20.*"})
+    spec = environment_spec(low, stage, "ort", "==1.21.*" if stage == "verify" else None)
+    assert names(spec) == ["numpy", "onnx", "onnx-ir", "onnxruntime"]
+    assert specifier(spec, "onnx") == "==1.20.*"
+    assert stage == "build" or specifier(spec, "onnxruntime") == "==1.21.*"
+    on_cuda = environment_spec(recipe(targets=target(precision="bfloat16", device="cuda")), stage, "ort", None)
+    assert names(on_cuda) == ["numpy", "onnx", "onnx-ir", "onnxruntime-gpu"]

@@ -1,7 +1,9 @@
 """The build stage: the exported graph becomes a target's files, checked against the contract."""
 
+import contextlib
 import json
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from convkit.codec import CodecError, decode, encode
@@ -9,8 +11,9 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.tensors import Contract
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.contract_check import CONTRACT_KEY, check_contract
+from convkit.worker.precision.options import LowPrecision, low_precision
 from convkit.worker.protocol import BuildRequest, BuildResult
-from convkit.worker.runtimes.protocol import ModelRefusedError
+from convkit.worker.runtimes.protocol import ModelRefusedError, Runtime
 from convkit.worker.runtimes.registry import runtime_named
 
 CONTRACT_FILE = "contract.json"
@@ -24,23 +27,52 @@ def run(request: BuildRequest, context: Context) -> tuple[BuildResult, list[Find
     """
     runtime = runtime_named(request.runtime)
     model = find_model(Path(request.model), runtime.MODEL_FILE)
-    context.progress(f"building for {request.runtime}")
     session = Contract((), (), ())
+    findings: list[Finding] = []
     try:
-        findings = runtime.build(_with_model(request, model), context)
+        with _lowered(model, low_precision(request.options), findings, context) as lowered:
+            context.progress(f"building for {request.runtime}")
+            findings += runtime.build(_with_model(request, lowered), context)
         context.progress("checking the built model's contract", done=0.5)
-        # Names and types are the same on every device and at every level: the cheapest will do.
-        opened = runtime.open(context.output / runtime.MODEL_FILE, "cpu", {"optimization": "none"})
-        session = opened.contract()
+        session, carried = _stated(context.output / runtime.MODEL_FILE, request, runtime)
         findings += check_contract(request.contract, session, "built model")
-        findings += check_carried(request.contract, opened.metadata())
+        findings += check_carried(request.contract, carried)
     except ModelRefusedError as error:
-        findings = [refused(error)]
+        findings.append(refused(error))
     sidecar = context.output / CONTRACT_FILE
     sidecar.write_text(json.dumps(encode(request.contract), indent=1) + "\n", encoding="utf-8")
     files = sorted(path.relative_to(context.output).as_posix() for path in context.output.rglob("*") if path.is_file())
     size = sum((context.output / file).stat().st_size for file in files)
     return BuildResult(session, tuple(files), size), findings
+
+
+@contextlib.contextmanager
+def _lowered(model: Path, precision: LowPrecision | None, findings: list[Finding], context: Context) -> Iterator[Path]:
+    """Give the model to build from: as exported, or in low precision, which is there for as long as it is built."""
+    if precision is None:
+        yield model
+        return
+    from convkit.worker.precision.lowering import lower_file  # onnx and onnx-ir are here for low precision only
+
+    context.progress(f"converting to {precision.default}")
+    # Beside the output, so that building from it need not copy.
+    with tempfile.TemporaryDirectory(prefix="lowered-", dir=context.output.parent) as folder:
+        lowered = Path(folder) / model.name
+        findings += lower_file(model, lowered, precision)
+        yield lowered
+
+
+def _stated(model: Path, request: BuildRequest, runtime: Runtime) -> tuple[Contract, Mapping[str, str]]:
+    """Return the contract that the built model states, and the texts it carries."""
+    if low_precision(request.options) is not None and request.device != "cpu":
+        # The CPU may have no kernels for the type (bfloat16): the graph itself is asked.
+        from convkit.worker.graph.contract import graph_contract, load_graph
+
+        graph = load_graph(model)
+        return graph_contract(graph), dict(graph.metadata_props)
+    # Names and types are the same on every device and at every level: the cheapest will do.
+    opened = runtime.open(model, "cpu", {"optimization": "none"})
+    return opened.contract(), opened.metadata()
 
 
 def find_model(path: Path, name: str) -> Path:

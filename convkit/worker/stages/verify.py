@@ -4,6 +4,7 @@ import itertools
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -15,12 +16,14 @@ from convkit.worker.cases.files import read_cases, read_tensors
 from convkit.worker.context import Context
 from convkit.worker.contract_check import check_contract
 from convkit.worker.numerics.metrics import compare, largest_difference
+from convkit.worker.precision.options import LowPrecision, low_precision
 from convkit.worker.protocol import (
     CaseMetrics,
     CaseRecord,
     Fallback,
     OmittedCase,
     ProbeMetrics,
+    TensorMetrics,
     VerifyRequest,
     VerifyResult,
 )
@@ -32,6 +35,7 @@ from convkit.worker.stages.build import find_model, refused
 def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Finding]]:
     """Open the built model once, run every case by name, and measure each declared output against the reference.
 
+    Of a low precision on the CPU the model's simulation is run in its place: the CPU computes most of it in float32.
     A case on which the runtime fails carries its message and does not stop the others. A model that the runtime
     refuses to load gives E205 and no case. Raises StageSkippedError where the device is absent.
     """
@@ -39,20 +43,29 @@ def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Fi
     model = find_model(Path(request.model), runtime.MODEL_FILE)
     reference = read_cases(Path(request.reference))
     context.progress("loading the built model")
+    low = low_precision(request.options)
+    evidence: Literal["device", "simulated"] = "simulated" if low is not None and request.device == "cpu" else "device"
     try:
         session = runtime.open(model, request.device, request.options)
         contract = session.contract()
+        if low is not None and evidence == "simulated":
+            from convkit.worker.numerics.simulated_session import open_simulation  # onnx-ir is here for it only
+
+            context.progress(f"simulating {low.default}")
+            session = open_simulation(model, runtime, request.options, low.default)
     except ModelRefusedError as error:
         omitted = tuple(OmittedCase(case.name, "the runtime refused the model") for case in reference.cases)
-        return VerifyResult("device", Contract((), (), ()), (), (), (), omitted, ()), [refused(error)]
+        return VerifyResult(evidence, Contract((), (), ()), (), (), (), omitted, ()), [refused(error)]
     findings = check_contract(request.contract, contract, "session")
     verification = _Verification(request, session, contract, context)
     cases, omitted_cases = verification.ladder([case for case in reference.cases if case.kind == "ladder"])
     probes = verification.probes([case for case in reference.cases if case.kind == "probe"])
     fallbacks = session.fallbacks()
     findings += [_fallback_finding(fallback, session.providers[0]) for fallback in fallbacks]
+    if low is not None and request.exported is not None:
+        findings += _precision_findings(Path(request.exported) / runtime.MODEL_FILE, low, cases, verification)
     result = VerifyResult(
-        evidence="device",
+        evidence=evidence,
         session=contract,
         providers=session.providers,
         fallbacks=fallbacks,
@@ -92,7 +105,7 @@ class _Verification:
         return [measured[place] for place in sorted(measured)], omitted
 
     def _case(self, case: CaseRecord) -> CaseMetrics:
-        feeds = self._feeds(case.name)
+        feeds = self.feeds(case.name)
         started = time.perf_counter()
         try:
             outputs = self._session.run(feeds)
@@ -139,11 +152,11 @@ class _Verification:
     def _try(self, case: str) -> Feeds | None:
         """Return the built model's outputs; None where it refuses, as it may: probes need not be legal."""
         try:
-            return self._session.run(self._feeds(case))
+            return self._session.run(self.feeds(case))
         except RunFailedError:
             return None
 
-    def _feeds(self, case: str) -> Feeds:
+    def feeds(self, case: str) -> Feeds:
         """Return a case's inputs by name, without those that the built model lost: the contract's check found them."""
         feeds = read_tensors(self._reference, case, "inputs", self._contract.inputs)
         return {name: values for name, values in feeds.items() if name in self._input_names}
@@ -186,6 +199,27 @@ def _padding(feeds: Feeds, mask: str | None) -> np.ndarray | None:
     live = np.asarray(feeds[mask]) != 0
     padding: np.ndarray = ~live & live.any(axis=-1, keepdims=True)
     return padding
+
+
+# Below this cosine similarity an output has little left of what it was, whatever its tolerance.
+_ESTRANGED = 0.99
+
+
+def _precision_findings(
+    exported: Path, low: LowPrecision, cases: Sequence[CaseMetrics], verification: _Verification
+) -> list[Finding]:
+    """Say what the precision did, looking closer at the first case that suffered from it, if any did."""
+    from convkit.worker.numerics.precision_findings import PrecisionDoctor
+
+    doctor = PrecisionDoctor(exported, low)
+    if (lost := next((case.case for case in cases if any(map(_lost_finite, case.outputs))), None)) is not None:
+        return doctor.diagnose(lost, verification.feeds(lost))
+    off = next((case.case for case in cases if any(not output.cosine >= _ESTRANGED for output in case.outputs)), None)
+    return [*doctor.harmless(), *(doctor.collapse(off, verification.feeds(off)) if off is not None else [])]
+
+
+def _lost_finite(output: TensorMetrics) -> bool:
+    return bool((output.nan_candidate and not output.nan_reference) or output.inf_mismatched)
 
 
 def _fallback_finding(fallback: Fallback, wanted: str) -> Finding:

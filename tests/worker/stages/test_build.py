@@ -90,3 +90,46 @@ def test_an_optimized_model_for_an_absent_device_is_skipped(tmp_path):
 def test_a_missing_model_is_named(tmp_path):
     with pytest.raises(StageFailedError, match="there is no model at"):
         run(tmp_path, tmp_path / "export")
+
+
+LOW = OPTIONS | {"precision": {"default": "float16", "keep_float32": [], "saturate": False}}
+
+
+def test_a_low_precision_keeps_the_contract_and_lowers_what_lies_between(tmp_path):
+    result, findings, output = run(tmp_path, save(tmp_path / "export", graph()), options=LOW)
+    assert findings == []
+    assert result.session.outputs == CONTRACT.outputs
+    assert result.files == ("contract.json", "model.onnx", "model.onnx.data")
+    inferred = onnx.shape_inference.infer_shapes(onnx.load(output / "model.onnx"))
+    types = {value.type.tensor_type.elem_type for value in inferred.graph.value_info}
+    assert onnx.TensorProto.FLOAT16 in types
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["built", "export"]  # nothing is left beside it
+
+
+def test_bfloat16_for_a_device_is_checked_without_it(tmp_path):
+    options = LOW | {"precision": {"default": "bfloat16", "keep_float32": [], "saturate": False}}
+    file = save(tmp_path / "export", graph())
+    result, findings, _ = run(tmp_path, file, device="cuda", options=options)
+    assert findings == []
+    assert result.session.inputs == CONTRACT.inputs
+
+
+def test_bfloat16_for_a_device_is_checked_against_the_contract_too(tmp_path):
+    options = LOW | {"precision": {"default": "bfloat16", "keep_float32": [], "saturate": False}}
+    swapped = "(int64[batch,sequence] ids, int64[batch,sequence] types, int64[batch,sequence] mask)"
+    file = save(tmp_path / "export", graph(swapped))
+    _, findings, _ = run(tmp_path, file, device="cuda", options=options)
+    assert [finding.code for finding in findings] == ["C103"]
+
+
+def test_a_graph_without_types_is_not_lowered(tmp_path):
+    nodes = body().replace("Mul(sum, m)", "com.example.Custom(sum, m)")
+    text = graph(nodes=nodes).replace('["" : 17]', '["" : 17, "com.example" : 1]')
+    text = text.replace("score = com", "own = com").replace("(sum, m)", "(sum, m)\n        score = Neg(own)")
+    with pytest.raises(StageFailedError, match=r"com\.example\.Custom"):
+        run(tmp_path, save(tmp_path / "export", text), options=LOW)
+
+
+def test_a_precision_that_is_none_is_refused(tmp_path):
+    with pytest.raises(StageFailedError, match="is no precision"):
+        run(tmp_path, save(tmp_path / "export", graph()), options=OPTIONS | {"precision": {"defalt": "float16"}})

@@ -12,8 +12,8 @@ from small_graphs import CONTRACT, HEADER, SAMPLES, SIGNATURE, body, graph, save
 from convkit.findings.catalogue import CATALOGUE
 from convkit.tensors import Contract
 from convkit.worker.context import Context, StageFailedError, StageSkippedError
-from convkit.worker.protocol import Fallback, ReferenceRequest, Source, VerifyRequest
-from convkit.worker.stages import reference, verify
+from convkit.worker.protocol import BuildRequest, Fallback, ReferenceRequest, Source, VerifyRequest
+from convkit.worker.stages import build, reference, verify
 
 OPTIONS = {"optimization": "all", "artifact": "exported"}
 
@@ -273,3 +273,45 @@ def test_outputs_that_change_with_values_only_count_as_numbers(original):
     metrics = result.cases[1].outputs[0]
     assert metrics.max_abs == metrics.mean_abs == metrics.rms == 0.5
     np.testing.assert_allclose(metrics.frontier[-1][1], 0.5)
+
+
+LOW = OPTIONS | {"precision": {"default": "float16", "keep_float32": [], "saturate": False}}
+
+
+def lower(original, text):
+    """Build a graph in float16; return the request that verifies it."""
+    exported = save(original.parent / "exported", text).parent
+    output = original.parent / "lowered"
+    output.mkdir()
+    build.run(BuildRequest("onnxruntime", "cpu", str(exported), CONTRACT, LOW), Context(output))
+    arguments = ("onnxruntime", "cpu", str(output), str(original), CONTRACT, LOW, None, str(exported))
+    return VerifyRequest(*arguments)
+
+
+def test_a_low_precision_is_simulated_and_its_rounding_seen(original):
+    result, findings = verify.run(lower(original, graph()), Context(original.parent))
+    assert (result.evidence, findings) == ("simulated", [])
+    assert result.session.outputs == CONTRACT.outputs
+    assert len(result.cases) == 8
+    assert all(case.outputs[0].max_abs == 0 for case in result.cases)  # whole numbers below 2048 are exact
+
+
+def test_what_the_cpu_would_hide_is_found(tmp_path):
+    """ids * 1e5 / 1e5: onnxruntime's CPU computes the product in float32, whatever the graph says."""
+    nodes = body().replace("sum = Add(i, scaled)", "g = Constant<value_float=50000.0>()\n sum = Mul(Add(i, scaled), g)")
+    nodes = nodes.replace("sum = Mul(Add(i, scaled), g)", "s = Add(i, scaled)\n l = Mul(s, g)\n sum = Div(l, g)")
+    original = make_reference(tmp_path, graph(nodes=nodes))
+    request = lower(original, graph(nodes=nodes))
+    result, findings = verify.run(request, Context(tmp_path))
+    assert [finding.code for finding in findings] == ["N202"]
+    assert findings[0].place.tensor == "l"
+    assert any(case.outputs[0].nan_candidate or case.outputs[0].inf_mismatched for case in result.cases)
+    plain = dataclasses.replace(request, options=OPTIONS, exported=None)
+    hidden, _ = verify.run(plain, Context(tmp_path))
+    assert not any(case.outputs[0].inf_mismatched for case in hidden.cases)
+
+
+def test_a_low_precision_on_an_absent_device_is_skipped(original):
+    request = dataclasses.replace(lower(original, graph()), device="cuda")
+    with pytest.raises(StageSkippedError, match="CUDAExecutionProvider"):
+        verify.run(request, Context(original.parent))

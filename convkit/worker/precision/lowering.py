@@ -1,0 +1,54 @@
+"""The part of the build stage that turns a float32 graph into one of low precision, and says what came of it."""
+
+from pathlib import Path
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.worker.context import StageFailedError
+from convkit.worker.precision.convert import convert_file
+from convkit.worker.precision.options import LowPrecision
+from convkit.worker.precision.plan import Assignment, PrecisionPlan
+from convkit.worker.precision.prepare import UntypedValueError
+
+
+def lower_file(source: Path, destination: Path, precision: LowPrecision) -> list[Finding]:
+    """Write the graph in low precision, inputs, outputs and metadata as they were; see `convert_file`.
+
+    Findings: N206 for a pattern that names no module, N207 where nothing is left to lower. Raises StageFailedError
+    for a graph whose types are not known.
+    """
+    plan = PrecisionPlan(precision.default, precision.keep_float32)
+    try:
+        converted = convert_file(source, destination, plan, saturate=precision.saturate)
+    except UntypedValueError as error:
+        raise StageFailedError(str(error)) from error
+    return _plan_findings(converted.assignment, precision)
+
+
+def _plan_findings(assignment: Assignment, precision: LowPrecision) -> list[Finding]:
+    findings = []
+    for unmatched in assignment.unmatched:
+        nearest = f"; perhaps you meant {unmatched.nearest!r}" if unmatched.nearest else ""
+        findings.append(
+            Finding(
+                "N206",
+                "error",
+                f"keep_float32: {unmatched.pattern!r} names no module of the graph{nearest}",
+                Place(),
+                {"pattern": unmatched.pattern, "nearest": unmatched.nearest},
+                Remedy("Write the pattern as the graph's modules are named, or remove it."),
+            )
+        )
+    if all(choice.dtype == "float32" for choice in assignment.choices.values()):
+        reasons = sorted({choice.reason for choice in assignment.choices.values()})
+        why = "; ".join(reasons[:3]) or "it has no float32"
+        findings.append(
+            Finding(
+                "N207",
+                "error",
+                f"nothing of the graph computes in {precision.default}: {why}",
+                Place(),
+                {"reasons": list(reasons)},
+                Remedy("Narrow keep_float32, or write precision: float32."),
+            )
+        )
+    return findings
