@@ -19,6 +19,7 @@ CALL_PATTERN = r"^.+\.py:[A-Za-z_]\w*$"
 PYTHON_PATTERN = r"^3\.\d+(\.\d+)?$"
 PACKAGE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(\[[A-Za-z0-9,._-]+\])?$"
 NPY_PATTERN = r"^.+\.npy$"
+NPZ_PATTERN = r"^.+\.npz$"
 _SEGMENT = r"(\*\*|\*|\*?[^.*\s]+(\*[^.*\s]+)*\*?)"
 MODULES_PATTERN = rf"^{_SEGMENT}(\.{_SEGMENT})*$"
 
@@ -33,6 +34,7 @@ PATTERNS: dict[str, str] = {
     PYTHON_PATTERN: 'a Python release in quotes, such as "3.11"',
     PACKAGE_PATTERN: "a package's name as on the index, such as onnxruntime",
     NPY_PATTERN: "a path that ends in .npy",
+    NPZ_PATTERN: "a path that ends in .npz",
     MODULES_PATTERN: "a dotted module path such as encoder.layer.*.attention; * stands within one segment, ** for "
     "any number of segments",
 }

@@ -24,7 +24,7 @@ from convkit.recipe.fields import (
     Specifier,
     Text,
 )
-from convkit.recipe.precision import MixedPrecision, Precision
+from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.recipe.signature import (
     Constant,
     File,
@@ -59,6 +59,7 @@ __all__ = [
     "Output",
     "PackageModel",
     "Precision",
+    "QuantizedPrecision",
     "Recipe",
     "RecipeModel",
     "Sample",
@@ -198,7 +199,11 @@ class OnnxRuntimeTarget(RecipeModel):
     precision: Precision = Field(
         "float32",
         description="element type of the weights and the arithmetic",
-        examples=["float16", {"default": "float16", "keep_float32": ["encoder.layer.*.attention"]}],
+        examples=[
+            "float16",
+            {"default": "float16", "keep_float32": ["encoder.layer.*.attention"]},
+            {"quantize": "dynamic-int8"},
+        ],
     )
     optimization: Literal["none", "basic", "extended", "all"] = Field(
         "all", description="onnxruntime's graph optimisation level"
@@ -243,8 +248,18 @@ class OnnxRuntimeTarget(RecipeModel):
 
     @property
     def low_precision(self) -> MixedPrecision | None:
-        """The precision with its exceptions; None for float32."""
+        """The low precision with its exceptions; None for float32 and for quantisation."""
         return MixedPrecision.of(self.precision)
+
+    @property
+    def quantization(self) -> QuantizedPrecision | None:
+        """How the target is quantised; None where it is not."""
+        return self.precision if isinstance(self.precision, QuantizedPrecision) else None
+
+    @property
+    def plans_precision(self) -> bool:
+        """True where ranges are measured and a precision plan is made before anything is built."""
+        return self.low_precision is not None or (self.quantization is not None and self.quantization.is_auto)
 
 
 # One runtime more: one more target model, here. A test holds the kinds equal to the worker's registry.

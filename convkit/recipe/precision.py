@@ -2,67 +2,175 @@
 
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import Discriminator, Field, Tag, field_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from convkit.recipe.consistency import Fault, FaultsError
-from convkit.recipe.fields import MODULES_PATTERN, RecipeModel, Switch
+from convkit.recipe.fields import MODULES_PATTERN, NPZ_PATTERN, RecipeModel, Switch
 
 PrecisionName = Literal["float32", "float16", "bfloat16"]
 LowName = Literal["float16", "bfloat16"]
+QuantizationName = Literal["dynamic-int8", "static-int8", "int4-weights"]
+
+Patterns = tuple[Annotated[str, Field(pattern=MODULES_PATTERN)], ...]
+Auto = Literal["auto"]
 
 
-class MixedPrecision(RecipeModel):
-    """A low precision with exceptions."""
+def _kept_kind(value: object) -> str | None:
+    """Return the tag of what `keep_float32` was meant to be; None where that is unknown."""
+    if isinstance(value, str):
+        return "auto" if value == "auto" else None
+    return "patterns" if isinstance(value, list | tuple) else None
 
-    default: LowName = Field(description="element type of the weights and the arithmetic", examples=["float16"])
-    keep_float32: tuple[Annotated[str, Field(pattern=MODULES_PATTERN)], ...] = Field(
+
+Kept = Annotated[
+    Annotated[Patterns, Tag("patterns")] | Annotated[Auto, Tag("auto")],
+    Discriminator(
+        _kept_kind,
+        custom_error_type="alternatives",
+        custom_error_message="write auto, or a list of module paths such as [encoder.layer.*.attention]",
+    ),
+]
+
+
+class _WithExceptions(RecipeModel):
+    """A precision that some modules are excepted from."""
+
+    keep_float32: Kept = Field(
         (),
-        description="modules that stay in float32, as patterns over their paths; each names all that lies below it too",
-        examples=[["encoder.layer.*.attention"]],
-    )
-    saturate: Switch = Field(
-        default=False,
-        description="true: constants beyond the type's range become its largest finite value instead of infinity",
+        description="modules that stay in float32, as patterns over their paths (each names all that lies below it "
+        "too); auto: convkit finds the smallest set that meets the tolerance",
+        examples=[["encoder.layer.*.attention"], "auto"],
     )
 
     @field_validator("keep_float32")
     @classmethod
-    def _each_once(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+    def _each_once(cls, patterns: Patterns | Auto) -> Patterns | Auto:
         faults = [
             Fault((i,), f"{pattern!r} stands in this list already; remove it")
-            for i, pattern in enumerate(patterns)
+            for i, pattern in enumerate(patterns if patterns != "auto" else ())
             if pattern in patterns[:i]
         ]
         if faults:
             raise FaultsError(faults)
         return patterns
 
+    @property
+    def is_auto(self) -> bool:
+        """True where convkit is to find the modules."""
+        return self.keep_float32 == "auto"
+
+    def with_exceptions(self, name: str) -> str:
+        """Return a precision's name and what is excepted from it, on one line."""
+        if not self.keep_float32:
+            return name
+        return f"{name}, float32: {'auto' if self.keep_float32 == 'auto' else ', '.join(self.keep_float32)}"
+
+
+class MixedPrecision(_WithExceptions):
+    """A low precision with exceptions."""
+
+    default: LowName = Field(description="element type of the weights and the arithmetic", examples=["float16"])
+    saturate: Switch = Field(
+        default=False,
+        description="true: constants beyond the type's range become its largest finite value instead of infinity",
+    )
+
     @classmethod
     def of(cls, precision: "Precision") -> Self | None:
-        """Return a low precision with its exceptions, however it was written; None for float32."""
+        """Return a low precision with its exceptions, however it was written; None for any other."""
         if isinstance(precision, MixedPrecision):
             return cls.model_validate(precision.model_dump())
-        return None if precision == "float32" else cls(default=precision)
+        return cls(default=precision) if precision in get_args(LowName) else None
 
     def __str__(self) -> str:
         """Return it on one line: `float16 saturated, float32: encoder.layer.*.attention`."""
-        name = f"{self.default} saturated" if self.saturate else self.default
-        return f"{name}, float32: {', '.join(self.keep_float32)}" if self.keep_float32 else name
+        return self.with_exceptions(f"{self.default} saturated" if self.saturate else self.default)
+
+
+class Calibration(RecipeModel):
+    """How the ranges of activations are found for static quantisation."""
+
+    method: Literal["minmax", "entropy", "percentile"] = Field(
+        "minmax", description="minmax: the whole range; entropy, percentile: without its outliers"
+    )
+    percentile: Annotated[float, Field(strict=True, gt=50, le=100)] | None = Field(
+        None, description="with method: percentile, the share of values kept, in percent; default 99.99"
+    )
+    file: Annotated[str, Field(pattern=NPZ_PATTERN)] | None = Field(
+        None,
+        description="an .npz file with one array for each input, its first axis counting samples; default: the cases "
+        "of the verification",
+        examples=["data/calibration.npz"],
+    )
+
+    @model_validator(mode="after")
+    def _percentile_has_its_method(self) -> Self:
+        if self.percentile is not None and self.method != "percentile":
+            raise FaultsError([Fault(("percentile",), "belongs to method: percentile; write that, or remove it")])
+        return self
+
+
+class QuantizedPrecision(_WithExceptions):
+    """Weights, and with int8 activations too, as whole numbers with a scale."""
+
+    quantize: QuantizationName = Field(
+        description="dynamic-int8: activations are scaled as they come; static-int8: by calibrated ranges; "
+        "int4-weights: weights only, in blocks",
+        examples=["dynamic-int8"],
+    )
+    per_channel: Switch = Field(default=True, description="one scale for each output channel instead of each tensor")
+    format: Literal["qdq", "operators"] | None = Field(
+        None,
+        description="qdq: QuantizeLinear and DequantizeLinear around float operators (default with static-int8); "
+        "operators: onnxruntime's own quantised operators (default with the others)",
+    )
+    calibration: Calibration | None = Field(
+        None, description="with static-int8: how ranges are found", examples=[{"method": "entropy"}]
+    )
+    block_size: Literal[16, 32, 64, 128, 256] | None = Field(
+        None, description="with int4-weights: how many weights share a scale; default 32"
+    )
+
+    @model_validator(mode="after")
+    def _keys_fit(self) -> Self:
+        faults = []
+        if self.calibration is not None and self.quantize != "static-int8":
+            faults.append(Fault(("calibration",), f"{self.quantize} needs no calibration; remove it"))
+        if self.block_size is not None and self.quantize != "int4-weights":
+            faults.append(Fault(("block_size",), f"{self.quantize} has no blocks; remove it"))
+        if self.format == "qdq" and self.quantize == "dynamic-int8":
+            message = "dynamic-int8 is made of onnxruntime's own operators; write operators, or remove it"
+            faults.append(Fault(("format",), message))
+        if faults:
+            raise FaultsError(faults)
+        return self
+
+    def __str__(self) -> str:
+        """Return it on one line: `dynamic-int8, float32: lm_head`."""
+        return self.with_exceptions(self.quantize)
 
 
 def _kind(value: object) -> str | None:
     """Return the tag of the alternative that a precision was meant to be; None where that is unknown."""
-    if isinstance(value, str):
-        return "PrecisionName" if value in get_args(PrecisionName) else None
-    return "MixedPrecision" if isinstance(value, dict | MixedPrecision) else None
+    match value:
+        case str():
+            return "PrecisionName" if value in get_args(PrecisionName) else None
+        case dict():
+            return "QuantizedPrecision" if "quantize" in value else "MixedPrecision"
+        case MixedPrecision() | QuantizedPrecision():
+            return type(value).__name__
+        case _:
+            return None
 
 
 Precision = Annotated[
-    Annotated[PrecisionName, Tag("PrecisionName")] | Annotated[MixedPrecision, Tag("MixedPrecision")],
+    Annotated[PrecisionName, Tag("PrecisionName")]
+    | Annotated[MixedPrecision, Tag("MixedPrecision")]
+    | Annotated[QuantizedPrecision, Tag("QuantizedPrecision")],
     Discriminator(
         _kind,
         custom_error_type="alternatives",
-        custom_error_message="write float32, float16, bfloat16 or {default: float16, keep_float32: [modules], "
-        "saturate: true}",
+        custom_error_message="write float32, float16, bfloat16, {default: float16, keep_float32: [modules] or auto, "
+        "saturate: true} or {quantize: dynamic-int8}",
     ),
 ]

@@ -105,8 +105,8 @@ class TestMalformedRecipes:
     def test_a_problem_reads_as_file_line_column_key_and_message(self):
         (problem,) = problems_of(GOOD.replace("float32\n", "float31\n"), Path("recipes/bert.yaml"))
         assert str(problem) == (
-            "recipes/bert.yaml:28:16: targets.ort-cpu.precision: found 'float31'; write float32, float16, bfloat16 or "
-            "{default: float16, keep_float32: [modules], saturate: true}"
+            "recipes/bert.yaml:28:16: targets.ort-cpu.precision: found 'float31'; write float32, float16, bfloat16, "
+            "{default: float16, keep_float32: [modules] or auto, saturate: true} or {quantize: dynamic-int8}"
         )
 
     def test_all_problems_are_reported_at_once_in_the_order_of_the_text(self):
