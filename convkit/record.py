@@ -9,7 +9,7 @@ from typing import Literal
 from convkit.codec import Json
 from convkit.findings.model import Finding
 from convkit.tensors import Contract
-from convkit.worker.protocol import OmittedCase, ProbeMetrics, StageKind, TensorMetrics
+from convkit.worker.protocol import OmittedCase, PrecisionResult, ProbeMetrics, StageKind, TensorMetrics
 
 FORMAT = 1
 
@@ -23,7 +23,9 @@ TargetStatus = Literal["verified", "failed", "skipped", "broken"]
 
 @dataclasses.dataclass(frozen=True)
 class StageReport:
-    """One stage of a run. `id` is `export`, `reference`, `build:<target>` or `verify:<target>[@<version>]`.
+    """One stage of a run.
+
+    `id` is `export`, `reference`, `precision:<target>`, `build:<target>` or `verify:<target>[@<version>]`.
 
     Times are seconds since the epoch; `seconds` is what the stage took when it ran (also for a hit), `log` a path
     inside the run's folder.
@@ -91,7 +93,8 @@ class Verification:
 class TargetReport:
     """One target of a run. `files` are paths inside the run's folder; `headline` the first thing to read.
 
-    `traced_at` holds the axis sizes at which the exporter saw the model.
+    `traced_at` holds the axis sizes at which the exporter saw the model, `plan` what the precision means for its
+    modules, where that was worked out before the build.
     """
 
     name: str
@@ -105,11 +108,31 @@ class TargetReport:
     files: tuple[str, ...] = ()
     size_bytes: int = 0
     traced_at: dict[str, int] = dataclasses.field(default_factory=dict)
+    plan: PrecisionResult | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class RepairStep:
+    """A remedy that a repair applied.
+
+    Several remedies may be applied in one `round` (from 1). `code` and `message` are those of the finding that offered
+    the `change`, in `target`; `outcome` says how the run with the round's changes ended.
+    """
+
+    round: int
+    target: str
+    code: str
+    message: str
+    change: dict[str, Json]
+    outcome: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class RunRecord:
-    """A run, whole. `key` digests everything that decides the outcome: stage keys, tolerances, targets."""
+    """A run, whole. `key` digests everything that decides the outcome: stage keys, tolerances, targets.
+
+    `repaired_from` is the id of the run that this one repairs with the remedies in `repair`.
+    """
 
     format: int
     convkit: str
@@ -131,6 +154,8 @@ class RunRecord:
     exit_code: int
     stages: tuple[StageReport, ...]
     targets: tuple[TargetReport, ...]
+    repaired_from: str | None = None
+    repair: tuple[RepairStep, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -10,15 +10,16 @@ from typing import Literal, assert_never
 
 import convkit
 from convkit.home import Home
-from convkit.plan.stages import Facts, Stage
+from convkit.plan.stages import Facts, Stage, calibration_file
 from convkit.plan.worker_code import WORKER_CODE
 from convkit.recipe.loading import LoadedRecipe
-from convkit.recipe.models import File, Model
+from convkit.recipe.models import File, Model, Recipe
 from convkit.store.digests import DigestCache, digest_json
+from convkit.toolchain.devices import find_device
 from convkit.toolchain.host import host_packages
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution, resolve, resolved
-from convkit.worker.protocol import StageKind
+from convkit.worker.protocol import Device, StageKind
 
 ToolchainKind = Literal["isolated", "host"]
 
@@ -88,12 +89,19 @@ def _file_digests(loaded: LoadedRecipe, digests: DigestCache) -> dict[str, str]:
     recipe = loaded.recipe
     named = [tensor.sample.file for tensor in recipe.inputs if isinstance(tensor.sample, File)]
     named += [recipe.verify.texts] if recipe.verify.texts else []
+    named += [file for target in recipe.targets.values() if (file := calibration_file(target)) is not None]
     return {name: digests.file(loaded.dirname / name) for name in named}
 
 
 def _read_texts(path: Path) -> tuple[str, ...]:
     lines = path.read_text(encoding="utf-8").splitlines()
     return tuple(line.strip() for line in lines if line.strip())
+
+
+def absent_devices(recipe: Recipe) -> frozenset[Device]:
+    """Return the devices that a recipe's targets name and this machine lacks."""
+    named = {target.device for target in recipe.targets.values()}
+    return frozenset(device for device in named if not find_device(device).there)
 
 
 def worker_code_digests() -> dict[StageKind, str]:

@@ -2,17 +2,28 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import assert_never
+from typing import assert_never, cast
 
+from convkit.codec import Json
 from convkit.execute.facts import Surroundings
 from convkit.home import Home
-from convkit.plan.stages import Stage, contract_of, samples_of, target_options
+from convkit.plan.stages import (
+    Stage,
+    calibration_file,
+    contract_of,
+    export_id,
+    limits_by_output,
+    precision_id,
+    samples_of,
+    target_options,
+)
 from convkit.recipe.loading import LoadedRecipe
-from convkit.recipe.models import File, Model
+from convkit.recipe.models import File, Model, OnnxRuntimeTarget
 from convkit.toolchain.packages import fetch_package, folder_inside
 from convkit.worker.protocol import (
     BuildRequest,
     ExportRequest,
+    PrecisionRequest,
     ReferenceRequest,
     Source,
     StageRequest,
@@ -29,8 +40,10 @@ def request_for(
     """
     recipe = loaded.recipe
     contract = contract_of(recipe)
-    folders = [str(inputs[name]) for name in stage.needs]
+    folders = {name: str(folder) for name, folder in inputs.items()}
     target = recipe.targets[stage.target] if stage.target else None
+    exported = folders.get(export_id(recipe, stage.target) if stage.target else "export")
+    planned = folders.get(precision_id(stage.target)) if stage.target else None
     match stage.kind:
         case "export":
             export = target.export if target and target.export else recipe.export
@@ -53,23 +66,54 @@ def request_for(
                 budget_seconds=recipe.verify.budget,
                 skip_cases=recipe.verify.skip,
             )
+        case "precision":
+            assert target is not None
+            assert exported is not None
+            return PrecisionRequest(
+                model=exported,
+                reference=folders["reference"],
+                contract=contract,
+                options=_options(target, loaded),
+                limits=limits_by_output(recipe, target),
+            )
         case "build":
             assert target is not None
-            return BuildRequest(target.runtime, target.device, folders[0], contract, target_options(target))
+            assert exported is not None
+            return BuildRequest(
+                runtime=target.runtime,
+                device=stage.device,
+                model=exported,
+                contract=contract,
+                options=_options(target, loaded),
+                precision=planned,
+                reference=folders.get("reference"),
+            )
         case "verify":
             assert target is not None
             return VerifyRequest(
                 runtime=target.runtime,
-                device=target.device,
-                model=folders[0],
-                reference=folders[1],
-                exported=folders[2] if len(folders) > 2 else None,
+                device=stage.device,
+                model=folders[f"build:{stage.target}"],
+                reference=folders["reference"],
                 contract=contract,
-                options=target_options(target),
+                options=_options(target, loaded),
                 budget_seconds=recipe.verify.budget,
+                exported=exported,
+                precision=planned,
             )
         case _:
             assert_never(stage.kind)
+
+
+def _options(target: OnnxRuntimeTarget, loaded: LoadedRecipe) -> dict[str, Json]:
+    """Return a target's options, the file that it is calibrated with by where it lies."""
+    options = target_options(target)
+    file = calibration_file(target)
+    if file is None:
+        return options
+    precision = cast("dict[str, Json]", options["precision"])
+    calibration = cast("dict[str, Json]", precision["calibration"])
+    return options | {"precision": precision | {"calibration": calibration | {"file": str(loaded.dirname / file)}}}
 
 
 def source_of(model: Model, dirname: Path, home: Home) -> Source:

@@ -7,7 +7,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,12 +16,12 @@ from convkit.codec import decode
 from convkit.errors import ConvkitError, TrackingError, storage_error
 from convkit.execute.events import Listener, Silence
 from convkit.execute.executor import execute
-from convkit.execute.facts import Surroundings, ToolchainKind, describe_host, gather
+from convkit.execute.facts import Surroundings, ToolchainKind, absent_devices, describe_host, gather
 from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.home import Home
 from convkit.plan.stages import Facts, Stage, contract_of, ingredients, plan_stages, stage_key
 from convkit.recipe.loading import LoadedRecipe, load_recipe
-from convkit.record import FORMAT, RunRecord
+from convkit.record import FORMAT, RepairStep, RunRecord, TargetReport
 from convkit.store.digests import digest_json, write_json
 from convkit.store.store import StageRecord, Store
 from convkit.verdict.targets import Finished, exit_code, gravest, judge_target
@@ -55,13 +55,38 @@ class RunOutcome:
     untracked: str | None = None
 
 
+@dataclasses.dataclass(frozen=True)
+class Lineage:
+    """The run that another one repairs, and the remedies that it applies; the last have no outcome yet."""
+
+    repaired_from: str
+    steps: tuple[RepairStep, ...]
+
+    def ended_as(self, targets: Sequence[TargetReport]) -> tuple[RepairStep, ...]:
+        """Return the steps with what came of the last ones."""
+        outcome = outcome_text(targets)
+        return tuple(dataclasses.replace(step, outcome=step.outcome or outcome) for step in self.steps)
+
+
+def outcome_text(targets: Sequence[TargetReport]) -> str:
+    """Return how targets stand, in a few words: the first one that is wrong with its headline."""
+    wrong = next((target for target in targets if target.status in ("failed", "broken")), None)
+    return f"{wrong.name} {wrong.status}: {wrong.headline}" if wrong else gravest([t.status for t in targets])
+
+
 def run_recipe(options: RunOptions, listener: Listener | None = None) -> RunOutcome:
     """Run a recipe, or return the run that settled it before.
 
     Raises RecipeError and other ConvkitErrors before any stage starts; KeyboardInterrupt after stopping the workers.
     """
-    loaded = load_recipe(options.recipe)
-    stages = plan_stages(loaded.recipe, options.only)
+    return run_loaded(options, load_recipe(options.recipe), listener)
+
+
+def run_loaded(
+    options: RunOptions, loaded: LoadedRecipe, listener: Listener | None = None, lineage: Lineage | None = None
+) -> RunOutcome:
+    """Run a recipe that has been read, as `run_recipe`; its text may be another than the file's."""
+    stages = plan_stages(loaded.recipe, options.only, absent_devices(loaded.recipe))
     store = Store(options.home.store)
     if not options.force:
         known = gather(loaded, stages, options.home, options.toolchain, may_resolve=False)
@@ -71,12 +96,17 @@ def run_recipe(options: RunOptions, listener: Listener | None = None) -> RunOutc
     with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="track") as tracking:
         # MLflow takes two seconds to import and open: that goes on while the stages run.
         tracker = tracking.submit(_prepare_tracker, options) if options.track else None
-        outcome = _run(options, loaded, stages, store, listener or Silence())
+        outcome = _run(options, loaded, stages, store, listener or Silence(), lineage)
         return _log(outcome, tracker)
 
 
 def _run(
-    options: RunOptions, loaded: LoadedRecipe, stages: tuple[Stage, ...], store: Store, listener: Listener
+    options: RunOptions,
+    loaded: LoadedRecipe,
+    stages: tuple[Stage, ...],
+    store: Store,
+    listener: Listener,
+    lineage: Lineage | None,
 ) -> RunOutcome:
     started = time.time()
     store.sweep()
@@ -86,7 +116,7 @@ def _run(
     cancelled = threading.Event()
     runner = StageRunner(loaded, surroundings, options.home, store, listener, cancelled, options.force)
     settled = execute(stages, runner, listener, cancelled, jobs=options.jobs)
-    return _finish(options, loaded, stages, store, surroundings, settled, started)
+    return _finish(options, loaded, stages, store, surroundings, settled, started, lineage)
 
 
 def find_settled(loaded: LoadedRecipe, stages: tuple[Stage, ...], facts: Facts, store: Store) -> Path | None:
@@ -129,6 +159,7 @@ def _finish(
     surroundings: Surroundings,
     settled: Mapping[str, Settled],
     started: float,
+    lineage: Lineage | None,
 ) -> RunOutcome:
     recipe = loaded.recipe
     finished = {name: Finished(stage.report, stage.result) for name, stage in settled.items()}
@@ -160,6 +191,8 @@ def _finish(
         exit_code=exit_code(status),
         stages=reports,
         targets=targets,
+        repaired_from=lineage.repaired_from if lineage else None,
+        repair=lineage.ended_as(targets) if lineage else (),
     )
     locks = _locks(stages, surroundings)
     folder = _write_folder(record, settled, locks, store, options.home)

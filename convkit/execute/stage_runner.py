@@ -14,7 +14,7 @@ from convkit.execute.events import Listener
 from convkit.execute.facts import Surroundings
 from convkit.execute.requests import request_for
 from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
-from convkit.findings.model import Finding, Place, Remedy
+from convkit.findings.model import Finding, Place, Remedy, Severity
 from convkit.home import Home
 from convkit.plan.stages import Stage, explain_change, ingredients, stage_key
 from convkit.recipe.loading import LoadedRecipe
@@ -39,7 +39,9 @@ class Settled:
     @property
     def usable(self) -> bool:
         """True when later stages can build on it."""
-        fatal = self.report.kind in ("export", "build") and any(finding.is_error for finding in self.report.findings)
+        fatal = self.report.kind in ("export", "precision", "build") and any(
+            finding.is_error for finding in self.report.findings
+        )
         return self.report.status in ("hit", "done") and not fatal
 
 
@@ -134,10 +136,12 @@ class StageRunner:
             )
             if answer.outcome == "skipped":
                 return Settled(_skipped(report, stage, answer.error or "skipped"), outcome.log)
+            if (standing_in := self._standing_in(stage)) is not None:
+                report = dataclasses.replace(report, findings=(*report.findings, standing_in))
             result = _result_of(stage, answer)
             artifact = self.store.take_in(folder / "output")
         report = dataclasses.replace(report, status="done", artifact=artifact)
-        if known is not None and known.artifact != artifact and stage.kind in ("export", "build"):
+        if known is not None and known.artifact != artifact and stage.kind in ("export", "precision", "build"):
             report = dataclasses.replace(report, findings=(*report.findings, _two_artifacts(stage, known, artifact)))
         if not any(finding.is_error for finding in report.findings):  # failures are never kept
             self._keep(report, parts, inputs, answer, outcome.log)
@@ -147,9 +151,18 @@ class StageRunner:
         """Say what is missing where a stage's device is not here: then its tools, which can be big, are not fetched."""
         if stage.target is None or stage.kind not in ("build", "verify"):
             return None
-        device = self.loaded.recipe.targets[stage.target].device
-        found = find_device(device)
-        return None if found.there else f"this machine has no {device} device: {found.detail}"
+        found = find_device(stage.device)
+        return None if found.there else f"this machine has no {stage.device} device: {found.detail}"
+
+    def _standing_in(self, stage: Stage) -> Finding | None:
+        """Return a note where a simulation stands in for the target's device."""
+        if stage.kind != "verify" or stage.target is None:
+            return None
+        wanted = self.loaded.recipe.targets[stage.target].device
+        if wanted == stage.device:
+            return None
+        found = find_device(wanted)
+        return _absent(stage, f"this machine has no {wanted} device ({found.detail}): judged by simulation", "note")
 
     def _work(self, stage: Stage, inputs: Mapping[str, str], folder: Path) -> WorkerOutcome:
         def progress(message: str, done: float | None = None) -> None:
@@ -229,9 +242,13 @@ def _result_of(stage: Stage, answer: Answer) -> StageResult:
 
 
 def _skipped(report: StageReport, stage: Stage, error: str) -> StageReport:
+    findings = (*report.findings, _absent(stage, error, "warning"))
+    return dataclasses.replace(report, status="skipped", error=error, findings=findings)
+
+
+def _absent(stage: Stage, message: str, severity: Severity) -> Finding:
     remedy = Remedy(f"Run it where that is there: convkit run RECIPE --only {stage.target}")
-    absent = Finding("E101", "warning", error, Place(), {"stage": stage.id}, remedy)
-    return dataclasses.replace(report, status="skipped", error=error, findings=(*report.findings, absent))
+    return Finding("E101", severity, message, Place(), {"stage": stage.id}, remedy)
 
 
 def _two_artifacts(stage: Stage, known: StageRecord, artifact: str) -> Finding:

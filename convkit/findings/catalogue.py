@@ -275,6 +275,31 @@ CATALOGUE: dict[str, Explanation] = {
         "The converter returns the model as it was and reports success.",
         "Narrow precision.keep_float32, or write precision: float32.",
     ),
+    "N208": Explanation(
+        "what stays in float32 was found",
+        "note",
+        "The recipe says keep_float32: auto. The modules named are the ones that must stay in float32 for the target "
+        "to meet its tolerance in simulation.",
+        "A plan that is worked out anew with every run moves when the model does; written down, it is the recipe's.",
+        "Write the patterns into the recipe, as the finding's change does.",
+    ),
+    "N209": Explanation(
+        "no precision plan meets the tolerance",
+        "error",
+        "keep_float32: auto looked for modules to keep in float32, simulated each plan on every case, and none of them "
+        "met the target's tolerance.",
+        "A search that gives its last try as its result looks like a success.",
+        "Keep more in float32 by hand, give parts of the model's root a module of their own, or justify another "
+        "tolerance.",
+    ),
+    "N210": Explanation(
+        "a module's values are beyond the precision's range",
+        "note",
+        "In float32, tensors of these modules reach magnitudes that the target's precision cannot hold. It is known "
+        "before anything is built; whether outputs suffer from it is for the simulation to say.",
+        "onnxruntime's CPU computes most of float16 in float32, so the range is never left there.",
+        "Nothing, where the target verifies; else keep the modules in float32.",
+    ),
     "E101": Explanation(
         "the device or provider is absent",
         "warning",
@@ -330,6 +355,64 @@ CATALOGUE: dict[str, Explanation] = {
         "The built model loaded, and failed to run on a legal input.",
         "Checks that run only the example's shape pass.",
         "See the case's sizes; a shape fixed inside the graph is the usual cause.",
+    ),
+    "Q101": Explanation(
+        "nothing was quantised",
+        "error",
+        "The target asks for quantisation, and no node of the graph was quantised: none has weights that the quantiser "
+        "knows, or precision.keep_float32 covers all of them.",
+        "The quantiser writes the model as it was and reports success.",
+        "Narrow precision.keep_float32, or write precision: float32; convolutions want static-int8.",
+    ),
+    "Q102": Explanation(
+        "some modules lose most by quantisation",
+        "warning",
+        "Outputs are far from the original's, and the finding lists the modules whose quantisation moves them most: "
+        "the error at the outputs with that module alone quantised, the signal-to-noise ratio of its weights and of "
+        "its own results (in dB; six dB are one bit).",
+        "The error at the outputs is one figure for the whole model; a few modules with outliers often make most of it.",
+        "Keep the first modules of the table in float32 (precision.keep_float32), or let convkit choose: auto.",
+    ),
+    "Q103": Explanation(
+        "the weights are quantised already",
+        "error",
+        "The model carries its weights as whole numbers: packed into int32, as GPTQ's layers have them, or with a "
+        "quantiser's own operators. Quantisation would pass them over, or quantise the scales and shifts around them.",
+        "The quantiser reports success; what it did was to round the few weights that were left in float32.",
+        "Quantise the float32 model, or build the quantised one as it is: precision: float32.",
+    ),
+    "Q104": Explanation(
+        "a scale does not fit its weight",
+        "error",
+        "A DequantizeLinear's scales have another number than the axis they stand along, stand along another axis than "
+        "their numbers were scaled by, or have another shape than their zero points.",
+        "The weight of a square layer loads and runs with its scales along either axis; one of them gives other "
+        "weights. ONNX's checker does not read weights.",
+        "Quantise again with the scales along the output channels (axis 1 of a MatMul's weight), or one for the whole.",
+    ),
+    "Q105": Explanation(
+        "eight-bit results depend on the processor",
+        "note",
+        "This x86 processor has no VNNI instructions: it adds pairs of eight-bit products in 16 bits, which saturate. "
+        "Results differ from those of a processor that has them, and may be worse.",
+        "Each machine gives the same numbers every time; only a second kind of machine shows the difference.",
+        "Verify on the kind of processor that the model will run on.",
+    ),
+    "Q106": Explanation(
+        "a calibrated range is of no use",
+        "warning",
+        "A tensor that static quantisation scales was constant in all cases of the calibration, reaches to a mask's "
+        "value, or was not finite (then an error). Its node stays in float32, or clips what it has not seen.",
+        "The quantiser's calibration passes over NaN in silence, and gives a mask's range 255 equal steps.",
+        "Calibrate with typical data (precision.calibration.file), or keep the module in float32.",
+    ),
+    "Q107": Explanation(
+        "the opset was raised",
+        "note",
+        "Four-bit weights in standard operators, and scales for each channel, need a later opset than the export's. "
+        "convkit raised it, having checked that every operator of the graph means the same in both.",
+        "The quantiser sets the number and leaves the nodes, whatever they mean in the other opset.",
+        "Nothing needs doing; export.opset says the same from the start.",
     ),
     "R101": Explanation(
         "one key, two artifacts",

@@ -9,15 +9,19 @@ from convkit.codec import Json, encode
 from convkit.errors import UsageError
 from convkit.recipe import models
 from convkit.recipe.models import OnnxRuntimeTarget, Recipe
+from convkit.recipe.tolerances import limits_of, tolerance_for
 from convkit.store.digests import digest_json
 from convkit.tensors import Contract, TensorSpec
 from convkit.toolchain.requirements import EnvironmentSpec, environment_spec
-from convkit.worker.protocol import PROTOCOL, Sample, StageKind
+from convkit.worker.protocol import PROTOCOL, Device, Sample, StageKind
 
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """One stage of a recipe. `needs` are ids of stages whose artifacts it reads, in the order of its request."""
+    """One stage of a recipe. `needs` are ids of stages whose artifacts it reads.
+
+    `device` is where a target's stage runs. It is another than the target's where that is absent and can be simulated.
+    """
 
     id: str
     kind: StageKind
@@ -25,6 +29,7 @@ class Stage:
     needs: tuple[str, ...] = ()
     target: str | None = None
     version: str | None = None
+    device: Device = "cpu"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,9 +87,25 @@ def _sample(sample: models.Sample | None, sample_file: Mapping[str, str]) -> Sam
 
 def target_options(target: OnnxRuntimeTarget) -> dict[str, Json]:
     """Return a runtime's own options, as the worker gets them."""
-    low = target.low_precision
-    precision = low.model_dump(mode="json") if low is not None else "float32"
+    mapping = target.low_precision or target.quantization
+    precision = mapping.model_dump(mode="json") if mapping is not None else "float32"
     return {"optimization": target.optimization, "artifact": target.artifact, "precision": precision}
+
+
+def calibration_file(target: OnnxRuntimeTarget) -> str | None:
+    """Return the file that a target is calibrated with, as the recipe names it."""
+    quantized = target.quantization
+    return quantized.calibration.file if quantized is not None and quantized.calibration is not None else None
+
+
+def limits_by_output(recipe: Recipe, target: OnnxRuntimeTarget) -> dict[str, dict[str, float]]:
+    """Return the limits that each output of a target is judged by."""
+    return {output.name: limits_of(tolerance_for(recipe, target, output.name, None)) for output in recipe.outputs}
+
+
+def sample_files(recipe: Recipe) -> list[str]:
+    """Return the files that inputs are drawn from, as the recipe names them."""
+    return [tensor.sample.file for tensor in recipe.inputs if isinstance(tensor.sample, models.File)]
 
 
 def verify_id(target: str, version: str | None) -> str:
@@ -97,10 +118,18 @@ def export_id(recipe: Recipe, target: str) -> str:
     return f"export:{target}" if recipe.targets[target].export is not None else "export"
 
 
-def plan_stages(recipe: Recipe, only: tuple[str, ...] = ()) -> tuple[Stage, ...]:
+def precision_id(target: str) -> str:
+    """Return the id of the stage that works out a target's precision."""
+    return f"precision:{target}"
+
+
+def plan_stages(
+    recipe: Recipe, only: tuple[str, ...] = (), absent: frozenset[Device] = frozenset()
+) -> tuple[Stage, ...]:
     """Return the stages of a recipe in an order in which each comes after what it needs.
 
-    `only` limits the targets; a name that is no target raises UsageError.
+    `only` limits the targets; a name that is no target raises UsageError. `absent` are devices that this machine
+    lacks: a low precision is simulated on the CPU in their place.
     """
     for name in only:
         if name not in recipe.targets:
@@ -113,18 +142,32 @@ def plan_stages(recipe: Recipe, only: tuple[str, ...] = ()) -> tuple[Stage, ...]
         stages.setdefault(export, Stage(export, "export", environment_spec(recipe, "export", owner, None), (), owner))
     stages["reference"] = Stage("reference", "reference", environment_spec(recipe, "reference", None, None))
     for name in names:
-        build = Stage(
-            f"build:{name}", "build", environment_spec(recipe, "build", name, None), (export_id(recipe, name),), name
-        )
-        stages[build.id] = build
-        for version in recipe.targets[name].versions or (None,):
-            environment = environment_spec(recipe, "verify", name, version)
-            needs: tuple[str, ...] = (build.id, "reference")
-            if recipe.targets[name].low_precision is not None:
-                needs = (*needs, export_id(recipe, name))  # what the low precision is set against, tensor by tensor
-            verify = Stage(verify_id(name, version), "verify", environment, needs, name, version)
-            stages[verify.id] = verify
+        stages |= {stage.id: stage for stage in _target_stages(recipe, name, absent)}
     return tuple(stages.values())
+
+
+def _target_stages(recipe: Recipe, name: str, absent: frozenset[Device]) -> list[Stage]:
+    """Return the stages of one target, after the export and the reference."""
+    target = recipe.targets[name]
+    device: Device = "cpu" if target.low_precision is not None and target.device in absent else target.device
+    export, precision, build = export_id(recipe, name), precision_id(name), f"build:{name}"
+
+    def stage(kind: StageKind, identifier: str, needs: list[str], version: str | None = None) -> Stage:
+        environment = environment_spec(recipe, kind, name, version, device)
+        return Stage(identifier, kind, environment, tuple(needs), name, version, device)
+
+    stages = []
+    planned = [precision] if target.plans_precision else []
+    if planned:
+        stages.append(stage("precision", precision, [export, "reference"]))
+    calibrated = target.quantization is not None and target.quantization.quantize == "static-int8"
+    cases = ["reference"] if calibrated and calibration_file(target) is None else []
+    stages.append(stage("build", build, [export, *planned, *cases]))
+    for version in target.versions or (None,):
+        # A low precision is set against the graph it was made of, tensor by tensor.
+        compared = [export, *planned] if target.low_precision is not None else []
+        stages.append(stage("verify", verify_id(name, version), [build, "reference", *compared], version))
+    return stages
 
 
 def ingredients(stage: Stage, recipe: Recipe, facts: Facts) -> dict[str, str] | None:
@@ -149,22 +192,36 @@ def ingredients(stage: Stage, recipe: Recipe, facts: Facts) -> dict[str, str] | 
         case "export":
             export = target.export if target and target.export else recipe.export
             parts |= contract | {"export": export.model_dump(mode="json"), "seed": recipe.verify.seed}
-            samples = {name: digest for name, digest in facts.files.items() if name != recipe.verify.texts}
+            samples = {name: facts.files[name] for name in sample_files(recipe)}
             parts |= {"model": dump["model"], "source": facts.source, "files": samples}
         case "reference":
             verify = dump["verify"]
             parts |= contract | {"verify": {key: verify[key] for key in ("seed", "texts", "budget", "skip")}}
             source = facts.source if recipe.original is None else facts.original
-            parts |= {"model": dump["original"] or dump["model"], "source": source, "files": dict(facts.files)}
+            named = [*sample_files(recipe), *([recipe.verify.texts] if recipe.verify.texts else [])]
+            files = {name: facts.files[name] for name in named}
+            parts |= {"model": dump["original"] or dump["model"], "source": source, "files": files}
             parts |= {"processor": facts.processor}
+        case "precision":
+            assert target is not None
+            parts |= contract | {"target": target_options(target), "processor": facts.processor}
+            parts |= {"files": _calibration_digest(target, facts)}
+            if target.searches_precision:
+                parts |= {"tolerance": limits_by_output(recipe, target)}
         case "build":
             assert target is not None
-            parts |= contract | {"target": target_options(target) | {"device": target.device}}
+            parts |= contract | {"target": target_options(target) | {"device": stage.device}}
+            parts |= {"files": _calibration_digest(target, facts)}
         case "verify":
             assert target is not None
-            parts |= contract | {"target": target_options(target) | {"device": target.device}}
+            parts |= contract | {"target": target_options(target) | {"device": stage.device}}
             parts |= {"verify.budget": recipe.verify.budget, "processor": facts.processor}
     return flatten(parts)
+
+
+def _calibration_digest(target: OnnxRuntimeTarget, facts: Facts) -> dict[str, Json]:
+    file = calibration_file(target)
+    return {} if file is None else {file: facts.files[file]}
 
 
 def flatten(value: Json, prefix: str = "") -> dict[str, str]:

@@ -39,6 +39,9 @@ def _named_files(recipe: Json) -> Iterator[tuple[KeyPath, str, Check]]:
     inputs = recipe.get("inputs") if isinstance(recipe, dict) else None
     count = len(inputs) if isinstance(inputs, list) else 0
     candidates += [(("inputs", i, "sample", "file"), _present) for i in range(count)]
+    targets = recipe.get("targets") if isinstance(recipe, dict) else None
+    names = list(targets) if isinstance(targets, dict) else []
+    candidates += [(("targets", name, "precision", "calibration", "file"), _present) for name in names]
     for path, check in candidates:
         value = _value(recipe, path)
         if isinstance(value, str) and value:

@@ -257,9 +257,15 @@ class OnnxRuntimeTarget(RecipeModel):
         return self.precision if isinstance(self.precision, QuantizedPrecision) else None
 
     @property
+    def searches_precision(self) -> bool:
+        """True where convkit is to find what stays in float32."""
+        chosen = self.low_precision or self.quantization
+        return chosen is not None and chosen.is_auto
+
+    @property
     def plans_precision(self) -> bool:
-        """True where ranges are measured and a precision plan is made before anything is built."""
-        return self.low_precision is not None or (self.quantization is not None and self.quantization.is_auto)
+        """True where the precision is looked at before anything is built: ranges are measured, or it is searched."""
+        return self.low_precision is not None or self.searches_precision
 
 
 # One runtime more: one more target model, here. A test holds the kinds equal to the worker's registry.

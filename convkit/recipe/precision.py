@@ -119,6 +119,10 @@ class QuantizedPrecision(_WithExceptions):
         examples=["dynamic-int8"],
     )
     per_channel: Switch = Field(default=True, description="one scale for each output channel instead of each tensor")
+    reduce_range: Switch = Field(
+        default=False,
+        description="weights of seven bits, for processors whose sums of two int8 products saturate (x86 without VNNI)",
+    )
     format: Literal["qdq", "operators"] | None = Field(
         None,
         description="qdq: QuantizeLinear and DequantizeLinear around float operators (default with static-int8); "

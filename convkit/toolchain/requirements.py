@@ -10,9 +10,9 @@ from typing import assert_never
 
 from packaging.specifiers import SpecifierSet
 
-from convkit.recipe.models import SOURCE_KINDS, Model, OnnxRuntimeTarget, Recipe, Tools
+from convkit.recipe.models import SOURCE_KINDS, Model, Recipe, Tools
 from convkit.toolchain.defaults import DEFAULT_PYTHON, DEFAULTS, DEFAULTS_BY_EXPORTER
-from convkit.worker.protocol import StageKind
+from convkit.worker.protocol import Device, StageKind
 
 CONVKIT_DEFAULT = "convkit's default"
 
@@ -27,18 +27,19 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "export optimum": (*_TORCH, "transformers", "optimum-onnx", "onnxruntime"),
     "export onnx": ("onnx", "onnx-ir", "numpy"),
     "reference onnx": ("onnxruntime", "numpy"),
+    "precision onnxruntime": ("onnxruntime", "numpy", "onnx", "onnx-ir"),
     "build onnxruntime": ("onnxruntime", "numpy"),
     "verify onnxruntime": ("onnxruntime", "numpy"),
     "inspect": ("onnx", "onnx-ir", "numpy"),
 }
-# What lowering and simulating a graph imports over and above, for targets in float16 or bfloat16 only.
-_LOW_PRECISION = ("onnx", "onnx-ir")
+# What rewriting a graph imports over and above: lowering and simulating it, or quantising it.
+_REWRITING = ("onnx", "onnx-ir")
 
 # Models from these sources are built by transformers; others may use it, and say so under `tools`.
 _TRANSFORMERS_SOURCES = frozenset({"hub", "path", "package", "config"})
 
 # On a device, another package takes the place of the one for the CPU.
-_ON_DEVICE: dict[str, dict[str, str]] = {"cpu": {}, "cuda": {"onnxruntime": "onnxruntime-gpu"}}
+_ON_DEVICE: dict[Device, dict[str, str]] = {"cpu": {}, "cuda": {"onnxruntime": "onnxruntime-gpu"}}
 
 # Packages that some stage asks for by itself. Any other package under `tools` belongs to the model's own code, so it
 # goes where that code runs: to the export and the reference.
@@ -74,11 +75,14 @@ class _Choice:
     extras: str = ""
 
 
-def environment_spec(recipe: Recipe, stage: StageKind, target: str | None, version: str | None) -> EnvironmentSpec:
+def environment_spec(
+    recipe: Recipe, stage: StageKind, target: str | None, version: str | None, device: Device | None = None
+) -> EnvironmentSpec:
     """Return the environment of a stage.
 
     `target` is the stage's target; for an export it counts only where the target has an export of its own. `version`
-    is one of the target's `versions`, for a verification: it takes the place of the runtime's specifier.
+    is one of the target's `versions`, for a verification: it takes the place of the runtime's specifier. `device` is
+    where the stage runs: the target's own if not given.
     """
     owner = recipe.targets[target] if target is not None else None
     match stage:
@@ -86,12 +90,13 @@ def environment_spec(recipe: Recipe, stage: StageKind, target: str | None, versi
             return _export_spec(recipe, target if owner is not None and owner.export is not None else None)
         case "reference":
             return _reference_spec(recipe)
-        case "build" | "verify":
+        case "precision" | "build" | "verify":
             assert target is not None
             assert owner is not None
             choices = _choices(recipe.tools, "tools") | _choices(owner.tools, f"targets.{target}.tools")
-            needed = NEEDS[f"{stage} {owner.runtime}"] + (_LOW_PRECISION if owner.low_precision is not None else ())
-            names = _on_device(needed, choices, owner)  # the runtime comes first
+            rewrites = owner.low_precision is not None or (stage == "build" and owner.quantization is not None)
+            needed = NEEDS[f"{stage} {owner.runtime}"] + (_REWRITING if rewrites else ())
+            names = _on_device(needed, choices, device or owner.device)  # the runtime comes first
             if version is not None:
                 extras = choices[names[0]].extras if names[0] in choices else ""
                 choices[names[0]] = _Choice(version, f"targets.{target}.versions", extras)
@@ -167,12 +172,12 @@ def _python(tools: Tools, own: Tools | None, target: str | None) -> tuple[str, s
     return (tools.python, "tools.python") if tools.python is not None else (default_python(), CONVKIT_DEFAULT)
 
 
-def _on_device(names: Iterable[str], choices: dict[str, _Choice], owner: OnnxRuntimeTarget) -> list[str]:
+def _on_device(names: Iterable[str], choices: dict[str, _Choice], device: Device) -> list[str]:
     """Return packages with the device's in place of the CPU's; what was chosen for the one holds for the other."""
-    replaced = _ON_DEVICE[owner.device]
-    for cpu, device in replaced.items():
+    replaced = _ON_DEVICE[device]
+    for cpu, other in replaced.items():
         if cpu in choices:
-            choices.setdefault(device, choices[cpu])
+            choices.setdefault(other, choices[cpu])
     return [replaced.get(name, name) for name in names]
 
 

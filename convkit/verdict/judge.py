@@ -4,10 +4,11 @@ from collections.abc import Mapping, Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.recipe.models import OnnxRuntimeTarget, Recipe, Tolerance
+from convkit.recipe.tolerances import limits_of, tolerance_for
 from convkit.record import CaseVerdict, OutputVerdict, TargetStatus, Verification
 from convkit.tensors import dimension_axes
-from convkit.verdict.limits import breaches, limits_of, tolerance_for
 from convkit.verdict.probes import probe_findings
+from convkit.worker.numerics.limits import breaches
 from convkit.worker.protocol import CaseMetrics, CaseRecord, ReferenceResult, TensorMetrics, VerifyResult
 
 # A finding of these families says why parity fails: it goes before the parity findings themselves.
@@ -89,7 +90,7 @@ def _judge_output(metrics: TensorMetrics, tolerance: Tolerance) -> OutputVerdict
             failures.append(f"NaN: {metrics.nan_candidate} here, {metrics.nan_reference} in the original")
         if metrics.inf_mismatched:
             failures.append(f"infinities that do not match: {metrics.inf_mismatched}")
-        failures += [str(breach) for breach in breaches(metrics, tolerance)]
+        failures += [str(breach) for breach in breaches(metrics, limits_of(tolerance))]
     return OutputVerdict(metrics.output, not failures, tuple(failures), limits_of(tolerance), metrics)
 
 

@@ -5,11 +5,18 @@ from collections.abc import Mapping
 
 from convkit.errors import EXIT_FAILED, EXIT_VERIFIED, ConvkitError
 from convkit.findings.model import Finding
-from convkit.plan.stages import export_id, verify_id
+from convkit.plan.stages import export_id, precision_id, verify_id
 from convkit.recipe.models import OnnxRuntimeTarget, Recipe, Tolerance
 from convkit.record import StageReport, TargetReport, TargetStatus, Verification
 from convkit.verdict.judge import judge
-from convkit.worker.protocol import BuildResult, ExportResult, ReferenceResult, StageResult, VerifyResult
+from convkit.worker.protocol import (
+    BuildResult,
+    ExportResult,
+    PrecisionResult,
+    ReferenceResult,
+    StageResult,
+    VerifyResult,
+)
 
 # What a target is when its verifications (or stages) end differently: the gravest counts.
 _GRAVITY: tuple[TargetStatus, ...] = ("verified", "skipped", "failed", "broken")
@@ -35,18 +42,20 @@ def judge_target(
         _verification(name, version, recipe, target, stages, example, override)
         for version in target.versions or (None,)
     )
-    upstream = [export, stages["reference"], build]
+    planned = stages.get(precision_id(name))
+    upstream = [export, stages["reference"], *([planned] if planned is not None else []), build]
     findings = _unique([finding for stage in upstream for finding in stage.report.findings])
     statuses = [verification.status for verification in verifications]
     if any(finding.is_error for finding in findings) and gravest(statuses) != "broken":
         statuses.append("failed")
     status = gravest(statuses)
     built = build.result if isinstance(build.result, BuildResult) else None
+    plan = planned.result if planned is not None and isinstance(planned.result, PrecisionResult) else None
     return TargetReport(
         name=name,
         runtime=target.runtime,
         device=target.device,
-        precision=str(target.low_precision or target.precision),
+        precision=_precision_text(target, plan),
         status=status,
         headline=_headline(status, findings, verifications),
         verifications=verifications,
@@ -54,7 +63,17 @@ def judge_target(
         files=tuple(f"models/{name}/{file}" for file in built.files) if built else (),
         size_bytes=built.size_bytes if built else 0,
         traced_at=dict(example),
+        plan=plan,
     )
+
+
+def _precision_text(target: OnnxRuntimeTarget, plan: PrecisionResult | None) -> str:
+    """Return a target's precision on one line, what `auto` came to in place of it."""
+    chosen = target.low_precision or target.quantization
+    if chosen is None:
+        return str(target.precision)
+    decided = type(chosen).model_validate(plan.precision) if plan is not None and chosen.is_auto else chosen
+    return str(decided)
 
 
 def _verification(

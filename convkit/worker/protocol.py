@@ -14,9 +14,9 @@ from convkit.tensors import Contract
 
 PROTOCOL = 1
 
-StageKind = Literal["export", "reference", "build", "verify"]
+StageKind = Literal["export", "reference", "precision", "build", "verify"]
 # What a worker can be asked: a stage, or a look into a model file.
-JobKind = Literal["export", "reference", "build", "verify", "inspect"]
+JobKind = Literal["export", "reference", "precision", "build", "verify", "inspect"]
 SourceKind = Literal["hub", "path", "package", "config", "factory", "onnx"]
 Exporter = Literal["torch", "optimum", "torchscript"]
 Device = Literal["cpu", "cuda"]
@@ -86,21 +86,42 @@ class ReferenceRequest:
 
 
 @dataclasses.dataclass(frozen=True)
+class PrecisionRequest:
+    """Exported graph and reference -> what a target's precision means for them, before anything is built.
+
+    `options` are the target's, as in `BuildRequest`; `limits` the tolerances by output, for `keep_float32: auto`.
+    """
+
+    model: str
+    reference: str
+    contract: Contract
+    options: dict[str, Json]
+    limits: dict[str, dict[str, float]]
+
+
+@dataclasses.dataclass(frozen=True)
 class BuildRequest:
-    """Exported graph -> the target's files. `options` are the runtime's own keys from the recipe."""
+    """Exported graph -> the target's files. `options` are the runtime's own keys from the recipe.
+
+    `precision` is the folder of the precision stage, where there was one; `reference` that of the cases, for builds
+    that calibrate with them.
+    """
 
     runtime: str
     device: Device
     model: str
     contract: Contract
     options: dict[str, Json]
+    precision: str | None = None
+    reference: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class VerifyRequest:
     """The built model on every case against the reference. Measures; judging is the host's.
 
-    `exported` is the graph that a target of low precision was built from.
+    `exported` is the graph that a target of low precision was built from, `precision` the folder of its precision
+    stage.
     """
 
     runtime: str
@@ -111,6 +132,7 @@ class VerifyRequest:
     options: dict[str, Json]
     budget_seconds: float | None
     exported: str | None = None
+    precision: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,6 +182,54 @@ class ReferenceResult:
 
     cases: tuple[CaseRecord, ...]
     omitted: tuple[OmittedCase, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModulePrecision:
+    """One module's own nodes under a precision, and the ranges of what they compute in float32.
+
+    `low` and `float32` count nodes, `low_weights` and `float32_weights` the weights' elements, by the type they are
+    computed and stored in; `reasons` say why nodes stay in float32. `headroom` is how many times larger the module's
+    largest tensor could grow before it overflows the low type (below 1 it does; None: all zeros, or nothing
+    measured): `largest` is its magnitude, `tensor` its name, `case` where it was met.
+    """
+
+    module: str
+    low: int
+    float32: int
+    low_weights: int
+    float32_weights: int
+    reasons: tuple[str, ...] = ()
+    headroom: float | None = None
+    largest: float = 0.0
+    tensor: str = ""
+    case: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanRound:
+    """One round of the search for what must stay in float32.
+
+    `overshoot` is by what factor the error was too large for the tolerance (at most 1: within it; None: NaN or
+    infinity), in the case `case`.
+    """
+
+    keep_float32: tuple[str, ...]
+    overshoot: float | None
+    case: str
+
+
+@dataclasses.dataclass(frozen=True)
+class PrecisionResult:
+    """A precision, decided: `precision` is the option with `auto` worked out.
+
+    `modules` in the graph's order; `rounds` where convkit searched; `unmeasured` tensors whose range is not known.
+    """
+
+    precision: Json
+    modules: tuple[ModulePrecision, ...] = ()
+    rounds: tuple[PlanRound, ...] = ()
+    unmeasured: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -273,12 +343,13 @@ class InspectResult:
     metadata: dict[str, str]
 
 
-StageRequest = ExportRequest | ReferenceRequest | BuildRequest | VerifyRequest
-StageResult = ExportResult | ReferenceResult | BuildResult | VerifyResult
+StageRequest = ExportRequest | ReferenceRequest | PrecisionRequest | BuildRequest | VerifyRequest
+StageResult = ExportResult | ReferenceResult | PrecisionResult | BuildResult | VerifyResult
 
 REQUEST_TYPES: dict[JobKind, type] = {
     "export": ExportRequest,
     "reference": ReferenceRequest,
+    "precision": PrecisionRequest,
     "build": BuildRequest,
     "verify": VerifyRequest,
     "inspect": InspectRequest,
@@ -286,6 +357,7 @@ REQUEST_TYPES: dict[JobKind, type] = {
 RESULT_TYPES: dict[JobKind, type] = {
     "export": ExportResult,
     "reference": ReferenceResult,
+    "precision": PrecisionResult,
     "build": BuildResult,
     "verify": VerifyResult,
     "inspect": InspectResult,

@@ -9,7 +9,7 @@ from convkit.plan.stages import Facts, Stage, explain_change, flatten, ingredien
 from convkit.recipe.models import Recipe
 from convkit.worker.protocol import StageKind
 
-CODE: dict[StageKind, str] = {"export": "e", "reference": "r", "build": "b", "verify": "v"}
+CODE: dict[StageKind, str] = {"export": "e", "reference": "r", "precision": "p", "build": "b", "verify": "v"}
 ORT = {"runtime": "onnxruntime"}
 
 
@@ -95,7 +95,6 @@ def test_a_change_moves_the_keys_of_the_stages_it_can_change_and_no_others(
     [
         ({"source": "other weights"}, {"export", "reference"}),
         ({"original": "other weights"}, set()),
-        ({"files": {"samples.npy": "other"}}, {"export", "reference"}),
         ({"worker_code": CODE | {"build": "other"}}, {"build:ort"}),
         ({"platform": "darwin-arm64"}, {"export", "reference", "build:ort", "verify:ort"}),
         ({"processor": "other"}, {"reference", "verify:ort"}),
@@ -106,10 +105,24 @@ def test_a_changed_fact_moves_the_keys_of_the_stages_it_can_change(change: dict[
     assert {name for name in before if before[name] != after[name]} == moved
 
 
+def test_other_samples_export_again() -> None:
+    inputs = recipe().dump()["inputs"]
+    given = recipe(inputs=[*inputs[:2], inputs[2] | {"sample": {"file": "types.npy"}}])
+    before, after = (keys(given, files={"types.npy": digest}) for digest in ("one", "other"))
+    assert {name for name in before if before[name] != after[name]} == {"export", "reference"}
+
+
+def test_other_calibration_data_build_again() -> None:
+    precision = {"quantize": "static-int8", "calibration": {"file": "data.npz"}}
+    given = recipe(targets={"a": ORT | {"precision": precision}, "b": ORT})
+    before, after = (keys(given, files={"data.npz": digest}) for digest in ("one", "other"))
+    assert {name for name in before if before[name] != after[name]} == {"build:a"}
+
+
 def test_other_texts_do_not_export_again() -> None:
     model = {"package": {"name": "some-model", "version": "1.0", "path": "model"}}
     given = recipe(model=model, verify={"texts": "texts.txt", "tolerance": {"max_abs": 1e-4}})
-    before, after = keys(given), keys(given, files={"texts.txt": "other"})
+    before, after = (keys(given, files={"texts.txt": digest}) for digest in ("one", "other"))
     assert {name for name in before if before[name] != after[name]} == {"reference"}
 
 
@@ -155,18 +168,62 @@ def test_a_low_precision_is_verified_beside_the_graph_it_was_made_of() -> None:
     stages = {
         stage.id: stage for stage in plan_stages(recipe(targets={"a": ORT | {"precision": "float16"}, "b": ORT | own}))
     }
-    assert stages["verify:a"].needs == ("build:a", "reference", "export")
-    assert stages["verify:b"].needs == ("build:b", "reference", "export:b")
+    assert stages["precision:b"].needs == ("export:b", "reference")
+    assert stages["build:b"].needs == ("export:b", "precision:b")
+    assert stages["verify:a"].needs == ("build:a", "reference", "export", "precision:a")
+    assert stages["verify:b"].needs == ("build:b", "reference", "export:b", "precision:b")
 
 
 @pytest.mark.parametrize(
     "change",
     ["bfloat16", {"default": "float16", "keep_float32": ["encoder"]}, {"default": "float16", "saturate": True}],
 )
-def test_every_part_of_a_precision_is_in_the_build_s_and_the_verification_s_key(change: object) -> None:
+def test_every_part_of_a_precision_is_in_the_keys_of_what_it_decides(change: object) -> None:
     before = keys(recipe(targets={"a": ORT | {"precision": "float16"}}))
     after = keys(recipe(targets={"a": ORT | {"precision": change}}))
-    assert {name for name in before if before[name] != after[name]} == {"build:a", "verify:a"}
+    assert {name for name in before if before[name] != after[name]} == {"precision:a", "build:a", "verify:a"}
+
+
+@pytest.mark.parametrize(
+    ("precision", "moved"),
+    [
+        ("float16", set()),
+        ({"default": "float16", "keep_float32": "auto"}, {"precision:a"}),
+        ({"quantize": "dynamic-int8", "keep_float32": "auto"}, {"precision:a"}),
+        ({"quantize": "dynamic-int8"}, set()),
+    ],
+)
+def test_the_tolerance_decides_what_is_searched_by_it(precision: object, moved: set[str]) -> None:
+    before, after = (
+        keys(recipe(targets={"a": ORT | {"precision": precision, "tolerance": {"max_abs": limit}}}))
+        for limit in (0.1, 0.2)
+    )
+    assert {name for name in before if before[name] != after[name]} == moved
+
+
+@pytest.mark.parametrize(
+    ("precision", "needs"),
+    [
+        ({"quantize": "dynamic-int8"}, ("export",)),
+        ({"quantize": "static-int8"}, ("export", "reference")),
+        ({"quantize": "static-int8", "calibration": {"file": "data.npz"}}, ("export",)),
+        ({"quantize": "static-int8", "keep_float32": "auto"}, ("export", "precision:a", "reference")),
+    ],
+)
+def test_a_build_calibrates_on_the_reference_s_cases(precision: object, needs: tuple[str, ...]) -> None:
+    stages = {stage.id: stage for stage in plan_stages(recipe(targets={"a": ORT | {"precision": precision}}))}
+    assert stages["build:a"].needs == needs
+    assert stages["verify:a"].needs == ("build:a", "reference")
+
+
+def test_a_low_precision_is_simulated_where_its_device_is_absent_and_float32_is_not() -> None:
+    on_cuda = ORT | {"device": "cuda"}
+    given = recipe(targets={"low": on_cuda | {"precision": "float16"}, "full": on_cuda})
+    absent = {stage.id: stage for stage in plan_stages(given, absent=frozenset({"cuda"}))}
+    present = {stage.id: stage for stage in plan_stages(given)}
+    assert absent["verify:low"].device == "cpu"
+    assert not any("gpu" in line for line in absent["verify:low"].environment.requirements)
+    assert absent["verify:full"].device == present["verify:low"].device == "cuda"
 
 
 def test_float16_is_one_precision_however_it_is_written() -> None:

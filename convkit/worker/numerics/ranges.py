@@ -30,6 +30,7 @@ from convkit.worker.numerics.reductions import (
     open_session,
 )
 from convkit.worker.precision.graphs import all_values, constant_tensor, is_tensor
+from convkit.worker.precision.loading import load_model
 from convkit.worker.precision.plan import nodes_with_modules
 from convkit.worker.precision.prepare import prepare
 from convkit.worker.precision.tensors import read_tensor
@@ -170,7 +171,8 @@ def run_ranges(path: Path, cases: Mapping[str, Feeds], *, threads: int | None = 
         again = instrument_ranges(model, doubtful=frozenset().union(*doubtful.values()))
         counted = _run(again, path.parent, {case: cases[case] for case in doubtful}, threads)
     merged = {case: numbers | counted.get(case, {}) for case, numbers in plain.items()}
-    return RangeReport(tuple(_tensor_ranges(instrumented, merged)), instrumented.unmeasured)
+    masks = _mask_magnitudes(prepare(load_model(path)))
+    return RangeReport(tuple(_tensor_ranges(instrumented, merged, masks)), instrumented.unmeasured)
 
 
 def _headroom(largest: float, dtype: DType) -> float:
@@ -215,13 +217,15 @@ def _run(
     return numbers
 
 
-def _tensor_ranges(instrumented: Instrumented, numbers: Mapping[str, Mapping[Key, float]]) -> Iterable[TensorRange]:
+def _tensor_ranges(
+    instrumented: Instrumented, numbers: Mapping[str, Mapping[Key, float]], mask_magnitudes: set[float]
+) -> Iterable[TensorRange]:
     producers = {
         value.name: (node.name or "", node.op_type, module)
         for node, module in nodes_with_modules(instrumented.model)
         for value in node.outputs
     }
-    masks = np.array(sorted(_mask_magnitudes(instrumented.model)))
+    masks = np.array(sorted(mask_magnitudes))
     for tensor, source in instrumented.sources.items():
         measured = {case: found for case, values in numbers.items() if (found := _extremes(source, values))}
         if not measured:

@@ -21,6 +21,10 @@ def stage_function(stage: JobKind) -> StageFunction:
             from convkit.worker.stages import reference
 
             return reference.run
+        case "precision":
+            from convkit.worker.stages import precision
+
+            return precision.run
         case "build":
             from convkit.worker.stages import build
 

@@ -1,6 +1,7 @@
 """The build stage: the exported graph becomes a target's files, checked against the contract."""
 
 import contextlib
+import dataclasses
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -9,10 +10,15 @@ from pathlib import Path
 from convkit.codec import CodecError, decode, encode
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.tensors import Contract
+from convkit.worker.cases.calibration import calibration_cases
+from convkit.worker.cases.case import Feeds
+from convkit.worker.cases.files import read_cases, read_tensors
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.contract_check import CONTRACT_KEY, check_contract
-from convkit.worker.precision.options import LowPrecision, low_precision
+from convkit.worker.precision.decision import decided
+from convkit.worker.precision.options import low_precision
 from convkit.worker.protocol import BuildRequest, BuildResult
+from convkit.worker.quantization.options import quantization
 from convkit.worker.runtimes.protocol import ModelRefusedError, Runtime
 from convkit.worker.runtimes.registry import runtime_named
 
@@ -25,14 +31,15 @@ def run(request: BuildRequest, context: Context) -> tuple[BuildResult, list[Find
     A model that the runtime refuses gives E205 and an empty contract. Raises StageSkippedError where the build needs
     a device that is absent.
     """
+    request = dataclasses.replace(request, options=decided(request.options, request.precision))
     runtime = runtime_named(request.runtime)
     model = find_model(Path(request.model), runtime.MODEL_FILE)
     session = Contract((), (), ())
     findings: list[Finding] = []
     try:
-        with _lowered(model, low_precision(request.options), findings, context) as lowered:
+        with _rewritten(model, request, findings, context) as rewritten:
             context.progress(f"building for {request.runtime}")
-            findings += runtime.build(_with_model(request, lowered), context)
+            findings += runtime.build(dataclasses.replace(request, model=str(rewritten)), context)
         context.progress("checking the built model's contract", done=0.5)
         session, carried = _stated(context.output / runtime.MODEL_FILE, request, runtime)
         findings += check_contract(request.contract, session, "built model")
@@ -47,19 +54,34 @@ def run(request: BuildRequest, context: Context) -> tuple[BuildResult, list[Find
 
 
 @contextlib.contextmanager
-def _lowered(model: Path, precision: LowPrecision | None, findings: list[Finding], context: Context) -> Iterator[Path]:
-    """Give the model to build from: as exported, or in low precision, which is there for as long as it is built."""
-    if precision is None:
+def _rewritten(model: Path, request: BuildRequest, findings: list[Finding], context: Context) -> Iterator[Path]:
+    """Give the model to build from: as exported, or in the target's precision, there for as long as it is built."""
+    low, quantized = low_precision(request.options), quantization(request.options)
+    if low is None and quantized is None:
         yield model
         return
-    from convkit.worker.precision.lowering import lower_file  # onnx and onnx-ir are here for low precision only
-
-    context.progress(f"converting to {precision.default}")
     # Beside the output, so that building from it need not copy.
-    with tempfile.TemporaryDirectory(prefix="lowered-", dir=context.output.parent) as folder:
-        lowered = Path(folder) / model.name
-        findings += lower_file(model, lowered, precision)
-        yield lowered
+    with tempfile.TemporaryDirectory(prefix="rewritten-", dir=context.output.parent) as folder:
+        rewritten = Path(folder) / model.name
+        if low is not None:
+            from convkit.worker.precision.lowering import lower_file  # onnx and onnx-ir are here for rewriting only
+
+            context.progress(f"converting to {low.default}")
+            findings += lower_file(model, rewritten, low)
+        elif quantized is not None:
+            from convkit.worker.quantization.quantize import quantize_file
+
+            context.progress(f"quantising ({quantized.quantize})")
+            findings += quantize_file(model, rewritten, quantized, _calibration_feeds(request))
+        yield rewritten
+
+
+def _calibration_feeds(request: BuildRequest) -> Iterator[Feeds] | None:
+    """Return the inputs of the ladder's cases, memory-mapped; None where the build has no reference."""
+    if request.reference is None:
+        return None
+    root, specs = Path(request.reference), request.contract.inputs
+    return (read_tensors(root, name, "inputs", specs) for name in calibration_cases(read_cases(root)))
 
 
 def _stated(model: Path, request: BuildRequest, runtime: Runtime) -> tuple[Contract, Mapping[str, str]]:
@@ -113,7 +135,3 @@ def check_carried(declared: Contract, metadata: Mapping[str, str]) -> list[Findi
 def _not_carried(message: str) -> Finding:
     remedy = Remedy("Export again with convkit, which writes the contract into the file.")
     return Finding("C301", "error", message, Place(), {"key": CONTRACT_KEY}, remedy)
-
-
-def _with_model(request: BuildRequest, model: Path) -> BuildRequest:
-    return BuildRequest(request.runtime, request.device, str(model), request.contract, request.options)

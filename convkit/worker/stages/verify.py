@@ -1,5 +1,6 @@
 """The verify stage: the built model on every case against the reference. Measures; judging is the host's."""
 
+import dataclasses
 import itertools
 import time
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from convkit.worker.cases.files import read_cases, read_tensors
 from convkit.worker.context import Context
 from convkit.worker.contract_check import check_contract
 from convkit.worker.numerics.metrics import compare, largest_difference
+from convkit.worker.precision.decision import decided
 from convkit.worker.precision.options import LowPrecision, low_precision
 from convkit.worker.protocol import (
     CaseMetrics,
@@ -39,6 +41,7 @@ def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Fi
     A case on which the runtime fails carries its message and does not stop the others. A model that the runtime
     refuses to load gives E205 and no case. Raises StageSkippedError where the device is absent.
     """
+    request = dataclasses.replace(request, options=decided(request.options, request.precision))
     runtime = runtime_named(request.runtime)
     model = find_model(Path(request.model), runtime.MODEL_FILE)
     reference = read_cases(Path(request.reference))

@@ -1,0 +1,158 @@
+"""The precision stage: what a target's precision means for the exported graph, before anything is built.
+
+Measures the range of every tensor in float32, says how much headroom each module has, and, where the recipe says
+`keep_float32: auto`, works out what must stay in float32.
+"""
+
+import math
+from pathlib import Path
+
+import onnx_ir as ir
+
+from convkit.codec import Json, encode
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.worker.cases.files import read_cases, read_tensors
+from convkit.worker.cases.padding import padding_positions
+from convkit.worker.context import Context, StageFailedError
+from convkit.worker.numerics.constants import LIMITS
+from convkit.worker.numerics.plan_search import JudgedCase, Search, search_plan
+from convkit.worker.numerics.ranges import RangeReport, run_ranges
+from convkit.worker.precision.decision import write_decision
+from convkit.worker.precision.loading import load_model
+from convkit.worker.precision.module_weights import weights_by_module
+from convkit.worker.precision.options import LowPrecision, is_undecided, low_precision
+from convkit.worker.precision.plan import Assignment, PrecisionPlan, assign, module_table
+from convkit.worker.precision.prepare import UntypedValueError, prepare
+from convkit.worker.protocol import ModulePrecision, PrecisionRequest, PrecisionResult
+from convkit.worker.stages.build import find_model
+
+
+def run(request: PrecisionRequest, context: Context) -> tuple[PrecisionResult, list[Finding]]:
+    """Look at a target's precision on the reference's cases; decide what `auto` leaves open.
+
+    Findings: N208 says what was decided, N209 that nothing meets the tolerance, N210 which modules overflow.
+    """
+    path = find_model(Path(request.model), "model.onnx")
+    try:
+        model = prepare(load_model(path))
+    except UntypedValueError as error:
+        raise StageFailedError(str(error)) from error
+    precision = low_precision(request.options)
+    if precision is None:
+        raise StageFailedError(f"{request.options.get('precision')!r} needs no precision stage")
+    cases = _cases(request)
+    context.progress("measuring the range of every tensor")
+    report = run_ranges(path, {name: case.feeds for name, case in cases.items()})
+    findings: list[Finding] = []
+    search: Search | None = None
+    if is_undecided(request.options):
+        context.progress("searching for what must stay in float32", done=0.4)
+        search = search_plan(model, precision, cases, request.limits)
+        precision = search.precision
+        findings.append(_searched(search))
+    assignment = assign(model, PrecisionPlan(precision.default, precision.keep_float32))
+    modules = _modules(model, assignment, report, precision)
+    findings += _headroom(modules, precision)
+    decided = encode(precision)
+    write_decision(context.output, decided)
+    result = PrecisionResult(
+        precision=decided,
+        modules=modules,
+        rounds=search.rounds if search is not None else (),
+        unmeasured=tuple(tensor.tensor for tensor in report.unmeasured),
+    )
+    return result, findings
+
+
+def _cases(request: PrecisionRequest) -> dict[str, JudgedCase]:
+    """Return the ladder's cases as the reference left them, memory-mapped."""
+    root, contract = Path(request.reference), request.contract
+    cases = {}
+    for case in read_cases(root).cases:
+        if case.kind != "ladder":
+            continue
+        feeds = read_tensors(root, case.name, "inputs", contract.inputs)
+        expected = read_tensors(root, case.name, "outputs", contract.outputs)
+        padding = {spec.name: padding_positions(feeds, spec.mask) for spec in contract.outputs}
+        known = {name: positions for name, positions in padding.items() if positions is not None}
+        cases[case.name] = JudgedCase(feeds, expected, known)
+    return cases
+
+
+def _modules(
+    model: ir.Model, assignment: Assignment, report: RangeReport, precision: LowPrecision
+) -> tuple[ModulePrecision, ...]:
+    headrooms = {row.module: row for row in report.by_module(precision.default)}
+    tensors = {tensor.tensor: tensor for tensor in report.tensors}
+    weights = weights_by_module(model, assignment)
+    rows = []
+    for row in module_table(model, assignment):
+        worst = headrooms.get(row.module)
+        tensor = tensors[worst.tensor] if worst is not None else None
+        stored = weights.get(row.module)
+        rows.append(
+            ModulePrecision(
+                module=row.module,
+                low=row.low,
+                float32=row.float32,
+                low_weights=stored.low if stored is not None else 0,
+                float32_weights=stored.float32 if stored is not None else 0,
+                reasons=row.reasons,
+                headroom=worst.headroom if worst is not None and math.isfinite(worst.headroom) else None,
+                largest=tensor.largest if tensor is not None else 0.0,
+                tensor=tensor.tensor if tensor is not None else "",
+                case=tensor.case if tensor is not None else "",
+            )
+        )
+    return tuple(rows)
+
+
+def _headroom(modules: tuple[ModulePrecision, ...], precision: LowPrecision) -> list[Finding]:
+    """Return a note on the modules in low precision that float32's ranges say will overflow."""
+    beyond = [row for row in modules if row.low and row.headroom is not None and row.headroom < 1]
+    if not beyond:
+        return []
+    beyond.sort(key=lambda row: row.headroom or 0.0)
+    worst = beyond[0]
+    others = f" (and {len(beyond) - 1} modules more)" if len(beyond) > 1 else ""
+    return [
+        Finding(
+            "N210",
+            "note",
+            f"{worst.tensor!r} in {worst.module or 'the root'}{others} reaches {worst.largest:.6g} in float32, beyond "
+            f"{precision.default}'s {LIMITS[precision.default].largest:.6g}: verification shows whether it matters",
+            Place(tensor=worst.tensor, module=worst.module or None, case=worst.case or None),
+            {"modules": {row.module: row.headroom for row in beyond}},
+        )
+    ]
+
+
+def _searched(search: Search) -> Finding:
+    """Return what the search found: N208, or N209 where nothing meets the tolerance."""
+    precision = search.precision
+    change: dict[str, Json] = {"target.precision": _written(precision)}
+    rounds: Json = [encode(each) for each in search.rounds]
+    kept = (", ".join(precision.keep_float32) or "nothing") + " in float32"
+    if precision.saturate:
+        kept += ", with constants beyond the range saturated,"
+    evidence: dict[str, Json] = {"keep_float32": list(precision.keep_float32), "rounds": rounds}
+    if search.met:
+        message = f"keep_float32: auto keeps {kept} and meets the tolerance in simulation"
+        return Finding("N208", "note", message, Place(), evidence, Remedy("Write it into the recipe.", change))
+    last = search.rounds[-1]
+    how_far = "NaN or infinity" if last.overshoot is None else f"{last.overshoot:.3g} times the tolerance"
+    root = "; part of it arises in the model's root, which no pattern names" if search.unnamed else ""
+    return Finding(
+        "N209",
+        "error",
+        f"no plan was found that meets the tolerance: keeping {kept} case {last.case!r} gives {how_far}{root}",
+        Place(case=last.case),
+        evidence,
+        Remedy("Name modules under keep_float32 yourself, or set the tolerance to what you can justify."),
+    )
+
+
+def _written(precision: LowPrecision) -> Json:
+    """Return a precision as a recipe would have it."""
+    written: dict[str, Json] = {"default": precision.default, "keep_float32": list(precision.keep_float32)}
+    return written | ({"saturate": True} if precision.saturate else {})
