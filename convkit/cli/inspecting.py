@@ -5,26 +5,47 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from convkit.cli.options import HomeFolder, Json
+from convkit.cli.options import HomeFolder, Json, Only, Toolchain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from convkit.execute.facts import ToolchainKind
+    from convkit.home import Home
     from convkit.tensors import Contract
     from convkit.worker.protocol import InspectResult
 
 
 def inspect(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="An ONNX file, or a folder that holds a model.onnx.")],
+    model: Annotated[
+        Path,
+        typer.Argument(
+            metavar="MODEL", help="An ONNX file, or a folder that holds a model.onnx; with --precision also a recipe."
+        ),
+    ],
+    precision: Annotated[
+        bool, typer.Option("--precision", help="By module: element types; of a recipe, its targets' precision plans.")
+    ] = False,
+    only: Only = None,
+    toolchain: Toolchain = "isolated",
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
-    """Show a model file's contract, opset, element types, size and metadata."""
-    from convkit.codec import encode
-    from convkit.execute.inspection import inspect_model
+    """Show a model file's contract, opset, element types, size and metadata; or what a precision means by module."""
     from convkit.home import Home
 
-    result = inspect_model(model, Home.find(home), lambda message: typer.echo(message, err=True) if not json else None)
+    folder = Home.find(home)
+    if precision and model.suffix in (".yaml", ".yml"):
+        _preview(model, folder, tuple(only or ()), toolchain, json=json)
+        return
+    from convkit.codec import encode
+    from convkit.execute.inspection import inspect_model
+
+    def say(message: str) -> None:
+        if not json:
+            typer.echo(message, err=True)
+
+    result = inspect_model(model, folder, say, modules=precision)
     if json:
         import json as json_module
 
@@ -32,7 +53,33 @@ def inspect(
         return
     from rich.console import Console
 
+    if precision:
+        from convkit.cli.precision_table import types_table
+
+        Console().print(types_table(result.modules))
+        return
     Console().print(_inspection(result))
+
+
+def _preview(recipe: Path, home: "Home", only: tuple[str, ...], toolchain: "ToolchainKind", *, json: bool) -> None:
+    from convkit.cli.live import LiveProgress
+    from convkit.codec import encode
+    from convkit.execute.precision_preview import preview_precision
+
+    with LiveProgress(quiet=json) as progress:
+        plans = preview_precision(recipe, home, only, toolchain, progress)
+    if json:
+        import json as json_module
+
+        typer.echo(json_module.dumps([encode(plan) for plan in plans], indent=1))
+        return
+    from rich.console import Console
+
+    from convkit.cli.precision_table import plan_view
+
+    console = Console()
+    for plan in plans:
+        console.print(plan_view(plan.target, plan.plan, plan.findings))
 
 
 def _inspection(result: "InspectResult") -> "RenderableType":

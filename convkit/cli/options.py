@@ -1,7 +1,7 @@
 """Options that several commands share."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -16,3 +16,9 @@ HomeFolder = Annotated[
 Only = Annotated[list[str] | None, typer.Option("--only", metavar="TARGET", help="Only this target; may be repeated.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only; the exit code tells the verdict.")]
+Toolchain = Annotated[
+    Literal["isolated", "host"],
+    typer.Option(
+        "--toolchain", help="isolated: environments built from the recipe's tools; host: the current environment."
+    ),
+]

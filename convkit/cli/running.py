@@ -1,18 +1,11 @@
 """`convkit run` and `convkit plan`."""
 
 import sys
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from convkit.cli.options import HomeFolder, Json, Only, Quiet, RecipeFile
-
-Toolchain = Annotated[
-    Literal["isolated", "host"],
-    typer.Option(
-        "--toolchain", help="isolated: environments built from the recipe's tools; host: the current environment."
-    ),
-]
+from convkit.cli.options import HomeFolder, Json, Only, Quiet, RecipeFile, Toolchain
 
 
 def run(

@@ -17,8 +17,13 @@ from convkit.worker.protocol import PROTOCOL, Envelope, InspectRequest, InspectR
 _TIMEOUT_SECONDS = 600.0
 
 
-def inspect_model(path: Path, home: Home, progress: Callable[[str], None]) -> InspectResult:
-    """Return what an ONNX file (or a folder with one `model.onnx`) is; raises ModelFileError."""
+def inspect_model(
+    path: Path, home: Home, progress: Callable[[str], None], *, modules: bool = False
+) -> InspectResult:
+    """Return what an ONNX file (or a folder with one `model.onnx`) is; raises ModelFileError.
+
+    With `modules`, element types are told by module.
+    """
     file = path / "model.onnx" if path.is_dir() else path
     if not file.is_file():
         raise ModelFileError(f"{path}: no such file, nor a folder with a model.onnx")
@@ -26,7 +31,7 @@ def inspect_model(path: Path, home: Home, progress: Callable[[str], None]) -> In
     with Store(home.store).staging() as folder:
         output = folder / "output"
         output.mkdir()
-        envelope = Envelope(PROTOCOL, "inspect", str(output), encode(InspectRequest(str(file.resolve()))))
+        envelope = Envelope(PROTOCOL, "inspect", str(output), encode(InspectRequest(str(file.resolve()), modules)))
         outcome = run_worker(
             environment.python,
             envelope,

@@ -323,9 +323,19 @@ class VerifyResult:
 
 @dataclasses.dataclass(frozen=True)
 class InspectRequest:
-    """A look into an ONNX file. Reads no weights."""
+    """A look into an ONNX file. Reads no weights. With `modules`, types are told by module."""
 
     model: str
+    modules: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class ModuleTypes:
+    """One module's own nodes by the element type of what they give, and its weights' elements by theirs."""
+
+    module: str
+    nodes: dict[str, int]
+    weights: dict[str, int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -341,6 +351,7 @@ class InspectResult:
     elements: dict[str, int]
     operators: dict[str, int]
     metadata: dict[str, str]
+    modules: tuple[ModuleTypes, ...] = ()
 
 
 StageRequest = ExportRequest | ReferenceRequest | PrecisionRequest | BuildRequest | VerifyRequest

@@ -11,7 +11,9 @@ from convkit.findings.model import Finding
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.graph import carried_contract, read_contract
 from convkit.worker.graph.dtypes import contract_dtype
-from convkit.worker.protocol import InspectRequest, InspectResult
+from convkit.worker.precision.plan import nodes_with_modules
+from convkit.worker.precision.prepare import UntypedValueError, prepare
+from convkit.worker.protocol import InspectRequest, InspectResult, ModuleTypes
 
 
 def run(request: InspectRequest, _context: Context) -> tuple[InspectResult, list[Finding]]:
@@ -40,8 +42,40 @@ def run(request: InspectRequest, _context: Context) -> tuple[InspectResult, list
         elements=dict(elements.most_common()),
         operators=dict(operators.most_common()),
         metadata={entry.key: entry.value for entry in model.metadata_props if entry.key != "convkit.contract"},
+        modules=_modules(path) if request.modules else (),
     )
     return result, []
+
+
+def _modules(path: Path) -> tuple[ModuleTypes, ...]:
+    try:
+        return module_types(prepare(onnx_ir.load(path)))
+    except UntypedValueError as error:
+        raise StageFailedError(f"{path.name}: {error}") from error
+
+
+def module_types(model: onnx_ir.Model) -> tuple[ModuleTypes, ...]:
+    """Return the element types of a prepared model by module, in the order the graph meets them.
+
+    A node counts by its first result; a weight that several modules take counts for the first.
+    """
+    nodes: dict[str, Counter[str]] = {}
+    weights: dict[str, Counter[str]] = {}
+    counted: set[onnx_ir.Value] = set()
+    for node, module in nodes_with_modules(model):
+        own = nodes.setdefault(module, Counter())
+        result = next((value for value in node.outputs if value.dtype is not None), None)
+        if node.op_type != "Constant" and result is not None and result.dtype is not None:
+            own[_dtype(int(result.dtype))] += 1
+        for value in node.inputs:
+            if value is None or value in counted or not value.is_initializer() or value.const_value is None:
+                continue
+            counted.add(value)
+            weights.setdefault(module, Counter())[_dtype(int(value.const_value.dtype))] += value.const_value.size
+    return tuple(
+        ModuleTypes(module, dict(own.most_common()), dict(weights.get(module, Counter()).most_common()))
+        for module, own in nodes.items()
+    )
 
 
 def _dtype(code: int) -> str:

@@ -1,0 +1,71 @@
+"""`convkit inspect RECIPE --precision`: what each target's precision means for its modules; nothing is built."""
+
+import dataclasses
+import threading
+from pathlib import Path
+
+from convkit.errors import UsageError, WorkerError
+from convkit.execute.events import Listener
+from convkit.execute.executor import execute
+from convkit.execute.facts import ToolchainKind, absent_devices, gather
+from convkit.execute.stage_runner import Settled, StageRunner
+from convkit.findings.model import Finding
+from convkit.home import Home
+from convkit.plan.stages import Stage, plan_stages, precision_id
+from convkit.recipe.loading import LoadedRecipe, load_recipe
+from convkit.store.store import Store
+from convkit.worker.protocol import PrecisionResult
+
+
+@dataclasses.dataclass(frozen=True)
+class TargetPlan:
+    """One target's precision plan, and what was found on the way."""
+
+    target: str
+    plan: PrecisionResult
+    findings: tuple[Finding, ...]
+
+
+def preview_precision(
+    recipe: Path, home: Home, only: tuple[str, ...], toolchain: ToolchainKind, listener: Listener
+) -> list[TargetPlan]:
+    """Run what comes before the builds of the targets whose precision is planned; return their plans.
+
+    Stages that have run before are hits. Raises UsageError where no target has a low precision, WorkerError where a
+    stage does not finish.
+    """
+    loaded = load_recipe(recipe)
+    planned = plan_stages(loaded.recipe, only, absent_devices(loaded.recipe))
+    wanted = [stage for stage in planned if stage.kind == "precision"]
+    if not wanted:
+        raise UsageError(f"{recipe}: no target has a low precision to plan; write precision: float16 under a target")
+    stages = _with_needs(wanted, planned)
+    settled = _settle(loaded, stages, home, toolchain, listener)
+    return [_target_plan(stage, settled) for stage in wanted]
+
+
+def _with_needs(wanted: list[Stage], planned: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    needed = {stage.id for stage in wanted}
+    for stage in reversed(planned):  # each comes after what it needs
+        if stage.id in needed:
+            needed.update(stage.needs)
+    return tuple(stage for stage in planned if stage.id in needed)
+
+
+def _settle(
+    loaded: LoadedRecipe, stages: tuple[Stage, ...], home: Home, toolchain: ToolchainKind, listener: Listener
+) -> dict[str, Settled]:
+    surroundings = gather(loaded, stages, home, toolchain, may_resolve=True)
+    cancelled = threading.Event()
+    runner = StageRunner(loaded, surroundings, home, Store(home.store), listener, cancelled)
+    return execute(stages, runner, listener, cancelled, jobs=2)
+
+
+def _target_plan(stage: Stage, settled: dict[str, Settled]) -> TargetPlan:
+    assert stage.target is not None
+    found = settled[precision_id(stage.target)]
+    if not isinstance(found.result, PrecisionResult):
+        cause = settled[found.report.error].report if found.report.error in settled else found.report
+        errors = [f"{finding.code} {finding.message}" for finding in cause.findings if finding.is_error]
+        raise WorkerError(f"{cause.id} did not finish: {'; '.join(errors) or cause.error or cause.reason}")
+    return TargetPlan(stage.target, found.result, found.report.findings)
