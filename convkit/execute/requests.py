@@ -81,18 +81,19 @@ def request_for(
             assert exported is not None
             return BuildRequest(
                 runtime=target.runtime,
-                device=stage.device,
+                device=target.device,
                 model=exported,
                 contract=contract,
                 options=_options(target, loaded),
                 precision=planned,
                 reference=folders.get("reference"),
+                stand_in=stage.stand_in,
             )
         case "verify":
             assert target is not None
             return VerifyRequest(
                 runtime=target.runtime,
-                device=stage.device,
+                device=target.device,
                 model=folders[f"build:{stage.target}"],
                 reference=folders["reference"],
                 contract=contract,
@@ -100,6 +101,7 @@ def request_for(
                 budget_seconds=recipe.verify.budget,
                 exported=exported,
                 precision=planned,
+                stand_in=stage.stand_in,
             )
         case _:
             assert_never(stage.kind)

@@ -156,11 +156,9 @@ class StageRunner:
 
     def _standing_in(self, stage: Stage) -> Finding | None:
         """Return a note where a simulation stands in for the target's device."""
-        if stage.kind != "verify" or stage.target is None:
+        if stage.kind != "verify" or stage.target is None or not stage.stand_in:
             return None
         wanted = self.loaded.recipe.targets[stage.target].device
-        if wanted == stage.device:
-            return None
         found = find_device(wanted)
         return _absent(stage, f"this machine has no {wanted} device ({found.detail}): judged by simulation", "note")
 

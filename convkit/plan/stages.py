@@ -20,7 +20,7 @@ from convkit.worker.protocol import PROTOCOL, Device, Sample, StageKind
 class Stage:
     """One stage of a recipe. `needs` are ids of stages whose artifacts it reads.
 
-    `device` is where a target's stage runs. It is another than the target's where that is absent and can be simulated.
+    `device` is where a target's stage runs; with `stand_in` that is the CPU, which simulates the target's own.
     """
 
     id: str
@@ -30,6 +30,7 @@ class Stage:
     target: str | None = None
     version: str | None = None
     device: Device = "cpu"
+    stand_in: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,12 +150,13 @@ def plan_stages(
 def _target_stages(recipe: Recipe, name: str, absent: frozenset[Device]) -> list[Stage]:
     """Return the stages of one target, after the export and the reference."""
     target = recipe.targets[name]
-    device: Device = "cpu" if target.low_precision is not None and target.device in absent else target.device
+    stand_in = target.low_precision is not None and target.device in absent
+    device: Device = "cpu" if stand_in else target.device
     export, precision, build = export_id(recipe, name), precision_id(name), f"build:{name}"
 
     def stage(kind: StageKind, identifier: str, needs: list[str], version: str | None = None) -> Stage:
         environment = environment_spec(recipe, kind, name, version, device)
-        return Stage(identifier, kind, environment, tuple(needs), name, version, device)
+        return Stage(identifier, kind, environment, tuple(needs), name, version, device, stand_in)
 
     stages = []
     planned = [precision] if target.plans_precision else []
@@ -210,11 +212,13 @@ def ingredients(stage: Stage, recipe: Recipe, facts: Facts) -> dict[str, str] | 
                 parts |= {"tolerance": limits_by_output(recipe, target)}
         case "build":
             assert target is not None
-            parts |= contract | {"target": target_options(target) | {"device": stage.device}}
+            place = {"device": target.device, "stand_in": stage.stand_in}
+            parts |= contract | {"target": target_options(target) | place}
             parts |= {"files": _calibration_digest(target, facts)}
         case "verify":
             assert target is not None
-            parts |= contract | {"target": target_options(target) | {"device": stage.device}}
+            place = {"device": target.device, "stand_in": stage.stand_in}
+            parts |= contract | {"target": target_options(target) | place}
             parts |= {"verify.budget": recipe.verify.budget, "processor": facts.processor}
     return flatten(parts)
 

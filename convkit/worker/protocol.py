@@ -104,7 +104,7 @@ class BuildRequest:
     """Exported graph -> the target's files. `options` are the runtime's own keys from the recipe.
 
     `precision` is the folder of the precision stage, where there was one; `reference` that of the cases, for builds
-    that calibrate with them.
+    that calibrate with them. `stand_in`: the device is absent, and a simulation on the CPU stands in for it.
     """
 
     runtime: str
@@ -114,6 +114,7 @@ class BuildRequest:
     options: dict[str, Json]
     precision: str | None = None
     reference: str | None = None
+    stand_in: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,7 +122,7 @@ class VerifyRequest:
     """The built model on every case against the reference. Measures; judging is the host's.
 
     `exported` is the graph that a target of low precision was built from, `precision` the folder of its precision
-    stage.
+    stage. `stand_in` as in `BuildRequest`.
     """
 
     runtime: str
@@ -133,6 +134,7 @@ class VerifyRequest:
     budget_seconds: float | None
     exported: str | None = None
     precision: str | None = None
+    stand_in: bool = False
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,6 +15,7 @@ from convkit.execute.planning import forecast
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.findings.model import Finding
 from convkit.home import Home
+from convkit.toolchain.devices import find_device
 
 # The product is beyond float16's range, and small again right after it.
 OVERFLOWING = """
@@ -157,6 +158,19 @@ class TestOverflow:
         outcome = run(write_recipe(tmp_path, OVERFLOWING, "bfloat16"), home)
         assert outcome.record.status == "failed"
         assert codes(outcome) == {"E205"}
+
+
+@pytest.mark.skipif(find_device("cuda").there, reason="the device is there: nothing stands in for it")
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_simulation_stands_in_for_an_absent_device(tmp_path: Path, dtype: str) -> None:
+    precision = {"default": dtype, "keep_float32": ["blocks"]}
+    targets = {"low": {"runtime": "onnxruntime", "device": "cuda", "precision": precision}}
+    outcome = run(write_recipe(tmp_path, OVERFLOWING, None, targets=targets), tmp_path / "home")
+    (low,) = outcome.record.targets
+    assert (low.status, low.device) == ("verified", "cuda")
+    assert low.verifications[0].evidence == "simulated"
+    notes = [finding for finding in low.verifications[0].findings if finding.code == "E101"]
+    assert [(note.severity, "judged by simulation" in note.message) for note in notes] == [("note", True)]
 
 
 def test_a_change_of_precision_is_named_by_the_plan(tmp_path: Path) -> None:

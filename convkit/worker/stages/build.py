@@ -87,14 +87,19 @@ def _calibration_feeds(request: BuildRequest) -> Iterator[Feeds] | None:
 def _stated(model: Path, request: BuildRequest, runtime: Runtime) -> tuple[Contract, Mapping[str, str]]:
     """Return the contract that the built model states, and the texts it carries."""
     if low_precision(request.options) is not None and request.device != "cpu":
-        # The CPU may have no kernels for the type (bfloat16): the graph itself is asked.
-        from convkit.worker.graph.contract import graph_contract, load_graph
-
-        graph = load_graph(model)
-        return graph_contract(graph), dict(graph.metadata_props)
+        # The CPU may have no kernels for the type (bfloat16).
+        return stated_by_graph(model)
     # Names and types are the same on every device and at every level: the cheapest will do.
     opened = runtime.open(model, "cpu", {"optimization": "none"})
     return opened.contract(), opened.metadata()
+
+
+def stated_by_graph(model: Path) -> tuple[Contract, Mapping[str, str]]:
+    """Return the contract that a model file's graph states, and the texts it carries. Needs onnx."""
+    from convkit.worker.graph.contract import graph_contract, load_graph
+
+    graph = load_graph(model)
+    return graph_contract(graph), dict(graph.metadata_props)
 
 
 def find_model(path: Path, name: str) -> Path:

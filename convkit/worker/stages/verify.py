@@ -31,7 +31,7 @@ from convkit.worker.protocol import (
 )
 from convkit.worker.runtimes.protocol import ModelRefusedError, RunFailedError, RuntimeSession
 from convkit.worker.runtimes.registry import runtime_named
-from convkit.worker.stages.build import find_model, refused
+from convkit.worker.stages.build import find_model, refused, stated_by_graph
 
 
 def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Finding]]:
@@ -47,15 +47,23 @@ def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Fi
     reference = read_cases(Path(request.reference))
     context.progress("loading the built model")
     low = low_precision(request.options)
-    evidence: Literal["device", "simulated"] = "simulated" if low is not None and request.device == "cpu" else "device"
+    simulated = low is not None and (request.stand_in or request.device == "cpu")
+    evidence: Literal["device", "simulated"] = "simulated" if simulated else "device"
     try:
-        session = runtime.open(model, request.device, request.options)
-        contract = session.contract()
-        if low is not None and evidence == "simulated":
+        if low is not None and simulated:
             from convkit.worker.numerics.simulated_session import open_simulation  # onnx-ir is here for it only
 
+            # Where the simulation stands in for a device, the CPU need not have kernels for the type itself.
+            contract = (
+                stated_by_graph(model)[0]
+                if request.stand_in
+                else runtime.open(model, request.device, request.options).contract()
+            )
             context.progress(f"simulating {low.default}")
             session = open_simulation(model, runtime, request.options, low.default)
+        else:
+            session = runtime.open(model, request.device, request.options)
+            contract = session.contract()
     except ModelRefusedError as error:
         omitted = tuple(OmittedCase(case.name, "the runtime refused the model") for case in reference.cases)
         return VerifyResult(evidence, Contract((), (), ()), (), (), (), omitted, ()), [refused(error)]

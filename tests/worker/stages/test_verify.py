@@ -315,3 +315,21 @@ def test_a_low_precision_on_an_absent_device_is_skipped(original):
     request = dataclasses.replace(lower(original, graph()), device="cuda")
     with pytest.raises(StageSkippedError, match="CUDAExecutionProvider"):
         verify.run(request, Context(original.parent))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_simulation_stands_in_for_an_absent_device_also_without_kernels_here(original, tmp_path, dtype):
+    precision = {"default": dtype, "keep_float32": [], "saturate": False}
+    low = OPTIONS | {"precision": precision}
+    exported, built = save(tmp_path / "exported", graph()).parent, tmp_path / "built"
+    built.mkdir()
+    build_request = BuildRequest("onnxruntime", "cuda", str(exported), CONTRACT, low, stand_in=True)
+    _, build_findings = build.run(build_request, Context(built))
+    request = VerifyRequest(
+        "onnxruntime", "cuda", str(built), str(original), CONTRACT, low, None, str(exported), stand_in=True
+    )
+    result, findings = verify.run(request, Context(tmp_path))
+    assert [*build_findings, *findings] == []
+    assert result.evidence == "simulated"
+    assert result.session.outputs == CONTRACT.outputs
+    assert len(result.cases) == 8
