@@ -9,7 +9,7 @@ from typing import Literal
 from convkit.codec import Json
 from convkit.findings.model import Finding
 from convkit.tensors import Contract
-from convkit.worker.protocol import OmittedCase, PrecisionResult, ProbeMetrics, StageKind, TensorMetrics
+from convkit.worker.protocol import OmittedCase, PrecisionResult, ProbeMetrics, SimulatedCase, StageKind, TensorMetrics
 
 FORMAT = 1
 
@@ -86,6 +86,7 @@ class Verification:
     omitted: tuple[OmittedCase, ...] = ()
     probes: tuple[ProbeMetrics, ...] = ()
     providers: tuple[str, ...] = ()
+    simulated: tuple[SimulatedCase, ...] = ()
     findings: tuple[Finding, ...] = ()
 
 

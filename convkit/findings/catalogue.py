@@ -300,6 +300,22 @@ CATALOGUE: dict[str, Explanation] = {
         "onnxruntime's CPU computes most of float16 in float32, so the range is never left there.",
         "Nothing, where the target verifies; else keep the modules in float32.",
     ),
+    "N211": Explanation(
+        "device and simulation disagree",
+        "warning",
+        "A target of low precision ran on its device and in simulation, and a case passes in one and fails in the "
+        "other. The target's verdict is the device's.",
+        "A kernel that adds up in another width than the simulation, or fuses several operators, rounds elsewhere.",
+        "Trust the device for this machine; look at the cases before moving to another.",
+    ),
+    "N212": Explanation(
+        "device and simulation agree",
+        "note",
+        "A target of low precision ran on its device and in simulation, and both come to the same verdict in every "
+        "case. The finding says how far their outputs are apart.",
+        "One of the two alone says nothing about the other.",
+        "Nothing.",
+    ),
     "E101": Explanation(
         "the device or provider is absent",
         "warning",

@@ -8,6 +8,7 @@ from convkit.recipe.tolerances import limits_of, tolerance_for
 from convkit.record import CaseVerdict, OutputVerdict, TargetStatus, Verification
 from convkit.tensors import dimension_axes
 from convkit.verdict.probes import probe_findings
+from convkit.verdict.simulated import simulation_findings
 from convkit.worker.numerics.limits import breaches
 from convkit.worker.protocol import CaseMetrics, CaseRecord, ReferenceResult, TensorMetrics, VerifyResult
 
@@ -42,6 +43,7 @@ def judge(
         *_baked_axis_findings(cases, recipe, example_sizes or {}),
         *_case_findings(cases),
         *_completeness_findings(cases, recipe),
+        *simulation_findings(recipe, target, measured, override),
     ]
     findings.sort(key=lambda finding: (not finding.is_error, finding.code[0] not in _CAUSES))
     failed = any(finding.is_error for finding in findings) or not all(case.passed for case in cases) or not cases
@@ -56,6 +58,7 @@ def judge(
         omitted=(*reference.omitted, *measured.omitted),
         probes=measured.probes,
         providers=measured.providers,
+        simulated=measured.simulated,
         findings=tuple(findings),
     )
 

@@ -311,8 +311,19 @@ class Fallback:
 
 
 @dataclasses.dataclass(frozen=True)
+class SimulatedCase:
+    """One case of a low precision that ran on its device, beside the simulation of the same graph.
+
+    `simulation` is the simulation against the original, `agreement` the device against the simulation.
+    """
+
+    simulation: CaseMetrics
+    agreement: CaseMetrics
+
+
+@dataclasses.dataclass(frozen=True)
 class VerifyResult:
-    """Metrics, apart from thresholds. `evidence` says what they rest on."""
+    """Metrics, apart from thresholds. `evidence` says what they rest on; `simulated` is there beside a device's."""
 
     evidence: Literal["device", "simulated"]
     session: Contract
@@ -321,6 +332,7 @@ class VerifyResult:
     cases: tuple[CaseMetrics, ...]
     omitted: tuple[OmittedCase, ...]
     probes: tuple[ProbeMetrics, ...]
+    simulated: tuple[SimulatedCase, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

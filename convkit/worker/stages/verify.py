@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
-import numpy as np
-
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.tensors import Contract
 from convkit.worker.cases.budget import Budget, running_order
 from convkit.worker.cases.case import Feeds, case_cost
 from convkit.worker.cases.files import read_cases, read_tensors
+from convkit.worker.cases.padding import padding_positions
 from convkit.worker.context import Context
 from convkit.worker.contract_check import check_contract
 from convkit.worker.numerics.metrics import compare, largest_difference
@@ -25,6 +24,7 @@ from convkit.worker.protocol import (
     Fallback,
     OmittedCase,
     ProbeMetrics,
+    SimulatedCase,
     TensorMetrics,
     VerifyRequest,
     VerifyResult,
@@ -75,6 +75,12 @@ def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Fi
     findings += [_fallback_finding(fallback, session.providers[0]) for fallback in fallbacks]
     if low is not None and request.exported is not None:
         findings += _precision_findings(Path(request.exported) / runtime.MODEL_FILE, low, cases, verification)
+    beside: tuple[SimulatedCase, ...] = ()
+    if low is not None and not simulated:
+        from convkit.worker.numerics.simulated_session import open_simulation
+
+        context.progress(f"simulating {low.default}")
+        beside = verification.beside_simulation(open_simulation(model, runtime, request.options, low.default), cases)
     result = VerifyResult(
         evidence=evidence,
         session=contract,
@@ -83,6 +89,7 @@ def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Fi
         cases=tuple(cases),
         omitted=tuple(omitted_cases),
         probes=tuple(probes),
+        simulated=beside,
     )
     return result, findings
 
@@ -126,7 +133,7 @@ class _Verification:
         # An output that the built model lost was found by the contract's check; what is missing here fails the case.
         masks = {spec.name: spec.mask for spec in self._contract.outputs}
         metrics = tuple(
-            compare(name, values, outputs[name], _padding(feeds, masks[name]))
+            compare(name, values, outputs[name], padding_positions(feeds, masks[name]))
             for name, values in self._expected(case.name).items()
             if name in outputs
         )
@@ -156,6 +163,20 @@ class _Verification:
                 )
             )
         return measured
+
+    def beside_simulation(self, simulation: RuntimeSession, cases: Sequence[CaseMetrics]) -> tuple[SimulatedCase, ...]:
+        """Run the cases that ran on the device in the simulation as well."""
+        from convkit.worker.numerics.device_comparison import compare_with_simulation
+
+        masks = {spec.name: spec.mask for spec in self._contract.outputs}
+        return compare_with_simulation(
+            self._session,
+            simulation,
+            [case.case for case in cases if case.error is None],
+            self.feeds,
+            self._expected,
+            lambda feeds, output: padding_positions(feeds, masks[output]),
+        )
 
     def _expected(self, case: str) -> Feeds:
         return read_tensors(self._reference, case, "outputs", self._contract.outputs)
@@ -201,15 +222,6 @@ def _output_probes(expected: Feeds, found: Feeds | None) -> list[ProbeMetrics]:
 
 def _difference(reference: Feeds | None, candidate: Feeds | None) -> float | None:
     return None if reference is None or candidate is None else largest_difference(reference, candidate)
-
-
-def _padding(feeds: Feeds, mask: str | None) -> np.ndarray | None:
-    """Return where a mask marks padding. A row without any live position is no padding: it is compared, whole."""
-    if mask is None or mask not in feeds:
-        return None
-    live = np.asarray(feeds[mask]) != 0
-    padding: np.ndarray = ~live & live.any(axis=-1, keepdims=True)
-    return padding
 
 
 # Below this cosine similarity an output has little left of what it was, whatever its tolerance.

@@ -333,3 +333,16 @@ def test_a_simulation_stands_in_for_an_absent_device_also_without_kernels_here(o
     assert result.evidence == "simulated"
     assert result.session.outputs == CONTRACT.outputs
     assert len(result.cases) == 8
+
+
+def test_a_low_precision_on_its_device_is_simulated_beside_it_here_with_the_cpu_in_the_device_s_place(
+    original, monkeypatch
+):
+    from convkit.worker.runtimes import onnxruntime  # noqa: PLC0415 - its provider is exchanged for this test
+
+    monkeypatch.setitem(onnxruntime._PROVIDERS, "cuda", "CPUExecutionProvider")  # noqa: SLF001
+    request = dataclasses.replace(lower(original, graph()), device="cuda")
+    result, _ = verify.run(request, Context(original.parent))
+    assert result.evidence == "device"
+    assert [pair.simulation.case for pair in result.simulated] == [case.case for case in result.cases]
+    assert all(pair.agreement.outputs[0].max_abs == 0 for pair in result.simulated)

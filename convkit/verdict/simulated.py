@@ -1,0 +1,37 @@
+"""What a simulation says beside the device that a low precision ran on."""
+
+from convkit.findings.model import Finding, Place
+from convkit.recipe.models import OnnxRuntimeTarget, Recipe, Tolerance
+from convkit.recipe.tolerances import limits_of, tolerance_for
+from convkit.worker.numerics.limits import is_within
+from convkit.worker.protocol import CaseMetrics, VerifyResult
+
+
+def simulation_findings(
+    recipe: Recipe, target: OnnxRuntimeTarget, measured: VerifyResult, override: Tolerance | None
+) -> list[Finding]:
+    """Return N211 where device and simulation come to different verdicts on a case, else N212 with their difference."""
+    if not measured.simulated:
+        return []
+
+    def passes(case: CaseMetrics) -> bool:
+        return all(
+            is_within(output, limits_of(tolerance_for(recipe, target, output.output, override)))
+            for output in case.outputs
+        )
+
+    on_device = {case.case: passes(case) for case in measured.cases}
+    simulated = {pair.simulation.case: passes(pair.simulation) for pair in measured.simulated}
+    differing = [case for case, passed in simulated.items() if passed != on_device[case]]
+    if differing:
+        case = differing[0]
+        verdicts = ("passes", "fails") if on_device[case] else ("fails", "passes")
+        message = (
+            f"case {case!r} {verdicts[0]} on the device and {verdicts[1]} in simulation "
+            f"({len(differing)} of {len(simulated)} cases differ)"
+        )
+        return [Finding("N211", "warning", message, Place(case=case), {"cases": list(differing)})]
+    errors = [output.max_abs for pair in measured.simulated for output in pair.agreement.outputs]
+    message = f"device and simulation come to the same verdict in {len(simulated)} cases; largest difference between "
+    message += f"their outputs {max(errors, default=0.0):.2g}"
+    return [Finding("N212", "note", message, Place(), {"largest_difference": max(errors, default=0.0)})]
