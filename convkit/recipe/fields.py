@@ -21,7 +21,7 @@ PACKAGE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(\[[A-Za-z0-9,._-]+
 NPY_PATTERN = r"^.+\.npy$"
 NPZ_PATTERN = r"^.+\.npz$"
 _SEGMENT = r"(\*\*|\*|\*?[^.*\s]+(\*[^.*\s]+)*\*?)"
-MODULES_PATTERN = rf"^{_SEGMENT}(\.{_SEGMENT})*$"
+MODULES_PATTERN = rf"^({_SEGMENT}(\.{_SEGMENT})*\.?|\.)$"
 
 # What to write where a pattern does not fit. A test holds the keys equal to the patterns in the JSON Schema.
 PATTERNS: dict[str, str] = {
@@ -36,7 +36,7 @@ PATTERNS: dict[str, str] = {
     NPY_PATTERN: "a path that ends in .npy",
     NPZ_PATTERN: "a path that ends in .npz",
     MODULES_PATTERN: "a dotted module path such as encoder.layer.*.attention; * stands within one segment, ** for "
-    "any number of segments",
+    "any number of segments, a dot at the end for the module without what lies below it",
 }
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=100)]

@@ -38,7 +38,7 @@ class _WithExceptions(RecipeModel):
     keep_float32: Kept = Field(
         (),
         description="modules that stay in float32, as patterns over their paths (each names all that lies below it "
-        "too); auto: convkit finds the smallest set that meets the tolerance",
+        "too, unless it ends with a dot); auto: convkit finds the smallest set that meets the tolerance",
         examples=[["encoder.layer.*.attention"], "auto"],
     )
 

@@ -6,7 +6,12 @@ from convkit.worker.protocol import ReferenceResult
 _UNUSUAL = frozenset({"extreme", "masked-row"})
 
 
+def is_usual(case: str) -> bool:
+    """Say whether a case of the ladder has usual values."""
+    return case not in _UNUSUAL
+
+
 def calibration_cases(reference: ReferenceResult) -> list[str]:
     """Return the ladder's cases that are usual; all of them where none is."""
     ladder = [case.name for case in reference.cases if case.kind == "ladder"]
-    return [name for name in ladder if name not in _UNUSUAL] or ladder
+    return [name for name in ladder if is_usual(name)] or ladder

@@ -1,34 +1,38 @@
 """`keep_float32: auto`: the smallest set of modules to keep in float32 so that a target meets its tolerance.
 
-A plan is judged by its simulation on the cases. Where it fails, one run of the simulation beside float32 says, tensor
-by tensor, where values overflow and where error arises, and the modules that are to blame are kept in float32.
+A plan is judged by its simulation on all cases. Where it fails, one graph in which every module's rounding can be
+switched shows, on the case that failed, what each kind of module costs alone. Roundings are independent, so their
+errors add by their squares: the costliest are kept until what is left fits the tolerance, and whatever proves
+unnecessary on the same graph is let go. The plan is then simulated on all cases again, at most three times.
 """
 
 import dataclasses
 import math
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnx_ir as ir
 
-from convkit.worker.numerics.constants import ConstantScan, scan_constants
-from convkit.worker.numerics.culprits import find_culprits
-from convkit.worker.numerics.error_growth import TensorError, simulate_with_errors
+from convkit.worker.numerics.constants import scan_constants
 from convkit.worker.numerics.limits import Limits, overshoot
 from convkit.worker.numerics.metrics import compare
 from convkit.worker.numerics.reductions import open_session
 from convkit.worker.numerics.simulation import simulate
+from convkit.worker.numerics.switched_rounding import SwitchedRounding
 from convkit.worker.precision.convert import convert
-from convkit.worker.precision.naming import as_patterns
+from convkit.worker.precision.naming import as_patterns, general_path
 from convkit.worker.precision.options import LowPrecision
 from convkit.worker.precision.plan import Assignment, PrecisionPlan, assign, nodes_with_modules, touches_float32
 from convkit.worker.protocol import PlanRound
 
 MOST_REFINEMENTS = 3
-# Errors of many roundings add up by chance: a plan is made for an error somewhat smaller than what is allowed.
+# Errors add by chance and other cases differ from the one that is looked at: a plan is made for a smaller error.
 _MARGIN = 0.7
+
+# The overshoot of a set of low modules.
+Share = Callable[[Collection[str]], float]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,15 +46,11 @@ class JudgedCase:
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """What was found: the precision with its patterns, whether it meets the tolerance, and each round on the way.
-
-    `unnamed` says that modules had to be kept that no pattern names: nodes of the model's root.
-    """
+    """What was found: the precision with its patterns, whether it meets the tolerance, and each round on the way."""
 
     precision: LowPrecision
     met: bool
     rounds: tuple[PlanRound, ...]
-    unnamed: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +73,7 @@ def search_plan(
 ) -> Search:
     """Find what must stay in float32 for a prepared model to meet the limits, by output, in every case.
 
-    Cases in which the original itself is not finite are for verification to report; they are passed over. At most
-    three refinements, each followed by a simulation; what was kept too much is taken back while rounds are left.
+    Cases in which the original itself is not finite are for verification to report; they are passed over.
     """
     return _Search(model, precision, cases, limits, threads).run()
 
@@ -93,43 +92,48 @@ class _Search:
         self.limits = limits
         self.threads = threads
         scans = scan_constants(model, precision.default)
+        self.asked_to_saturate = precision.saturate
         saturate = precision.saturate or any(scan.is_mask and scan.overflowing for scan in scans)
         self.precision = dataclasses.replace(precision, keep_float32=(), saturate=saturate)
-        self.modules = list(
-            dict.fromkeys(module for node, module in nodes_with_modules(model) if touches_float32(node))
-        )
+        modules = [module for node, module in nodes_with_modules(model) if touches_float32(node)]
+        self.modules = list(dict.fromkeys(modules))
         self.rounds: list[PlanRound] = []
-        self.unnamed = False
 
     def run(self) -> Search:
-        chosen: dict[str, float] = {}  # modules, by how much they add to the error
-        measured = self.measure(chosen)
-        refinements = 0
-        while not measured.met and refinements < MOST_REFINEMENTS:
-            refinements += 1
-            before = set(chosen)
-            chosen = self.refined(chosen, measured)
-            if set(chosen) == before:
-                break
-            measured = self.measure(chosen)
-        while measured.met and refinements < MOST_REFINEMENTS and len(chosen) > 1:
-            refinements += 1
-            fewer = self.fewer(chosen)
-            if self.patterns(fewer) == self.patterns(chosen) or not self.measure(fewer).met:
-                break
-            chosen = fewer
-        kept = dataclasses.replace(self.precision, keep_float32=self.patterns(chosen))
-        return Search(kept, measured.met, tuple(self.rounds), self.unnamed)
+        kept: frozenset[str] = frozenset()
+        measured = self.measure(kept)
+        looked_at: list[str] = []
+        margin = _MARGIN
+        if not measured.met:
+            dtype, saturate = self.precision.default, self.precision.saturate
+            with SwitchedRounding(self.model, dtype, saturate=saturate, threads=self.threads) as switched:
+                for _ in range(MOST_REFINEMENTS):
+                    if measured.case in looked_at:
+                        margin /= max(measured.overshoot, 1.2) if math.isfinite(measured.overshoot) else 2.0
+                    looked_at = list(dict.fromkeys([*looked_at, measured.case]))
+                    kept = self.refined(switched, looked_at, margin)
+                    measured = self.measure(kept)
+                    if measured.met:
+                        break
+        found = dataclasses.replace(
+            self.precision, keep_float32=self.patterns(kept), saturate=self.needs_saturation(kept)
+        )
+        return Search(found, measured.met, tuple(self.rounds))
 
-    def patterns(self, chosen: Mapping[str, float]) -> tuple[str, ...]:
-        return tuple(as_patterns(chosen, self.modules))
+    def needs_saturation(self, kept: Collection[str]) -> bool:
+        """Say whether a constant beyond the range is left that is stored in the low type."""
+        left = scan_constants(self.model, self.precision.default, self.assignment(kept))
+        return self.asked_to_saturate or (self.precision.saturate and any(scan.overflowing for scan in left))
 
-    def assignment(self, chosen: Mapping[str, float]) -> Assignment:
-        return assign(self.model, PrecisionPlan(self.precision.default, self.patterns(chosen)))
+    def patterns(self, kept: Collection[str]) -> tuple[str, ...]:
+        return tuple(as_patterns([module for module in self.modules if module in kept], self.modules))
 
-    def measure(self, chosen: Mapping[str, float]) -> _Measured:
+    def assignment(self, kept: Collection[str]) -> Assignment:
+        return assign(self.model, PrecisionPlan(self.precision.default, self.patterns(kept)))
+
+    def measure(self, kept: Collection[str]) -> _Measured:
         """Simulate a plan on every case; return the worst."""
-        lowered = convert(self.model, self.assignment(chosen), saturate=self.precision.saturate).model
+        lowered = convert(self.model, self.assignment(kept), saturate=self.precision.saturate).model
         simulation = simulate(lowered)
         worst = _Measured("", 0.0)
         with tempfile.TemporaryDirectory(prefix="convkit-plan-") as folder:
@@ -139,78 +143,79 @@ class _Search:
             names = [output.name or "" for output in simulation.graph.outputs]
             for name, case in self.cases.items():
                 found = dict(zip(names, session.run(names, dict(case.feeds)), strict=True))
-                share = max((self.overshoot(output, case, found) for output in case.expected), default=math.inf)
+                share = self.overshoot(case, found)
                 if not share <= worst.overshoot:
                     worst = _Measured(name, share)
         factor = worst.overshoot if math.isfinite(worst.overshoot) else None
-        self.rounds.append(PlanRound(self.patterns(chosen), factor, worst.case))
+        self.rounds.append(PlanRound(self.patterns(kept), factor, worst.case))
         return worst
 
-    def overshoot(self, output: str, case: JudgedCase, found: Mapping[str, np.ndarray]) -> float:
-        if output not in found:
-            return math.inf
-        metrics = compare(output, case.expected[output], found[output], case.padding.get(output))
-        return overshoot(metrics, self.limits[output])
+    def overshoot(self, case: JudgedCase, found: Mapping[str, np.ndarray]) -> float:
+        shares = [
+            overshoot(compare(name, values, found[name], case.padding.get(name)), self.limits[name])
+            for name, values in case.expected.items()
+            if name in found
+        ]
+        return max(shares, default=math.inf)
 
-    def refined(self, chosen: Mapping[str, float], measured: _Measured) -> dict[str, float]:
-        """Return the chosen modules and those to blame for what was measured."""
-        assignment = self.assignment(chosen)
-        feeds = {measured.case: self.cases[measured.case].feeds}
-        saturate = self.precision.saturate
-        errors = simulate_with_errors(self.model, assignment, feeds, saturate=saturate, threads=self.threads)
-        scans = scan_constants(self.model, self.precision.default, assignment)
-        found = dict(chosen)
-        if any(error.nonfinite_simulated > error.nonfinite_reference for error in errors):
-            for module in self.overflowing(errors, scans):
-                found[module] = math.inf
-        if set(found) == set(chosen):
-            found |= self.noisiest(chosen, errors, measured.overshoot)
-        self.unnamed |= "" in found
-        return found
+    def refined(self, switched: SwitchedRounding, cases: Sequence[str], margin: float) -> frozenset[str]:
+        """Return the modules to keep in float32 for some cases to stay within a share of the tolerance."""
 
-    def overflowing(self, errors: Sequence[TensorError], scans: Sequence[ConstantScan]) -> list[str]:
-        """Return the modules in which values overflow or vanish, with all that hand them on."""
-        if self.precision.saturate:
-            scans = [scan for scan in scans if not scan.overflowing]
-        culprits = find_culprits(self.model, self.precision.default, errors, scans)
-        modules = [module for bad in culprits.tensors for module in bad.modules]
-        modules += [consumer.module for scan in culprits.constants for consumer in scan.consumers]
-        if not modules:  # absorbed on the way to the outputs: whatever is not finite may be what makes them wrong
-            modules = [error.module for error in errors if error.nonfinite_simulated > error.nonfinite_reference]
-        return modules
+        def share(low: Collection[str]) -> float:
+            judged = (self.cases[name] for name in cases)
+            return max(self.overshoot(case, switched.run(case.feeds, low)) for case in judged)
 
-    def noisiest(self, chosen: Mapping[str, float], errors: Sequence[TensorError], factor: float) -> dict[str, float]:
-        """Return the modules in which most error arises, as many as bring it down by a factor.
+        groups = list(_groups(switched.modules))
+        costs = {group: share(group) for group in groups}
+        baseline = share(())  # what the exported graph itself differs by
+        ranked = sorted(groups, key=lambda group: -costs[group])
+        low: list[tuple[str, ...]] = list(ranked)
+        while low and not _together([costs[group] for group in low], baseline) <= margin:
+            low.pop(0)
+        kept = [group for group in ranked if group not in low]
+        while kept and low and not share(_union(low)) <= margin:
+            kept.append(low.pop(0))
+        for group in reversed(list(kept)):  # the cheapest first
+            if math.isfinite(costs[group]) and share(_union([*low, group])) <= margin:
+                low.append(group)
+                kept.remove(group)
+        return _needed(kept, low, share, margin)
 
-        What arises in a node is what its result's error has over its operands' (relative to their magnitudes, as
-        independent errors add: by their squares).
-        """
-        relative = {error.tensor: error.relative_error for error in errors}
-        arising: dict[str, float] = {}
-        for node, module in nodes_with_modules(self.model):
-            taken = max(
-                (relative.get(value.name or "", 0.0) for value in node.inputs if value is not None), default=0.0
-            )
-            for value in node.outputs:
-                given = relative.get(value.name or "", 0.0)
-                if math.isfinite(given) and module not in chosen:
-                    arising[module] = arising.get(module, 0.0) + max(given**2 - taken**2, 0.0)
-        ranked = sorted(arising.items(), key=lambda item: -item[1])
-        left = total = sum(arising.values())
-        allowed = total * (_MARGIN / factor) ** 2 if math.isfinite(factor) else 0.0
-        found: dict[str, float] = {}
-        for module, share in ranked:
-            if left <= allowed or share <= 0:
-                break
-            found[module] = share
-            left -= share
-        return found
 
-    def fewer(self, chosen: Mapping[str, float]) -> dict[str, float]:
-        """Return the half of the chosen modules in which more error arises; what overflows stays."""
-        ranked = sorted(chosen.items(), key=lambda item: -item[1])
-        certain = sum(math.isinf(share) for _, share in ranked)
-        return dict(ranked[: max(certain, (certain + len(ranked)) // 2)])
+def _needed(
+    kept: Sequence[tuple[str, ...]], low: Sequence[tuple[str, ...]], share: Share, margin: float
+) -> frozenset[str]:
+    """Return the modules of the kept groups without those that need not be kept with their likes.
+
+    A layer that overflows is often one of many; half of them or more are named together anyway.
+    """
+    needed = {module for group in kept for module in group}
+    lowered = _union(low)
+    for group in kept:
+        alone = [module for module in group if not share((*lowered, module)) <= margin]
+        if 2 * len(alone) < len(group):
+            candidate = tuple(module for module in group if module not in alone)
+            if share((*lowered, *candidate)) <= margin:
+                lowered = (*lowered, *candidate)
+                needed -= set(candidate)
+    return frozenset(needed)
+
+
+def _groups(modules: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the modules that differ in numbers only, together."""
+    groups: dict[str, list[str]] = {}
+    for module in modules:
+        groups.setdefault(general_path(module), []).append(module)
+    yield from map(tuple, groups.values())
+
+
+def _union(groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(module for group in groups for module in group)
+
+
+def _together(costs: Sequence[float], baseline: float) -> float:
+    """Return what costs come to together: independent errors add by their squares, above what is there anyway."""
+    return math.sqrt(baseline**2 + sum(max(cost**2 - baseline**2, 0.0) for cost in costs))
 
 
 def _is_sound(case: JudgedCase) -> bool:

@@ -26,4 +26,7 @@ def decided(options: dict[str, Json], folder: str | None) -> dict[str, Json]:
         precision: Json = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise StageFailedError(f"the precision stage left no readable {DECISION_FILE}: {error}") from error
+    given = options.get("precision")
+    if isinstance(given, dict) and given.get("calibration") is not None:
+        precision = precision | {"calibration": given["calibration"]}  # it says where the file lies on this machine
     return options | {"precision": precision}

@@ -1,7 +1,8 @@
 """Patterns over module paths: `encoder.layer.*.attention` names a module and everything below it.
 
 Paths are dotted, as torch's `named_modules` gives them. `*` stands for any characters within one segment, `**` for
-any number of whole segments, none included. Segments are matched whole, and case counts.
+any number of whole segments, none included. Segments are matched whole, and case counts. A dot at the end leaves out
+what lies below: `encoder.layer.*.attention.` names what the module computes itself, `.` what the root does.
 """
 
 import difflib
@@ -17,14 +18,15 @@ class PatternError(ValueError):
 def matches(pattern: str, path: str) -> bool:
     """Say whether `path` is a module the pattern names, or lies below one; raises PatternError.
 
-    The root, whose path is empty, is matched by `**` alone.
+    The root, whose path is empty, is matched by `.` and `**` alone.
     """
     return _compiled(pattern).match(f"{path}." if path else "") is not None
 
 
 @functools.lru_cache(maxsize=4096)
 def _compiled(pattern: str) -> re.Pattern[str]:
-    segments = pattern.split(".")
+    itself_only = pattern.endswith(".")
+    segments = pattern.removesuffix(".").split(".") if pattern != "." else []
     if not all(segments):
         raise PatternError(f"{pattern!r} has an empty segment; write a dotted module path such as encoder.layer.*")
     parts = []
@@ -36,7 +38,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         else:
             parts.append("[^.]*".join(re.escape(piece) for piece in segment.split("*")) + r"\.")
     # Every path is matched with a dot after its last segment, so that a match ends on a segment's border.
-    return re.compile("".join(parts))
+    return re.compile("".join(parts) + (r"\Z" if itself_only else ""))
 
 
 def nearest_path(pattern: str, paths: Iterable[str]) -> str | None:

@@ -6,55 +6,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
+import onnx_ir as ir
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.tensors import Contract
-from convkit.worker.cases.files import read_cases, read_tensors
 from convkit.worker.context import StageFailedError
-from convkit.worker.numerics.dtypes import numpy_dtype
 from convkit.worker.numerics.ranges import TensorRange, run_ranges
-from convkit.worker.quantization.options import Calibration, Quantization
+from convkit.worker.quantization.options import Quantization
 from convkit.worker.quantization.selection import HOPELESS_MAGNITUDE, Selection
 from convkit.worker.quantization.threads import threads
 
 Feeds = Mapping[str, np.ndarray]
 
-# Cases whose values stand for what the model will meet. Fully masked rows, extreme values and the largest shape show
-# what breaks a model; a range that takes them in is wide and coarse for all the rest.
-_TYPICAL = ("typical", "padded", "ragged", "off-typical", "texts", "smallest")
 
+def feeds_from_file(path: Path, inputs: Sequence[ir.Value]) -> list[dict[str, np.ndarray]]:
+    """Return the samples of an .npz file: one array for each input, in its dtype, the first axis counting samples.
 
-def is_typical(case: str) -> bool:
-    """Say whether a case of the ladder has typical values; cases are named `texts` or `texts-2`, say."""
-    return any(case == name or case.startswith((f"{name}-", f"{name}:")) for name in _TYPICAL)
-
-
-def calibration_feeds(
-    calibration: Calibration, contract: Contract, reference: Path | None, folder: Path | None = None
-) -> list[dict[str, np.ndarray]]:
-    """Return what to calibrate with: the samples of an .npz file, or the typical ones of a reference's ladder.
-
-    A file has one array for each input, in its dtype, the first axis counting samples; a relative path is taken from
-    `folder`. Raises StageFailedError where the file does not fit the contract, or no case is there.
+    Raises StageFailedError where the file does not fit a graph's inputs.
     """
-    if calibration.file is not None:
-        return _from_file((folder or Path()) / calibration.file, contract)
-    if reference is None:
-        raise StageFailedError("static-int8 needs cases to calibrate with, and there are none")
-    ladder = [case.name for case in read_cases(reference).cases if case.kind == "ladder" and case.runnable]
-    names = [name for name in ladder if is_typical(name)] or ladder
-    if not names:
-        raise StageFailedError("static-int8 needs cases to calibrate with, and the reference has none")
-    return [read_tensors(reference, name, "inputs", contract.inputs) for name in names]
-
-
-def _from_file(path: Path, contract: Contract) -> list[dict[str, np.ndarray]]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (OSError, ValueError) as error:
         raise StageFailedError(f"calibration.file: {path.name} cannot be read ({error})") from error
-    wanted = {spec.name: spec for spec in contract.inputs}
+    wanted = {value.name or "": value for value in inputs}
     if set(arrays) != set(wanted):
         raise StageFailedError(
             f"calibration.file: {path.name} has {', '.join(sorted(arrays)) or 'nothing'}; the inputs are "
@@ -64,18 +38,25 @@ def _from_file(path: Path, contract: Contract) -> list[dict[str, np.ndarray]]:
     if len(set(counts.values())) != 1 or not min(counts.values()):
         shown = ", ".join(f"{name}: {count}" for name, count in counts.items())
         raise StageFailedError(f"calibration.file: {path.name} needs as many samples of each input; it has {shown}")
-    for name, spec in wanted.items():
-        array = arrays[name]
-        fixed = [size for size in spec.shape if isinstance(size, int)]
-        if array.dtype != numpy_dtype(spec.dtype):
-            raise StageFailedError(f"calibration.file: {name} is {array.dtype} in {path.name}, and {spec.dtype} here")
-        if array.ndim != len(spec.shape) + 1 or (len(fixed) == len(spec.shape) and array.shape[1:] != tuple(fixed)):
-            raise StageFailedError(
-                f"calibration.file: {name} is {list(array.shape)} in {path.name}; write an axis of samples before "
-                f"{list(spec.shape)}"
-            )
+    for name, value in wanted.items():
+        _check_samples(path, name, arrays[name], value)
     samples = next(iter(counts.values()))
-    return [{spec.name: arrays[spec.name][index] for spec in contract.inputs} for index in range(samples)]
+    return [{name: arrays[name][index] for name in wanted} for index in range(samples)]
+
+
+def _check_samples(path: Path, name: str, array: np.ndarray, value: ir.Value) -> None:
+    assert value.dtype is not None
+    if array.dtype != value.dtype.numpy():
+        raise StageFailedError(
+            f"calibration.file: {name} is {array.dtype} in {path.name}, and the model takes {value.dtype.numpy()}"
+        )
+    shape = list(value.shape) if value.shape is not None else list(array.shape[1:])
+    fits = array.ndim == len(shape) + 1 and all(
+        not isinstance(size, int) or size == found for size, found in zip(shape, array.shape[1:], strict=True)
+    )
+    if not fits:
+        wanted = ["samples", *(size if isinstance(size, int) else str(size) for size in shape)]
+        raise StageFailedError(f"calibration.file: {name} is {list(array.shape)} in {path.name}; it must be {wanted}")
 
 
 @dataclasses.dataclass(frozen=True)

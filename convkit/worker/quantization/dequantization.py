@@ -19,10 +19,9 @@ from convkit.worker.quantization.weights import dequantize, float_names, signal_
 
 # By how many dB another axis must fit the float32 weights better, before the declared one is called wrong.
 _CLEARLY_BETTER = 6.0
-# Each channel's largest number is the largest of its type (127 in int8) where its own scale was made for it; the
-# shares of channels for which that holds, along the right axis and along a wrong one.
-_FULL_SHARE, _STRAY_SHARE = 0.95, 0.6
-_FULL = {ir.DataType.INT8: 126, ir.DataType.UINT8: 126, ir.DataType.INT4: 7, ir.DataType.UINT4: 7}
+# Each channel's largest number is the largest of all (127 in int8) where its own scale was made for it. Along a wrong
+# axis of a square weight that is so for 63 % of the channels, 1 - 1/e: full ones fall where they fall.
+_STRAY_SHARE = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,11 +135,6 @@ def _axis_problem(
     """Look at a legal scale: along the channels or not, and whether another axis fits the weights better."""
     others = [axis for axis, size in enumerate(shape) if size == shape[scaled.axis] and axis != scaled.axis]
     known = next((float_weights[name] for name in float_names(scaled.weight.name or "") if name in float_weights), None)
-    wanted = (
-        f"; the {scaled.node.outputs[0].uses()[0].node.op_type} that uses it has its channels on axis "
-        if (scaled.node.outputs[0].uses())
-        else ""
-    )
     if known is not None and tuple(known.const_value.shape.numpy() if known.const_value else ()) == shape:
         fits = {axis: _fit(scaled, axis, known) for axis in (scaled.axis, *others)}
         best = max(fits, key=lambda axis: fits[axis])
@@ -151,13 +145,13 @@ def _axis_problem(
                 f"({fits[best]:.0f} dB against {fits[scaled.axis]:.0f})"
             ), figures
         return None, {}
-    if others and scaled.channel in others and (full := _FULL.get(_tensor(scaled.weight).dtype)) is not None:
-        along, across = _full_channels(scaled, scaled.axis, full), _full_channels(scaled, scaled.channel, full)
-        if across >= _FULL_SHARE and along <= _STRAY_SHARE:
+    if scaled.channel is not None and scaled.channel in others:
+        along, across = _full_channels(scaled, scaled.axis), _full_channels(scaled, scaled.channel)
+        if across == 1.0 and along <= _STRAY_SHARE:
             figures = {f"axis {scaled.axis} full": round(along, 3), f"axis {scaled.channel} full": round(across, 3)}
             return (
-                f"its scales stand along axis {scaled.axis}, and its numbers were scaled along axis {scaled.channel}: "
-                f"{across:.0%} of the channels use the whole range there, {along:.0%} here{wanted}{scaled.channel}"
+                f"its scales stand along axis {scaled.axis}, and its numbers were scaled along axis {scaled.channel}, "
+                f"that of the channels: each of them has the largest number there, and {along:.0%} of them here"
             ), figures
     return None, {}
 
@@ -167,13 +161,18 @@ def _fit(scaled: ScaledWeight, axis: int, known: ir.Value) -> float:
     return signal_to_noise(_tensor(known).numpy(), values) if values is not None else -math.inf
 
 
-def _full_channels(scaled: ScaledWeight, axis: int, full: int) -> float:
-    """Return the share of channels along an axis whose largest number, from its zero point, is the type's largest."""
+def _full_channels(scaled: ScaledWeight, axis: int) -> float:
+    """Return the share of channels along an axis whose largest number, from its zero point, is the largest of all.
+
+    1 where zero points differ: nothing follows from the numbers then.
+    """
     numbers = _tensor(scaled.weight).numpy().astype(np.int32)
-    zero = _tensor(scaled.zero_point).numpy().astype(np.int32) if scaled.zero_point is not None else np.zeros(1, int)
-    middle = int(np.median(zero))
-    reach = np.abs(numbers - middle).max(axis=tuple(other for other in range(numbers.ndim) if other != axis))
-    return float((reach >= full).mean())
+    zeros = _tensor(scaled.zero_point).numpy().astype(np.int32) if scaled.zero_point is not None else np.zeros(1, int)
+    if zeros.min() != zeros.max():
+        return 1.0
+    reach = np.abs(numbers - zeros.min()).max(axis=tuple(other for other in range(numbers.ndim) if other != axis))
+    # -128 is there in int8, and seldom used.
+    return float((reach >= reach.max() - 1).mean())
 
 
 def _float_weights(model: ir.Model) -> dict[str, ir.Value]:

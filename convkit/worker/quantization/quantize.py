@@ -13,7 +13,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.worker.context import StageFailedError
 from convkit.worker.precision.graphs import all_names
 from convkit.worker.precision.loading import load_model
-from convkit.worker.quantization.calibration import Hopeless, doubtful_ranges, range_findings
+from convkit.worker.quantization.calibration import Hopeless, doubtful_ranges, feeds_from_file, range_findings
 from convkit.worker.quantization.dequantization import check_dequantization
 from convkit.worker.quantization.opset import raise_opset
 from convkit.worker.quantization.options import Quantization
@@ -51,9 +51,10 @@ def quantize_file(
 ) -> list[Finding]:
     """Write the quantised model, its weights in `<name>.data`; inputs, outputs, metadata and module paths as they were.
 
-    The same source, options and feeds give the same bytes. `calibration_feeds` are read with static-int8 only. Where
-    an error is among the findings that leaves nothing to quantise (Q101, Q103, a broken range), the file written is
-    the source's graph. Raises StageFailedError where the quantiser cannot take the graph.
+    The same source, options and feeds give the same bytes. `calibration_feeds` are read with static-int8 only, and
+    only where the calibration has no file of its own. Where an error is among the findings that leaves nothing to
+    quantise (Q101, Q103), the file written is the source's graph. Raises StageFailedError where the quantiser cannot
+    take the graph, or where there is nothing to calibrate with.
     """
     original = load_model(source)
     findings = packed_findings(original)
@@ -63,9 +64,10 @@ def quantize_file(
     model = prepare_model(source)
     selection = select(model, quantization)
     findings += _unmatched(selection)
-    feeds = list(calibration_feeds or ())
+    feeds: list[Feeds] = []
     hopeless: tuple[Hopeless, ...] = ()
     if quantization.quantize == "static-int8" and selection.chosen:
+        feeds += _feeds(quantization, original, calibration_feeds)
         if not feeds:
             raise StageFailedError("static-int8 needs cases to calibrate with, and there are none")
         hopeless = doubtful_ranges(source, selection, feeds)
@@ -78,6 +80,12 @@ def quantize_file(
         return [*findings, _nothing(selection, quantization)]
     findings += _write(model, original, destination, quantization, selection, feeds)
     return [*findings, *processor_findings(quantization)]
+
+
+def _feeds(quantization: Quantization, model: ir.Model, given: Iterable[Feeds] | None) -> list[Feeds]:
+    if (file := quantization.calibrated.file) is not None:
+        return list(feeds_from_file(Path(file), model.graph.inputs))
+    return list(given or ())
 
 
 def _write(
@@ -95,7 +103,7 @@ def _write(
     exclude = [
         node.name or ""
         for node in model.graph.all_nodes()
-        if node.op_type in quantized_operators(quantization.quantize) and node not in chosen
+        if node.op_type in quantized_operators(quantization.quantize) and node not in {*chosen, *selection.between}
     ]
     with tempfile.TemporaryDirectory(prefix="quantising-", dir=destination.parent) as name:
         folder = Path(name)

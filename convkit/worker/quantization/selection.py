@@ -39,9 +39,13 @@ class Selected:
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """The nodes to quantise; how many could be; the patterns that name no module of the graph."""
+    """The nodes to quantise; how many could be; the patterns that name no module of the graph.
+
+    `between` are nodes without weights that stay in integers where what they take is one.
+    """
 
     chosen: tuple[Selected, ...]
+    between: tuple[ir.Node, ...]
     possible: int
     unmatched: tuple[UnmatchedPattern, ...]
 
@@ -62,9 +66,16 @@ def select(model: ir.Model, quantization: Quantization) -> Selection:
 
     Raises PatternError.
     """
+
+    def kept(module: str) -> bool:
+        return any(matches(pattern, module) for pattern in quantization.patterns)
+
     possible = list(_possible(model, quantization.quantize))
-    chosen = tuple(
-        one for one in possible if not any(matches(pattern, one.module) for pattern in quantization.patterns)
+    chosen = tuple(one for one in possible if not kept(one.module))
+    between = tuple(
+        node
+        for node, module in nodes_with_modules(model)
+        if quantization.quantize == "static-int8" and node.op_type in _BETWEEN and not kept(module)
     )
     paths = sorted({path for _, path in nodes_with_modules(model)})
     unmatched = tuple(
@@ -72,7 +83,7 @@ def select(model: ir.Model, quantization: Quantization) -> Selection:
         for pattern in quantization.patterns
         if not any(matches(pattern, path) for path in paths)
     )
-    return Selection(chosen, len(possible), unmatched)
+    return Selection(chosen, between, len(possible), unmatched)
 
 
 def _possible(model: ir.Model, kind: Kind) -> Iterator[Selected]:

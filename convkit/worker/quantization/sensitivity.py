@@ -9,13 +9,16 @@ import numpy as np
 
 from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.worker.numerics.precision_findings import TARGET_PRECISION, generalised
 from convkit.worker.precision.loading import load_model
+from convkit.worker.precision.naming import as_patterns, without_covered
 from convkit.worker.quantization.options import Quantization
 from convkit.worker.quantization.switched import JoinError, SwitchedModel
 from convkit.worker.quantization.weights import decibels, energies, float_names, quantized_weights
 
 Feeds = Mapping[str, np.ndarray]
+
+# The key of a remedy that keeps modules in float32; the host puts the target's name in its place.
+KEPT = "target.precision.keep_float32"
 
 _SHOWN = 10
 _NAMED = 3
@@ -136,22 +139,8 @@ def sensitivity_finding(found: Sensitivity, quantization: Quantization, case: st
     costly = costliest(found)
     named = [row.module or "the model's root" for row in costly[:_NAMED]]
     share = sum(row.share for row in costly)
-    patterns = generalised([row.module for row in costly])
-    remedy = Remedy("The costliest module is the root, which no pattern names alone: keep the model in float32.")
-    if patterns is not None:
-        kept = list(dict.fromkeys([*quantization.patterns, *patterns]))
-        change: dict[str, Json] = {"quantize": quantization.quantize, "keep_float32": list(kept)}
-        if not quantization.per_channel:
-            change["per_channel"] = False
-        if quantization.format is not None:
-            change["format"] = quantization.format
-        if quantization.block_size is not None:
-            change["block_size"] = quantization.block_size
-        if quantization.calibration is not None:
-            change["calibration"] = {
-                key: value for key, value in dataclasses.asdict(quantization.calibration).items() if value is not None
-            }
-        remedy = Remedy(f"Keep {', '.join(patterns)} in float32.", {TARGET_PRECISION: change})
+    patterns = as_patterns([row.module for row in costly], [row.module for row in found.modules])
+    kept: list[Json] = [*without_covered([*quantization.patterns, *patterns])]
     more = f" and {len(costly) - _NAMED} more" if len(costly) > _NAMED else ""
     return Finding(
         "Q102",
@@ -160,7 +149,7 @@ def sensitivity_finding(found: Sensitivity, quantization: Quantization, case: st
         f"{', '.join(named)}{more}",
         Place(module=costly[0].module or None, case=case),
         {"output_error": found.output_error, "modules": table(found.modules[:_SHOWN])},
-        remedy,
+        Remedy(f"Keep {', '.join(patterns)} in float32.", {KEPT: kept}),
     )
 
 

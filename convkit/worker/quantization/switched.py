@@ -77,6 +77,8 @@ class SwitchedModel:
     def own_errors(self, feeds: Feeds) -> dict[Join, JoinError]:
         """Return the error that each join adds to what float32 feeds it."""
         wanted = list(self._layout.outputs)
+        if not wanted:
+            return {}
         found = self._session.run(wanted, self._feeds(feeds, ()))
         numbers = self._layout.read(dict(zip(wanted, found, strict=True)))
         return {
@@ -150,7 +152,8 @@ def _adopt(float32: ir.Model, quantized: ir.Model, wanted: list[ir.Value], names
         twin = known.get(value.name)
         if twin is not None and value.dtype in (None, twin.dtype):
             ir.convenience.replace_all_uses_with(value, twin)
-    nodes, needed = list(theirs), set()
+    nodes = list(theirs)
+    needed: set[ir.Node] = set()
     for node in reversed(nodes):
         users = {use.node for value in node.outputs for use in value.uses()}
         if any(value in wanted for value in node.outputs) or users & needed:

@@ -64,7 +64,12 @@ def _weight_input(node: ir.Node) -> ir.Value | None:
         index = _INTEGER_PRODUCTS[node.op_type][0]
     elif node.op_type == "MatMulNBits":
         index = 1
-    return node.inputs[index] if index is not None and index < len(node.inputs) else None
+    value = _input(node, index) if index is not None else None
+    # An embedding's rows are looked up first and dequantised then.
+    rows = value.producer() if value is not None else None
+    if rows is not None and rows.op_type == "Gather" and node.op_type == "DequantizeLinear":
+        return rows.inputs[0]
+    return value
 
 
 def _values(node: ir.Node, constants: Mapping[str | None, ir.Value]) -> np.ndarray | None:
@@ -76,7 +81,8 @@ def _values(node: ir.Node, constants: Mapping[str | None, ir.Value]) -> np.ndarr
         assert weight is not None
         scale = constants.get(f"{(weight.name or '').removesuffix('_quantized')}_scale")
         return dequantize(weight, scale, _input(node, zero), -1 if node.op_type == "MatMulInteger" else 0)
-    weight, scale, zero_point = (_input(node, index) for index in _SCALED[node.op_type])
+    weight = _weight_input(node)
+    scale, zero_point = (_input(node, index) for index in _SCALED[node.op_type][1:])
     assert weight is not None
     axis = {"QLinearConv": 0, "QLinearMatMul": -1, "QGemm": -1}.get(node.op_type, 1)
     if node.op_type == "QGemm" and (turned := node.attributes.get("transB")) is not None and turned.as_int():
@@ -94,7 +100,7 @@ def _input(node: ir.Node, index: int) -> ir.Value | None:
 def dequantize(
     weight: ir.Value, scale: ir.Value | None, zero_point: ir.Value | None, axis: int, block_size: int = 0
 ) -> np.ndarray | None:
-    """Return (number - zero point) * scale in float32, scales along an axis; None where they are unknown or do not fit."""
+    """Return (number - zero point) * scale in float32, scales along an axis; None where they are unknown or unfit."""
     numbers = _array(weight)
     scales, zeros = _array(scale), _array(zero_point) if zero_point is not None else np.zeros(1, np.float32)
     if numbers is None or scales is None or zeros is None:
@@ -129,7 +135,7 @@ def _unpacked(node: ir.Node) -> np.ndarray | None:
     if (node.attributes["bits"].as_int() if "bits" in node.attributes else 4) != 4:
         return None
     inner, columns = node.attributes["K"].as_int(), node.attributes["N"].as_int()
-    packed, scales = constant_tensor(node.inputs[1]), constant_tensor(node.inputs[2])  # type: ignore[arg-type]
+    packed, scales = constant_tensor(node.inputs[1]), constant_tensor(node.inputs[2])
     if packed is None or scales is None:
         return None
     blocks = packed.numpy().reshape(columns, -1, node.attributes["block_size"].as_int() // 2)

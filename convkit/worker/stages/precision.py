@@ -4,6 +4,7 @@ Measures the range of every tensor in float32, says how much headroom each modul
 `keep_float32: auto`, works out what must stay in float32.
 """
 
+import dataclasses
 import math
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import onnx_ir as ir
 
 from convkit.codec import Json, encode
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.worker.cases.calibration import calibration_cases
 from convkit.worker.cases.files import read_cases, read_tensors
 from convkit.worker.cases.padding import padding_positions
 from convkit.worker.context import Context, StageFailedError
@@ -24,6 +26,7 @@ from convkit.worker.precision.options import LowPrecision, is_undecided, low_pre
 from convkit.worker.precision.plan import Assignment, PrecisionPlan, assign, module_table
 from convkit.worker.precision.prepare import UntypedValueError, prepare
 from convkit.worker.protocol import ModulePrecision, PrecisionRequest, PrecisionResult
+from convkit.worker.quantization.options import Quantization, quantization
 from convkit.worker.stages.build import find_model
 
 
@@ -33,6 +36,8 @@ def run(request: PrecisionRequest, context: Context) -> tuple[PrecisionResult, l
     Findings: N208 says what was decided, N209 that nothing meets the tolerance, N210 which modules overflow.
     """
     path = find_model(Path(request.model), "model.onnx")
+    if (quantized := quantization(request.options)) is not None:
+        return _decide_quantization(path, quantized, request, context)
     try:
         model = prepare(load_model(path))
     except UntypedValueError as error:
@@ -62,6 +67,24 @@ def run(request: PrecisionRequest, context: Context) -> tuple[PrecisionResult, l
         unmeasured=tuple(tensor.tensor for tensor in report.unmeasured),
     )
     return result, findings
+
+
+def _decide_quantization(
+    path: Path, quantized: Quantization, request: PrecisionRequest, context: Context
+) -> tuple[PrecisionResult, list[Finding]]:
+    from convkit.worker.quantization.decision import decide_quantization
+
+    context.progress("searching for what must stay in float32")
+    cases = _cases(request)
+    usual = [cases[name].feeds for name in calibration_cases(read_cases(Path(request.reference)))]
+    chosen, kept, findings = decide_quantization(path, quantized, cases, request.limits, usual)
+    if chosen.calibration is not None and chosen.calibration.file is not None:
+        # An artifact holds no path of this machine; builds take the file from their own options.
+        file = Path(chosen.calibration.file).name
+        chosen = dataclasses.replace(chosen, calibration=dataclasses.replace(chosen.calibration, file=file))
+    decided = encode(chosen)
+    write_decision(context.output, decided)
+    return PrecisionResult(precision=decided, rounds=tuple(each.as_protocol() for each in kept.rounds)), findings
 
 
 def _cases(request: PrecisionRequest) -> dict[str, JudgedCase]:
@@ -141,11 +164,10 @@ def _searched(search: Search) -> Finding:
         return Finding("N208", "note", message, Place(), evidence, Remedy("Write it into the recipe.", change))
     last = search.rounds[-1]
     how_far = "NaN or infinity" if last.overshoot is None else f"{last.overshoot:.3g} times the tolerance"
-    root = "; part of it arises in the model's root, which no pattern names" if search.unnamed else ""
     return Finding(
         "N209",
         "error",
-        f"no plan was found that meets the tolerance: keeping {kept} case {last.case!r} gives {how_far}{root}",
+        f"no plan was found that meets the tolerance: keeping {kept} case {last.case!r} gives {how_far}",
         Place(case=last.case),
         evidence,
         Remedy("Name modules under keep_float32 yourself, or set the tolerance to what you can justify."),

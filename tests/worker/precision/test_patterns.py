@@ -23,6 +23,12 @@ from convkit.worker.precision.patterns import PatternError, matches, nearest_pat
         ("encoder.**.dense", "encoder.dense", True),
         ("encoder.**.dense", "encoder.a.b.dense.c", True),
         ("encoder.**.dense", "pooler.dense", False),
+        ("encoder.layer.*.attention.", "encoder.layer.0.attention", True),
+        ("encoder.layer.*.attention.", "encoder.layer.0.attention.self", False),
+        ("**.LayerNorm.", "a.LayerNorm", True),
+        ("**.LayerNorm.", "a.LayerNorm.b", False),
+        (".", "", True),
+        (".", "a", False),
         ("**", "", True),
         ("*", "", False),
         ("a+b", "a+b.c", True),
@@ -34,7 +40,7 @@ def test_a_pattern_names_a_module_and_everything_below_it(pattern, path, expecte
     assert matches(pattern, path) is expected
 
 
-@pytest.mark.parametrize("pattern", ["", "a..b", ".a", "a.", "a**", "**b.c"])
+@pytest.mark.parametrize("pattern", ["", "a..b", ".a", "a..", "..", "a**", "**b.c"])
 def test_a_malformed_pattern_is_refused(pattern):
     with pytest.raises(PatternError):
         matches(pattern, "a")
