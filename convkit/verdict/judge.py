@@ -1,5 +1,6 @@
 """Judges one target under one runtime release."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
@@ -7,6 +8,7 @@ from convkit.recipe.models import OnnxRuntimeTarget, Recipe, Tolerance
 from convkit.recipe.tolerances import limits_of, tolerance_for
 from convkit.record import CaseVerdict, OutputVerdict, TargetStatus, Verification
 from convkit.tensors import dimension_axes
+from convkit.verdict.precision_remedy import search_remedy
 from convkit.verdict.probes import probe_findings
 from convkit.verdict.simulated import simulation_findings
 from convkit.worker.numerics.limits import breaches
@@ -41,10 +43,11 @@ def judge(
             measured.probes, _strictest(recipe, target, override), [tensor.name for tensor in recipe.inputs]
         ),
         *_baked_axis_findings(cases, recipe, example_sizes or {}),
-        *_case_findings(cases),
+        *_case_findings(cases, search_remedy(recipe, target)),
         *_completeness_findings(cases, recipe),
         *simulation_findings(recipe, target, measured, override),
     ]
+    findings = [_with_search(finding, recipe, target) for finding in findings]
     findings.sort(key=lambda finding: (not finding.is_error, finding.code[0] not in _CAUSES))
     failed = any(finding.is_error for finding in findings) or not all(case.passed for case in cases) or not cases
     status: TargetStatus = "failed" if failed else "verified"
@@ -133,7 +136,7 @@ def _baked_axis_findings(cases: Sequence[CaseVerdict], recipe: Recipe, example: 
     return findings
 
 
-def _case_findings(cases: Sequence[CaseVerdict]) -> list[Finding]:
+def _case_findings(cases: Sequence[CaseVerdict], search: Remedy | None) -> list[Finding]:
     """Return one finding per code and output, at the first case that shows it: the ladder climbs, so the simplest."""
     findings: dict[tuple[str, str], Finding] = {}
     counts: dict[tuple[str, str], int] = {}
@@ -142,11 +145,22 @@ def _case_findings(cases: Sequence[CaseVerdict]) -> list[Finding]:
             _note(findings, counts, "", _run_failure(case))
         for output in case.outputs:
             if not output.passed:
-                _note(findings, counts, output.output, _output_failure(case, output))
+                _note(findings, counts, output.output, _output_failure(case, output, search))
     return [
         finding if counts[key] == 1 else _with_count(finding, counts[key], len(cases))
         for key, finding in findings.items()
     ]
+
+
+def _with_search(finding: Finding, recipe: Recipe, target: OnnxRuntimeTarget) -> Finding:
+    """Offer the search for what must stay in float32 where a lowered or quantised target's results are off."""
+    chosen = target.low_precision or target.quantization
+    if finding.code not in ("N101", "N102") or chosen is None or chosen.is_auto:
+        return finding
+    name = next(name for name, other in recipe.targets.items() if other is target)
+    precision = chosen.model_dump(mode="json", exclude_defaults=True) | {"keep_float32": "auto"}
+    remedy = Remedy("Let convkit find what must stay in float32.", {f"targets.{name}.precision": precision})
+    return dataclasses.replace(finding, remedy=remedy)
 
 
 def _note(
@@ -179,7 +193,7 @@ def _run_failure(case: CaseVerdict) -> Finding:
     )
 
 
-def _output_failure(case: CaseVerdict, output: OutputVerdict) -> Finding:
+def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | None) -> Finding:
     metrics = output.metrics
     place = Place(tensor=output.output, case=case.case)
     evidence = {"sizes": case.sizes, "failures": list(output.failures), "worst_index": list(metrics.worst_index)}
@@ -193,11 +207,12 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict) -> Finding:
         remedy = Remedy("Repair the model, or leave the case out by name.", {"verify.skip": [case.case]})
         return Finding("N103", "error", what, place, evidence, remedy)
     if metrics.nan_candidate or metrics.inf_mismatched:
-        return Finding("N102", "error", what, place, evidence, Remedy("Keep the module that overflows in float32."))
+        remedy = search or Remedy("Keep the module that overflows in float32.")
+        return Finding("N102", "error", what, place, evidence, remedy)
     worst = (
         f", worst at {list(metrics.worst_index)}: {metrics.worst_candidate:.6g}, original {metrics.worst_reference:.6g}"
     )
-    remedy = Remedy("Find the cause, or set the tolerance to what you can justify.")
+    remedy = search or Remedy("Find the cause, or set the tolerance to what you can justify.")
     return Finding("N101", "error", what + worst, place, evidence, remedy)
 
 

@@ -221,3 +221,24 @@ def test_the_nearest_tolerance_stands_alone() -> None:
 def test_a_tolerance_can_differ_by_output() -> None:
     chosen = recipe(verify={"tolerance": {"max_abs": 1e-4}, "outputs": {"y": {"max_abs": 1.0}}})
     assert verdict(WRONG, recipe=chosen).status == "verified"
+
+
+@pytest.mark.parametrize(
+    ("precision", "change"),
+    [
+        ("float32", {}),
+        ("float16", {"default": "float16", "keep_float32": "auto"}),
+        (
+            {"default": "float16", "saturate": True, "keep_float32": ["a"]},
+            {"default": "float16", "saturate": True, "keep_float32": "auto"},
+        ),
+        ({"quantize": "dynamic-int8"}, {"quantize": "dynamic-int8", "keep_float32": "auto"}),
+        ({"default": "float16", "keep_float32": "auto"}, {}),
+    ],
+)
+def test_a_low_precision_that_is_off_is_offered_the_search(precision: Any, change: dict[str, Any]) -> None:
+    chosen = recipe(targets={"ort": {"runtime": "onnxruntime", "precision": precision}})
+    found = verdict({"typical": (dataclasses.replace(GOOD, max_abs=1.0),)}, recipe=chosen)
+    (finding,) = [finding for finding in found.findings if finding.code == "N101"]
+    assert finding.remedy is not None
+    assert finding.remedy.change == ({"targets.ort.precision": change} if change else {})

@@ -131,11 +131,11 @@ class _Rewriter:
     def flag(self, modules: frozenset[str]) -> ir.Value:
         """Return a scalar that is true where any of the modules is low."""
         if modules not in self.flags:
-            if len(modules) == 1:
-                index = self.constant(np.array(self.modules.index(*modules), np.int64))
+            one, *others = sorted(modules)
+            if not others:
+                index = self.constant(np.array(self.modules.index(one), np.int64))
                 self.flags[modules] = self.early("Gather", [self.switches, index])
             else:
-                one, *others = sorted(modules)
                 self.flags[modules] = self.early("Or", [self.flag(frozenset({one})), self.flag(frozenset(others))])
         return self.flags[modules]
 

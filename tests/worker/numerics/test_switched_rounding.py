@@ -53,7 +53,7 @@ def simulated(model: ir.Model, kept: tuple[str, ...], *, saturate: bool) -> list
 
 
 @pytest.mark.parametrize("saturate", [False, True])
-def test_every_set_of_low_modules_gives_what_its_simulation_gives(model: ir.Model, saturate: bool) -> None:  # noqa: FBT001 - parametrised
+def test_every_set_of_low_modules_gives_what_its_simulation_gives(model: ir.Model, saturate: bool) -> None:
     with SwitchedRounding(model, "float16", saturate=saturate, threads=1) as switched:
         assert sorted(switched.modules) == sorted(NAMES)
         different = set()

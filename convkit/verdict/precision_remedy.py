@@ -1,0 +1,24 @@
+"""What to do about a target of low precision whose outputs are off: let convkit find what must stay in float32."""
+
+from convkit.codec import Json
+from convkit.findings.model import Remedy
+from convkit.recipe.models import MixedPrecision, OnnxRuntimeTarget, Recipe
+
+
+def search_remedy(recipe: Recipe, target: OnnxRuntimeTarget) -> Remedy | None:
+    """Return the change to `keep_float32: auto`; None where the target is in float32, or is searched for already."""
+    chosen = target.low_precision or target.quantization
+    if chosen is None or chosen.is_auto:
+        return None
+    name = next(name for name, each in recipe.targets.items() if each is target)
+    if isinstance(chosen, MixedPrecision):
+        precision: dict[str, Json] = {"default": chosen.default}
+        if chosen.saturate:
+            precision["saturate"] = True
+    else:
+        precision = chosen.model_dump(mode="json", exclude_unset=True)
+    return Remedy(
+        "Let convkit find the modules that must stay in float32; or find the cause, or set the tolerance to what you "
+        "can justify.",
+        {f"targets.{name}.precision": precision | {"keep_float32": "auto"}},
+    )
