@@ -316,6 +316,102 @@ CATALOGUE: dict[str, Explanation] = {
         "One of the two alone says nothing about the other.",
         "Nothing.",
     ),
+    "N301": Explanation(
+        "padding moves real positions",
+        "error",
+        "More padding, or other values at masked positions, change what the built model gives at real positions (or a "
+        "pooled output), by more than they change it in the original and twice the tolerance.",
+        "Tests feed full rows, for which a mask that was lost in the conversion makes no difference.",
+        "Look at what became of the mask in the export: each attention, mean and maximum over positions must apply it.",
+    ),
+    "N302": Explanation(
+        "a row depends on its batch",
+        "error",
+        "The built model gives a row alone other outputs than the same row among others, by more than the original "
+        "does and twice the tolerance.",
+        "One sample at a time, every output is right; a server that batches requests mixes them up.",
+        "Look for what is taken over all rows: normalisation in training mode, a mean over the first dimension, one "
+        "scale of a dynamic quantisation.",
+    ),
+    "N303": Explanation(
+        "two runs differ",
+        "warning",
+        "The same inputs give other outputs when they are run again. An error where they differ by more than the "
+        "tolerance (and than the original does), a warning where they differ at all. On the reference stage: the "
+        "original itself is random, so parity with it says little.",
+        "One run is compared with one reference; a difference reads as a failure that comes and goes.",
+        "Put the model into inference mode; give what draws at random a fixed seed.",
+    ),
+    "N304": Explanation(
+        "an output collapsed",
+        "error",
+        "An output is constant, over all its elements or over all rows, where the original's varies. No tolerance is "
+        "asked.",
+        "Zeros are finite, and within a tolerance that is wide enough for them.",
+        "Look for what overflows or is rounded to nothing on the way to the output; for rows, for an input that became "
+        "a constant.",
+    ),
+    "N305": Explanation(
+        "the original itself depends on padding",
+        "warning",
+        "More padding changes what the original gives at real positions, far beyond rounding. The built model is only "
+        "asked to depend on it no more than that.",
+        "A converted model that agrees with it passes, and both answer differently in other batches.",
+        "Look at whether the model applies its mask everywhere, or pad inputs as it was trained on.",
+    ),
+    "T101": Explanation(
+        "no kernel for an operator in this element type",
+        "error",
+        "The runtime has the operator, but no implementation for these element types at this opset on this provider; "
+        "bfloat16 on the CPU is the usual case. float16 is served on the CPU through casts that onnxruntime inserts.",
+        "The exporter's checker passes the graph, and the session fails with NOT_IMPLEMENTED at the first such node.",
+        "Load the model in float32 (model.dtype) and let the target's precision lower it, or take another release.",
+    ),
+    "T102": Explanation(
+        "element types disagree",
+        "error",
+        "An operator that needs one element type gets several (float32 and float16), or a node gives a type that the "
+        "graph does not declare.",
+        "Exporters write such graphs when weights were loaded in different types, converters when they miss a Cast.",
+        "Load the whole model in one type (model.dtype), or unify the graph's types.",
+    ),
+    "T103": Explanation(
+        "an operator does not take this element type",
+        "error",
+        "ONNX does not allow the element type for this input or output of the operator at the model's opset.",
+        "An exporter that knows a newer opset writes what the older one does not allow.",
+        "Export with a newer opset, or in float32.",
+    ),
+    "T104": Explanation(
+        "element types are unknown",
+        "warning",
+        "The graph does not say the types of some values and they cannot be inferred, so their nodes were not checked.",
+        "A check that passes over what it does not know looks green.",
+        "Export with value types, or without operators of other domains.",
+    ),
+    "V101": Explanation(
+        "the opset is newer than the runtime",
+        "error",
+        "The model uses a version of an operator set that this release of the runtime does not load.",
+        "It loads on the developer's machine, where the runtime is newer.",
+        "Export with an older opset (export.opset), or drop the release from the target's versions.",
+    ),
+    "V102": Explanation(
+        "the file format is newer than the runtime",
+        "error",
+        "The file's IR version is newer than this release of the runtime reads. It is independent of the opset: "
+        "exporters write the newest format they know.",
+        "Lowering export.opset does not change it.",
+        "Drop the release from the target's versions, or export with exporter: torchscript, which writes an older one.",
+    ),
+    "V103": Explanation(
+        "the runtime does not know an operator",
+        "error",
+        "A node's operator, or the domain it is from, is not registered in this release of the runtime: a custom "
+        "operator, or one of the runtime's own from a later release.",
+        "Exporters and optimisers of a later release write operators that only that release knows.",
+        "Export without the operator, or take a release that has it (tools.onnxruntime).",
+    ),
     "E101": Explanation(
         "the device or provider is absent",
         "warning",
@@ -372,6 +468,22 @@ CATALOGUE: dict[str, Explanation] = {
         "Checks that run only the example's shape pass.",
         "See the case's sizes; a shape fixed inside the graph is the usual cause.",
     ),
+    "E209": Explanation(
+        "weights are stored more than once",
+        "warning",
+        "The file holds equal weights under several names, or a matrix and its transpose: a tied output layer that was "
+        "written twice. They cost the space and the memory of all their copies.",
+        "The outputs are right; a release of the exporter that unties weights makes the file larger by half.",
+        "Export with convkit, which stores equal weights once, or let the file's exporter share them.",
+    ),
+    "E210": Explanation(
+        "weights are not where the model says",
+        "error",
+        "The model's weights lie in a file of their own, which is missing, outside the model's folder, truncated, or "
+        "has other bytes at a weight's place than its shape and type need.",
+        "The graph's file opens in a viewer and passes for the model; a runtime names its own line of code.",
+        "Copy the model and the files that it names, whole and together.",
+    ),
     "Q101": Explanation(
         "nothing was quantised",
         "error",
@@ -386,7 +498,7 @@ CATALOGUE: dict[str, Explanation] = {
         "Outputs are far from the original's, and the finding lists the modules whose quantisation moves them most: "
         "the error at the outputs with that module alone quantised, the signal-to-noise ratio of its weights and of "
         "its own results (in dB; six dB are one bit).",
-        "The error at the outputs is one figure for the whole model; a few modules with outliers often make most of it.",
+        "The error at the outputs is one figure for the whole model; a few modules with outliers may make most of it.",
         "Keep the first modules of the table in float32 (precision.keep_float32), or let convkit choose: auto.",
     ),
     "Q103": Explanation(
@@ -412,7 +524,7 @@ CATALOGUE: dict[str, Explanation] = {
         "This x86 processor has no VNNI instructions: it adds pairs of eight-bit products in 16 bits, which saturate. "
         "Results differ from those of a processor that has them, and may be worse.",
         "Each machine gives the same numbers every time; only a second kind of machine shows the difference.",
-        "Verify on the kind of processor that the model will run on.",
+        "Verify on the kind of processor that the model will run on, or set precision.reduce_range: true.",
     ),
     "Q106": Explanation(
         "a calibrated range is of no use",

@@ -20,6 +20,18 @@ def prepare(model: ir.Model) -> ir.Model:
     each call is typed for itself. Nodes keep their module path, or take that of the call. Weights are shared with
     the original, not read. Raises UntypedValueError.
     """
+    copy = with_types(model)
+    if (node_and_value := _first_untyped(copy)) is not None:
+        node, value = node_and_value
+        raise UntypedValueError(
+            f"the type of {value.name!r} ({node.domain or 'ai.onnx'}.{node.op_type}) is not in the graph and cannot "
+            "be inferred; export with value types, or without operators of other domains"
+        )
+    return copy
+
+
+def with_types(model: ir.Model) -> ir.Model:
+    """Return what `prepare` does, with types left unknown where they cannot be inferred."""
     copy = model.clone()
     if copy.functions:
         InlinePass()(copy)
@@ -29,12 +41,6 @@ def prepare(model: ir.Model) -> ir.Model:
             value.type = ir.TensorType(value.const_value.dtype)
     if _first_untyped(copy) is not None:
         _infer_types(copy)
-    if (node_and_value := _first_untyped(copy)) is not None:
-        node, value = node_and_value
-        raise UntypedValueError(
-            f"the type of {value.name!r} ({node.domain or 'ai.onnx'}.{node.op_type}) is not in the graph and cannot "
-            "be inferred; export with value types, or without operators of other domains"
-        )
     return copy
 
 

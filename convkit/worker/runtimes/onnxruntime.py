@@ -57,7 +57,7 @@ _CPU = "CPUExecutionProvider"
 # What CUDA says where there is no device, or a driver too old for the library (cudaErrorNoDevice,
 # cudaErrorInsufficientDriver).
 _NO_DEVICE = ("no CUDA-capable device", "driver version is insufficient")
-_PROVIDERS: dict[Device, str] = {"cpu": _CPU, "cuda": "CUDAExecutionProvider"}
+PROVIDERS: dict[Device, str] = {"cpu": _CPU, "cuda": "CUDAExecutionProvider"}
 
 
 def build(request: BuildRequest, context: Context) -> list[Finding]:
@@ -83,7 +83,7 @@ class Session:
     """A model loaded by onnxruntime. On another device than the CPU, the first run is profiled for fallbacks."""
 
     def __init__(self, path: Path, device: Device, settings: "onnxruntime.SessionOptions") -> None:
-        self._wanted = _PROVIDERS[device]
+        self._wanted = PROVIDERS[device]
         self._fallbacks: tuple[Fallback, ...] = ()
         self._profiling = device != "cpu"
         if self._profiling:
@@ -152,7 +152,7 @@ def _settings(options: Options) -> "onnxruntime.SessionOptions":
 def _create(path: Path, device: Device, settings: "onnxruntime.SessionOptions") -> "onnxruntime.InferenceSession":
     import onnxruntime
 
-    wanted = _PROVIDERS[device]
+    wanted = PROVIDERS[device]
     available = onnxruntime.get_available_providers()
     if wanted not in available:
         raise StageSkippedError(_absent(device, f"it has {', '.join(available)}"))
@@ -177,7 +177,7 @@ def _absent(device: Device, why: str) -> str:
 
     release = f"onnxruntime {onnxruntime.__version__}"
     return (
-        f"{release} cannot use {_PROVIDERS[device]} here; {why}. "
+        f"{release} cannot use {PROVIDERS[device]} here; {why}. "
         "Run `convkit run RECIPE --only TARGET` on a machine with CUDA, with onnxruntime-gpu in the recipe's tools"
     )
 

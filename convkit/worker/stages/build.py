@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from convkit.codec import CodecError, decode, encode
@@ -15,10 +15,13 @@ from convkit.worker.cases.case import Feeds
 from convkit.worker.cases.files import read_cases, read_tensors
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.contract_check import CONTRACT_KEY, check_contract
+from convkit.worker.kernels.check import check_operators
+from convkit.worker.kernels.operators import Operators, read_operators, write_operators
 from convkit.worker.precision.decision import decided
 from convkit.worker.precision.options import low_precision
-from convkit.worker.protocol import BuildRequest, BuildResult
+from convkit.worker.protocol import BuildRequest, BuildResult, Device
 from convkit.worker.quantization.options import quantization
+from convkit.worker.runtimes.onnxruntime import PROVIDERS
 from convkit.worker.runtimes.protocol import ModelRefusedError, Runtime
 from convkit.worker.runtimes.registry import runtime_named
 
@@ -36,16 +39,21 @@ def run(request: BuildRequest, context: Context) -> tuple[BuildResult, list[Find
     model = find_model(Path(request.model), runtime.MODEL_FILE)
     session = Contract((), (), ())
     findings: list[Finding] = []
+    suspected: list[Finding] = []
     try:
         with _rewritten(model, request, findings, context) as rewritten:
+            operators = read_operators(rewritten.parent)
+            suspected = suspected_refusals(operators, request.device, stand_in=request.stand_in)
             context.progress(f"building for {request.runtime}")
             findings += runtime.build(dataclasses.replace(request, model=str(rewritten)), context)
+        if operators is not None and request.options.get("artifact") != "optimized":
+            write_operators(operators, context.output)
         context.progress("checking the built model's contract", done=0.5)
         session, carried = _stated(context.output / runtime.MODEL_FILE, request, runtime)
         findings += check_contract(request.contract, session, "built model")
         findings += check_carried(request.contract, carried)
     except ModelRefusedError as error:
-        findings.append(refused(error))
+        findings += refused(error, suspected)
     sidecar = context.output / CONTRACT_FILE
     sidecar.write_text(json.dumps(encode(request.contract), indent=1) + "\n", encoding="utf-8")
     files = sorted(path.relative_to(context.output).as_posix() for path in context.output.rglob("*") if path.is_file())
@@ -73,6 +81,10 @@ def _rewritten(model: Path, request: BuildRequest, findings: list[Finding], cont
 
             context.progress(f"quantising ({quantized.quantize})")
             findings += quantize_file(model, rewritten, quantized, _calibration_feeds(request))
+        from convkit.worker.kernels.probing import graph_operators
+        from convkit.worker.precision.loading import load_model
+
+        write_operators(graph_operators(load_model(rewritten)), rewritten.parent)
         yield rewritten
 
 
@@ -110,9 +122,21 @@ def find_model(path: Path, name: str) -> Path:
     return file
 
 
-def refused(error: ModelRefusedError) -> Finding:
-    """Return the finding for a model that the runtime does not load."""
-    return Finding(
+def suspected_refusals(operators: Operators | None, device: Device, *, stand_in: bool) -> list[Finding]:
+    """Return what the runtime has no kernels for (T and V findings), before a session of the whole model is made.
+
+    Nothing where the device is absent: its kernels are not here to be asked.
+    """
+    if operators is None or stand_in:
+        return []
+    return check_operators(operators, PROVIDERS[device])
+
+
+def refused(error: ModelRefusedError, suspected: Sequence[Finding] = ()) -> list[Finding]:
+    """Return the findings for a model that the runtime does not load: why, where the operators told, else E205."""
+    if any(finding.is_error for finding in suspected):
+        return list(suspected)
+    general = Finding(
         "E205",
         "error",
         f"the runtime refused the model: {error}",
@@ -120,6 +144,7 @@ def refused(error: ModelRefusedError) -> Finding:
         {"message": str(error)},
         Remedy("See the message; another release of the runtime under tools:, or another export.opset, may serve."),
     )
+    return [*suspected, general]
 
 
 def check_carried(declared: Contract, metadata: Mapping[str, str]) -> list[Finding]:
