@@ -10,7 +10,7 @@ ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test lint types unit test-coreml plan ui benchmark clean
+.PHONY: run test lint types unit test-coreml plan ui benchmark faults clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
@@ -39,6 +39,10 @@ ui: $(VENV)/.run
 
 benchmark: $(VENV)/.test
 	$(BIN)/python benchmarks/spine.py
+
+# The corpus of faults, scored; FAULTS='contract:*' runs a part of it.
+faults: $(VENV)/.test
+	PYTHONPATH=tests $(BIN)/python -m faults $(if $(FAULTS),$(foreach name,$(FAULTS),'$(name)'))
 
 $(VENV)/bin/uv:
 	$(PYTHON) -m venv $(VENV)

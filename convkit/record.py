@@ -9,7 +9,15 @@ from typing import Literal
 from convkit.codec import Json
 from convkit.findings.model import Finding
 from convkit.tensors import Contract
-from convkit.worker.protocol import OmittedCase, PrecisionResult, ProbeMetrics, SimulatedCase, StageKind, TensorMetrics
+from convkit.worker.protocol import (
+    InvarianceMetrics,
+    OmittedCase,
+    PrecisionResult,
+    ProbeMetrics,
+    SimulatedCase,
+    StageKind,
+    TensorMetrics,
+)
 
 FORMAT = 1
 
@@ -87,6 +95,7 @@ class Verification:
     probes: tuple[ProbeMetrics, ...] = ()
     providers: tuple[str, ...] = ()
     simulated: tuple[SimulatedCase, ...] = ()
+    invariance: tuple[InvarianceMetrics, ...] = ()
     findings: tuple[Finding, ...] = ()
 
 

@@ -18,7 +18,8 @@ MAY_IMPORT = {
     "store": {"findings", "worker.protocol"},
     "toolchain": {"recipe", "worker.protocol", "store"},
     "plan": {"recipe", "toolchain", "store", "worker.protocol"},
-    "verdict": {"plan", "recipe", "findings", "worker.protocol"},
+    # Limits are judged by the same lines on both sides: a search for a precision must mean what the verdict means.
+    "verdict": {"plan", "recipe", "findings", "worker.protocol", "worker.numerics.limits"},
     "track": {"findings", "store", "recipe", "worker.protocol"},
     "report": {"findings", "recipe", "worker.protocol", "verdict"},
     "execute": {"plan", "recipe", "findings", "store", "toolchain", "track", "report", "verdict", "worker.protocol"},
@@ -33,6 +34,7 @@ MAY_IMPORT = {
         "report",
         "verdict",
         "worker.protocol",
+        "worker.precision.naming",
     },
     "worker": {"findings.model"},
 }

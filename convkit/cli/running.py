@@ -1,11 +1,16 @@
 """`convkit run` and `convkit plan`."""
 
+import shlex
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from convkit.cli.options import HomeFolder, Json, Only, Quiet, RecipeFile, Toolchain
+
+if TYPE_CHECKING:
+    from convkit.execute.repair import RepairOutcome
+    from convkit.execute.run import RunOptions
 
 
 def run(
@@ -16,15 +21,22 @@ def run(
     force: Annotated[bool, typer.Option("--force", help="Run every stage, whatever the store holds.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit with 4 if a target was skipped.")] = False,
     track: Annotated[bool, typer.Option("--track/--no-track", help="Log the run to MLflow.")] = True,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Apply the remedies of what is found, and run again.")
+    ] = False,
+    write: Annotated[bool, typer.Option("--write", help="With --repair: write a proven repair to the recipe.")] = False,
     json: Json = False,
     quiet: Quiet = False,
     home: HomeFolder = None,
 ) -> None:
     """Export, build and verify every target of a recipe."""
     from convkit.cli.live import LiveProgress
-    from convkit.errors import EXIT_SKIPPED, Interrupted
+    from convkit.errors import EXIT_SKIPPED, Interrupted, UsageError
     from convkit.execute.run import RunOptions, run_recipe
     from convkit.home import Home
+
+    if write and not repair:
+        raise UsageError("--write writes what --repair has proven; give both")
 
     options = RunOptions(
         recipe=recipe,
@@ -36,9 +48,15 @@ def run(
         track=track,
         command=("convkit", *sys.argv[1:]),
     )
+    silent = quiet or json
+    repaired = None
     try:
-        with LiveProgress(quiet=quiet or json) as progress:
-            outcome = run_recipe(options, progress)
+        if repair:
+            repaired = _repair(options, silent=silent)
+            outcome = repaired.last
+        else:
+            with LiveProgress(quiet=silent) as progress:
+                outcome = run_recipe(options, progress)
     except KeyboardInterrupt:
         raise Interrupted("interrupted: what had finished is kept; run the same command again to go on") from None
     if json:
@@ -49,10 +67,32 @@ def run(
         from convkit.cli.printing import print_run
 
         print_run(outcome)
+    if repaired is not None:
+        _end_repair(repaired, write=write, silent=silent)
     if outcome.untracked is not None:
         typer.echo(f"warning: not logged to MLflow: {outcome.untracked}", err=True)
     skipped = any(target.status == "skipped" for target in outcome.record.targets)
     raise typer.Exit(outcome.record.exit_code or (EXIT_SKIPPED if strict and skipped else 0))
+
+
+def _repair(options: "RunOptions", *, silent: bool) -> "RepairOutcome":
+    from convkit.cli.live import LiveProgress
+    from convkit.cli.repairing import announce
+    from convkit.execute.repair import repair_recipe
+
+    return repair_recipe(options, lambda: LiveProgress(quiet=silent), (lambda _: None) if silent else announce)
+
+
+def _end_repair(outcome: "RepairOutcome", *, write: bool, silent: bool) -> None:
+    """Write the recipe if that is wanted and proven, and tell."""
+    from convkit.cli.repairing import print_repair
+    from convkit.execute.repair import write_recipe
+
+    written = write and outcome.repaired
+    if written:
+        write_recipe(outcome)
+    if not silent:
+        print_repair(outcome, command=shlex.join(["convkit", *sys.argv[1:], "--write"]), written=written)
 
 
 def plan(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from convkit.cli.plain import Encodable
+from convkit.cli.repairing import change_text
 from convkit.codec import encode
 from convkit.figures import (
     Located,
@@ -101,11 +102,27 @@ class _Summary:
         yield Text(verdict(self.record), style="bold")
         if self.up_to_date:
             yield Text("Up to date: every stage was taken from the store, nothing had to run.")
+        yield from self._repair_lines()
         for located in located_findings(self.record):
             yield from _finding_lines(located)
         yield from self._broken_lines()
         yield from self._left_out_lines()
         yield from self._links()
+
+    def _repair_lines(self) -> "RenderResult":
+        from rich.padding import Padding
+        from rich.text import Text
+
+        if self.record.repaired_from is None:
+            return
+        yield Text()
+        yield Text(f"A repair of run {self.record.repaired_from}:", style="bold")
+        for step in self.record.repair:
+            text = Text.assemble(
+                f"round {step.round}, {step.code} of {step.target}: ", (change_text(step.change), "cyan")
+            )
+            yield Padding(text, (0, 0, 0, 2), expand=False)
+            yield Padding(Text(f"then {first_line(step.outcome or '')}", style="dim"), (0, 0, 0, 4), expand=False)
 
     def _broken_lines(self) -> "RenderResult":
         from rich.padding import Padding

@@ -15,6 +15,7 @@ from convkit.plan.worker_code import WORKER_CODE
 from convkit.recipe.loading import LoadedRecipe
 from convkit.recipe.models import File, Model, Recipe
 from convkit.store.digests import DigestCache, digest_json
+from convkit.store.external_files import external_files
 from convkit.toolchain.devices import find_device
 from convkit.toolchain.host import host_packages
 from convkit.toolchain.requirements import EnvironmentSpec
@@ -80,9 +81,9 @@ def _source_identity(model: Model, dirname: Path, digests: DigestCache) -> str:
 
 
 def _onnx_identity(path: Path, digests: DigestCache) -> str:
-    """Digest an ONNX file and the files beside it that carry its name: its external data."""
-    beside = [other for other in path.parent.iterdir() if other.is_file() and other.name.startswith(path.stem)]
-    return digest_json({other.name: digests.file(other) for other in sorted({path, *beside})})
+    """Digest an ONNX file and the files that its weights lie in."""
+    files = [path, *external_files(path)]
+    return digest_json({file.relative_to(path.parent).as_posix(): digests.file(file) for file in files})
 
 
 def _file_digests(loaded: LoadedRecipe, digests: DigestCache) -> dict[str, str]:

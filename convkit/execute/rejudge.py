@@ -90,6 +90,7 @@ def _rejudge_verification(
         omitted=old.omitted,
         probes=old.probes,
         simulated=old.simulated,
+        invariance=old.invariance,
     )
     stage = next(stage for stage in record.stages if stage.id == old.stage)
     return judge(

@@ -359,6 +359,22 @@ CATALOGUE: dict[str, Explanation] = {
         "A converted model that agrees with it passes, and both answer differently in other batches.",
         "Look at whether the model applies its mask everywhere, or pad inputs as it was trained on.",
     ),
+    "N401": Explanation(
+        "the runtime's optimisation changes the results",
+        "error",
+        "The built model is wrong at the target's optimisation level and right at a lower one: a fusion of the runtime "
+        "takes a pattern of operators for another.",
+        "The exported file is right, and so is every check on it alone.",
+        "Lower the target's optimization, or take another release of the runtime.",
+    ),
+    "N402": Explanation(
+        "the exported graph differs from the original",
+        "error",
+        "The float32 graph gives other results than the original model, also without any optimisation: the exporter "
+        "took something differently, or the file is of another model.",
+        "Exporters validate one shape and one input, or call a difference a warning.",
+        "Export with another exporter, and look for other findings on inputs, branches and modes.",
+    ),
     "T101": Explanation(
         "no kernel for an operator in this element type",
         "error",
@@ -467,6 +483,23 @@ CATALOGUE: dict[str, Explanation] = {
         "The built model loaded, and failed to run on a legal input.",
         "Checks that run only the example's shape pass.",
         "See the case's sizes; a shape fixed inside the graph is the usual cause.",
+    ),
+    "E207": Explanation(
+        "training mode was left on",
+        "error",
+        "Nodes of the exported graph compute as in training: dropout draws anew at every call, batch norms take the "
+        "mean and variance of the batch in place of those of the training.",
+        "Results look plausible, and differ from call to call or with the batch they are in.",
+        "Call eval() on the model before the export, and give functional.dropout training=self.training.",
+    ),
+    "E208": Explanation(
+        "a branch on values became constant",
+        "error",
+        "The model's Python decides by the values of a tensor (if x.mean() > 0, int(x.max())). An export that follows "
+        "one example keeps the side that the example took, for all inputs. Told where such a line exists and the "
+        "converted model's results are off.",
+        "The exporter prints a warning among dozens; the example itself comes out right.",
+        "Write the branch with torch.where or torch.cond, or export with the exporter torch, which refuses it.",
     ),
     "E209": Explanation(
         "weights are stored more than once",

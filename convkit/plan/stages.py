@@ -166,8 +166,9 @@ def _target_stages(recipe: Recipe, name: str, absent: frozenset[Device]) -> list
     cases = ["reference"] if calibrated and calibration_file(target) is None else []
     stages.append(stage("build", build, [export, *planned, *cases]))
     for version in target.versions or (None,):
-        # A low precision is set against the graph it was made of, tensor by tensor.
-        compared = [export, *planned] if target.low_precision is not None else []
+        # What was rewritten is set against the graph it was made of, tensor by tensor.
+        rewritten = target.low_precision is not None or target.quantization is not None
+        compared = [export, *planned] if rewritten else []
         stages.append(stage("verify", verify_id(name, version), [build, "reference", *compared], version))
     return stages
 

@@ -26,6 +26,22 @@ _LOWERING = (
     "worker/numerics/dtypes.py",
 )
 
+# What looks at the scales of a model that comes quantised.
+_SCALES = (
+    "worker/quantization/__init__.py",
+    "worker/quantization/dequantization.py",
+    "worker/quantization/weights.py",
+    "worker/precision/__init__.py",
+    "worker/precision/graphs.py",
+    "worker/precision/patterns.py",
+    "worker/precision/plan.py",
+    "worker/precision/rules.py",
+    "worker/precision/tensors.py",
+)
+
+# What asks a runtime whether it serves a graph's operators; probing.py writes the questions.
+_ASKING = ("worker/kernels",)
+
 # Files and folders below the package, by stage. `tests/plan/test_worker_code.py` holds them to what the stages import,
 # so that a change to code that a stage runs always changes its key, and a change elsewhere does not.
 WORKER_CODE: dict[StageKind, tuple[str, ...]] = {
@@ -37,13 +53,21 @@ WORKER_CODE: dict[StageKind, tuple[str, ...]] = {
         "worker/graph",
         "worker/cases",
         "worker/numerics/dtypes.py",
+        "worker/precision/prepare.py",
+        *_SCALES,
+        "worker/kernels/__init__.py",
+        "worker/kernels/operators.py",
+        "worker/kernels/probing.py",
     ),
     "reference": (
         *_EVERY_STAGE,
         "worker/stages/reference.py",
+        "worker/stages/original_invariance.py",
         "worker/sources",
         "worker/cases",
         "worker/runtimes",
+        "worker/numerics/invariance.py",
+        "worker/numerics/limits.py",
         *_METRICS,
     ),
     "precision": (
@@ -54,6 +78,7 @@ WORKER_CODE: dict[StageKind, tuple[str, ...]] = {
         "worker/cases",
         "worker/numerics",
         "worker/quantization",
+        *_ASKING,
         *_LOWERING,
     ),
     "build": (
@@ -63,16 +88,19 @@ WORKER_CODE: dict[StageKind, tuple[str, ...]] = {
         "worker/cases",
         "worker/numerics",
         "worker/quantization",
+        *_ASKING,
         *_LOWERING,
     ),
     "verify": (
         *_EVERY_STAGE,
         "worker/stages/verify.py",
+        "worker/stages/built_model.py",
         "worker/stages/build.py",
         "worker/runtimes",
         "worker/cases",
         "worker/numerics",
         "worker/quantization",
+        *_ASKING,
         *_LOWERING,
     ),
 }

@@ -3,6 +3,7 @@
 import datetime as dt
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,6 @@ from convkit.figures import (
     worst_of_output,
 )
 from convkit.findings.catalogue import CATALOGUE
-from convkit.findings.model import Remedy
 from convkit.record import RunRecord
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _environment() -> "Environment":
         verified_name=verified_name,
         worst_comparison=worst_comparison,
         worst_of_output=worst_of_output,
-        recipe_change=recipe_change,
+        change_text=change_text,
         share_text=share_text,
     )
     return environment
@@ -113,16 +113,16 @@ def share_text(share: float) -> str:
     return f"{share:.3g} times the limit"
 
 
-def recipe_change(remedy: Remedy) -> str:
-    """Return a remedy's change as YAML, nested as it stands in a recipe."""
+def change_text(change: Mapping[str, Json]) -> str:
+    """Return a change to the recipe as YAML, nested as it stands there."""
     tree: dict[str, Json] = {}
-    for path, value in remedy.change.items():
+    for path, value in change.items():
         *parents, last = path.split(".")
         node = tree
         for parent in parents:
             node = node.setdefault(parent, {})
             if not isinstance(node, dict):  # a change to the whole and to a part of it: show both paths as they are
-                return yaml.safe_dump(remedy.change, sort_keys=False, allow_unicode=True)
+                return yaml.safe_dump(dict(change), sort_keys=False, allow_unicode=True)
         node[last] = value
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
 

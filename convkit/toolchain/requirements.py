@@ -94,7 +94,7 @@ def environment_spec(
             assert target is not None
             assert owner is not None
             choices = _choices(recipe.tools, "tools") | _choices(owner.tools, f"targets.{target}.tools")
-            rewrites = owner.low_precision is not None or (stage == "build" and owner.quantization is not None)
+            rewrites = owner.low_precision is not None or owner.quantization is not None
             needed = NEEDS[f"{stage} {owner.runtime}"] + (_REWRITING if rewrites else ())
             names = _on_device(needed, choices, device or owner.device)  # the runtime comes first
             if version is not None:

@@ -8,6 +8,7 @@ from convkit.recipe.models import OnnxRuntimeTarget, Recipe, Tolerance
 from convkit.recipe.tolerances import limits_of, tolerance_for
 from convkit.record import CaseVerdict, OutputVerdict, TargetStatus, Verification
 from convkit.tensors import dimension_axes
+from convkit.verdict.invariance import invariance_findings
 from convkit.verdict.precision_remedy import search_remedy
 from convkit.verdict.probes import probe_findings
 from convkit.verdict.simulated import simulation_findings
@@ -16,6 +17,8 @@ from convkit.worker.protocol import CaseMetrics, CaseRecord, ReferenceResult, Te
 
 # A finding of these families says why parity fails: it goes before the parity findings themselves.
 _CAUSES = ("C", "E")
+# What says no more than that results are off, the least telling last.
+_SYMPTOMS = ("N402", "N101", "N102")
 
 
 def judge(
@@ -43,12 +46,14 @@ def judge(
             measured.probes, _strictest(recipe, target, override), [tensor.name for tensor in recipe.inputs]
         ),
         *_baked_axis_findings(cases, recipe, example_sizes or {}),
+        *invariance_findings(recipe, target, measured, override),
         *_case_findings(cases, search_remedy(recipe, target)),
         *_completeness_findings(cases, recipe),
         *simulation_findings(recipe, target, measured, override),
     ]
+    findings += _folded_branch(findings, reference, target)
     findings = [_with_search(finding, recipe, target) for finding in findings]
-    findings.sort(key=lambda finding: (not finding.is_error, finding.code[0] not in _CAUSES))
+    findings.sort(key=lambda finding: (not finding.is_error, _distance_from_cause(finding)))
     failed = any(finding.is_error for finding in findings) or not all(case.passed for case in cases) or not cases
     status: TargetStatus = "failed" if failed else "verified"
     return Verification(
@@ -62,8 +67,35 @@ def judge(
         probes=measured.probes,
         providers=measured.providers,
         simulated=measured.simulated,
+        invariance=measured.invariance,
         findings=tuple(findings),
     )
+
+
+def _distance_from_cause(finding: Finding) -> int:
+    if finding.code[0] in _CAUSES:
+        return 0
+    return 2 + _SYMPTOMS.index(finding.code) if finding.code in _SYMPTOMS else 1
+
+
+def _folded_branch(findings: Sequence[Finding], reference: ReferenceResult, target: OnnxRuntimeTarget) -> list[Finding]:
+    """Return E208 where a float32 model is off, and its original's Python decides by values that an export folds."""
+    lines = reference.value_dependent
+    off = [finding for finding in findings if finding.is_error and finding.code in _SYMPTOMS]
+    if not lines or not off or target.low_precision is not None or target.quantization is not None:
+        return []
+    shown = ", ".join(lines[:3]) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
+    return [
+        Finding(
+            "E208",
+            "error",
+            f"the model decides by the values of tensors at {shown}, which an export that follows one example makes "
+            "constant, and the results are off",
+            Place(source=lines[0], case=off[0].place.case),
+            {"lines": list(lines)},
+            Remedy("Write the branch with torch.where or torch.cond, or export with the exporter torch."),
+        )
+    ]
 
 
 def _judge_case(

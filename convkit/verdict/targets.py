@@ -21,6 +21,9 @@ from convkit.worker.protocol import (
 # What a target is when its verifications (or stages) end differently: the gravest counts.
 _GRAVITY: tuple[TargetStatus, ...] = ("verified", "skipped", "failed", "broken")
 
+# What a tool says when it gives up comes last: whatever else was found is nearer to the cause.
+_TOOL_FAILED = "E204"
+
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
@@ -121,6 +124,7 @@ def _status_without_result(report: StageReport, stages: Mapping[str, Finished]) 
 
 def _headline(status: TargetStatus, findings: tuple[Finding, ...], verifications: tuple[Verification, ...]) -> str:
     errors = [finding for finding in findings if finding.is_error]
+    errors.sort(key=lambda finding: finding.code == _TOOL_FAILED)
     if errors:
         return f"{errors[0].code} {errors[0].message}"
     matching = [verification for verification in verifications if verification.status == status]

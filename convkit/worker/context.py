@@ -4,7 +4,10 @@ import dataclasses
 import json
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
+
+from convkit.findings.model import Finding
 
 
 class StageSkippedError(Exception):
@@ -12,7 +15,14 @@ class StageSkippedError(Exception):
 
 
 class StageFailedError(Exception):
-    """The stage cannot be done for a reason the user can mend (a refused pickle); shown without traceback."""
+    """The stage cannot be done for a reason the user can mend (a refused pickle); shown without traceback.
+
+    `findings` say why, where more is known than the message.
+    """
+
+    def __init__(self, message: str, findings: Sequence[Finding] = ()) -> None:
+        super().__init__(message)
+        self.findings = tuple(findings)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -130,12 +130,12 @@ class _Check:
                 f"{', '.join(declared_order)}; found {', '.join(found_order)}",
                 first,
                 {"declared": declared_order, "found": found_order},
-                Remedy(advice + "."),
+                Remedy(advice + ".", {self._side: in_order(self._names, found_order)}),
             )
         ]
 
     def renamed(self, spec: TensorSpec, other: TensorSpec) -> Finding:
-        path = f"{self._path(spec.name)}.name"
+        path = f"{self._path(spec.name)}.{'from' if spec.origin else 'name'}"
         return self._finding(
             4,
             f"{self._word} {spec.name!r} is called {other.name!r} in the {self._boundary}",
@@ -247,6 +247,12 @@ class _Check:
     def _finding(self, number: int, message: str, tensor: str, evidence: dict[str, Json], remedy: Remedy) -> Finding:
         code = f"C{_FIRST_CODE[self._side] + number}"
         return Finding(code, "error", message, Place(tensor=tensor), evidence | {"boundary": self._boundary}, remedy)
+
+
+def in_order(names: Sequence[str], order: Sequence[str]) -> list[Json]:
+    """Return a recipe's list of tensors with those in `order` in that order; the others keep their places."""
+    following = iter(order)
+    return [{"name": next(following) if name in order else name} for name in names]
 
 
 def _names(specs: Sequence[TensorSpec]) -> str:

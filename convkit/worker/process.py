@@ -61,7 +61,7 @@ def _run(envelope: Envelope) -> Answer:
     except StageSkippedError as error:
         return Answer(PROTOCOL, "skipped", error=str(error))
     except StageFailedError as error:
-        return Answer(PROTOCOL, "broken", error=str(error))
+        return Answer(PROTOCOL, "broken", error=str(error), findings=error.findings)
     except MemoryError:
         return Answer(PROTOCOL, "broken", error="the stage ran out of memory", traceback=traceback.format_exc())
     except Exception as error:  # noqa: BLE001 - the process boundary: every tool's error becomes an answer

@@ -149,7 +149,7 @@ class ExportResult:
     size_bytes: int
 
 
-CaseKind = Literal["ladder", "probe"]
+CaseKind = Literal["ladder", "probe", "invariance"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,7 +157,8 @@ class CaseRecord:
     """One named set of inputs, in the folder of the same name.
 
     Probes change one thing about the case `base`: `crossed:a:b` exchanges two inputs, `merged:a:b` feeds a's values
-    to b as well, `perturbed:a` gives a other values. `runnable` is false where the original model refused it.
+    to b as well, `perturbed:a` gives a other values. `runnable` is false where the original model refused it. Cases of
+    invariance leave something as it was, so that the outputs must stay as they were (see `InvarianceMetrics`).
     """
 
     name: str
@@ -179,11 +180,28 @@ class OmittedCase:
 
 
 @dataclasses.dataclass(frozen=True)
+class Layout:
+    """Where rows and padding lie in a contract's tensors, for the checks of invariance.
+
+    `rows` is the axis that the rows of a batch lie along (None: there is none), `masks` the inputs whose zeros mark
+    padding along their last dimension.
+    """
+
+    rows: str | None = None
+    masks: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
 class ReferenceResult:
-    """Also written as `cases.json` among the reference's files, for the verify stage."""
+    """Also written as `cases.json` among the reference's files, for the verify stage.
+
+    `value_dependent` are lines of the original's code in which Python decides by the values of tensors.
+    """
 
     cases: tuple[CaseRecord, ...]
     omitted: tuple[OmittedCase, ...]
+    layout: Layout = Layout()
+    value_dependent: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -302,6 +320,26 @@ class ProbeMetrics:
     base_error: float | None
 
 
+# padding: more of it was added · masked-values: other values stand at masked positions · batch: a row alone in its
+# batch · determinism: the same inputs once more.
+InvarianceCheck = Literal["padding", "masked-values", "batch", "determinism"]
+
+
+@dataclasses.dataclass(frozen=True)
+class InvarianceMetrics:
+    """How far each model's own outputs are apart in two cases that should give the same, by output.
+
+    `case` is compared with the case `base`; only elements that both cases have count: real positions, the one row. In
+    these metrics `reference` means the model's output in the base case, `candidate` that in the other.
+    """
+
+    check: InvarianceCheck
+    case: str
+    base: str
+    original: tuple[TensorMetrics, ...]
+    candidate: tuple[TensorMetrics, ...]
+
+
 @dataclasses.dataclass(frozen=True)
 class Fallback:
     """Nodes that ran on another provider than the one asked for."""
@@ -333,6 +371,7 @@ class VerifyResult:
     omitted: tuple[OmittedCase, ...]
     probes: tuple[ProbeMetrics, ...]
     simulated: tuple[SimulatedCase, ...] = ()
+    invariance: tuple[InvarianceMetrics, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

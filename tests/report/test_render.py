@@ -7,7 +7,7 @@ from records import build_record, failed_target, non_finite_record, verified_rec
 
 from convkit.errors import StoreError
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.report.render import recipe_change, render_report, share_text, write_report
+from convkit.report.render import change_text, render_report, share_text, write_report
 
 _VOID = {"meta", "br", "link", "img", "hr", "input"}
 
@@ -82,7 +82,7 @@ def test_a_remedys_change_is_yaml_as_it_stands_in_a_recipe():
         build_record()
     ).replace("&#39;", "'")
     both = Remedy("x", {"precision": "float32", "precision.default": "float16"})
-    assert recipe_change(both) == "precision: float32\nprecision.default: float16\n"
+    assert change_text(both.change) == "precision: float32\nprecision.default: float16\n"
 
 
 def test_nothing_is_loaded_from_elsewhere_and_nothing_runs():

@@ -166,3 +166,28 @@ def test_outputs(found, expected):
 
 def test_the_order_of_outputs_counts_even_where_inputs_are_free():
     assert codes(outputs(A, B), outputs(B, A), input_order="recipe") == ["C203"]
+
+
+def test_an_order_is_a_change_that_names_every_tensor():
+    (finding,) = check_contract(DECLARED, contract(IDS, TYPES, MASK, outputs=DECLARED.outputs), "session")
+    names = ("input_ids", "token_type_ids", "attention_mask")
+    assert finding.remedy.change == {"inputs": [{"name": name} for name in names]}
+
+
+def test_what_is_missing_keeps_its_place_in_the_order():
+    found = check_contract(DECLARED, contract(TYPES, IDS), "session")
+    (change,) = (finding.remedy.change for finding in found if finding.code == "C103")
+    assert [item["name"] for item in change["inputs"]] == ["token_type_ids", "attention_mask", "input_ids"]
+
+
+def test_outputs_in_another_order():
+    first, second = spec("a", "float32"), spec("b", "int64")
+    declared, found = Contract((), (first, second), AXES), Contract((), (second, first), AXES)
+    (finding,) = check_contract(declared, found, "session")
+    assert (finding.code, finding.remedy.change) == ("C203", {"outputs": [{"name": "b"}, {"name": "a"}]})
+
+
+def test_a_name_that_stands_under_from_is_changed_there():
+    bound = dataclasses.replace(MASK, origin="mask")
+    (finding,) = check_contract(contract(IDS, bound), contract(IDS, spec("input.1")), "session")
+    assert finding.remedy.change == {"inputs.1.from": "input.1"}

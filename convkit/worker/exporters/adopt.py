@@ -6,18 +6,20 @@ import onnx
 import onnx_ir
 
 from convkit.worker.context import StageFailedError
+from convkit.worker.exporters.job import UnexportableError
 from convkit.worker.graph.contract import load_graph
-from convkit.worker.graph.files import check_external_data
+from convkit.worker.graph.external_data import external_data_findings
 
 
 def adopt(path: Path) -> onnx_ir.Model:
-    """Load a model whose weights are all there; raises StageFailedError for a damaged or incomplete one."""
+    """Load a model; raises StageFailedError for a damaged one, UnexportableError where weights are not all there."""
     if not path.is_file():
         raise StageFailedError(f"model.onnx: there is no file {path}")
     model = load_graph(path)
     if not model.graph.outputs:
         raise StageFailedError(f"model.onnx: {path.name} is no model: its graph has no outputs")
-    check_external_data(model, path.parent)
+    if findings := external_data_findings(model, path.parent):
+        raise UnexportableError(findings)
     check_structure(path, "model.onnx")
     return model
 

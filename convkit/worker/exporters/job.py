@@ -40,5 +40,4 @@ class UnexportableError(StageFailedError):
     """The model cannot be exported as the contract asks; `findings` say why."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        super().__init__(" ".join(finding.message for finding in findings))
-        self.findings = tuple(findings)
+        super().__init__(" ".join(finding.message for finding in findings), findings)

@@ -1,4 +1,4 @@
-"""ONNX models on disk: one graph file, one file with the weights. Checks what others wrote."""
+"""ONNX models on disk: one graph file, one file with the weights."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -60,44 +60,3 @@ def _append(stream, tensor: onnx_ir.TensorProtocol) -> int:  # type: ignore[no-u
     if stream.tell() - offset != tensor.nbytes:
         raise StageFailedError(f"weight {tensor.name!r}: {stream.tell() - offset} bytes written of {tensor.nbytes}")
     return offset
-
-
-def check_external_data(model: onnx_ir.Model, folder: Path) -> None:
-    """Raise StageFailedError unless every external tensor lies, whole, in a file inside `folder`."""
-    problems: dict[str, str] = {}
-    for tensor in _external_tensors(model):
-        location = str(tensor.location)
-        if location not in problems and (problem := _problem(tensor, location, folder)):
-            problems[location] = problem
-    if problems:
-        raise StageFailedError("model.onnx: " + " ".join(problems.values()))
-
-
-def _external_tensors(model: onnx_ir.Model) -> Iterator[onnx_ir.ExternalTensor]:
-    for value in initializers(model):
-        if isinstance(value.const_value, onnx_ir.ExternalTensor):
-            yield value.const_value
-    for node in model.graph.all_nodes():
-        for attribute in node.attributes.values():
-            if not attribute.is_ref() and isinstance(attribute.value, onnx_ir.ExternalTensor):
-                yield attribute.value
-
-
-def _problem(tensor: onnx_ir.ExternalTensor, location: str, folder: Path) -> str | None:
-    file = folder / location
-    if Path(location).is_absolute() or ".." in Path(location).parts:
-        return f"weights are said to lie in {location!r}, outside the model's folder; put them beside the model."
-    if not file.exists():
-        return f"the weights' file {location!r} is missing; it belongs beside the model, in {folder.name}/."
-    if not file.is_file() or not file.resolve().is_relative_to(folder.resolve()):
-        return f"the weights' file {location!r} leads outside the model's folder; put the file itself there."
-    size, offset = file.stat().st_size, tensor.offset or 0
-    length = tensor.nbytes if tensor.length is None else tensor.length
-    if length != tensor.nbytes:
-        return f"weight {tensor.name!r} has {length} bytes in {location!r}, and {tensor.nbytes} by its shape and type."
-    if offset < 0 or offset + length > size:
-        return (
-            f"{location!r} is truncated: weight {tensor.name!r} ends at byte {offset + length}, the file at {size}. "
-            "Copy it again, whole."
-        )
-    return None

@@ -59,6 +59,12 @@ def is_within(metrics: TensorMetrics, limits: Limits) -> bool:
     return sound and not breaches(metrics, limits)
 
 
+def is_same(metrics: TensorMetrics) -> bool:
+    """Say whether two tensors hold the same values, as far as metrics tell: NaN and infinities included."""
+    alike = metrics.nan_reference == metrics.nan_candidate and metrics.inf_mismatched == 0
+    return alike and metrics.mismatch is None and (metrics.max_abs == 0.0 or not metrics.frontier)
+
+
 def overshoot(metrics: TensorMetrics, limits: Limits) -> float:
     """Return by what factor the error must shrink for the limits to hold: at most 1 where they do.
 

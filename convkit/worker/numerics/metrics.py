@@ -92,7 +92,7 @@ class _Sums:
     def add(self, start: int, reference: np.ndarray, candidate: np.ndarray) -> None:
         """Take in one chunk, whose first element has the flat index `start`."""
         exact_error = _integer_error(reference, candidate)
-        expected, found = _as_float64(reference), _as_float64(candidate)
+        expected, found = as_float64(reference), as_float64(candidate)
         error = np.abs(found - expected) if exact_error is None else exact_error
         counted: np.ndarray | None = None  # which elements the figures are made of; None: all
         if not math.isfinite(error.max()):  # NaN wins a maximum
@@ -180,8 +180,8 @@ class _Sums:
             rms=rms,
             cosine=cosine,
             worst_index=index,
-            worst_reference=float(_as_float64(reference[index].reshape(1))[0]),
-            worst_candidate=float(_as_float64(candidate[index].reshape(1))[0]),
+            worst_reference=float(as_float64(reference[index].reshape(1))[0]),
+            worst_candidate=float(as_float64(candidate[index].reshape(1))[0]),
             nan_reference=self.nan_reference,
             nan_candidate=self.nan_candidate,
             inf_reference=self.inf_reference,
@@ -232,7 +232,8 @@ def _integer_error(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray |
     return (larger.astype(np.uint64) - smaller.astype(np.uint64)).astype(np.float64)
 
 
-def _as_float64(values: np.ndarray) -> np.ndarray:
+def as_float64(values: np.ndarray) -> np.ndarray:
+    """Return the values in float64, those of bfloat16 also where they are kept as bits."""
     if dtype_name(values.dtype) == "bfloat16":  # the upper half of a float32
         bits = np.ascontiguousarray(values).view(BFLOAT16_BITS).view(np.uint16).astype(np.uint32) << np.uint32(16)
         return bits.view(np.float32).astype(np.float64)

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.worker.context import StageFailedError
 from convkit.worker.precision.convert import convert_file
@@ -24,8 +25,19 @@ def lower_file(source: Path, destination: Path, precision: LowPrecision) -> list
     return _plan_findings(converted.assignment, precision)
 
 
+def _spelt(assignment: Assignment, precision: LowPrecision) -> dict[str, Json]:
+    """Return the change that puts the nearest names in the place of patterns that name no module."""
+    nearest = {each.pattern: each.nearest for each in assignment.unmatched if each.nearest}
+    if not nearest:
+        return {}
+    kept = list(dict.fromkeys(nearest.get(pattern, pattern) for pattern in precision.keep_float32))
+    written: dict[str, Json] = {"default": precision.default, "keep_float32": kept}
+    return {"target.precision": written | ({"saturate": True} if precision.saturate else {})}
+
+
 def _plan_findings(assignment: Assignment, precision: LowPrecision) -> list[Finding]:
     findings = []
+    change = _spelt(assignment, precision)
     for unmatched in assignment.unmatched:
         nearest = f"; perhaps you meant {unmatched.nearest!r}" if unmatched.nearest else ""
         findings.append(
@@ -35,7 +47,7 @@ def _plan_findings(assignment: Assignment, precision: LowPrecision) -> list[Find
                 f"keep_float32: {unmatched.pattern!r} names no module of the graph{nearest}",
                 Place(),
                 {"pattern": unmatched.pattern, "nearest": unmatched.nearest},
-                Remedy("Write the pattern as the graph's modules are named, or remove it."),
+                Remedy("Write the pattern as the graph's modules are named, or remove it.", change),
             )
         )
     if all(choice.dtype == "float32" for choice in assignment.choices.values()):

@@ -48,7 +48,7 @@ def processor_findings(
             Place(),
             {"wanted": list(_WIDE_SUMS), "vector_flags": [flag for flag in flags if flag.startswith("avx")]},
             Remedy(
-                "Verify on the kind of processor that the model will run on; weights of seven bits (reduce_range) give "
+                "Verify on the kind of processor that the model will run on, or set reduce_range: true, which gives "
                 "the same results on both."
             ),
         )

@@ -45,6 +45,10 @@ class Original(Protocol):
         """Return the declared outputs that the model gives; raises RunFailedError with what it raised."""
         ...
 
+    def value_dependent_lines(self, feeds: Feeds) -> tuple[str, ...]:
+        """Return the lines of the model's code in which Python decides by the values of tensors."""
+        ...
+
 
 def open_original(source: Source, contract: Contract) -> Original:
     """Load the original; raises StageFailedError."""
@@ -64,11 +68,20 @@ class TorchOriginal:
         self.facts = loaded.facts
         self.tokenizer = loaded.tokenizer
         self._contract = contract
+        self._source_root = loaded.source_root
         self._module = ContractModule(loaded, contract, source.omit)
 
     def run(self, feeds: Feeds) -> Feeds:
         """Run the module on copies of the inputs; raises RunFailedError with what the module raised."""
         return self._run(feeds, {})
+
+    def value_dependent_lines(self, feeds: Feeds) -> tuple[str, ...]:
+        """Return the lines of the model's code in which Python decides by the values of tensors; see there."""
+        from convkit.worker.sources.branches import value_dependent_lines
+        from convkit.worker.sources.torch_dtypes import to_tensor
+
+        tensors = tuple(to_tensor(feeds[spec.name], spec.dtype) for spec in self._contract.inputs)
+        return value_dependent_lines(self._module, tensors, self._source_root)
 
     def accepted_dtype(self, feeds: Feeds) -> tuple[TensorSpec, DType] | None:
         """Return an input and the element type under which the model takes these inputs, if one such change helps."""
@@ -117,6 +130,10 @@ class OnnxOriginal:
             self._session = onnxruntime.open(Path(source.path), "cpu", {"optimization": "none"})
         except ModelRefusedError as error:
             raise StageFailedError(f"model.onnx: {error}") from error
+
+    def value_dependent_lines(self, feeds: Feeds) -> tuple[str, ...]:  # noqa: ARG002 - a graph has no Python
+        """Return nothing: no Python runs."""
+        return ()
 
     def run(self, feeds: Feeds) -> Feeds:
         """Run the file; raises RunFailedError with onnxruntime's message."""

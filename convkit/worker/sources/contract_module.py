@@ -19,8 +19,7 @@ class OutputsError(StageFailedError):
     """The model's outputs are not the contract's. Carries what was found, as findings."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        super().__init__(" ".join(finding.message for finding in findings))
-        self.findings = tuple(findings)
+        super().__init__(" ".join(finding.message for finding in findings), findings)
 
 
 class ContractModule(torch.nn.Module):
@@ -131,7 +130,10 @@ def _unknown_output(spec: TensorSpec, named: Mapping[str, Any], value: object, w
         parts = f"{type(value).__name__}" + (f" of {len(value)}" if isinstance(value, list | tuple) else "")
         text = f"The output {spec.name!r} is a {parts} in the model, not a tensor."
         return Finding("C201", "error", text, Place(tensor=spec.name), remedy=Remedy(f"Name one part: from: {key}.0"))
-    nearest = nearest_name(key, named) or _only_alternative(spec, named, wanted)
+    claimed = {other.origin or other.name for other in wanted}
+    nearest = nearest_name(key, [name for name in named if name not in claimed])
+    is_misspelt = nearest is not None and spec.origin is None
+    nearest = nearest or _only_alternative(spec, named, wanted)
     text = f"The recipe declares the output {key!r}; the model gives {given}."
     if nearest is None:
         return Finding("C201", "error", text, Place(tensor=spec.name), {"given": list(named)})
@@ -141,7 +143,10 @@ def _unknown_output(spec: TensorSpec, named: Mapping[str, Any], value: object, w
         f"{text} Perhaps it is {nearest!r}.",
         Place(tensor=spec.name),
         {"given": list(named), "nearest": nearest},
-        Remedy(f"Use the model's name {nearest!r}, or keep the name and add from: {nearest}."),
+        Remedy(
+            f"Use the model's name {nearest!r}, or keep the name and add from: {nearest}.",
+            {f"outputs.{list(wanted).index(spec)}.{'name' if is_misspelt else 'from'}": nearest},
+        ),
     )
 
 

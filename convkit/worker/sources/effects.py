@@ -4,7 +4,9 @@ from collections.abc import Sequence
 
 import torch
 
+from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.tensors import TensorSpec
 from convkit.worker.context import StageFailedError
 from convkit.worker.sources.contract_module import ContractModule, select_outputs
 from convkit.worker.sources.loaded import LoadedModel
@@ -28,13 +30,34 @@ def tokenizer_findings(module: ContractModule, examples: Examples, base: Probe, 
     like = next((base.inputs[declared[name]] for name in produced if name in declared), None)
     if like is None or base.outputs is None:
         return []
-    findings = []
-    for name in produced:
-        if name in declared or name in omit or name not in forward_parameters(loaded):
-            continue
-        if _matters(module, base, name, like):
-            findings.append(_undeclared(name, produced))
-    return findings
+    parameters = list(forward_parameters(loaded))
+    lacking = [
+        name
+        for name in produced
+        if name not in declared and name not in omit and name in parameters and _matters(module, base, name, like)
+    ]
+    change = {"inputs": _with_inputs(examples.contract.inputs, lacking, parameters, produced)}
+    return [_undeclared(name, produced, change) for name in lacking]
+
+
+# How an input of a tokenizer is drawn, where it is not the tokens themselves.
+_SAMPLES: dict[str, Json] = {"attention_mask": "padding_mask", "position_ids": "positions"}
+_SEGMENTS: Json = {"integers": [0, 2]}
+
+
+def _with_inputs(
+    declared: Sequence[TensorSpec], lacking: Sequence[str], parameters: Sequence[str], produced: Sequence[str]
+) -> list[Json]:
+    """Return a recipe's list of inputs with those it lacks, each behind the one that forward has before it."""
+    like = next(spec for spec in declared if (spec.origin or spec.name) in produced)
+    listed: list[dict[str, Json]] = [{"name": spec.name} for spec in declared]
+    places = [parameters.index(key) if (key := spec.origin or spec.name) in parameters else -1 for spec in declared]
+    for name in sorted(lacking, key=parameters.index):
+        place = max((i + 1 for i, other in enumerate(places) if other < parameters.index(name)), default=0)
+        sample = _SAMPLES.get(name, _SEGMENTS)
+        listed.insert(place, {"name": name, "dtype": like.dtype, "shape": list(like.shape), "sample": sample})
+        places.insert(place, parameters.index(name))
+    return listed
 
 
 def _matters(module: ContractModule, base: Probe, name: str, like: torch.Tensor) -> bool:
@@ -56,7 +79,7 @@ def _matters(module: ContractModule, base: Probe, name: str, like: torch.Tensor)
     return False
 
 
-def _undeclared(name: str, produced: Sequence[str]) -> Finding:
+def _undeclared(name: str, produced: Sequence[str], change: dict[str, Json]) -> Finding:
     return Finding(
         "C111",
         "error",
@@ -64,7 +87,7 @@ def _undeclared(name: str, produced: Sequence[str]) -> Finding:
         "so the converted model would always use its default.",
         Place(tensor=name),
         {"tokenizer": list(produced)},
-        Remedy(f"Declare {name!r} under inputs; if its default is meant, list it under model.omit."),
+        Remedy(f"Declare {name!r} under inputs; if its default is meant, list it under model.omit.", change),
     )
 
 

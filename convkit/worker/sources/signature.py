@@ -1,12 +1,14 @@
 """The contract's inputs against the signature of the model's forward and the model's own tokenizer."""
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
+from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.tensors import Contract, TensorSpec
 from convkit.worker.context import StageFailedError
+from convkit.worker.contract_check import in_order
 from convkit.worker.nearest import nearest_name, suggestion
 from convkit.worker.sources.loaded import LoadedModel
 
@@ -50,25 +52,31 @@ def signature_findings(
     findings = []
     if not _takes_any_name(loaded):
         free = [name for name in parameters if name not in declared]
-        findings += [unknown_input(spec, free, parameters) for key, spec in declared.items() if key not in parameters]
+        unknown = [spec for key, spec in declared.items() if key not in parameters]
+        findings += [unknown_input(spec, free, parameters, contract) for spec in unknown]
     findings += [
         _undeclared_input(name, parameters)
         for name, parameter in parameters.items()
         if parameter.default is inspect.Parameter.empty and name not in declared and not _renamed(name, findings)
     ]
     if input_order == "signature":
-        findings += _order_findings(list(declared), list(parameters))
+        findings += _order_findings(declared, list(parameters))
     return findings
 
 
-def unknown_input(spec: TensorSpec, free: Sequence[str], parameters: Iterable[str]) -> Finding:
+def unknown_input(
+    spec: TensorSpec, free: Sequence[str], parameters: Mapping[str, inspect.Parameter], contract: Contract
+) -> Finding:
     """Return C104 where an undeclared parameter has nearly the input's name, else C101."""
     key = spec.origin or spec.name
     text = f"The recipe declares the input {key!r}; the model's forward takes {', '.join(parameters)}."
     nearest = nearest_name(key, free)
     evidence = {"parameters": list(parameters)}
     if nearest is None:
-        remedy = Remedy(f"Remove {key!r} from inputs, or give the parameter's name as from: NAME.")
+        remedy = Remedy(
+            f"Remove {key!r} from inputs, or give the parameter's name as from: NAME.",
+            _only_candidate(spec, free, parameters, contract),
+        )
         return Finding("C101", "error", text, Place(tensor=spec.name), evidence, remedy)
     return Finding(
         "C104",
@@ -76,8 +84,22 @@ def unknown_input(spec: TensorSpec, free: Sequence[str], parameters: Iterable[st
         f"{text} Perhaps it is {nearest!r}.",
         Place(tensor=spec.name),
         {**evidence, "nearest": nearest},
-        Remedy(f"Use the name {nearest!r}, or keep {spec.name!r} and add from: {nearest}."),
+        Remedy(
+            f"Use the name {nearest!r}, or keep {spec.name!r} and add from: {nearest}.",
+            {f"inputs.{contract.inputs.index(spec)}.{'from' if spec.origin else 'name'}": nearest},
+        ),
     )
+
+
+def _only_candidate(
+    spec: TensorSpec, free: Sequence[str], parameters: Mapping[str, inspect.Parameter], contract: Contract
+) -> dict[str, Json]:
+    """Return the change that binds an unknown input to the one parameter that misses its input, if both are alone."""
+    required = [name for name in free if parameters[name].default is inspect.Parameter.empty]
+    unknown = [other for other in contract.inputs if (other.origin or other.name) not in parameters]
+    if len(required) != 1 or len(unknown) != 1:
+        return {}
+    return {f"inputs.{contract.inputs.index(spec)}.from": required[0]}
 
 
 def _renamed(name: str, findings: Sequence[Finding]) -> bool:
@@ -96,7 +118,7 @@ def _undeclared_input(name: str, parameters: dict[str, inspect.Parameter]) -> Fi
     )
 
 
-def _order_findings(declared: list[str], parameters: list[str]) -> list[Finding]:
+def _order_findings(declared: Mapping[str, TensorSpec], parameters: list[str]) -> list[Finding]:
     known = [name for name in declared if name in parameters]
     expected = sorted(known, key=parameters.index)
     if known == expected:
@@ -111,8 +133,13 @@ def _order_findings(declared: list[str], parameters: list[str]) -> list[Finding]
             Place(tensor=moved),
             {"declared": known, "signature": expected},
             Remedy(
-                "Put the recipe's inputs in the model's order, or, if this order is meant, set export.input_order.",
-                {"export.input_order": "recipe"},
+                "Put the recipe's inputs in the model's order, or, if this order is meant, write "
+                "export.input_order: recipe.",
+                {
+                    "inputs": in_order(
+                        [spec.name for spec in declared.values()], [declared[name].name for name in expected]
+                    )
+                },
             ),
         )
     ]

@@ -16,11 +16,16 @@ from convkit.worker.exporters.job import WRAPPER, Job, UnexportableError
 from convkit.worker.graph.binding import order_inputs, rename_to_contract
 from convkit.worker.graph.contract import carry_contract, graph_contract
 from convkit.worker.graph.dimensions import name_dimensions
+from convkit.worker.graph.duplicates import duplicate_weights
 from convkit.worker.graph.files import DATA_FILE, MODEL_FILE, write_model
 from convkit.worker.graph.masked_softmax import mask_with_infinity
 from convkit.worker.graph.provenance import tidy_metadata
+from convkit.worker.graph.training_mode import training_mode
 from convkit.worker.graph.weights import count_elements, name_transposed, share_weights, strip_wrapper
+from convkit.worker.kernels.operators import write_operators
+from convkit.worker.kernels.probing import graph_operators
 from convkit.worker.protocol import ExportRequest, ExportResult
+from convkit.worker.quantization.dequantization import check_dequantization
 
 if TYPE_CHECKING:
     from convkit.worker.sources.contract_module import ContractModule
@@ -47,11 +52,16 @@ def run(request: ExportRequest, context: Context) -> tuple[ExportResult, list[Fi
 def _adopt(request: ExportRequest, context: Context) -> tuple[ExportResult, list[Finding]]:
     assert request.source.path is not None
     context.progress("checking the ONNX file", done=0.1)
-    model = adopt(Path(request.source.path))
+    try:
+        model = adopt(Path(request.source.path))
+    except UnexportableError as error:
+        return _nothing(request, 0), list(error.findings)
     rename_to_contract(model, request.contract)
     tidy_metadata(model, wrapper="", root=None, keep_model_metadata=True)
     findings = _finish(model, request, context, input_order=request.input_order)
     findings += [_dead_input(name, matters=False) for name in dead_inputs(model)]
+    findings += duplicate_weights(model)
+    findings += check_dequantization(model)  # somebody else's quantiser wrote it
     return _result(model, request, context, {}, count_elements(model)), findings
 
 
@@ -142,8 +152,10 @@ def _finish(
     """Check the graph against the contract, put the contract into it, and write it."""
     name_dimensions(model, request.contract)
     findings = check_contract(request.contract, graph_contract(model), _BOUNDARY, input_order=input_order)
+    findings += training_mode(model)
     carry_contract(model, request.contract)
     write_model(model, context.output)
+    write_operators(graph_operators(model), context.output)
     check_structure(context.output / MODEL_FILE, "export")
     return findings
 

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.tensors import Contract
+from convkit.tensors import TensorSpec
+from convkit.worker.cases.acceptance import restricted_axes
 from convkit.worker.cases.budget import Budget, running_order
 from convkit.worker.cases.case import Case, CaseInputs, Feeds, case_cost, sizes_text
 from convkit.worker.cases.files import read_tensors, write_cases, write_tensors
 from convkit.worker.cases.ladder import build_ladder
 from convkit.worker.cases.probes import BASE, base_case, build_probes
+from convkit.worker.cases.samples import Draw
 from convkit.worker.cases.sizes import probe_sizes, smallest_sizes
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.numerics.dtypes import dtype_name
@@ -20,32 +22,41 @@ from convkit.worker.numerics.metrics import largest_difference
 from convkit.worker.protocol import CaseRecord, OmittedCase, ReferenceRequest, ReferenceResult
 from convkit.worker.runtimes.original import Original, TorchOriginal, open_original
 from convkit.worker.runtimes.protocol import RunFailedError
+from convkit.worker.stages.original_invariance import run_original
+
+_HALF = ("float16", "bfloat16")
 
 
 def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, list[Finding]]:
     """Run the original model on every case; write `cases.json` and each case's inputs and outputs.
 
     Findings: N103 where the original gives NaN, C112 for an input without influence, C205 and C207 for outputs that
-    are not as declared. Raises StageFailedError where the original refuses a case of the ladder.
+    are not as declared, N303 for an original that is random, N305 for one that depends on padding. Raises
+    StageFailedError where the original refuses a case of the ladder.
     """
     context.progress("loading the original model")
     original = open_original(request.source, request.contract)
     made_from = CaseInputs(request.contract, request.samples, request.seed, original.facts)
     cases, omitted = build_ladder(made_from, request.texts, original.tokenizer, request.skip_cases)
-    stage = _Reference(original, request.contract, context)
-    records = stage.ladder(cases, omitted, Budget(request.budget_seconds))
+    stage = _Reference(original, made_from, context)
+    budget = Budget(request.budget_seconds)
+    records = stage.ladder(cases, omitted, budget)
     records += stage.probes(made_from, omitted)
-    result = ReferenceResult(tuple(records), tuple(omitted))
+    half = any(dtype in _HALF for dtype in (request.source.dtype, *(spec.dtype for spec in request.contract.outputs)))
+    invariance = run_original(original, made_from, context, budget, half=half)
+    lines = original.value_dependent_lines(cases[0].inputs()) if cases else ()
+    result = ReferenceResult((*records, *invariance.cases), (*omitted, *invariance.omitted), invariance.layout, lines)
     write_cases(context.output, result)
-    return result, stage.findings
+    return result, [*stage.findings, *invariance.findings]
 
 
 class _Reference:
     """Runs cases and notes what is found on the way."""
 
-    def __init__(self, original: Original, contract: Contract, context: Context) -> None:
+    def __init__(self, original: Original, made_from: CaseInputs, context: Context) -> None:
         self._original = original
-        self._contract = contract
+        self._made_from = made_from
+        self._contract = made_from.contract
         self._context = context
         self._odd_outputs: set[tuple[str, str]] = set()
         self.findings: list[Finding] = []
@@ -70,10 +81,18 @@ class _Reference:
         try:
             outputs, seconds = self._run(feeds)
         except RunFailedError as error:
-            raise StageFailedError(self._explain_refusal(case, feeds, error)) from error
+            restricted = restricted_axes(self._contract, self._accepts)
+            raise StageFailedError(self._explain_refusal(case, feeds, error), restricted) from error
         self._check_outputs(case, outputs)
         self._write(case, feeds, outputs)
         return CaseRecord(case.name, case.kind, case.description, case.sizes, seconds)
+
+    def _accepts(self, sizes: dict[str, int]) -> bool:
+        try:
+            self._original.run(self._made_from.draw(sizes, Draw("smallest")))
+        except RunFailedError:
+            return False
+        return True
 
     def probes(self, made_from: CaseInputs, omitted: list[OmittedCase]) -> list[CaseRecord]:
         """Run the base case and its probes; an input that moves no output of the original gives C112."""
@@ -139,7 +158,7 @@ class _Reference:
             values = outputs[spec.name]
             found, declared = dtype_name(values.dtype), spec.concrete_shape(case.sizes)
             if found != spec.dtype:
-                self._note(_other_dtype(spec.name, spec.dtype, found, case))
+                self._note(_other_dtype(spec, self._contract.outputs.index(spec), found, case))
             if values.shape != declared:
                 self._note(_other_shape(spec.name, declared, values.shape, case))
             if nans := _count_nan(values):
@@ -197,14 +216,14 @@ def _no_influence(name: str) -> Finding:
     )
 
 
-def _other_dtype(output: str, declared: str, found: str, case: Case) -> Finding:
+def _other_dtype(spec: TensorSpec, place: int, found: str, case: Case) -> Finding:
     return Finding(
         "C205",
         "error",
-        f"output {output!r} of the original model is {found}; declared {declared}",
-        Place(tensor=output, case=case.name),
-        {"declared": declared, "found": found},
-        Remedy(f"Write {found} as the dtype of the output {output!r}."),
+        f"output {spec.name!r} of the original model is {found}; declared {spec.dtype}",
+        Place(tensor=spec.name, case=case.name),
+        {"declared": spec.dtype, "found": found},
+        Remedy(f"Write {found} as the dtype of the output {spec.name!r}.", {f"outputs.{place}.dtype": found}),
     )
 
 

@@ -102,3 +102,21 @@ def test_every_unknown_output_is_named_at_once():
 def test_what_holds_no_tensors_is_refused(found):
     with pytest.raises(StageFailedError, match="must return a"):
         select_outputs(found, WANTED)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "change"),
+    [
+        ((tensor("logit", 2),), {"outputs.0.name": "logits"}),
+        ((tensor("z", 2, origin="logit"),), {"outputs.0.from": "logits"}),
+        ((tensor("z", 2),), {}),  # two could be meant
+        ((tensor("loss", 2), tensor("z", 2)), {"outputs.1.from": "logits"}),
+        ((tensor("logits", 2), tensor("logit", 2)), {"outputs.1.from": "loss"}),  # a name is not given twice
+    ],
+)
+def test_what_an_output_is_called_is_a_change(wanted, change):
+    named = {"logits": torch.zeros(2), "loss": torch.zeros(2)}
+    with pytest.raises(OutputsError) as raised:
+        select_outputs(named, wanted)
+    remedies = [finding.remedy.change for finding in raised.value.findings if finding.remedy]
+    assert remedies == ([change] if change else [])

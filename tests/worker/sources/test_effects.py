@@ -65,3 +65,16 @@ def test_random_weights_that_the_outputs_do_not_need(tmp_path, saved):
     pooled = bert_contract(outputs=(tensor("pooler_output", "batch", 32),))
     loaded, module, _, base = examine(folder, pooled)
     assert [finding.code for finding in unloaded_findings(module, base, loaded)] == ["C114"]
+
+
+def test_all_that_a_tokenizer_gives_is_put_in_at_its_place(saved):
+    _, module, examples, base = examine(saved, bert_contract("token_type_ids", "input_ids"))
+    (finding,) = tokenizer_findings(module, examples, base, ())
+    new = {"name": "attention_mask", "dtype": "int64", "shape": ["batch", "sequence"], "sample": "padding_mask"}
+    assert finding.remedy.change == {"inputs": [{"name": "token_type_ids"}, {"name": "input_ids"}, new]}
+    _, module, examples, base = examine(saved, bert_contract("input_ids"))
+    both = tokenizer_findings(module, examples, base, ())
+    lists = [finding.remedy.change["inputs"] for finding in both]
+    assert [item["name"] for item in lists[0]] == ["input_ids", "attention_mask", "token_type_ids"]
+    assert lists[0] == lists[1]
+    assert lists[0][2]["sample"] == {"integers": [0, 2]}

@@ -147,3 +147,63 @@ def test_outputs_differ_sees_nan():
     assert outputs_differ([nan], [one])
     assert not outputs_differ([nan], [nan.clone()])
     assert outputs_differ([torch.tensor([1])], [torch.tensor([2])])
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "wanted"),
+    [
+        (lambda x: x, ("batch", "sequence"), ["batch", "sequence", 4]),
+        (lambda x: x, ("sequence", "batch", 4), ["batch", "sequence", 4]),
+        (lambda x: x.sum(1), ("batch", "sequence", 4), ["batch", 4]),
+        (lambda x: x.flatten(1, 2), ("batch", 7), None),  # four times the sequence is none of the axes
+        (lambda x: torch.cat([x, x[:, :1]], 1), ("batch", "sequence + 1", 5), ["batch", "sequence + 1", 4]),
+    ],
+)
+def test_a_shape_is_told_in_terms_of_the_axes(function, shape, wanted):
+    (finding,) = on_one(function, *shape).findings
+    assert finding.remedy.change == ({"outputs.0.shape": wanted} if wanted else {})
+
+
+def test_an_element_type_is_told():
+    (finding,) = on_one(lambda x: x.double(), "batch", "sequence", 4).findings
+    assert finding.remedy.change == {"outputs.0.dtype": "float64"}
+
+
+def order_of(function, *outputs):
+    """Return what is to be changed where a function of x: [batch, sequence, 4] gives its outputs unnamed, or named."""
+
+    class Module(torch.nn.Module):
+        def forward(self, x):
+            return function(x)
+
+    contract = Contract((tensor("x", "batch", "sequence", 4),), outputs, (BATCH, SEQUENCE))
+    return [finding.remedy.change for finding in examine(Module(), contract)[2].findings]
+
+
+class TestOutputsWithoutNames:
+    POOLED, HIDDEN = tensor("pooled", "batch", 4), tensor("hidden", "batch", "sequence", 4)
+
+    def test_another_order_that_fits_is_the_change(self):
+        changes = order_of(lambda x: (x, x.sum(1)), self.POOLED, self.HIDDEN)
+        assert changes == [{"outputs": [{"name": "hidden"}, {"name": "pooled"}]}] * 2
+
+    def test_an_order_that_fits_in_shape_goes_before_a_type(self):
+        changes = order_of(lambda x: (x, x.sum(1).double()), self.POOLED, self.HIDDEN)
+        assert changes[0] == {"outputs": [{"name": "hidden"}, {"name": "pooled"}]}
+
+    def test_of_two_orders_none_is_guessed_and_no_shape_is_changed(self):
+        other = tensor("other", "batch", 4)
+        changes = order_of(lambda x: (x, x.sum(1), x.mean(1)), self.POOLED, other, self.HIDDEN)
+        assert changes == [{}, {}]
+
+    def test_types_tell_two_of_one_shape_apart(self):
+        scores, labels = tensor("scores", "batch", 4), tensor("labels", "batch", 4, dtype="int64")
+        changes = order_of(lambda x: (x.sum(1), x.sum(1).long()), labels, scores)
+        assert changes == [{"outputs": [{"name": "scores"}, {"name": "labels"}]}] * 2
+
+    def test_named_ones_are_never_reordered(self):
+        changes = order_of(lambda x: {"hidden": x.sum(1), "pooled": x}, self.POOLED, self.HIDDEN)
+        assert changes == [{"outputs.0.shape": ["batch", "sequence", 4]}, {"outputs.1.shape": ["batch", 4]}]
+        scores, labels = tensor("scores", "batch", 4), tensor("labels", "batch", 4, dtype="int64")
+        changes = order_of(lambda x: {"labels": x.sum(1), "scores": x.sum(1).long()}, labels, scores)
+        assert changes == [{"outputs.0.dtype": "float32"}, {"outputs.1.dtype": "int64"}]

@@ -40,7 +40,8 @@ def test_another_order_prints_both():
     assert finding.code == "C103"
     assert "descriptors, keypoints, scores" in finding.message
     assert "keypoints, descriptors, scores" in finding.message
-    assert finding.remedy.change == {"export.input_order": "recipe"}
+    names = ("keypoints", "descriptors", "scores")
+    assert finding.remedy.change == {"inputs": [{"name": name} for name in names]}
 
 
 def test_another_order_can_be_meant():
@@ -91,3 +92,33 @@ def test_an_unknown_name_under_omit():
 def test_a_forward_that_cannot_be_called_by_name():
     with pytest.raises(StageFailedError, match="no named parameters"):
         signature_findings(LoadedModel(OnlyStar(), "star"), Contract((tensor("x", 2),), (), ()))
+
+
+class TestChanges:
+    def change(self, *inputs):
+        contract = Contract(tuple(inputs), (), ())
+        return [finding.remedy.change for finding in signature_findings(LOADED, contract) if finding.remedy.change]
+
+    def test_a_misspelt_name_is_corrected(self):
+        inputs = (tensor("keypoints", 2), tensor("descriptor", 2), tensor("scores", 2))
+        assert self.change(*inputs) == [{"inputs.1.name": "descriptors"}]
+
+    def test_a_misspelt_origin_is_corrected_and_the_name_stays(self):
+        inputs = (tensor("keypoints", 2), tensor("d", 2, origin="descriptor"), tensor("scores", 2))
+        assert self.change(*inputs) == [{"inputs.1.from": "descriptors"}]
+
+    def test_the_only_input_without_a_parameter_is_bound_to_the_only_parameter_without_an_input(self):
+        inputs = (tensor("keypoints", 2), tensor("z", 2), tensor("scores", 2))
+        assert self.change(*inputs) == [{"inputs.1.from": "descriptors"}]
+
+    def test_of_two_nothing_is_guessed(self):
+        assert self.change(tensor("keypoints", 2), tensor("z", 2), tensor("q", 2)) == []
+
+    def test_no_input_is_removed(self):
+        inputs = (tensor("keypoints", 2), tensor("descriptors", 2), tensor("scores", 2), tensor("z", 2))
+        assert self.change(*inputs) == []
+
+    def test_the_order_is_that_of_the_names_in_the_recipe(self):
+        inputs = (tensor("s", 2, origin="scores"), tensor("keypoints", 2), tensor("descriptors", 2))
+        names = ("keypoints", "descriptors", "s")
+        assert self.change(*inputs) == [{"inputs": [{"name": name} for name in names]}]

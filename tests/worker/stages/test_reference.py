@@ -155,6 +155,15 @@ def test_a_wrong_dtype_is_named_with_the_right_one(tmp_path):
         run(tmp_path, factory(tmp_path, forward), contract)
 
 
+def test_a_size_that_the_original_refuses_is_named_with_the_largest_it_takes(tmp_path):
+    source = factory(tmp_path, "    assert ids.shape[1] <= 9" + MODEL)
+    with pytest.raises(StageFailedError, match="refuses case 'largest'") as raised:
+        run(tmp_path, source)
+    (finding,) = raised.value.findings
+    assert (finding.code, finding.place.tensor) == ("C113", "sequence")
+    assert finding.remedy.change == {"axes.sequence.max": 9}
+
+
 def test_a_refused_case_is_named_with_its_sizes(tmp_path):
     forward = """
         if ids.shape[1] > 8:

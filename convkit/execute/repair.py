@@ -1,0 +1,188 @@
+"""`convkit run --repair`: applies the remedies of findings and runs again, until all is verified or none is left.
+
+Every round is a run like any other, of a recipe whose text holds the changes so far. The file is left as it is; see
+`write_recipe`.
+"""
+
+import contextlib
+import dataclasses
+import difflib
+import json
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from convkit.errors import ConvkitError, RecipeError
+from convkit.execute.events import Listener, Silence
+from convkit.execute.remedies import Proposal, Withheld, meaning, propose
+from convkit.execute.run import Lineage, RunOptions, RunOutcome, outcome_text, run_loaded
+from convkit.recipe.changes import Content
+from convkit.recipe.editing import EditError, edited
+from convkit.recipe.loading import LoadedRecipe, load_recipe, parse_recipe
+from convkit.record import RepairStep, RunRecord
+
+# A remedy can bring to light what it hid: a wrong order a wrong type, that an overflow. More than this is no repair.
+MOST_ROUNDS = 4
+
+Listening = Callable[[], AbstractContextManager[Listener]]
+
+
+@dataclasses.dataclass(frozen=True)
+class RepairOutcome:
+    """What came of a repair: the last run, the remedies that were applied, the recipe's text with them.
+
+    `first` is the run that was to be repaired; `ending` says in a sentence why there was no further round; `withheld`
+    are the changes that the last run's findings offer and that a repair does not make.
+    """
+
+    loaded: LoadedRecipe
+    first: RunRecord
+    last: RunOutcome
+    steps: tuple[RepairStep, ...]
+    text: str
+    ending: str
+    withheld: tuple[Withheld, ...] = ()
+
+    @property
+    def repaired(self) -> bool:
+        """True where something was wrong, something was changed, and nothing is wrong any more."""
+        return bool(self.steps) and not needs_repair(self.last.record)
+
+    @property
+    def needed(self) -> bool:
+        """True where there was something to repair."""
+        return needs_repair(self.first)
+
+    @property
+    def diff(self) -> str:
+        """The change to the recipe as a unified diff; empty where there is none."""
+        name = os.path.relpath(self.loaded.path)
+        before, after = (text.splitlines(keepends=True) for text in (self.loaded.text, self.text))
+        lines = difflib.unified_diff(before, after, name, f"{name} (repaired)")
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+
+
+def needs_repair(record: RunRecord) -> bool:
+    """Say whether a target failed or a stage broke; a skipped target is nothing that a recipe could mend."""
+    return any(target.status in ("failed", "broken") for target in record.targets)
+
+
+def repair_recipe(
+    options: RunOptions,
+    listening: Listening | None = None,
+    announce: Callable[[tuple[RepairStep, ...]], None] = lambda steps: None,  # noqa: ARG005 - a default that does nothing
+) -> RepairOutcome:
+    """Run a recipe, and run it again with the remedies of what was found.
+
+    `listening` gives a listener for each run, `announce` is told the remedies of each round before it runs. Raises as
+    `run_recipe`.
+    """
+    return _Repair(options, listening or _silence, announce).outcome()
+
+
+def _silence() -> AbstractContextManager[Listener]:
+    return contextlib.nullcontext(Silence())
+
+
+class _Repair:
+    """The rounds of one repair."""
+
+    def __init__(
+        self, options: RunOptions, listening: Listening, announce: Callable[[tuple[RepairStep, ...]], None]
+    ) -> None:
+        self._options = options
+        self._listening = listening
+        self._announce = announce
+        self._loaded = self._present = load_recipe(options.recipe)
+        self._steps: tuple[RepairStep, ...] = ()
+        self._tried = {meaning(self._content)}
+
+    @property
+    def _content(self) -> Content:
+        content: Content = self._present.document.content
+        return content
+
+    def outcome(self) -> RepairOutcome:
+        last = self._run(self._options, None)
+        first = last.record
+        while True:
+            proposal = propose(last.record, self._content)
+            ending = self._ending(last.record, proposal)
+            if ending is None:
+                try:
+                    last = self._round(first, proposal)
+                    continue
+                except (EditError, RecipeError) as error:
+                    by_hand = "; ".join(f"{path}: {json.dumps(value)}" for path, value in proposal.change.items())
+                    ending = f"{error}. Change it by hand: {by_hand}"
+            text = self._present.text
+            return RepairOutcome(self._loaded, first, last, self._steps, text, ending, proposal.withheld)
+
+    def _ending(self, record: RunRecord, proposal: Proposal) -> str | None:
+        """Say why this was the last round, before a further one is tried."""
+        rounds = self._steps[-1].round if self._steps else 0
+        if not needs_repair(record):
+            return f"repaired in {rounds} round{'s' if rounds > 1 else ''}" if rounds else "nothing to repair"
+        remains = outcome_text(record.targets)
+        if not proposal.offers:
+            if not rounds:
+                return f"no remedy on offer: nothing that was found says what to change in the recipe ({remains})"
+            return f"the remedies were applied and this remains, for which none is on offer: {remains}"
+        if meaning(proposal.content) in self._tried:
+            return f"the remedy on offer was tried before, and this remains: {remains}"
+        if rounds == MOST_ROUNDS:
+            return f"{MOST_ROUNDS} rounds were not enough, and this remains: {remains}"
+        return None
+
+    def _round(self, first: RunRecord, proposal: Proposal) -> RunOutcome:
+        """Run the recipe with a proposal's changes; raises EditError or RecipeError where that is no recipe."""
+        self._tried.add(meaning(proposal.content))
+        following = parse_recipe(edited(self._present.text, proposal.content), self._loaded.path)
+        number = self._steps[-1].round + 1 if self._steps else 1
+        new = tuple(
+            RepairStep(number, offer.target, offer.finding.code, offer.finding.message, offer.change)
+            for offer in proposal.offers
+        )
+        self._announce(new)
+        self._present = following
+        lineage = Lineage(first.id, (*self._steps, *new))
+        last = self._run(dataclasses.replace(self._options, force=False), lineage)
+        self._steps = lineage.ended_as(last.record.targets)
+        if last.up_to_date:  # a run of old, which may have come about in another way
+            record = dataclasses.replace(last.record, repaired_from=first.id, repair=self._steps)
+            last = dataclasses.replace(last, record=record)
+        return last
+
+    def _run(self, options: RunOptions, lineage: Lineage | None) -> RunOutcome:
+        with self._listening() as listener:
+            return run_loaded(options, self._present, listener, lineage)
+
+
+def write_recipe(outcome: RepairOutcome) -> Path:
+    """Put the repaired text in the place of the recipe's, at once and whole, with the file's own mode; return its path.
+
+    Raises ConvkitError where the file changed meanwhile or cannot be written.
+    """
+    assert outcome.repaired  # nothing unproven is ever written
+    path = outcome.loaded.path.resolve()  # a link stays one
+    try:
+        if path.read_bytes() != outcome.loaded.text.encode():
+            raise ConvkitError(f"{path}: the recipe was changed while it was being repaired; it is left as it is")
+        mode = stat.S_IMODE(path.stat().st_mode)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(outcome.text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).chmod(mode)
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise ConvkitError(f"{path}: the repaired recipe cannot be written: {error.strerror or error}") from error
+    return path

@@ -1,0 +1,137 @@
+"""Changes to a recipe's values, as remedies offer them: key paths and new values.
+
+A key path is written with dots: `export.opset`, `targets.ort-cpu.precision`. Names that hold dots themselves are found
+by the recipe's own keys. `inputs` and `outputs` can be changed in two ways:
+
+- `inputs.1.dtype: int64` changes one key of the tensor that stands at that place (from 0) in the recipe as it is.
+- `inputs: [{name: a}, {name: b, dtype: int64, shape: [batch]}]` gives the whole list in its new order. An item names a
+  tensor; what it does not say of a tensor that the recipe has already stays as it is there.
+
+Both may come at once: places mean the recipe before any change. Where a tensor gets another name, what speaks of it
+(masks, tolerances by output) follows; an axis that no shape uses any more is dropped, as a recipe may not declare one.
+"""
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from convkit.codec import Json
+from convkit.recipe.consistency import KeyPath
+from convkit.tensors import DimensionError, dimension_axes
+
+Content = dict[str, Any]
+
+SIDES = ("inputs", "outputs")
+
+
+class ChangeError(ValueError):
+    """A change does not fit the recipe: it names a place that is not there."""
+
+
+def key_path(text: str, content: Mapping[str, Json]) -> KeyPath:
+    """Return the path that a dotted text means in a recipe: of its keys the longest that fit, then new ones."""
+    path: list[str | int] = []
+    node: Json = content
+    while text:
+        if isinstance(node, Mapping):
+            key = max((key for key in node if text == key or text.startswith(f"{key}.")), key=len, default=None)
+            part: str | int = key if key is not None else text.partition(".")[0]
+            node = node.get(part)
+        else:
+            word = text.partition(".")[0]
+            part = int(word) if isinstance(node, list) and word.isdecimal() else word
+            node = node[part] if isinstance(node, list) and isinstance(part, int) and part < len(node) else None
+        path.append(part)
+        text = text[len(str(part)) + 1 :]
+    return tuple(path)
+
+
+def changed(content: Mapping[str, Json], change: Mapping[str, Json]) -> Content:
+    """Return a recipe's values with a change made; raises ChangeError. What was given stays untouched."""
+    result: Content = copy.deepcopy(dict(content))
+    paths = {key_path(text, content): copy.deepcopy(value) for text, value in change.items()}
+    before = _used_axes(content)
+    for path, value in paths.items():
+        if len(path) == 1 and path[0] in SIDES:
+            result[path[0]] = _listed(content.get(path[0]), value)
+    # Found before any of them is set: one of the keys may be the name.
+    of_tensors = {path: _tensor(content, result, path) for path in paths if path[0] in SIDES and len(path) > 1}
+    for path, tensor in of_tensors.items():
+        _set(tensor, path[2:], paths[path])
+    for path, value in paths.items():
+        if path[0] not in SIDES:
+            _set(result, path, value)
+    for side in SIDES:
+        names = {content[side][path[1]]["name"]: paths[path] for path in of_tensors if path[::2] == (side, "name")}
+        _rename_references(result, side, names)
+    _drop_axes(result, before - _used_axes(result))
+    return result
+
+
+def _listed(present: Json, wanted: Json) -> list[Content]:
+    """Return a list of tensors in its new order, each with what the recipe says of it."""
+    if not isinstance(wanted, list) or not all(isinstance(item, Mapping) and "name" in item for item in wanted):
+        raise ChangeError("a list of inputs or outputs holds mappings, each with a name")
+    known = {item["name"]: item for item in present or () if isinstance(item, Mapping) and "name" in item}
+    return [copy.deepcopy(dict(known.get(item["name"], {}))) | dict(item) for item in wanted]
+
+
+def _tensor(content: Mapping[str, Json], result: Content, path: KeyPath) -> Content:
+    """Return the tensor, wherever it stands now, that stood at a path's place in the recipe."""
+    side, place, *rest = path
+    present = content.get(str(side))
+    if not isinstance(present, list) or not isinstance(place, int) or place >= len(present) or not rest:
+        raise ChangeError(f"{side}.{place}: the recipe has no such place")
+    name = present[place]["name"]
+    found: Content | None = next((item for item in result[str(side)] if item["name"] == name), None)
+    if found is None:
+        raise ChangeError(f"{side}.{place}: {name!r} is no longer among the {side}")
+    return found
+
+
+def _set(node: Content, path: KeyPath, value: Json) -> None:
+    """Set a value; a precision that is one word (`float16`) becomes a mapping where a key of it is set."""
+    *parents, last = path
+    for parent in parents:
+        if parent == "precision" and isinstance(node.get(parent), str):
+            node[parent] = {"default": node[parent]}
+        node = node.setdefault(str(parent), {})
+        if not isinstance(node, dict):
+            raise ChangeError(f"{'.'.join(map(str, path))}: {parent} holds no keys")
+    node[str(last)] = value
+
+
+def _rename_references(content: Content, side: str, names: Mapping[str, Json]) -> None:
+    """Give what speaks of inputs or outputs their new names, all at once: two may have been exchanged."""
+    if side == "inputs":
+        for output in content.get("outputs", ()):
+            if output.get("mask") in names:
+                output["mask"] = names[output["mask"]]
+        return
+    for holder in (content.get("verify"), *content.get("targets", {}).values()):
+        tolerances = holder.get("outputs") if isinstance(holder, dict) else None
+        if isinstance(tolerances, dict):
+            holder["outputs"] = {names.get(name, name): value for name, value in tolerances.items()}
+
+
+def _used_axes(content: Mapping[str, Json]) -> set[str]:
+    return {axis for side in SIDES for item in content.get(side) or () for axis in _axes_of(item.get("shape") or ())}
+
+
+def _axes_of(shape: Iterable[Json]) -> Iterable[str]:
+    for dimension in shape:
+        if isinstance(dimension, str):
+            try:
+                yield from dimension_axes(dimension)
+            except DimensionError as error:
+                raise ChangeError(str(error)) from error
+
+
+def _drop_axes(content: Content, unused: Iterable[str]) -> None:
+    axes = content.get("axes")
+    if not isinstance(axes, dict):
+        return
+    for axis in unused:
+        axes.pop(axis, None)
+    if not axes:
+        del content["axes"]

@@ -1,0 +1,334 @@
+"""`convkit run --repair` whole, in this environment: real exports, real onnxruntime, tiny models."""
+
+import json
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from test_low_precision import BERT, LOSING, OVERFLOWING, built, share_of_float16, write_recipe
+
+from convkit.errors import ConvkitError
+from convkit.execute.repair import RepairOutcome, repair_recipe
+from convkit.execute.repair import write_recipe as write_repaired
+from convkit.execute.run import RunOptions, read_record, run_recipe
+from convkit.home import Home
+from convkit.recipe.loading import load_recipe
+
+
+def repair(recipe: Path, home: Path, **options: Any) -> RepairOutcome:
+    return repair_recipe(RunOptions(recipe, Home(home), toolchain="host", track=False, **options))
+
+
+def applied(outcome: RepairOutcome) -> list[tuple[int, str, dict[str, Any]]]:
+    return [(step.round, step.code, step.change) for step in outcome.steps]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def overflow(home: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RepairOutcome]:
+    recipe = write_recipe(tmp_path_factory.mktemp("overflow"), OVERFLOWING, "float16")
+    recipe.write_text(f"# a comment\n{recipe.read_text()}")
+    return recipe, repair(recipe, home)
+
+
+class TestOverflow:
+    def test_the_modules_that_overflow_are_kept_in_float32(self, overflow: tuple[Path, RepairOutcome]) -> None:
+        _, outcome = overflow
+        precision = {"default": "float16", "keep_float32": ["blocks.*"]}
+        assert applied(outcome) == [(1, "N202", {"targets.ort.precision": precision})]
+        assert outcome.repaired
+        assert outcome.ending == "repaired in 1 round"
+        assert outcome.last.record.exit_code == 0
+        assert outcome.first.status == "failed"
+
+    def test_the_record_tells_the_repair_and_holds_the_repaired_recipe(
+        self, overflow: tuple[Path, RepairOutcome], home: Path
+    ) -> None:
+        recipe, outcome = overflow
+        record = read_record(outcome.last.folder)
+        assert record == outcome.last.record
+        assert record.repaired_from == outcome.first.id != record.id
+        assert record.repair == outcome.steps
+        assert record.repair[0].outcome == "verified"
+        assert record.recipe_text == outcome.text != recipe.read_text()
+        assert record.recipe_text == (outcome.last.folder / "recipe.yaml").read_text()
+        assert record.recipe_file == os.path.relpath(recipe)
+        report = (outcome.last.folder / "report.html").read_text()
+        assert outcome.first.id in report
+        first = read_record(home / "low" / outcome.first.id)
+        assert (first.repaired_from, first.repair) == (None, ())
+
+    def test_the_diff_is_of_the_lines_that_change_and_the_file_is_left(
+        self, overflow: tuple[Path, RepairOutcome]
+    ) -> None:
+        recipe, outcome = overflow
+        changed = [line for line in outcome.diff.splitlines()[3:] if line[0] in "+-"]
+        assert changed == [
+            "-    precision: float16",
+            '+    precision: {default: float16, keep_float32: ["blocks.*"]}'.replace('"', ""),
+        ]
+        assert recipe.read_text() == outcome.loaded.text
+
+    def test_again_it_is_up_to_date_and_says_the_same(self, overflow: tuple[Path, RepairOutcome], home: Path) -> None:
+        recipe, outcome = overflow
+        again = repair(recipe, home)
+        assert again.last.up_to_date
+        assert again.repaired
+        assert (again.text, again.diff) == (outcome.text, outcome.diff)
+        assert again.last.record.repair == again.steps
+
+    def test_written_it_is_a_recipe_that_is_verified(
+        self, overflow: tuple[Path, RepairOutcome], home: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "model.py").write_text(OVERFLOWING)
+        recipe = tmp_path / "recipe.yaml"
+        text = overflow[0].read_text().replace("\n", "\r\n")
+        recipe.write_bytes(text.encode())
+        recipe.chmod(0o640)
+        link = tmp_path / "link.yaml"
+        link.symlink_to(recipe)
+        outcome = repair(link, home)
+        assert outcome.repaired
+        assert recipe.read_bytes() == text.encode()
+        assert write_repaired(outcome) == recipe.resolve()
+        assert link.is_symlink()
+        assert stat.S_IMODE(recipe.stat().st_mode) == 0o640
+        assert recipe.read_bytes().count(b"\n") == recipe.read_bytes().count(b"\r\n") == text.count("\r\n")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["link.yaml", "model.py", "recipe.yaml"]
+        written = run_recipe(RunOptions(recipe, Home(home), toolchain="host", track=False))
+        assert written.up_to_date
+        assert written.record.status == "verified"
+
+    def test_a_recipe_that_changed_meanwhile_is_left_alone(
+        self, overflow: tuple[Path, RepairOutcome], home: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "model.py").write_text(OVERFLOWING)
+        recipe = tmp_path / "recipe.yaml"
+        recipe.write_text(overflow[0].read_text())
+        outcome = repair(recipe, home)
+        recipe.write_text(recipe.read_text() + "# mine\n")
+        with pytest.raises(ConvkitError, match="was changed while"):
+            write_repaired(outcome)
+        assert recipe.read_text().endswith("# mine\n")
+
+    def test_two_targets_are_repaired_in_one_round(self, home: Path, tmp_path: Path) -> None:
+        targets = {name: {"runtime": "onnxruntime", "precision": "float16"} for name in ("a", "b")}
+        outcome = repair(write_recipe(tmp_path, OVERFLOWING, "float16", targets=targets), home)
+        assert outcome.repaired
+        assert [(step.round, step.target) for step in outcome.steps] == [(1, "a"), (1, "b")]
+
+
+def test_a_misspelt_pattern_is_corrected(home: Path, tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, OVERFLOWING, {"default": "float16", "keep_float32": ["after", "block.*"]})
+    outcome = repair(recipe, home)
+    kept = {"default": "float16", "keep_float32": ["after", "blocks.*"]}
+    assert applied(outcome) == [(1, "N206", {"targets.ort.precision": kept})]
+    assert outcome.repaired
+
+
+def test_a_green_recipe_has_nothing_to_repair(home: Path, tmp_path: Path) -> None:
+    outcome = repair(write_recipe(tmp_path, OVERFLOWING, "float32"), home)
+    assert outcome.ending == "nothing to repair"
+    assert not outcome.repaired
+    assert (outcome.steps, outcome.diff, outcome.last.record.exit_code) == ((), "", 0)
+
+
+@pytest.mark.slow
+def test_a_warning_s_remedy_is_tried_where_no_error_has_one(home: Path, tmp_path: Path) -> None:
+    """N204, a warning, is what C108 and N101 come from; neither says what to change."""
+    outcome = repair(write_recipe(tmp_path, LOSING, "float16"), home)
+    assert outcome.steps[0].code == "N204"
+    assert outcome.repaired
+
+
+UNREPAIRABLE = """
+import torch
+
+class Fixed(torch.nn.Module):
+    def forward(self, x):
+        return x[:, :3] * float(x.flatten()[0] * 3 + 1)
+
+def build():
+    return Fixed()
+"""
+
+
+def test_what_no_recipe_can_mend_is_said_so(home: Path, tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, UNREPAIRABLE, "float32")
+    outcome = repair(recipe, home)
+    assert not outcome.repaired
+    assert outcome.last.record.exit_code == 1
+    assert outcome.steps == ()
+    assert outcome.ending.startswith("no remedy on offer")
+    assert outcome.last.record.targets[0].headline in outcome.ending
+    assert outcome.diff == ""
+
+
+NAN = """
+import torch
+
+class Nan(torch.nn.Module):
+    def forward(self, x):
+        return torch.log(x[:, :3] - 10.0)
+
+def build():
+    return Nan()
+"""
+
+
+def test_a_case_is_never_left_out_and_what_is_on_offer_is_told(home: Path, tmp_path: Path) -> None:
+    outcome = repair(write_recipe(tmp_path, NAN, "float32"), home)
+    assert not outcome.repaired
+    assert outcome.steps == ()
+    assert {(each.code, each.path) for each in outcome.withheld} == {("N103", "verify.skip")}
+    assert "for people to decide" in outcome.withheld[0].reason
+
+
+STUBBORN = OVERFLOWING.replace("* 1e-5", "* 1.0")
+
+
+@pytest.mark.slow
+def test_a_remedy_that_does_not_help_enough_is_told_with_what_remains(home: Path, tmp_path: Path) -> None:
+    verify = {"tolerance": {"max_abs": 1e-30}}
+    outcome = repair(write_recipe(tmp_path, STUBBORN, "float16", verify=verify), home)
+    assert not outcome.repaired
+    assert outcome.last.record.exit_code == 1
+    assert outcome.steps
+    assert "remains" in outcome.ending
+    assert outcome.last.record.targets[0].headline in outcome.ending
+
+
+TWO_INPUTS = """
+import torch
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(10, 4)
+
+    def forward(self, ids, mask, scale=None):
+        y = self.embedding(ids) * mask.unsqueeze(-1)
+        return RETURNED
+
+def build():
+    return Net()
+"""
+ONE = TWO_INPUTS.replace("RETURNED", "y")
+UNNAMED = TWO_INPUTS.replace("RETURNED", "y, y.sum(1)")
+NAMED = TWO_INPUTS.replace("RETURNED", "{'hidden': y, 'pooled': y.sum(1)}")
+IDS = {"name": "ids", "dtype": "int64", "shape": ["batch", "length"], "sample": {"integers": [0, 10]}}
+MASK = {"name": "mask", "dtype": "int64", "shape": ["batch", "length"], "sample": "padding_mask"}
+HIDDEN = {"name": "hidden", "dtype": "float32", "shape": ["batch", "length", 4]}
+POOLED = {"name": "pooled", "dtype": "float32", "shape": ["batch", 4]}
+LENGTHS = {"batch": {"min": 1, "typical": 3, "max": 5}, "length": {"min": 2, "typical": 6, "max": 9}}
+
+
+def contract_recipe(folder: Path, code: str, inputs: list[Any], outputs: list[Any], **changes: Any) -> Path:
+    return write_recipe(folder, code, "float32", axes=LENGTHS, inputs=inputs, outputs=outputs, **changes)
+
+
+# What the recipe declares, and which remedies make it the model's: every fault at least once, several at a time.
+CONTRACTS: dict[str, tuple[str, list[Any], list[Any], dict[str, list[str]]]] = {
+    "a misspelt input, inputs in another order, an output of another type": (
+        NAMED,
+        [MASK | {"name": "masks"}, IDS],
+        [POOLED | {"dtype": "float64"}],
+        {"C104": ["inputs.0.name"], "C103": ["inputs"], "C205": ["outputs.0.dtype"]},
+    ),
+    "names of their own": (
+        NAMED,
+        [IDS, MASK | {"name": "z"}],
+        [POOLED | {"name": "y"}],
+        {"C101": ["inputs.1.from"], "C204": ["outputs.0.from"]},
+    ),
+    "a misspelt output with an axis that it does not have": (
+        NAMED,
+        [IDS, MASK],
+        [POOLED | {"name": "pool", "shape": ["batch", "length", 4]}],
+        {"C204": ["outputs.0.name"], "C207": ["outputs.0.shape"]},
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", CONTRACTS)
+def test_a_contract_that_is_not_the_model_s_is_repaired(fault: str, home: Path, tmp_path: Path) -> None:
+    code, inputs, outputs, expected = CONTRACTS[fault]
+    outcome = repair(contract_recipe(tmp_path, code, inputs, outputs), home)
+    assert outcome.repaired, outcome.ending
+    assert {code: list(change) for _, code, change in applied(outcome)} == expected
+    assert {step.outcome for step in outcome.steps if step.round == outcome.steps[-1].round} == {"verified"}
+    (tmp_path / "repaired.yaml").write_text(outcome.text)
+    recipe = load_recipe(tmp_path / "repaired.yaml").recipe
+    (output,) = recipe.outputs
+    assert (output.dtype, output.shape) == ("float32", ("batch", 4))
+
+
+@pytest.mark.slow
+def test_an_order_that_was_wrong_keeps_each_output_under_its_name(home: Path, tmp_path: Path) -> None:
+    """To give the outputs the shapes that stand in their places would verify too, with the names exchanged."""
+    outcome = repair(contract_recipe(tmp_path, UNNAMED, [IDS, MASK], [POOLED, HIDDEN]), home)
+    outputs = yaml.safe_load(outcome.text)["outputs"]
+    assert outputs == [HIDDEN, POOLED]
+    assert [spec.name for spec in outcome.last.record.contract.outputs] == ["hidden", "pooled"]
+
+
+@pytest.mark.slow
+def test_an_input_of_another_type_is_repaired(home: Path, tmp_path: Path) -> None:
+    code = ONE.replace(" * mask.unsqueeze(-1)", ".masked_fill(~mask.unsqueeze(-1), 0.0)")  # bools alone
+    outcome = repair(contract_recipe(tmp_path, code, [IDS, MASK], [HIDDEN]), home)
+    assert applied(outcome) == [(1, "C105", {"inputs.1.dtype": "bool"})]
+    assert outcome.repaired
+
+
+@pytest.mark.slow
+def test_an_order_is_found_again_in_someone_else_s_file(home: Path, tmp_path: Path) -> None:
+    """An ONNX file's inputs and outputs in another order than the recipe's."""
+    first = run_recipe(
+        RunOptions(
+            contract_recipe(tmp_path / "first", UNNAMED, [IDS, MASK], [HIDDEN, POOLED]),
+            Home(home),
+            toolchain="host",
+            track=False,
+        )
+    )
+    model = {"onnx": os.path.relpath(first.folder / "models" / "ort" / "model.onnx", tmp_path)}
+    outcome = repair(contract_recipe(tmp_path, "", [MASK, IDS], [POOLED, HIDDEN], model=model), home)
+    assert applied(outcome) == [
+        (1, "C103", {"inputs": [{"name": "ids"}, {"name": "mask"}]}),
+        (1, "C203", {"outputs": [{"name": "hidden"}, {"name": "pooled"}]}),
+    ]
+    assert outcome.repaired
+
+
+@pytest.mark.slow
+class TestBert:
+    def test_its_mask_is_saturated_and_its_weights_stay_in_float16(self, home: Path, tmp_path: Path) -> None:
+        outcome = repair(write_recipe(tmp_path, "", "float16", **BERT), home)
+        assert outcome.repaired, outcome.ending
+        assert next(step.code for step in outcome.steps) == "N201"
+        precision = yaml.safe_load(outcome.text)["targets"]["ort"]["precision"]
+        assert precision == {"default": "float16", "saturate": True}
+        assert share_of_float16(built(outcome.last)) >= 0.9
+        assert outcome.last.record.targets[0].verifications[0].evidence == "simulated"
+
+    def test_the_tokenizer_s_inputs_are_added_at_their_places(self, home: Path, tmp_path: Path) -> None:
+        from tiny_models import save_bert
+
+        folder = save_bert(tmp_path / "bert", tokenizer=True)
+        inputs = [item for item in BERT["inputs"] if item["name"] == "input_ids"]  # type: ignore[index]
+        recipe = write_recipe(tmp_path, "", "float32", **BERT | {"model": {"path": "bert"}, "inputs": inputs})
+        text = recipe.read_text()
+        width = json.loads((folder / "config.json").read_text())["hidden_size"]
+        recipe.write_text(text.replace("- 32", f"- {width}"))
+        outcome = repair(recipe, home)
+        assert outcome.repaired, outcome.ending
+        assert {step.code for step in outcome.steps} == {"C111"}
+        assert yaml.safe_load(outcome.text)["inputs"] == BERT["inputs"]

@@ -1,0 +1,200 @@
+"""Faults of what a model does with its inputs: padding, batches, randomness, positions, weights it was not given."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import torch
+from onnx import helper, numpy_helper
+
+from faults.contract import ADOPTED, AXES, END, FLOATS, IDS, MASK, NAMES, NET, ROWS, SIGNATURE, START, net
+from faults.corpus import fault
+from faults.exporting import ONE_AT_A_TIME, exported
+from faults.recipes import write_recipe
+
+MODEL = "the model itself does it; no conversion can mend that"
+BERT = {
+    "model_type": "bert",
+    "num_hidden_layers": 1,
+    "hidden_size": 16,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "vocab_size": 100,
+    "max_position_embeddings": 16,
+}
+
+
+MASKED_MEAN = "(x * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)"
+MASKED = NET.replace("torch.tanh(x + mean)", "torch.tanh(x + mean) * mask")
+MEAN_OF_ALL = MASKED.replace(MASKED_MEAN, "x.mean(1, keepdim=True)")
+
+
+@fault(code="N305", place="*_logits", remedy="applies its mask everywhere", repaired=MODEL, source="ORT#24263")
+def mask_half_ignored(folder: Path) -> Path:
+    """the model takes its mean over the padding as well: padding changes the real positions"""
+    outputs = [START | {"mask": "attention_mask"}, END | {"mask": "attention_mask"}]
+    return write_recipe(folder, code=MEAN_OF_ALL, **SIGNATURE | {"outputs": outputs})
+
+
+@fault(code="N301", place="*_logits", remedy="what became of the mask", repaired=ADOPTED, source="ORT#13798")
+def mask_lost_at_export(folder: Path) -> Path:
+    """of two uses of the mask one was lost: full rows are right, padded ones are not"""
+    return write_recipe(folder, code=MASKED, graph=net(code=MEAN_OF_ALL), **SIGNATURE)
+
+
+CENTRED = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 3)
+
+    def forward(self, x):
+        x = self.linear(x)
+        return x - x.mean(1, keepdim=True)
+
+def build():
+    return Net()
+"""
+Y = {"name": "y", "dtype": "float32", "shape": [*ROWS, 3]}
+TO_Y: dict[str, Any] = {"axes": AXES, "inputs": [FLOATS], "outputs": [Y]}
+
+
+def to_y(code: str) -> onnx.ModelProto:
+    return exported(code, {"x": torch.linspace(-1, 1, 48).reshape(2, 6, 4)}, ("y",), axes=NAMES)
+
+
+@fault(code="N302", place="y", remedy="over all rows", repaired=ADOPTED, source="ORT#6044")
+def rows_depend_on_their_batch(folder: Path) -> Path:
+    """a mean over each row became one over the whole batch: a row alone is right, among others it is not"""
+    graph = to_y(CENTRED.replace("x.mean(1", "x.mean((0, 1)"))
+    return write_recipe(folder, code=CENTRED, graph=graph, **TO_Y)
+
+
+@fault(code="N303", place="y", remedy="at random", repaired=ADOPTED, source="TRT#4730")
+def random_results(folder: Path) -> Path:
+    """noise that was added in training is still in the graph: two runs disagree"""
+    graph = to_y(CENTRED.replace("x = self.linear(x)", "x = self.linear(x + torch.randn_like(x))"))
+    return write_recipe(folder, code=CENTRED, graph=graph, **TO_Y)
+
+
+@fault(
+    code="N303",
+    place="y",
+    remedy="inference mode",
+    repaired=MODEL,
+    source="TRT#4798",
+)
+def random_original(folder: Path) -> Path:
+    """the original itself draws at random, so that nothing can equal it"""
+    noisy = CENTRED.replace("x = self.linear(x)", "x = self.linear(x + torch.randn_like(x))")
+    return write_recipe(folder, code=noisy, **TO_Y)
+
+
+@fault(code="Q104", place="w_quantised", remedy="axis", repaired=ADOPTED, source="ORT#9599")
+def scales_along_the_wrong_axis(folder: Path) -> Path:
+    """a square weight's scales belong to its columns and are applied along its rows"""
+    weight = np.random.default_rng(0).normal(size=(64, 64)) * np.geomspace(0.01, 10, 64)
+    scales = (np.abs(weight).max(0) / 127).astype(np.float32)
+    quantised = np.round(weight / scales).astype(np.int8)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["w_quantised", "scales"], ["w"], axis=0, name="/Dequantize"),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    tensors = [numpy_helper.from_array(quantised, "w_quantised"), numpy_helper.from_array(scales, "scales")]
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 64])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["batch", 64])
+    graph = helper.make_graph(nodes, "g", [x], [y], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    keys: dict[str, Any] = {
+        "axes": {"batch": {"min": 1, "typical": 2, "max": 4}},
+        "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 64], "sample": {"normal": [0, 1]}}],
+        "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 64]}],
+    }
+    return write_recipe(folder, graph=model, **keys)
+
+
+@fault(
+    code="N206",
+    remedy="as the graph's modules are named",
+    repaired=True,
+    source="TRT#2564",
+)
+def misspelt_pattern(folder: Path) -> Path:
+    """keep_float32 names a module that is not there, so that nothing is kept"""
+    code = CENTRED.replace("self.linear", "self.norm_linear")
+    target = {"runtime": "onnxruntime", "precision": {"default": "float16", "keep_float32": ["norm_liner"]}}
+    keys: dict[str, Any] = {"targets": {"ort": target}, "verify": {"tolerance": {"max_abs": 0.05}}}
+    return write_recipe(folder, code=code, **TO_Y, **keys)
+
+
+POSITIONS = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = torch.nn.Embedding(50, 8)
+        self.positions = torch.nn.Embedding(8, 8)
+
+    def forward(self, input_ids):
+        return self.words(input_ids) + self.positions(torch.arange(input_ids.shape[1]))
+
+def build():
+    return Net()
+"""
+
+
+@fault(
+    code="C113",
+    place="sequence",
+    remedy="axes",
+    repaired="which sizes must be served is for people to decide",
+    source="PT#110347",
+)
+def more_positions_than_there_are(folder: Path) -> Path:
+    """the recipe promises sequences of 12, the model has 8 positions"""
+    outputs = [{"name": "y", "dtype": "float32", "shape": [*ROWS, 8]}]
+    return write_recipe(folder, code=POSITIONS, axes=AXES, inputs=[IDS], outputs=outputs)
+
+
+def save_bert(folder: Path) -> None:
+    """Save a tiny BERT without a head in transformers' layout, with random weights."""
+    with ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
+        from transformers import AutoConfig, AutoModel  # here, since it takes seconds to import
+        from transformers.utils.logging import disable_progress_bar
+
+        disable_progress_bar()
+        torch.manual_seed(1)
+        AutoModel.from_config(AutoConfig.for_model(**BERT)).save_pretrained(folder / "bert")
+
+
+TINY = {"batch": {"min": 1, "typical": 2, "max": 3}, "sequence": {"min": 2, "typical": 6, "max": 12}}
+WORDS = IDS | {"sample": "token_ids"}
+
+
+@fault(
+    code="C114",
+    place="classifier",
+    remedy="task",
+    repaired="the weights are not in the checkpoint",
+    source="OPT#1755",
+)
+def weights_never_loaded(folder: Path) -> Path:
+    """the checkpoint has no classifier; transformers fills it with random numbers and goes on"""
+    save_bert(folder)
+    logits = {"name": "logits", "dtype": "float32", "shape": ["batch", 2]}
+    model = {"path": "bert", "task": "text-classification", "attn_implementation": "eager"}
+    return write_recipe(folder, model=model, axes=TINY, inputs=[WORDS, MASK], outputs=[logits])
+
+
+@fault(code="C111", place="token_type_ids", remedy="declare", repaired=True, source="OPT#1758, OPT#491")
+def input_of_the_tokenizer(folder: Path) -> Path:
+    """the tokenizer gives token_type_ids, the recipe leaves them out: pairs of sentences come out wrong"""
+    save_bert(folder)
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in range(95))]
+    (folder / "bert" / "vocab.txt").write_text("\n".join(words) + "\n")
+    (folder / "bert" / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
+    hidden = {"name": "last_hidden_state", "dtype": "float32", "shape": [*ROWS, 16]}
+    model = {"path": "bert", "attn_implementation": "eager"}
+    return write_recipe(folder, model=model, axes=TINY, inputs=[WORDS, MASK], outputs=[hidden])

@@ -1,0 +1,417 @@
+"""Faults of the contract: names, order, element types and shapes of inputs and outputs."""
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+from onnx import TensorProto, helper
+
+from faults.corpus import fault
+from faults.exporting import exported
+from faults.recipes import write_recipe
+
+# What a BERT is to its contract: three inputs of one type and shape, each of which matters in its own way.
+NET = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = torch.nn.Embedding(50, 8)
+        self.types = torch.nn.Embedding(50, 8)
+        self.start = torch.nn.Linear(8, 1)
+        self.end = torch.nn.Linear(8, 1)
+
+    def forward(self, input_ids, attention_mask, token_type_ids):
+        x = self.words(input_ids) + 2 * self.types(token_type_ids)
+        mask = attention_mask.unsqueeze(-1).to(x.dtype)
+        mean = (x * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
+        x = torch.tanh(x + mean)
+        return {"start_logits": self.start(x).squeeze(-1), "end_logits": self.end(x).squeeze(-1)}
+
+def build():
+    return Net()
+"""
+AXES = {"batch": {"min": 1, "typical": 2, "max": 4}, "sequence": {"min": 2, "typical": 6, "max": 12}}
+NAMES = {0: "batch", 1: "sequence"}
+ROWS = ["batch", "sequence"]
+IDS = {"name": "input_ids", "dtype": "int64", "shape": ROWS, "sample": {"integers": [1, 50]}}
+MASK = {"name": "attention_mask", "dtype": "int64", "shape": ROWS, "sample": "padding_mask"}
+TYPES = {"name": "token_type_ids", "dtype": "int64", "shape": ROWS, "sample": {"integers": [0, 2]}}
+START = {"name": "start_logits", "dtype": "float32", "shape": ROWS}
+END = {"name": "end_logits", "dtype": "float32", "shape": ROWS}
+SIGNATURE: dict[str, Any] = {"axes": AXES, "inputs": [IDS, MASK, TYPES], "outputs": [START, END]}
+OUTPUTS = ("start_logits", "end_logits")
+
+ADOPTED = "the file was exported elsewhere, and what is in it cannot be changed by a recipe"
+
+UNDECLARED = "what it is for, and how its sizes vary, is for people to declare"
+
+
+def rows(limit: int) -> torch.Tensor:
+    return torch.arange(12).reshape(2, 6) % limit
+
+
+def net(*names: str, code: str = NET, outputs: tuple[str, ...] = OUTPUTS, **options: Any) -> onnx.ModelProto:
+    """Export the model with these names for its three inputs, in forward's order."""
+    inputs = dict(zip(names or ("input_ids", "attention_mask", "token_type_ids"), map(rows, (50, 2, 2)), strict=True))
+    return exported(code, inputs, outputs, axes=NAMES, **options)
+
+
+@fault(code="C110", place="attention_mask", remedy="exchange the names", repaired=ADOPTED, source="TF#4523, PT#52667")
+def exchanged_names(folder: Path) -> Path:
+    """attention_mask and token_type_ids exchanged in the list of names given to the exporter"""
+    graph = net("input_ids", "token_type_ids", "attention_mask")
+    inputs = list(graph.graph.input)
+    del graph.graph.input[:]
+    graph.graph.input.extend([inputs[0], inputs[2], inputs[1]])  # as the contract has them: only the meaning is wrong
+    return write_recipe(folder, code=NET, graph=graph, **SIGNATURE)
+
+
+@fault(
+    code="C110",
+    place="attention_mask",
+    remedy="exchange the names",
+    repaired=ADOPTED,
+    source="triton-inference-server/server#4269",
+)
+def called_by_position(folder: Path) -> Path:
+    """a wrapper for serving calls the model by position, with token_type_ids second"""
+    wrapper = f"""{NET}
+class Served(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = Net()
+
+    def forward(self, input_ids, attention_mask, token_type_ids):
+        return self.net(input_ids, token_type_ids, attention_mask)
+
+def serve():
+    return Served()
+"""
+    return write_recipe(folder, code=NET, graph=net(code=wrapper, module="serve"), **SIGNATURE)
+
+
+@fault(code="C103", place="attention_mask", remedy="in this order", repaired=True, source="TRT#3616")
+def another_order(folder: Path) -> Path:
+    """the graph's inputs stand in another order than the contract's, and callers bind by position"""
+    graph = net()
+    inputs = list(graph.graph.input)
+    del graph.graph.input[:]
+    graph.graph.input.extend([inputs[0], inputs[2], inputs[1]])
+    return write_recipe(folder, code=NET, graph=graph, **SIGNATURE)
+
+
+@fault(code="C103", place="token_type_ids", remedy="in the model's order", repaired=True, source="ORT#24263")
+def order_of_the_tokenizer(folder: Path) -> Path:
+    """the recipe lists the inputs as the tokenizer gives them, forward takes them in another order"""
+    return write_recipe(folder, code=NET, axes=AXES, inputs=[IDS, TYPES, MASK], outputs=[START, END])
+
+
+@fault(
+    code="C104",
+    place="input_ids",
+    remedy="use the model's name",
+    change={"inputs.0.name": "input.1"},
+    repaired=True,
+    source="PT#165748",
+)
+def renamed_input(folder: Path) -> Path:
+    """an export without names calls the first input input.1"""
+    graph = net("input.1", "attention_mask", "token_type_ids")
+    return write_recipe(folder, graph=graph, **SIGNATURE)
+
+
+@fault(
+    code="C101",
+    place="token_type_ids",
+    remedy="see why the model lost",
+    repaired="a repair takes no input out of the contract",
+    source="PT#104949, OPT#491",
+)
+def dropped_input(folder: Path) -> Path:
+    """TorchScript dropped an input that the model did not use; callers still feed it"""
+    code = NET.replace(" + 2 * self.types(token_type_ids)", "")
+    return write_recipe(folder, code=code, graph=net(code=code), **SIGNATURE)
+
+
+@fault(
+    code="C112",
+    place="token_type_ids",
+    remedy="remove",
+    repaired="a warning: the model is right, and which inputs callers give is for people to decide",
+    source="PT#104949",
+)
+def unused_input_kept(folder: Path) -> Path:
+    """an input that never had an influence stays in the contract"""
+    return write_recipe(
+        folder, code=NET.replace(" + 2 * self.types(token_type_ids)", " + 0 * token_type_ids[..., None]"), **SIGNATURE
+    )
+
+
+def _constant_types(graph: onnx.ModelProto) -> onnx.ModelProto:
+    """Let the graph read zeros, made at export, in place of token_type_ids, which nothing reads any more."""
+    zeros = helper.make_tensor("zeros", TensorProto.INT64, [1, 1], [0])
+    graph.graph.initializer.append(zeros)
+    shaped = [
+        helper.make_node("Shape", ["input_ids"], ["zeros_shape"]),
+        helper.make_node("Expand", ["zeros", "zeros_shape"], ["constant_types"]),
+    ]
+    for node in graph.graph.node:
+        node.input[:] = ["constant_types" if name == "token_type_ids" else name for name in node.input]
+    for node in reversed(shaped):
+        graph.graph.node.insert(0, node)
+    return graph
+
+
+@fault(code="C108", place="token_type_ids", remedy="constant", repaired=ADOPTED, source="OPT#1758")
+def token_types_made_constant(folder: Path) -> Path:
+    """token_type_ids became the zeros they were at export; the graph still lists them"""
+    return write_recipe(folder, code=NET, graph=_constant_types(net()), **SIGNATURE)
+
+
+@fault(code="C109", place="token_type_ids", remedy="tensor of its own", repaired=ADOPTED, source="PT#52667")
+def merged_inputs(folder: Path) -> Path:
+    """one tensor object was given for two inputs at export, which made one of them"""
+    graph = net()
+    for node in graph.graph.node:
+        node.input[:] = ["attention_mask" if name == "token_type_ids" else name for name in node.input]
+    return write_recipe(folder, code=NET, graph=graph, **SIGNATURE)
+
+
+@fault(code="C102", place="token_type_ids", remedy="declare", repaired=UNDECLARED, source="OPT#491")
+def undeclared_input(folder: Path) -> Path:
+    """the file wants token_type_ids, which the recipe does not have"""
+    return write_recipe(folder, graph=net(), axes=AXES, inputs=[IDS, MASK], outputs=[START, END])
+
+
+@fault(code="C102", place="token_type_ids", remedy="declare", repaired=UNDECLARED, source="OPT#1758")
+def undeclared_parameter(folder: Path) -> Path:
+    """forward needs token_type_ids, which the recipe does not have"""
+    return write_recipe(folder, code=NET, axes=AXES, inputs=[IDS, MASK], outputs=[START, END])
+
+
+@fault(
+    code="C105",
+    place="attention_mask",
+    remedy="int32",
+    change={"inputs.1.dtype": "int32"},
+    repaired=True,
+    source="OPT#223",
+)
+def int64_for_int32(folder: Path) -> Path:
+    """the file takes its mask as int32; the recipe says int64"""
+    graph = net()
+    graph.graph.input[1].type.tensor_type.elem_type = TensorProto.INT32
+    for node in graph.graph.node:
+        node.input[:] = ["wide_mask" if name == "attention_mask" else name for name in node.input]
+    graph.graph.node.insert(0, helper.make_node("Cast", ["attention_mask"], ["wide_mask"], to=TensorProto.INT64))
+    return write_recipe(folder, graph=graph, **SIGNATURE)
+
+
+@fault(
+    code="C105",
+    place="input_ids",
+    remedy="int64",
+    change={"inputs.0.dtype": "int64"},
+    repaired=True,
+    source="OPT#627",
+)
+def int32_for_int64(folder: Path) -> Path:
+    """the recipe says int32, as the application has them; the model's one_hot takes int64 only"""
+    one_hot = "torch.nn.functional.one_hot(input_ids, 50).float() @ self.words.weight"
+    code = NET.replace("self.words(input_ids)", one_hot)
+    narrow = IDS | {"dtype": "int32"}
+    return write_recipe(folder, code=code, axes=AXES, inputs=[narrow, MASK, TYPES], outputs=[START, END])
+
+
+HEADS = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.heads = torch.nn.Linear(4, 8)
+
+    def forward(self, x):
+        return self.heads(x).reshape(SHAPE).transpose(1, 2).sum(-1)
+
+def build():
+    return Net()
+"""
+BY_INT = HEADS.replace("SHAPE", "x.shape[0], int(x.shape[1]), 2, 4")
+BY_SIZE = HEADS.replace("SHAPE", "x.shape[0], x.shape[1], 2, 4")
+FLOATS = {"name": "x", "dtype": "float32", "shape": ["batch", "sequence", 4], "sample": {"normal": [0, 1]}}
+SPLIT: dict[str, Any] = {
+    "axes": AXES,
+    "inputs": [FLOATS],
+    "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 2, "sequence"]}],
+}
+
+
+def heads(code: str, axes: dict[int, str]) -> onnx.ModelProto:
+    x = torch.linspace(-1, 1, 48).reshape(2, 6, 4)
+    return exported(code, {"x": x}, ("y",), axes=axes, output_axes={0: "batch", 2: "sequence"})
+
+
+@fault(
+    code="C106",
+    place="/model/Shape",
+    remedy="export with the exporter torch",
+    change={"export.exporter": "torch"},
+    repaired=True,
+    source="PT#110347",
+)
+def sequence_made_a_number(folder: Path) -> Path:
+    """max(x.shape[1], 4) made the sequence length of the example a constant, in silence"""
+    mean = BY_SIZE.replace("self.heads(x)", "(self.heads(x) / max(x.shape[1], 4))")
+    return write_recipe(folder, code=mean, **SPLIT)
+
+
+@fault(
+    code="C106",
+    place="sequence",
+    remedy="without int()",
+    repaired="the model's own code fixes the size; the recipe cannot change it",
+    source="PT#110347",
+)
+def sequence_by_int(folder: Path) -> Path:
+    """int(x.shape[1]) fixes the sequence length with either exporter"""
+    return write_recipe(folder, code=BY_INT, **SPLIT)
+
+
+@fault(code="C106", place="x", remedy="tensor.shape", repaired=ADOPTED, source="PT#110347")
+def baked_sequence_in_a_file(folder: Path) -> Path:
+    """a file whose inputs say that the sequence may vary, with a reshape to the example's length inside"""
+    code = BY_INT.replace(".sum(-1)", ".sum((2, 3))")
+    outputs = [{"name": "y", "dtype": "float32", "shape": ["batch", 2]}]
+    return write_recipe(folder, code=code, graph=heads(code, NAMES), **SPLIT | {"outputs": outputs})
+
+
+@fault(code="C106", place="x", remedy="symbolic", repaired=ADOPTED, source="PT#110347")
+def unnamed_batch(folder: Path) -> Path:
+    """a file that was exported without an axis name for the batch"""
+    return write_recipe(folder, code=BY_SIZE, graph=heads(BY_SIZE, {1: "sequence"}), **SPLIT)
+
+
+@fault(
+    code="C107",
+    place="x",
+    remedy="shape as the model has it",
+    repaired="what an input holds is for people to decide: a repair changes no input's shape",
+    source="PT#110347",
+)
+def wrong_shape(folder: Path) -> Path:
+    """the recipe says five features, the file takes four"""
+    wide = FLOATS | {"shape": ["batch", "sequence", 5]}
+    return write_recipe(folder, graph=heads(BY_SIZE, NAMES), **SPLIT | {"inputs": [wide]})
+
+
+@fault(code="C107", place="x", remedy="shape", repaired=ADOPTED, source="PT#165748")
+def one_name_for_two_axes(folder: Path) -> Path:
+    """after an upgrade the exporter took batch and sequence for one axis, s77"""
+    return write_recipe(folder, graph=heads(BY_SIZE, {0: "s77", 1: "s77"}), **SPLIT)
+
+
+@fault(code="C208", place="start_logits", remedy="exchange the names", repaired=ADOPTED, source="PT#165758")
+def mislabelled_outputs(folder: Path) -> Path:
+    """output names are given by position: the dictionary's start_logits came out as end_logits"""
+    graph = net(outputs=("end_logits", "start_logits"))
+    first, second = graph.graph.output
+    names = first.name, second.name
+    outputs = [second, first]
+    del graph.graph.output[:]
+    graph.graph.output.extend(outputs)
+    assert names == ("end_logits", "start_logits")
+    return write_recipe(folder, code=NET, graph=graph, **SIGNATURE)
+
+
+@fault(
+    code="C203",
+    place="start_logits",
+    remedy="in this order",
+    repaired=True,
+    source="SuperPoint-SuperGlue-TensorRT#27",
+)
+def outputs_in_another_order(folder: Path) -> Path:
+    """the engine's outputs stand in another order, and the caller takes them by position"""
+    graph = net()
+    outputs = list(graph.graph.output)
+    del graph.graph.output[:]
+    graph.graph.output.extend(reversed(outputs))
+    return write_recipe(folder, code=NET, graph=graph, **SIGNATURE)
+
+
+CACHE = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = torch.nn.Embedding(50, 8)
+        self.key = torch.nn.Linear(8, 8)
+        self.value = torch.nn.Linear(8, 8)
+
+    def forward(self, input_ids):
+        x = self.words(input_ids)
+        key, value = self.key(x), self.value(x)
+        attended = torch.softmax(x @ key.transpose(1, 2), -1) @ value
+        return {"logits": attended @ self.words.weight.T, "present.0.key": key, "present.0.value": value}
+
+def build():
+    return Net()
+"""
+CACHED: dict[str, Any] = {
+    "axes": AXES,
+    "inputs": [IDS],
+    "outputs": [
+        {"name": "logits", "dtype": "float32", "shape": [*ROWS, 50]},
+        {"name": "present.0.key", "dtype": "float32", "shape": [*ROWS, 8]},
+        {"name": "present.0.value", "dtype": "float32", "shape": [*ROWS, 8]},
+    ],
+}
+
+
+def cached(*outputs: str) -> onnx.ModelProto:
+    return exported(CACHE, {"input_ids": rows(50)}, outputs, axes=NAMES)
+
+
+@fault(code="C208", place="present.0.key", remedy="exchange the names", repaired=ADOPTED, source="PT#143576")
+def cache_mislabelled(folder: Path) -> Path:
+    """the names of a cache's keys and values were given in the wrong order"""
+    graph = cached("logits", "present.0.value", "present.0.key")
+    outputs = list(graph.graph.output)
+    del graph.graph.output[:]
+    graph.graph.output.extend([outputs[0], outputs[2], outputs[1]])
+    return write_recipe(folder, code=CACHE, graph=graph, **CACHED)
+
+
+@fault(
+    code="C204",
+    place="present.0.key",
+    remedy="use the model's name",
+    repaired=True,
+    source="TF#36276",
+)
+def cache_renamed(folder: Path) -> Path:
+    """an upgrade renamed the cache's outputs"""
+    graph = cached("logits", "present_key_values.0.key", "present_key_values.0.value")
+    return write_recipe(folder, graph=graph, **CACHED)
+
+
+LABELS = NET.replace('return {"start_logits"', 'return {"label": x.sum(-1).argmax(-1).to(torch.int32), "start_logits"')
+LABEL = {"name": "label", "dtype": "int64", "shape": ["batch"]}
+
+
+@fault(code="C205", place="label", remedy="int32", change={"outputs.0.dtype": "int32"}, repaired=True, source="OPT#223")
+def output_in_another_type(folder: Path) -> Path:
+    """the label comes as int32, and the recipe says int64"""
+    return write_recipe(folder, code=LABELS, axes=AXES, inputs=[IDS, MASK, TYPES], outputs=[LABEL, START, END])
+
+
+@fault(code="C207", place="label", remedy="shape", repaired=True, source="OPT#1755")
+def output_in_another_shape(folder: Path) -> Path:
+    """the recipe has one label for each position, the model gives one for each row"""
+    per_row = {"name": "label", "dtype": "int32", "shape": ROWS}
+    return write_recipe(folder, code=LABELS, axes=AXES, inputs=[IDS, MASK, TYPES], outputs=[per_row, START, END])
+
+
+@fault(code="C202", place="end_logits", remedy="declare", repaired=UNDECLARED, source="PT#165758")
+def undeclared_output(folder: Path) -> Path:
+    """the file gives an output that nobody asked for, which shifts what is taken by position"""
+    return write_recipe(folder, graph=net(), axes=AXES, inputs=[IDS, MASK, TYPES], outputs=[START])

@@ -1,0 +1,188 @@
+"""Faults of exporting and of what is done to the graph afterwards: modes, branches, fusions, weights."""
+
+from pathlib import Path
+from typing import Any
+
+import onnx
+import onnx.parser
+import torch
+from onnx import helper, numpy_helper
+
+from faults.contract import ADOPTED, AXES, FLOATS, IDS, NAMES, ROWS
+from faults.corpus import fault
+from faults.exporting import exported
+from faults.recipes import write_recipe
+
+DROPOUT = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(4, 8)
+        self.drop = torch.nn.Dropout(0.5)
+        self.last = torch.nn.Linear(8, 3)
+
+    def forward(self, x):
+        return self.last(self.drop(self.first(x)))
+
+def build():
+    return Net()
+"""
+Y = {"name": "y", "dtype": "float32", "shape": [*ROWS, 3]}
+SIGNATURE: dict[str, Any] = {"axes": AXES, "inputs": [FLOATS], "outputs": [Y]}
+
+
+def features(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+def trained(code: str) -> onnx.ModelProto:
+    return exported(code, {"x": features(2, 6, 4)}, ("y",), axes=NAMES, training=True)
+
+
+@fault(code="E207", place="/drop/Dropout", remedy="eval", repaired=ADOPTED, source="ORT#3873")
+def dropout_left_on(folder: Path) -> Path:
+    """exported in training mode: dropout draws anew at every call"""
+    return write_recipe(folder, code=DROPOUT, graph=trained(DROPOUT), **SIGNATURE)
+
+
+@fault(code="E207", place="/norm/BatchNormalization", remedy="eval", repaired=ADOPTED, source="ORT#3873")
+def batch_norm_in_training(folder: Path) -> Path:
+    """exported in training mode: batch norm takes the mean of the batch for that of the training"""
+    norm = "torch.nn.Sequential(); self.norm = torch.nn.BatchNorm1d(8)"
+    code = DROPOUT.replace("torch.nn.Dropout(0.5)", norm).replace(
+        "self.drop(self.first(x))", "self.norm(self.first(x).transpose(1, 2)).transpose(1, 2)"
+    )
+    return write_recipe(folder, code=code, graph=trained(code), **SIGNATURE)
+
+
+@fault(
+    code="E207",
+    place="*Dropout",
+    remedy="training",
+    repaired="the model's own code asks for dropout",
+    source="ORT#3873",
+)
+def dropout_in_the_model_s_code(folder: Path) -> Path:
+    """functional.dropout without training=self.training: eval() does not reach it"""
+    code = DROPOUT.replace("self.drop(self.first(x))", "torch.nn.functional.dropout(self.first(x), 0.5)")
+    return write_recipe(folder, code=code, **SIGNATURE)
+
+
+BRANCHING = DROPOUT.replace(
+    "return self.last(self.drop(self.first(x)))",
+    """if x.mean() > 0:
+            x = torch.relu(x) * 3
+        return self.last(self.first(x))""",
+)
+
+
+@fault(
+    code="E208",
+    remedy="torch.where",
+    repaired="the branch is in the model's own code",
+    source="TF#36276",
+)
+def branch_folded_by_tracing(folder: Path) -> Path:
+    """a branch on a tensor's values: TorchScript keeps the side that the example took"""
+    return write_recipe(folder, code=BRANCHING, **SIGNATURE)
+
+
+@fault(code="E208", remedy="torch.where", repaired=ADOPTED, source="ORT#17689")
+def branch_folded_in_a_file(folder: Path) -> Path:
+    """a file from a trace that took one side of a branch for all inputs"""
+    graph = exported(BRANCHING, {"x": -features(2, 6, 4).abs()}, ("y",), axes=NAMES)
+    return write_recipe(folder, code=BRANCHING, graph=graph, **SIGNATURE)
+
+
+TIED = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.words = torch.nn.Embedding(50, 16)
+        self.middle = torch.nn.Linear(16, 16)
+
+    def forward(self, input_ids):
+        return torch.tanh(self.middle(self.words(input_ids))) @ self.words.weight.T
+
+def build():
+    return Net()
+"""
+
+
+@fault(
+    code="E209",
+    place="onnx::MatMul_*",
+    remedy="stores tied weights once",
+    repaired="a warning: the outputs are right, and the file is somebody's",
+    source="TF#36276, OPT#2241",
+)
+def tied_weights_stored_twice(folder: Path) -> Path:
+    """the embedding and the output layer are one weight, which the file holds twice, once transposed"""
+    graph = exported(TIED, {"input_ids": torch.arange(12).reshape(2, 6)}, ("logits",), axes=NAMES)
+    logits = {"name": "logits", "dtype": "float32", "shape": [*ROWS, 50]}
+    return write_recipe(folder, code=TIED, graph=graph, axes=AXES, inputs=[IDS], outputs=[logits])
+
+
+IMAGES = {"batch": {"min": 1, "typical": 2, "max": 3}}
+IMAGE = {"name": "x", "dtype": "float32", "shape": ["batch", 2, 6, 6], "sample": {"uniform": [-4, -1]}}
+POOLED = '<ir_version: 8, opset_import: ["" : 17]> g (float[batch,2,6,6] x) => (float[batch,2,6,6] y)'
+LEVELS = "the optimisation level none or another release of the runtime"
+
+
+@fault(
+    code="N401", remedy="optimization", change={"targets.ort.optimization": "none"}, repaired=True, source="ORT#17689"
+)
+def fusion_that_loses_zeros(folder: Path) -> Path:
+    """the runtime fuses Pad into MaxPool, whose own padding is minus infinity and not zero"""
+    nodes = "{ p = Constant<value = int64[8] {0,0,1,1,0,0,1,1}>() z = Pad(x, p) y = MaxPool<kernel_shape=[3,3]>(z) }"
+    outputs = [{"name": "y", "dtype": "float32", "shape": ["batch", 2, 6, 6]}]
+    graph = onnx.parser.parse_model(f"{POOLED} {nodes}")
+    return write_recipe(folder, graph=graph, axes=IMAGES, inputs=[IMAGE], outputs=outputs)
+
+
+@fault(
+    code="N401",
+    remedy="optimization",
+    change={"targets.ort.optimization": "none"},
+    repaired=True,
+    source="OnnxSlim#277",
+)
+def fusion_that_overlooks_an_exponent(folder: Path) -> Path:
+    """the runtime takes a norm by the fourth power for a layer norm"""
+    code = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.linspace(1, 2, 4))
+
+    def forward(self, x):
+        centred = x - x.mean(-1, keepdim=True)
+        return centred / torch.sqrt(centred.pow(4).mean(-1, keepdim=True) + 1e-5) * self.weight + self.weight
+
+def build():
+    return Net()
+"""
+    outputs = [{"name": "y", "dtype": "float32", "shape": [*ROWS, 4]}]
+    return write_recipe(folder, code=code, axes=AXES, inputs=[FLOATS], outputs=outputs)
+
+
+@fault(
+    code="C108",
+    place="x",
+    remedy="constant",
+    repaired=ADOPTED,
+    source="TF#36276",
+)
+def constant_output(folder: Path) -> Path:
+    """a trace of a model that fell back on a cached result: the output is that of the example"""
+    graph = exported(DROPOUT, {"x": features(2, 6, 4)}, ("y",), axes=NAMES)
+    graph.graph.initializer.append(numpy_helper.from_array(features(1, 1, 4).numpy(), "cached"))
+    ones = [
+        helper.make_node("Shape", ["x"], ["cached_shape"]),
+        helper.make_node("Expand", ["cached", "cached_shape"], ["cached_x"]),
+    ]
+    for node in graph.graph.node:
+        node.input[:] = ["cached_x" if name == "x" else name for name in node.input]
+    for node in reversed(ones):
+        graph.graph.node.insert(0, node)
+    return write_recipe(folder, code=DROPOUT, graph=graph, **SIGNATURE)

@@ -1,0 +1,1 @@
+"""Models that are right, each of which might mislead a check."""

@@ -1,0 +1,1 @@
+"""Faults of low precision, masks, quantisation and invariance."""

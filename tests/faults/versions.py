@@ -1,0 +1,155 @@
+"""Faults of versions, element types, kernels and files."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from faults.corpus import fault
+from faults.recipes import write_recipe
+
+AXES = {"batch": {"min": 1, "typical": 2, "max": 4}}
+X = {"name": "x", "dtype": "float32", "shape": ["batch", 4], "sample": {"normal": [0, 1]}}
+Y = {"name": "y", "dtype": "float32", "shape": ["batch", 4]}
+SIGNATURE: dict[str, Any] = {"axes": AXES, "inputs": [X], "outputs": [Y]}
+
+ANOTHER_RELEASE = "only a later release of the runtime, or another export, has it"
+FILES = "the file itself is damaged or incomplete"
+
+
+def graph(
+    nodes: list[onnx.NodeProto],
+    *,
+    weights: list[onnx.TensorProto] | None = None,
+    opset: int = 17,
+    ir_version: int = 8,
+    domains: dict[str, int] | None = None,
+) -> onnx.ModelProto:
+    """Return a graph from x to y, both float32[batch, 4]."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])
+    made = helper.make_graph(nodes, "g", [x], [y], weights or [])
+    opsets = {"": opset} | (domains or {})
+    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    return helper.make_model(made, opset_imports=imports, ir_version=ir_version)
+
+
+def weight(name: str, *shape: int) -> onnx.TensorProto:
+    return numpy_helper.from_array(np.random.default_rng(0).normal(size=shape).astype(np.float32), name)
+
+
+def cast(source: str, target: str, to: int) -> onnx.NodeProto:
+    return helper.make_node("Cast", [source], [target], to=to, name=f"/Cast_{target}")
+
+
+@fault(code="V101", remedy="opset", repaired=ANOTHER_RELEASE, source="ORT#20559")
+def opset_too_new(folder: Path) -> Path:
+    """the file's opset is newer than the runtime knows"""
+    return write_recipe(folder, graph=graph([helper.make_node("Relu", ["x"], ["y"])], opset=27), **SIGNATURE)
+
+
+@fault(code="V102", remedy="older", repaired=ANOTHER_RELEASE, source="ORT#25932")
+def ir_too_new(folder: Path) -> Path:
+    """the file's IR version is newer than the runtime reads"""
+    return write_recipe(folder, graph=graph([helper.make_node("Relu", ["x"], ["y"])], ir_version=14), **SIGNATURE)
+
+
+@fault(
+    code="T101",
+    place="/Add",
+    remedy="float32",
+    repaired="the file's element types are part of the file",
+    source="PT#143643, ORT#23879",
+)
+def bfloat16_without_kernels(folder: Path) -> Path:
+    """a uniform bfloat16 graph: ONNX's checker passes it, the runtime has no kernel for Add"""
+    b = numpy_helper.from_array(np.ones(4, np.float32), "b")
+    nodes = [
+        cast("x", "low", TensorProto.BFLOAT16),
+        cast("b", "low_b", TensorProto.BFLOAT16),
+        helper.make_node("Add", ["low", "low_b"], ["sum"], name="/Add"),
+        cast("sum", "y", TensorProto.FLOAT),
+    ]
+    return write_recipe(folder, graph=graph(nodes, weights=[b]), **SIGNATURE)
+
+
+@fault(
+    code="T102",
+    place="/Add",
+    remedy="cast",
+    repaired="the file's element types are part of the file",
+    source="onnxconverter-common#320",
+)
+def mixed_types(folder: Path) -> Path:
+    """a float16 pass left a float32 operand: Add(float16, float32)"""
+    nodes = [
+        cast("x", "low", TensorProto.FLOAT16),
+        helper.make_node("Add", ["low", "b"], ["sum"], name="/Add"),
+        cast("sum", "y", TensorProto.FLOAT),
+    ]
+    return write_recipe(folder, graph=graph(nodes, weights=[weight("b", 4)]), **SIGNATURE)
+
+
+@fault(
+    code="V103",
+    place="/Fused",
+    remedy="export without the operator",
+    repaired="the operator is in the file, and its library in no runtime here",
+    source="ORT#20559",
+)
+def unknown_operator(folder: Path) -> Path:
+    """the file has an operator of a library that the runtime does not know"""
+    node = helper.make_node("FusedGelu", ["x"], ["y"], domain="com.example", name="/Fused")
+    return write_recipe(folder, graph=graph([node], domains={"com.example": 1}), **SIGNATURE)
+
+
+def _external(folder: Path) -> Path:
+    """Write a recipe for a file whose weights lie in `weights.bin` beside it; return the recipe."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("MatMul", ["h", "v"], ["y"])]
+    model = graph(nodes, weights=[weight("w", 4, 64), weight("v", 64, 4)])
+    recipe = write_recipe(folder, graph=model, **SIGNATURE)
+    onnx.save(model, folder / "model.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    return recipe
+
+
+@fault(code="E210", place="weights.bin", remedy="beside the model", repaired=FILES, source="ORT#4424")
+def weights_missing(folder: Path) -> Path:
+    """the file with the weights was not copied along"""
+    recipe = _external(folder)
+    (folder / "weights.bin").unlink()
+    return recipe
+
+
+@fault(code="E210", place="v", remedy="whole and together", repaired=FILES, source="ORT#4424")
+def weights_truncated(folder: Path) -> Path:
+    """the copy of the file with the weights ended early"""
+    recipe = _external(folder)
+    data = (folder / "weights.bin").read_bytes()
+    (folder / "weights.bin").write_bytes(data[:-100])
+    return recipe
+
+
+@fault(code="E210", place="w", remedy="whole and together", repaired=FILES, source="ORT#4424")
+def weights_at_a_wrong_offset(folder: Path) -> Path:
+    """a weight's entry points behind the end of the file with the weights"""
+    recipe = _external(folder)
+    model = onnx.load(folder / "model.onnx", load_external_data=False)
+    for entry in model.graph.initializer[0].external_data:
+        if entry.key == "offset":
+            entry.value = "1000000"
+    onnx.save(model, folder / "model.onnx")
+    return recipe
+
+
+@fault(code="E210", place="w", remedy="whole and together", repaired=FILES, source="ORT#4424")
+def weights_of_another_size(folder: Path) -> Path:
+    """a weight's entry has fewer bytes than its shape and type say"""
+    recipe = _external(folder)
+    model = onnx.load(folder / "model.onnx", load_external_data=False)
+    for entry in model.graph.initializer[0].external_data:
+        if entry.key == "length":
+            entry.value = "512"
+    onnx.save(model, folder / "model.onnx")
+    return recipe
