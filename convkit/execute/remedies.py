@@ -40,6 +40,9 @@ _CHANGEABLE: tuple[tuple[str, ...], ...] = (
     ("targets", "*", "export"),
 )
 
+# What a search for the modules to keep in float32 found.
+_FOUND = "N208"
+
 # Symptoms, which come after whatever may be their cause.
 _SYMPTOMS = ("N101", "N102", "N103", "N104")
 
@@ -95,6 +98,23 @@ def propose(record: RunRecord, content: Content) -> Proposal:
             if found:
                 break
     return _merged([offer for _, offer in sorted(offers, key=lambda item: item[0])], content, withheld)
+
+
+def found_patterns(record: RunRecord, content: Content, original: Content) -> Proposal:
+    """Return what makes a repair last: the patterns found, in place of a search that the repair itself asked for."""
+    offers = [
+        Offer(target.name, finding, finding.remedy.change)
+        for target in record.targets
+        if _searches(content, target.name) and not _searches(original, target.name)
+        for finding in target.findings
+        if finding.code == _FOUND and finding.remedy is not None
+    ]
+    return _merged(offers, content, [])
+
+
+def _searches(content: Content, target: str) -> bool:
+    precision = content["targets"][target].get("precision")
+    return isinstance(precision, dict) and precision.get("keep_float32") == "auto"
 
 
 def _groups(target: TargetReport) -> Iterator[list[Finding]]:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from convkit.errors import ConvkitError, RecipeError
 from convkit.execute.events import Listener, Silence
-from convkit.execute.remedies import Proposal, Withheld, meaning, propose
+from convkit.execute.remedies import Proposal, Withheld, found_patterns, meaning, propose
 from convkit.execute.run import Lineage, RunOptions, RunOutcome, outcome_text, run_loaded
 from convkit.recipe.changes import Content
 from convkit.recipe.editing import EditError, edited
@@ -109,7 +109,7 @@ class _Repair:
         last = self._run(self._options, None)
         first = last.record
         while True:
-            proposal = propose(last.record, self._content)
+            proposal = self._proposal(last.record)
             ending = self._ending(last.record, proposal)
             if ending is None:
                 try:
@@ -121,10 +121,15 @@ class _Repair:
             text = self._present.text
             return RepairOutcome(self._loaded, first, last, self._steps, text, ending, proposal.withheld)
 
+    def _proposal(self, record: RunRecord) -> Proposal:
+        if needs_repair(record):
+            return propose(record, self._content)
+        return found_patterns(record, self._content, self._loaded.document.content)
+
     def _ending(self, record: RunRecord, proposal: Proposal) -> str | None:
         """Say why this was the last round, before a further one is tried."""
         rounds = self._steps[-1].round if self._steps else 0
-        if not needs_repair(record):
+        if not needs_repair(record) and not (proposal.offers and meaning(proposal.content) not in self._tried):
             return f"repaired in {rounds} round{'s' if rounds > 1 else ''}" if rounds else "nothing to repair"
         remains = outcome_text(record.targets)
         if not proposal.offers:
@@ -133,7 +138,7 @@ class _Repair:
             return f"the remedies were applied and this remains, for which none is on offer: {remains}"
         if meaning(proposal.content) in self._tried:
             return f"the remedy on offer was tried before, and this remains: {remains}"
-        if rounds == MOST_ROUNDS:
+        if rounds >= MOST_ROUNDS and needs_repair(record):
             return f"{MOST_ROUNDS} rounds were not enough, and this remains: {remains}"
         return None
 

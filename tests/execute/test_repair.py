@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from test_auto_precision import NOISY
 from test_low_precision import BERT, LOSING, OVERFLOWING, built, share_of_float16, write_recipe
 
 from convkit.errors import ConvkitError
@@ -332,3 +333,18 @@ class TestBert:
         assert outcome.repaired, outcome.ending
         assert {step.code for step in outcome.steps} == {"C111"}
         assert yaml.safe_load(outcome.text)["inputs"] == BERT["inputs"]
+
+
+@pytest.mark.slow
+def test_what_a_search_found_is_written_in_the_search_s_place(home: Path, tmp_path: Path) -> None:
+    verify = {"tolerance": {"max_abs": 0.005}}
+    recipe = write_recipe(tmp_path, NOISY, "float16", verify=verify)
+    outcome = repair(recipe, home)
+    assert outcome.repaired
+    assert [(number, code) for number, code, _ in applied(outcome)] == [(1, "N101"), (2, "N208")]
+    assert "auto" not in outcome.text
+    kept = {"default": "float16", "keep_float32": ["before", "precise"]}
+    assert outcome.last.record.targets[0].precision == "float16, float32: before, precise"
+    assert outcome.steps[-1].change == {"targets.ort.precision": kept}
+    asked = write_recipe(tmp_path / "asked", NOISY, {"default": "float16", "keep_float32": "auto"}, verify=verify)
+    assert not repair(asked, home).needed  # a search that the recipe itself asks for stays

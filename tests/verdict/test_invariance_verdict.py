@@ -1,0 +1,139 @@
+import dataclasses
+import math
+
+import pytest
+from small_recipe import recipe
+
+from convkit.recipe.models import Tolerance
+from convkit.verdict.invariance import invariance_findings
+from convkit.worker.protocol import CaseMetrics, InvarianceMetrics, TensorMetrics, VerifyResult
+
+
+def metrics(max_abs=0.0, *, cosine=1.0, nan=(0, 0), inf=0, magnitude=1.0):
+    """Return metrics of an output whose every error is `max_abs`."""
+    errors = (max_abs, max_abs / magnitude, max_abs, max_abs, cosine)
+    counts = (nan[0], nan[1], 0, 0, inf)
+    return TensorMetrics("y", 8, *errors, (0,), magnitude, magnitude, *counts, ((magnitude, max_abs),))
+
+
+def findings(check, original, candidate, *, accuracy=1e-6, override=None, tolerance=None):
+    chosen = recipe(verify={"tolerance": tolerance or {"max_abs": 1e-2}})
+    errors = accuracy if isinstance(accuracy, list) else [metrics(accuracy)]
+    measured = VerifyResult(
+        evidence="device",
+        session=None,
+        providers=(),
+        fallbacks=(),
+        cases=tuple(CaseMetrics(f"case{n}", 0.1, (error,)) for n, error in enumerate(errors)),
+        omitted=(),
+        probes=(),
+        invariance=(InvarianceMetrics(check, f"invariance:{check}", "invariance", (original,), (candidate,)),),
+    )
+    return invariance_findings(chosen, chosen.targets["ort"], measured, override)
+
+
+def codes(*arguments, **options):
+    return [(finding.code, finding.severity) for finding in findings(*arguments, **options)]
+
+
+CHECKS = [("padding", "N301"), ("masked-values", "N301"), ("batch", "N302")]
+
+
+@pytest.mark.parametrize(("check", "code"), CHECKS)
+def test_a_model_that_moves_where_the_original_does_not(check, code):
+    (finding,) = findings(check, metrics(1e-7), metrics(0.5))
+    assert (finding.code, finding.severity) == (code, "error")
+    assert finding.place.tensor == "y"
+    assert finding.place.case == f"invariance:{check}"
+    assert "max_abs 0.5 > 0.02" in finding.message
+    assert finding.evidence["max_abs_original"] == 1e-7
+
+
+@pytest.mark.parametrize(("check", "code"), CHECKS)
+def test_twice_the_tolerance_is_what_two_accurate_cases_can_differ_by(check, code):
+    assert codes(check, metrics(0.0), metrics(0.02)) == []
+    assert codes(check, metrics(0.0), metrics(0.021)) == [(code, "error")]
+
+
+@pytest.mark.parametrize(("check", "code"), CHECKS)
+def test_an_original_that_moves_too_allows_as_much(check, code):
+    assert codes(check, metrics(0.5), metrics(0.51)) == []
+    assert codes(check, metrics(0.5), metrics(0.53)) == [(code, "error")]
+
+
+def test_an_inaccurate_model_is_not_said_to_depend_on_its_batch():
+    assert codes("batch", metrics(), metrics(0.3), accuracy=0.1) == []
+    assert codes("batch", metrics(), metrics(0.5), accuracy=0.1) == [("N302", "error")]
+    # Right in one case and wrong in the others is what a mask that was lost looks like.
+    assert codes("padding", metrics(), metrics(0.3), accuracy=[metrics(1e-6), metrics(0.3)]) == [("N301", "error")]
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "held", "broken"),
+    [
+        ({"rms": 0.1}, metrics(0.2), metrics(0.21)),
+        ({"mean_abs": 0.1}, metrics(0.2), metrics(0.21)),
+        ({"max_rel": 0.1}, metrics(0.2), metrics(0.21)),
+        ({"atol": 0.1}, metrics(0.2), metrics(0.21)),
+        ({"rtol": 0.1}, metrics(0.2), metrics(0.21)),
+        ({"atol": 0.05, "rtol": 0.1}, metrics(0.3), metrics(0.31)),
+        # Angles of which the triangle inequality holds: twice that of cosine 0.5 is 120 degrees.
+        ({"cosine": 0.5}, metrics(cosine=-0.49), metrics(cosine=-0.51)),
+    ],
+)
+def test_every_limit_is_asked(tolerance, held, broken):
+    options = {"tolerance": tolerance, "accuracy": 0.0}
+    assert (
+        codes("batch", metrics(), dataclasses.replace(held, frontier=((1.0, held.max_abs - 1e-12),)), **options) == []
+    )
+    assert codes("batch", metrics(), broken, **options) == [("N302", "error")]
+
+
+def test_an_override_stands_in_the_tolerance_s_place():
+    assert codes("batch", metrics(), metrics(0.5), override=Tolerance(max_abs=1.0)) == []
+    assert codes("batch", metrics(), metrics(0.01), override=Tolerance(max_abs=1e-4)) == [("N302", "error")]
+
+
+def test_nan_in_one_case_only_fails():
+    assert codes("padding", metrics(), metrics(nan=(0, 3))) == [("N301", "error")]
+    assert codes("batch", metrics(), metrics(inf=1)) == [("N302", "error")]
+
+
+def test_a_figure_that_is_no_number_fails():
+    assert codes("batch", metrics(), metrics(math.nan)) == [("N302", "error")]
+
+
+def test_nan_in_both_cases_is_another_finding_s():
+    assert codes("padding", metrics(), metrics(nan=(3, 3))) == []
+    assert codes("padding", metrics(nan=(0, 3)), metrics(nan=(0, 3))) == []
+
+
+def test_runs_that_differ_within_the_tolerance_are_a_warning():
+    assert codes("determinism", metrics(), metrics()) == []
+    (finding,) = findings("determinism", metrics(), metrics(0.01))
+    assert (finding.code, finding.severity) == ("N303", "warning")
+    assert "by 0.01, within the tolerance" in finding.message
+
+
+def test_runs_that_differ_by_more_than_the_tolerance_are_an_error():
+    (finding,) = findings("determinism", metrics(), metrics(0.011))
+    assert (finding.code, finding.severity) == ("N303", "error")
+    assert "max_abs 0.011 > 0.01" in finding.message
+    assert codes("determinism", metrics(), metrics(nan=(0, 1))) == [("N303", "error")]
+
+
+def test_a_random_original_allows_as_much():
+    (finding,) = findings("determinism", metrics(0.5), metrics(0.5))
+    assert finding.severity == "warning"
+    assert "the original's by 0.5" in finding.message
+
+
+def test_both_checks_of_padding_give_one_finding():
+    chosen = recipe()
+    checks = tuple(
+        InvarianceMetrics(check, f"invariance:{check}", "invariance", (metrics(),), (metrics(0.5),))
+        for check in ("padding", "masked-values")
+    )
+    measured = VerifyResult("device", None, (), (), (), (), (), invariance=checks)
+    (finding,) = invariance_findings(chosen, chosen.targets["ort"], measured, None)
+    assert finding.evidence["check"] == "padding"
