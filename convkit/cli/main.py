@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import typer
 
-from convkit.cli import inspecting, recipes, running, runs, stores
+from convkit.cli import diagnosing, inspecting, recipes, running, runs, stores
 from convkit.errors import ENVIRONMENT_ERRNOS, EXIT_BUG, ConvkitError, Interrupted, storage_error
 
 app = typer.Typer(
@@ -26,6 +26,7 @@ app.command("run")(running.run)
 app.command("plan")(running.plan)
 app.command("verify")(runs.verify)
 app.command("show")(runs.show)
+app.command("diagnose")(diagnosing.diagnose)
 app.command("track")(runs.track)
 app.command("ui")(runs.ui)
 app.command("init")(recipes.init)

@@ -17,9 +17,7 @@ from convkit.worker.protocol import PROTOCOL, Envelope, InspectRequest, InspectR
 _TIMEOUT_SECONDS = 600.0
 
 
-def inspect_model(
-    path: Path, home: Home, progress: Callable[[str], None], *, modules: bool = False
-) -> InspectResult:
+def inspect_model(path: Path, home: Home, progress: Callable[[str], None], *, modules: bool = False) -> InspectResult:
     """Return what an ONNX file (or a folder with one `model.onnx`) is; raises ModelFileError.
 
     With `modules`, element types are told by module.

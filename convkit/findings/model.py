@@ -36,7 +36,10 @@ class Remedy:
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A coded result of a check. `code` is a key of `convkit.findings.catalogue.CATALOGUE`."""
+    """A coded result of a check. `code` is a key of `convkit.findings.catalogue.CATALOGUE`.
+
+    `chain` leads from the cause to the symptom, one step a line, where the check followed it.
+    """
 
     code: str
     severity: Severity
@@ -44,6 +47,7 @@ class Finding:
     place: Place = dataclasses.field(default_factory=Place)
     evidence: dict[str, Json] = dataclasses.field(default_factory=dict)
     remedy: Remedy | None = None
+    chain: tuple[str, ...] = ()
 
     @property
     def is_error(self) -> bool:

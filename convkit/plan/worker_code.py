@@ -53,6 +53,7 @@ WORKER_CODE: dict[StageKind, tuple[str, ...]] = {
         "worker/graph",
         "worker/cases",
         "worker/numerics/dtypes.py",
+        "worker/precision/loading.py",
         "worker/precision/prepare.py",
         *_SCALES,
         "worker/kernels/__init__.py",

@@ -53,6 +53,38 @@ def invariance_findings(
     return list(findings.values())
 
 
+# An original whose runs differ by this share of a model's error is what the error is about.
+_SHARE_OF_ERROR = 0.1
+
+
+def without_blame(findings: Sequence[Finding], measured: VerifyResult) -> list[Finding]:
+    """Return the findings with N303 in the place of N402 where parity fails because the original is random.
+
+    Such an original equals nothing, itself not either: whether the graph is at fault cannot be told.
+    """
+    errors = [output for case in measured.cases for output in case.outputs]
+    random = [
+        output
+        for check in measured.invariance
+        if check.check == "determinism"
+        for output in check.original
+        if not is_same(output)
+        and output.max_abs >= _SHARE_OF_ERROR * max((e.max_abs for e in errors if e.output == output.output), default=0)
+    ]
+    if not random or not any(finding.is_error and finding.code in ("N101", "N402") for finding in findings):
+        return list(findings)
+    worst = max(random, key=lambda output: output.max_abs)
+    finding = Finding(
+        "N303",
+        "error",
+        f"the original itself gives another {worst.output!r} at each run, by {worst.max_abs:.3g}: nothing can equal it",
+        Place(tensor=worst.output),
+        {"max_abs_original": worst.max_abs},
+        Remedy("Put the model into inference mode, and give what draws at random a fixed seed."),
+    )
+    return [finding, *(each for each in findings if each.code not in ("N303", "N402"))]
+
+
 def _accuracy(measured: VerifyResult, candidate: TensorMetrics) -> list[TensorMetrics]:
     """Return how accurate an output is in each case of the ladder in which it was compared."""
     outputs = (output for case in measured.cases for output in case.outputs)

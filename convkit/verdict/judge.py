@@ -8,7 +8,7 @@ from convkit.recipe.models import OnnxRuntimeTarget, Recipe, Tolerance
 from convkit.recipe.tolerances import limits_of, tolerance_for
 from convkit.record import CaseVerdict, OutputVerdict, TargetStatus, Verification
 from convkit.tensors import dimension_axes
-from convkit.verdict.invariance import invariance_findings
+from convkit.verdict.invariance import invariance_findings, without_blame
 from convkit.verdict.precision_remedy import search_remedy
 from convkit.verdict.probes import probe_findings
 from convkit.verdict.simulated import simulation_findings
@@ -18,7 +18,7 @@ from convkit.worker.protocol import CaseMetrics, CaseRecord, ReferenceResult, Te
 # A finding of these families says why parity fails: it goes before the parity findings themselves.
 _CAUSES = ("C", "E")
 # What says no more than that results are off, the least telling last.
-_SYMPTOMS = ("N402", "N101", "N102")
+_SYMPTOMS = ("N304", "N402", "N101", "N102")
 
 
 def judge(
@@ -52,7 +52,7 @@ def judge(
         *simulation_findings(recipe, target, measured, override),
     ]
     findings += _folded_branch(findings, reference, target)
-    findings = [_with_search(finding, recipe, target) for finding in findings]
+    findings = [_with_search(finding, recipe, target) for finding in without_blame(findings, measured)]
     findings.sort(key=lambda finding: (not finding.is_error, _distance_from_cause(finding)))
     failed = any(finding.is_error for finding in findings) or not all(case.passed for case in cases) or not cases
     status: TargetStatus = "failed" if failed else "verified"

@@ -4,8 +4,9 @@ import math
 import pytest
 from small_recipe import recipe
 
+from convkit.findings.model import Finding
 from convkit.recipe.models import Tolerance
-from convkit.verdict.invariance import invariance_findings
+from convkit.verdict.invariance import invariance_findings, without_blame
 from convkit.worker.protocol import CaseMetrics, InvarianceMetrics, TensorMetrics, VerifyResult
 
 
@@ -16,10 +17,9 @@ def metrics(max_abs=0.0, *, cosine=1.0, nan=(0, 0), inf=0, magnitude=1.0):
     return TensorMetrics("y", 8, *errors, (0,), magnitude, magnitude, *counts, ((magnitude, max_abs),))
 
 
-def findings(check, original, candidate, *, accuracy=1e-6, override=None, tolerance=None):
-    chosen = recipe(verify={"tolerance": tolerance or {"max_abs": 1e-2}})
+def measured(check, original, candidate, accuracy):
     errors = accuracy if isinstance(accuracy, list) else [metrics(accuracy)]
-    measured = VerifyResult(
+    return VerifyResult(
         evidence="device",
         session=None,
         providers=(),
@@ -29,7 +29,11 @@ def findings(check, original, candidate, *, accuracy=1e-6, override=None, tolera
         probes=(),
         invariance=(InvarianceMetrics(check, f"invariance:{check}", "invariance", (original,), (candidate,)),),
     )
-    return invariance_findings(chosen, chosen.targets["ort"], measured, override)
+
+
+def findings(check, original, candidate, *, accuracy=1e-6, override=None, tolerance=None):
+    chosen = recipe(verify={"tolerance": tolerance or {"max_abs": 1e-2}})
+    return invariance_findings(chosen, chosen.targets["ort"], measured(check, original, candidate, accuracy), override)
 
 
 def codes(*arguments, **options):
@@ -137,3 +141,24 @@ def test_both_checks_of_padding_give_one_finding():
     measured = VerifyResult("device", None, (), (), (), (), (), invariance=checks)
     (finding,) = invariance_findings(chosen, chosen.targets["ort"], measured, None)
     assert finding.evidence["check"] == "padding"
+
+
+OFF = (Finding("N402", "error", "the graph"), Finding("N101", "error", "off"), Finding("N303", "warning", "differs"))
+
+
+def test_a_random_original_is_named_and_the_graph_is_not_blamed():
+    found = without_blame(OFF, measured("determinism", metrics(0.5), metrics(0.4), 1.0))
+    assert [(finding.code, finding.severity) for finding in found] == [("N303", "error"), ("N101", "error")]
+    assert (found[0].place.tensor, found[0].evidence) == ("y", {"max_abs_original": 0.5})
+
+
+@pytest.mark.parametrize(
+    ("original", "error", "given"),
+    [
+        (metrics(0.0), 1.0, OFF),  # the original is not random
+        (metrics(1e-6), 1.0, OFF),  # nor so random that it explains the error
+        (metrics(0.5), 1.0, OFF[2:]),  # parity holds
+    ],
+)
+def test_the_graph_stays_at_fault_where_the_original_does_not_explain_the_error(original, error, given):
+    assert without_blame(given, measured("determinism", original, metrics(0.4), error)) == list(given)

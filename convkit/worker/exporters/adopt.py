@@ -9,6 +9,7 @@ from convkit.worker.context import StageFailedError
 from convkit.worker.exporters.job import UnexportableError
 from convkit.worker.graph.contract import load_graph
 from convkit.worker.graph.external_data import external_data_findings
+from convkit.worker.precision.loading import map_weights
 
 
 def adopt(path: Path) -> onnx_ir.Model:
@@ -21,12 +22,27 @@ def adopt(path: Path) -> onnx_ir.Model:
     if findings := external_data_findings(model, path.parent):
         raise UnexportableError(findings)
     check_structure(path, "model.onnx")
+    map_weights(model, path.parent)
     return model
 
 
 def check_structure(path: Path, key: str) -> None:
-    """Raise StageFailedError unless ONNX's own checker finds the file well formed."""
+    """Raise StageFailedError unless ONNX's own checker finds the file well formed; external weights are not looked at.
+
+    (The checker takes a file with several hard links, as a store and a run's folder have, for an attack.)
+    """
+    proto = onnx.load(path, load_external_data=False)
+    given = {value.name for value in proto.graph.input}
+    external = [tensor for tensor in proto.graph.initializer if tensor.data_location == onnx.TensorProto.EXTERNAL]
+    inside = [tensor for tensor in proto.graph.initializer if tensor.data_location != onnx.TensorProto.EXTERNAL]
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(inside)
+    proto.graph.input.extend(
+        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in external
+        if tensor.name not in given
+    )
     try:
-        onnx.checker.check_model(str(path))
+        onnx.checker.check_model(proto)
     except onnx.checker.ValidationError as error:
         raise StageFailedError(f"{key}: {path.name} is not a valid ONNX model: {error}") from error

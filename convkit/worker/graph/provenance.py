@@ -28,8 +28,9 @@ def tidy_metadata(model: onnx_ir.Model, *, wrapper: str, root: str | None, keep_
     for node in _nodes(model):
         module = _module_path(node, wrapper)
         source = _source_line(node.metadata_props.get(_TRACE_KEY, ""), root)
-        module = module or node.metadata_props.get(MODULE_KEY, "")
-        source = source or node.metadata_props.get(SOURCE_KEY, "")
+        # What an earlier export of convkit's left says it in the model's own words.
+        module = node.metadata_props.get(MODULE_KEY, "") or module
+        source = node.metadata_props.get(SOURCE_KEY, "") or source
         node.metadata_props.clear()
         node.doc_string = None
         if module:

@@ -7,7 +7,7 @@ the simulation has more non-finite elements than float32 has.)
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -21,6 +21,8 @@ from convkit.worker.precision.plan import nodes_with_modules
 DIVIDING = frozenset({"Div", "Log", "Pow", "Reciprocal"})
 # How far above a division an epsilon is looked for: square, mean, add, root, divide is the longest that is usual.
 _STEPS = 6
+# How many operators a chain tells from its beginning on.
+_FIRST_STEPS = 3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,13 +31,15 @@ class BadTensor:
 
     `overflows`: it is beyond the type's range in float32 already (at the border of a module kept in float32, the
     tensor that crosses it). `flushed` is a constant above it of which the type leaves zero. `modules` are those whose
-    nodes make or take a value beyond the range, from this tensor on: what must stay in float32 together.
+    nodes make or take a value beyond the range, from this tensor on: what must stay in float32 together. `chain` leads
+    from its node to an output, one operator a line.
     """
 
     error: TensorError
     flushed: ConstantScan | None
     modules: tuple[str, ...]
     overflows: bool
+    chain: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,21 +53,31 @@ class BadSoftmax:
 
 @dataclasses.dataclass(frozen=True)
 class Culprits:
-    """What stands at the beginning, and the first softmax on the way. All empty where the outputs are finite."""
+    """What stands at the beginning, and the first softmax on the way. All empty where the outputs are finite.
+
+    `chains` lead from each constant's first consumer to an output.
+    """
 
     constants: tuple[ConstantScan, ...]
     tensors: tuple[BadTensor, ...]
     softmax: BadSoftmax | None
+    chains: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
 def find_culprits(
-    model: ir.Model, dtype: DType, errors: Sequence[TensorError], scans: Sequence[ConstantScan]
+    model: ir.Model,
+    dtype: DType,
+    errors: Sequence[TensorError],
+    scans: Sequence[ConstantScan],
+    *,
+    absorbed: bool = False,
 ) -> Culprits:
     """Walk a prepared model back from its outputs; `errors` are those of one case, `scans` of its constants.
 
-    Leave constants out of `scans` that were stored as the type's largest value instead of infinity.
+    Leave constants out of `scans` that were stored as the type's largest value instead of infinity. With `absorbed`,
+    also from what is not finite and leads to finite outputs: a variance of infinity, by which a division gives zero.
     """
-    return _Walk(model, dtype, errors, scans).run()
+    return _Walk(model, dtype, errors, scans).run(absorbed=absorbed)
 
 
 class _Walk:
@@ -81,11 +95,14 @@ class _Walk:
         self.overflowing = {scan.constant: scan for scan in scans if scan.overflowing}
         self.flushed = {scan.constant: scan for scan in scans if scan.vanishes}
 
-    def run(self) -> Culprits:
+    def run(self, *, absorbed: bool) -> Culprits:
         constants: dict[str, ConstantScan] = {}
+        takers: dict[str, ir.Node] = {}
         roots: dict[ir.Node, TensorError] = {}
         softmaxes: dict[ir.Node, TensorError] = {}
         pending = [moved_from(value) for value in self.model.graph.outputs]
+        if absorbed:
+            pending += [moved_from(value) for node in self.model.graph for value in node.outputs]
         seen: set[ir.Value] = set()
         while pending:
             value = pending.pop()
@@ -97,6 +114,7 @@ class _Walk:
             beyond = [self.overflowing[operand.name] for operand in operands if operand.name in self.overflowing]
             bad = [operand for operand in operands if self.is_bad(operand)]
             constants |= {scan.constant: scan for scan in beyond}
+            takers |= {scan.constant: node for scan in beyond}
             pending += bad
             if node.op_type == "Softmax" and bad:
                 softmaxes[node] = self.errors[value.name or ""]
@@ -106,9 +124,50 @@ class _Walk:
         first = min(softmaxes, key=lambda node: order[node], default=None)
         return Culprits(
             constants=tuple(scan for name, scan in self.overflowing.items() if name in constants),
-            tensors=tuple(self.bad_tensor(node, roots[node]) for node in sorted(roots, key=lambda node: order[node])),
+            tensors=tuple(
+                dataclasses.replace(self.bad_tensor(node, roots[node]), chain=self.chain(node, seen))
+                for node in sorted(roots, key=lambda node: order[node])
+            ),
             softmax=self.bad_softmax(first, softmaxes[first]) if first is not None else None,
+            chains={name: self.chain(node, seen) for name, node in takers.items()},
         )
+
+    def chain(self, start: ir.Node, bad: set[ir.Value]) -> tuple[str, ...]:
+        """Return the shortest way from a node over bad values to an output, the operators between told by number."""
+        outputs = {moved_from(value) for value in self.model.graph.outputs}
+        before: dict[ir.Node, ir.Node | None] = {start: None}
+        pending = [start]
+        for node in pending:  # grows as it is walked
+            reached = [value for value in node.outputs if value in bad]
+            if outputs.intersection(reached):
+                return self.told(_way(node, before))
+            for value in reached:
+                for user in _users(value):
+                    if user not in before and any(result in bad for result in user.outputs):
+                        before[user] = node
+                        pending.append(user)
+        return self.told([start])
+
+    def told(self, way: Sequence[ir.Node]) -> tuple[str, ...]:
+        """Return the first operators of a way, its first softmax and its last operator, one a line."""
+        softmax = next((index for index, node in enumerate(way) if node.op_type == "Softmax"), 0)
+        shown = sorted({*range(min(_FIRST_STEPS, len(way))), softmax, len(way) - 1})
+        lines: list[str] = []
+        previous = -1
+        for index in shown:
+            if index > previous + 1:
+                count = index - previous - 1
+                lines.append(f"... {count} operator{'s' if count > 1 else ''} more")
+            lines.append(self.step(way[index]))
+            previous = index
+        return tuple(lines)
+
+    def step(self, node: ir.Node) -> str:
+        value = node.outputs[0]
+        error = self.errors.get(value.name or "")
+        where = f" in {self.modules[node]}" if self.modules[node] else ""
+        count = f": {error.nonfinite_simulated} elements are not finite" if error is not None else ""
+        return f"{node.op_type}{where} gives {value.name!r}{count}"
 
     def is_bad(self, value: ir.Value) -> bool:
         error = self.errors.get(value.name or "")
@@ -162,6 +221,23 @@ class _Walk:
                     seen |= users.keys()
                     pending += users
         return tuple(modules)
+
+
+def _way(node: ir.Node, before: Mapping[ir.Node, ir.Node | None]) -> list[ir.Node]:
+    way: list[ir.Node] = []
+    step: ir.Node | None = node
+    while step is not None:
+        way.append(step)
+        step = before[step]
+    return way[::-1]
+
+
+def _users(value: ir.Value) -> list[ir.Node]:
+    """Return the nodes that take a value, or take it moved (reshaped, transposed)."""
+    found: list[ir.Node] = []
+    for node, index in value.uses():
+        found += _users(node.outputs[0]) if node.op_type in MOVING_OPERATORS and index == 0 else [node]
+    return found
 
 
 def moved_from(value: ir.Value) -> ir.Value:

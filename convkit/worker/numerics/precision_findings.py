@@ -10,16 +10,17 @@ import onnx_ir as ir
 
 from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.worker.graph.provenance import SOURCE_KEY
 from convkit.worker.numerics.constants import LIMITS, ConstantScan, scan_constants
-from convkit.worker.numerics.culprits import DIVIDING, BadSoftmax, BadTensor, Culprits, find_culprits
+from convkit.worker.numerics.culprits import DIVIDING, BadTensor, Culprits, find_culprits
 from convkit.worker.numerics.error_growth import TensorError, simulate_with_errors
 from convkit.worker.numerics.reductions import open_session
 from convkit.worker.numerics.simulation import simulate
 from convkit.worker.precision.convert import convert
 from convkit.worker.precision.loading import load_model
+from convkit.worker.precision.naming import as_patterns, general_path, without_covered
 from convkit.worker.precision.options import LowPrecision
-from convkit.worker.precision.patterns import matches
-from convkit.worker.precision.plan import Assignment, PrecisionPlan, assign
+from convkit.worker.precision.plan import Assignment, PrecisionPlan, assign, nodes_with_modules, touches_float32
 from convkit.worker.precision.prepare import prepare
 
 Feeds = Mapping[str, np.ndarray]
@@ -38,6 +39,9 @@ class PrecisionDoctor:
         self._precision = precision
         self._model = prepare(load_model(exported))
         self._assignment: Assignment = assign(self._model, PrecisionPlan(precision.default, precision.keep_float32))
+        paths = (path for node, path in nodes_with_modules(self._model) if touches_float32(node))
+        self._paths = list(dict.fromkeys(paths))
+        self._sources = {node.name: node.metadata_props.get(SOURCE_KEY, "") for node in self._model.graph.all_nodes()}
         self._scans = scan_constants(self._model, precision.default, self._assignment)
 
     def harmless(self) -> list[Finding]:
@@ -47,12 +51,10 @@ class PrecisionDoctor:
     def diagnose(self, case: str, feeds: Feeds) -> list[Finding]:
         """Say why outputs are not finite in a case in which float32's are: N201, N202, N203, N205."""
         errors = self._errors(case, feeds)
-        saturate = self._precision.saturate
-        scans = [scan for scan in self._scans if not (saturate and scan.overflowing)]
-        culprits = find_culprits(self._model, self._precision.default, errors, scans)
+        culprits = find_culprits(self._model, self._precision.default, errors, self._overflowing_scans())
         guilty = {scan.constant for scan in culprits.constants}
         findings = [
-            self._constant(scan, case if scan.constant in guilty else None, culprits.softmax)
+            self._constant(scan, case if scan.constant in guilty else None, culprits)
             for scan in self._scans
             if scan.overflowing
         ]
@@ -61,17 +63,27 @@ class PrecisionDoctor:
         return sorted(findings, key=lambda finding: not finding.is_error)
 
     def collapse(self, case: str, feeds: Feeds) -> list[Finding]:
-        """Name the first tensor that varies in float32 and no longer does (N204), in a case whose outputs are off."""
-        lost = [error for error in self._errors(case, feeds) if error.collapsed and not error.nonfinite_simulated]
+        """Say why outputs are finite and off: an overflow that was absorbed (N202), or a lost variance (N204)."""
+        errors = self._errors(case, feeds)
+        culprits = find_culprits(self._model, self._precision.default, errors, self._overflowing_scans(), absorbed=True)
+        if culprits.tensors:
+            return [self._tensor(case, culprits.tensors[0], absorbed=True)]
+        lost = [error for error in errors if error.collapsed and not error.nonfinite_simulated]
         return [self._lost(case, lost[0])] if lost else []
+
+    def _overflowing_scans(self) -> list[ConstantScan]:
+        """Return the constants without those that are stored as the type's largest value instead of infinity."""
+        saturate = self._precision.saturate
+        return [scan for scan in self._scans if not (saturate and scan.overflowing)]
 
     def _errors(self, case: str, feeds: Feeds) -> tuple[TensorError, ...]:
         saturate = self._precision.saturate
         cases = {case: feeds}
         return simulate_with_errors(self._model, self._assignment, cases, saturate=saturate, threads=_threads())
 
-    def _constant(self, scan: ConstantScan, case: str | None, softmax: BadSoftmax | None) -> Finding:
+    def _constant(self, scan: ConstantScan, case: str | None, culprits: Culprits | None) -> Finding:
         """Return N201: an error where `case` shows harm, else a note."""
+        softmax = culprits.softmax if culprits is not None else None
         dtype, consumer = self._precision.default, scan.consumers[0]
         stored = f"{LIMITS[dtype].largest:.6g}" if self._precision.saturate else "infinity"
         message = (
@@ -97,7 +109,7 @@ class PrecisionDoctor:
             "N201",
             "note" if case is None else "error",
             message,
-            Place(tensor=scan.constant, node=consumer.node or None, module=module or None, case=case),
+            self._place(scan.constant, consumer.node, module, case),
             {
                 "constant": scan.constant,
                 "value": scan.extreme,
@@ -106,11 +118,20 @@ class PrecisionDoctor:
                 "consumers": [{"op": u.op, "node": u.node, "module": u.module} for u in scan.consumers],
             },
             None if case is None else remedy,
+            self._constant_chain(scan, stored, culprits) if case is not None and culprits is not None else (),
         )
 
-    def _tensor(self, case: str, bad: BadTensor) -> Finding:
+    def _constant_chain(self, scan: ConstantScan, stored: str, culprits: Culprits) -> tuple[str, ...]:
+        sign = "-" if (scan.extreme or 0.0) < 0 else ""
+        first = f"constant {scan.constant!r} ({scan.extreme:.6g}) becomes {sign}{stored} in {self._precision.default}"
+        return (first, *culprits.chains.get(scan.constant, ()))
+
+    def _place(self, tensor: str, node: str, module: str, case: str | None) -> Place:
+        return Place(tensor, node or None, module or None, self._sources.get(node) or None, case)
+
+    def _tensor(self, case: str, bad: BadTensor, *, absorbed: bool = False) -> Finding:
         error, dtype = bad.error, self._precision.default
-        place = Place(tensor=error.tensor, node=error.node or None, module=error.module or None, case=case)
+        place = self._place(error.tensor, error.node, error.module, case)
         evidence: dict[str, Json] = {"op": error.op, "float32_magnitude": error.reference}
         name = f"{error.tensor!r} ({error.op} {_in(error.module)})"
         if not bad.overflows and (bad.flushed is not None or error.op in DIVIDING):
@@ -119,12 +140,15 @@ class PrecisionDoctor:
                 evidence |= {"constant": bad.flushed.constant, "value": bad.flushed.largest}
                 why = f"constant {bad.flushed.constant!r} ({bad.flushed.largest:.6g}), which guards it"
             message = f"{dtype} rounds {why}, to zero, and {name} is not finite in case {case!r}"
-            return Finding("N203", "error", message, place, evidence, self._keep(bad.modules))
+            return Finding("N203", "error", message, place, evidence, self._keep(bad.modules), bad.chain)
         limit = f"{LIMITS[dtype].largest:.6g}"
         message = f"{name} overflows {dtype}: up to {error.reference:.6g} in float32, the limit is {limit}"
         if not bad.overflows:
             message = f"{name} is not finite in {dtype}, though at most {error.reference:.6g} in float32"
-        return Finding("N202", "error", f"{message}, in case {case!r}", place, evidence, self._keep(bad.modules))
+        message += f", in case {case!r}"
+        if absorbed:
+            message += "; what follows absorbs it, so that outputs are finite and wrong"
+        return Finding("N202", "error", message, place, evidence, self._keep(bad.modules), bad.chain)
 
     def _masked_rows(self, case: str, feeds: Feeds, culprits: Culprits) -> list[Finding]:
         softmax = culprits.softmax
@@ -145,7 +169,7 @@ class PrecisionDoctor:
                 "N205",
                 "error",
                 message,
-                Place(softmax.error.tensor, softmax.error.node or None, softmax.error.module or None, case=case),
+                self._place(softmax.error.tensor, softmax.error.node, softmax.error.module, case),
                 {"rows": rows, "first": list(first)},
                 Remedy("Mask with a finite value.", self._change(saturate=True)),
             )
@@ -157,7 +181,7 @@ class PrecisionDoctor:
             "warning",
             f"{error.tensor!r} ({error.op} {_in(error.module)}) varies by {error.spread_reference:.6g} in float32 and "
             f"not at all in {self._precision.default}, in case {case!r}",
-            Place(error.tensor, error.node or None, error.module or None, case=case),
+            self._place(error.tensor, error.node, error.module, case),
             {"spread_float32": error.spread_reference, "magnitude_float32": error.reference},
             self._keep([error.module]),
         )
@@ -176,13 +200,10 @@ class PrecisionDoctor:
         return found
 
     def _keep(self, modules: Sequence[str]) -> Remedy:
-        patterns = generalised(modules)
-        if patterns is None:
-            return Remedy(
-                "Compute it in float32: it stands in the model's root, which no pattern names alone, so move it into a "
-                "module of its own, or keep the model in float32."
-            )
-        kept = _without_covered([*self._precision.keep_float32, *patterns])
+        """Offer to keep modules, and their likes in other layers, in float32."""
+        kinds = {general_path(module) for module in modules}
+        patterns = as_patterns([path for path in self._paths if general_path(path) in kinds], self._paths)
+        kept = without_covered([*self._precision.keep_float32, *patterns])
         return Remedy(f"Keep {', '.join(patterns)} in float32.", self._change(keep=kept))
 
     def _change(self, *, keep: Sequence[str] | None = None, saturate: bool = False) -> dict[str, Json]:
@@ -192,20 +213,6 @@ class PrecisionDoctor:
         if saturate or self._precision.saturate:
             precision["saturate"] = True
         return {TARGET_PRECISION: precision}
-
-
-def generalised(modules: Sequence[str]) -> list[str] | None:
-    """Return patterns for modules, numbers as `*`, none below another; None where the root is among them."""
-    if not all(modules):
-        return None
-    return _without_covered([".".join("*" if part.isdigit() else part for part in m.split(".")) for m in modules])
-
-
-def _without_covered(patterns: Sequence[str]) -> list[str]:
-    distinct = list(dict.fromkeys(patterns))
-    return [
-        pattern for pattern in distinct if not any(other != pattern and matches(other, pattern) for other in distinct)
-    ]
 
 
 def _in(module: str) -> str:

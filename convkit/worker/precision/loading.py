@@ -15,12 +15,17 @@ def load_model(path: Path) -> ir.Model:
     Raises StageFailedError for weights that lie outside the model's folder.
     """
     model = ir.load(path)
-    folder = path.parent.resolve()
+    map_weights(model, path.parent)
+    return model
+
+
+def map_weights(model: ir.Model, folder: Path) -> None:
+    """Let a model read its external weights from a folder, whatever links lead there; raises StageFailedError."""
+    folder = folder.resolve()
     for graph in model.graphs():
         for value in graph.initializers.values():
             if isinstance(value.const_value, ir.ExternalTensor):
                 value.const_value = _mapped(value.const_value, folder)
-    return model
 
 
 def _mapped(tensor: ir.ExternalTensor, folder: Path) -> ir.LazyTensor:

@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -6,6 +8,7 @@ from tiny_models import BATCH, export_request, run_onnx, tensor, tokens
 
 from convkit.tensors import Contract
 from convkit.worker.context import Context, StageFailedError
+from convkit.worker.exporters.adopt import adopt as adopted
 from convkit.worker.graph import carried_contract
 from convkit.worker.protocol import Source
 from convkit.worker.stages.export import run
@@ -43,7 +46,7 @@ def test_a_file_is_taken_as_it_is(file):
     result, findings, out = adopt(file)
     assert findings == []
     assert (result.opset, result.parameters, result.example_sizes) == (17, 320, {})
-    assert sorted(path.name for path in out.iterdir()) == ["model.onnx", "model.onnx.data"]
+    assert sorted(path.name for path in out.iterdir()) == ["model.onnx", "model.onnx.data", "operators.json"]
     x, bias = np.ones((3, 4), np.float32), np.zeros((3, 80), np.float32)
     assert np.array_equal(run_onnx(out, {"x": x, "bias": bias})[0], run_onnx_file(file, x, bias))
     model = onnx.load(out / "model.onnx")
@@ -157,3 +160,17 @@ def test_weights_that_are_stored_twice_are_a_warning(file):
     onnx.save(model, file)
     _, findings, _ = adopt(file)
     assert [(finding.code, finding.place.tensor) for finding in findings] == [("E209", "again")]
+
+
+def test_a_file_whose_weights_have_several_hard_links_is_adopted(tmp_path: Path) -> None:
+    weight = onnx.numpy_helper.from_array(np.arange(600, dtype=np.float32), "w")
+    x, y = (onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [600]) for name in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Add", ["x", "w"], ["y"])], "net", [x], [y], [weight])
+    made = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    (tmp_path / "store").mkdir()
+    onnx.save(made, tmp_path / "store" / "model.onnx", save_as_external_data=True, location="w.data", size_threshold=0)
+    (tmp_path / "run").mkdir()
+    for name in ("model.onnx", "w.data"):
+        (tmp_path / "run" / name).hardlink_to(tmp_path / "store" / name)
+    model = adopted(tmp_path / "run" / "model.onnx")
+    np.testing.assert_array_equal(model.graph.initializers["w"].const_value.numpy(), np.arange(600))

@@ -4,7 +4,6 @@ import onnx_ir as ir
 from convkit.worker.numerics.constants import scan_constants
 from convkit.worker.numerics.culprits import find_culprits
 from convkit.worker.numerics.error_growth import simulate_with_errors
-from convkit.worker.numerics.precision_findings import generalised
 from convkit.worker.precision.plan import PrecisionPlan, assign
 from convkit.worker.precision.prepare import prepare
 
@@ -84,9 +83,3 @@ def test_what_float32_gives_too_is_not_to_blame():
 
 def test_bfloat16_has_float32_s_range():
     assert names(culprits("a = Mul(x, x)\n y = Mul(a, a)", [[3000, 2]], dtype="bfloat16")) == ([], [])
-
-
-def test_patterns_stand_for_all_layers_and_none_lies_below_another():
-    modules = ["layer.0.attention.self", "layer.1.attention.self", "layer.0.attention"]
-    assert generalised(modules) == ["layer.*.attention"]
-    assert generalised(["a", ""]) is None

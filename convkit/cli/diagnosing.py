@@ -1,0 +1,121 @@
+"""`convkit diagnose`: from the cause to the symptom, and what to do."""
+
+import json as json_module
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from convkit.cli.options import HomeFolder, Json, Only, Toolchain
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from convkit.execute.diagnosis import Diagnosis
+    from convkit.findings.model import Finding
+    from convkit.home import Home
+    from convkit.record import RunRecord
+
+_STATUS_STYLES = {"verified": "green", "failed": "red", "broken": "red", "skipped": "yellow"}
+
+
+def diagnose(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="RECIPE|RUN|MODEL", help="A recipe's file, a run as `convkit show` takes it, or an ONNX file."
+        ),
+    ],
+    only: Only = None,
+    toolchain: Toolchain = "isolated",
+    json: Json = False,
+    home: HomeFolder = None,
+) -> None:
+    """Say what is wrong with a recipe, a run or a model file: cause, way to the symptom, remedy."""
+    from convkit.codec import encode
+    from convkit.execute.diagnosis import diagnose_record
+    from convkit.home import Home
+
+    record = _record(subject, Home.find(home), tuple(only or ()), toolchain, quiet=json)
+    diagnoses = diagnose_record(record)
+    if json:
+        typer.echo(json_module.dumps([encode(diagnosis) for diagnosis in diagnoses], indent=1))
+    else:
+        from rich.console import Console
+
+        console = Console()
+        for diagnosis in diagnoses:
+            console.print(_view(diagnosis))
+    raise typer.Exit(record.exit_code)
+
+
+def _record(subject: str, home: "Home", only: tuple[str, ...], toolchain: str, *, quiet: bool) -> "RunRecord":
+    from convkit.cli.live import LiveProgress
+    from convkit.execute.diagnosis import diagnose_model, diagnose_recipe, is_model, is_recipe
+    from convkit.execute.run import RunOptions, read_record
+    from convkit.execute.selecting import find_run
+
+    path = Path(subject)
+    command = ("convkit", *sys.argv[1:])
+    options = RunOptions(recipe=path, home=home, only=only, toolchain=toolchain, track=False, command=command)  # type: ignore[arg-type]
+
+    def listening() -> LiveProgress:
+        return LiveProgress(quiet=quiet)
+
+    def say(message: str) -> None:
+        if not quiet:
+            typer.echo(message, err=True)
+
+    if is_recipe(path):
+        return diagnose_recipe(options, listening)
+    if is_model(path):
+        return diagnose_model(path, options, listening, say)
+    return read_record(find_run(subject, home))
+
+
+def _view(diagnosis: "Diagnosis") -> "RenderableType":
+    from rich.console import Group
+    from rich.text import Text
+
+    release = f" (onnxruntime {diagnosis.version})" if diagnosis.version else ""
+    head = Text.assemble(
+        (diagnosis.target, "bold"), f"{release}: ", (diagnosis.status, _STATUS_STYLES[diagnosis.status])
+    )
+    head.append(f", {diagnosis.evidence}")
+    lines: list[RenderableType] = [head]
+    if diagnosis.cause is None:
+        lines.append(Text("  nothing is wrong"))
+    else:
+        lines += _story(diagnosis.cause)
+    shown = [finding for finding in diagnosis.others if finding.severity != "note"]
+    if shown:
+        lines.append(Text("  also", style="bold"))
+        lines += [Text(f"    {finding.code} {finding.message}") for finding in shown]
+    return Group(*lines, "")
+
+
+def _story(finding: "Finding") -> "list[RenderableType]":
+    """Return a finding as a story: what, where, from the cause to the symptom, what to do."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    def indented(text: Text, by: int = 2) -> Padding:
+        return Padding(text, (0, 0, 0, by))
+
+    place = finding.place
+    where = {"tensor": place.tensor, "node": place.node, "module": place.module, "source": place.source}
+    where["case"] = place.case
+    lines: list[RenderableType] = [indented(Text.assemble((finding.code, "bold red"), f" {finding.message}"))]
+    lines += [indented(Text.assemble((f"{name}: ", "dim"), value), 4) for name, value in where.items() if value]
+    if finding.chain:
+        lines.append(indented(Text("from the cause to the symptom", style="bold")))
+        lines += [indented(Text(f"-> {step}" if index else step), 4) for index, step in enumerate(finding.chain)]
+    if finding.remedy is not None:
+        lines.append(indented(Text.assemble(("what to do: ", "bold"), finding.remedy.text)))
+        lines += [
+            indented(Text(f"{path}: {json_module.dumps(value, ensure_ascii=False)}", style="cyan"), 4)
+            for path, value in finding.remedy.change.items()
+        ]
+    lines.append(indented(Text(f"the whole story: convkit explain {finding.code}", style="dim")))
+    return lines

@@ -1,0 +1,105 @@
+"""`convkit diagnose`: of a run, a recipe or a bare model file, what is wrong, from its cause to its symptoms."""
+
+import dataclasses
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import yaml
+
+from convkit.codec import Json
+from convkit.execute.events import Listener
+from convkit.execute.inspection import inspect_model
+from convkit.execute.run import RunOptions, run_recipe
+from convkit.findings.model import Finding
+from convkit.recipe.document import read_document
+from convkit.recipe.draft import draft_recipe
+from convkit.record import RunRecord, TargetReport, TargetStatus
+from convkit.worker.protocol import InspectResult
+
+Listening = Callable[[], AbstractContextManager[Listener]]
+
+# What float16 is to be proven within, of a bare file of which nothing else is known: cosine similarity. Two dozen
+# layers of roundings leave more than this; a module that overflows or loses what it carries leaves less.
+_HALF_COSINE = 0.99
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnosis:
+    """One target under one runtime release: the finding nearest to the cause, and the others, causes first.
+
+    `cause` is None where nothing is wrong. `evidence` is what the verdict rests on.
+    """
+
+    target: str
+    version: str | None
+    status: TargetStatus
+    evidence: str
+    cause: Finding | None
+    others: tuple[Finding, ...]
+
+
+def diagnose_record(record: RunRecord) -> tuple[Diagnosis, ...]:
+    """Return what a run found, target by target and release by release."""
+    return tuple(diagnosis for target in record.targets for diagnosis in _diagnoses(target))
+
+
+def _diagnoses(target: TargetReport) -> list[Diagnosis]:
+    found = []
+    for verification in target.verifications:
+        findings = [*verification.findings, *target.findings]
+        errors = [finding for finding in findings if finding.is_error]
+        # What stopped a stage is in the target's findings; what a verification found stands in causal order already.
+        leading = [finding for finding in errors if verification.headline.startswith(f"{finding.code} ")]
+        ordered = list({str(finding): finding for finding in [*leading, *errors, *findings]}.values())
+        cause = ordered[0] if errors else None
+        others = tuple(ordered[1:] if cause is not None else ordered)
+        found.append(
+            Diagnosis(target.name, verification.version, verification.status, verification.evidence, cause, others)
+        )
+    return found
+
+
+def diagnose_recipe(options: RunOptions, listening: Listening) -> RunRecord:
+    """Run a recipe, of which what ran before is a hit; return its record."""
+    with listening() as listener:
+        return run_recipe(options, listener).record
+
+
+def diagnose_model(model: Path, options: RunOptions, listening: Listening, say: Callable[[str], None]) -> RunRecord:
+    """Run an ONNX file by itself: as it is, and, where it is in float32, in float16; return the record.
+
+    Of a bare file nothing is known but its inputs and outputs: it is compared with itself, so that what is found is
+    what a precision, the runtime or certain inputs do to it. Raises ModelFileError for a file that is no ONNX model.
+    """
+    inspected = inspect_model(model, options.home, say)
+    file = (model / "model.onnx" if model.is_dir() else model).resolve()
+    with tempfile.TemporaryDirectory(prefix="convkit-diagnose-") as folder:
+        path = Path(folder) / "recipe.yaml"
+        text = draft_recipe(str(file), destination=path, contract=inspected.carried or inspected.graph)
+        path.write_text(_with_targets(text, inspected), encoding="utf-8")
+        return diagnose_recipe(dataclasses.replace(options, recipe=path), listening)
+
+
+def _with_targets(text: str, inspected: InspectResult) -> str:
+    """Return a drafted recipe with the targets that a bare file is looked at in."""
+    content = read_document(text, "recipe.yaml").content
+    targets: dict[str, Json] = {"as-it-is": {"runtime": "onnxruntime"}}
+    if inspected.elements.get("float32"):
+        targets["float16"] = {
+            "runtime": "onnxruntime",
+            "precision": "float16",
+            "tolerance": {"cosine": _HALF_COSINE},
+        }
+    return yaml.safe_dump({**content, "targets": targets}, sort_keys=False)
+
+
+def is_recipe(path: Path) -> bool:
+    """Say whether an argument names a recipe's file."""
+    return path.suffix in (".yaml", ".yml")
+
+
+def is_model(path: Path) -> bool:
+    """Say whether an argument names an ONNX file, or a folder that holds one and no run's record."""
+    return path.suffix == ".onnx" or ((path / "model.onnx").is_file() and not (path / "result.json").is_file())

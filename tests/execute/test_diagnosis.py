@@ -1,0 +1,96 @@
+"""`convkit diagnose` of a recipe, a run and a bare model: causes before symptoms, and the way between them."""
+
+import contextlib
+import json
+from pathlib import Path
+
+import pytest
+from test_low_precision import BERT, GUARDED, OVERFLOWING, found, run, write_recipe
+from typer.testing import CliRunner
+
+from convkit.cli.main import app
+from convkit.execute.diagnosis import diagnose_model, diagnose_record
+from convkit.execute.events import Silence
+from convkit.execute.run import RunOptions
+from convkit.home import Home
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+def test_an_overflow_is_followed_to_the_output(home: Path, tmp_path: Path) -> None:
+    outcome = run(write_recipe(tmp_path, OVERFLOWING, "float16"), home)
+    (diagnosis,) = diagnose_record(outcome.record)
+    assert (diagnosis.target, diagnosis.status, diagnosis.evidence) == ("ort", "failed", "simulated")
+    assert diagnosis.cause is not None
+    assert diagnosis.cause.code == "N202"
+    steps = [step.split()[0] for step in diagnosis.cause.chain]
+    assert steps == ["MatMul", "Mul", "Gemm"]
+    assert diagnosis.cause.chain[-1] == "Gemm in after gives 'y': 3 elements are not finite"
+    assert [finding.code for finding in diagnosis.others if finding.is_error] == ["N102"]
+
+
+def test_a_flushed_guard_is_followed_too(home: Path, tmp_path: Path) -> None:
+    constant = [{"name": "x", "dtype": "float32", "shape": ["batch", 4], "sample": {"constant": 1}}]
+    recipe = write_recipe(tmp_path, GUARDED, "float16", inputs=constant, verify={"tolerance": {"max_abs": 0.05}})
+    (diagnosis,) = diagnose_record(run(recipe, home).record)
+    assert diagnosis.cause is not None
+    assert diagnosis.cause.code == "N203"
+    assert diagnosis.cause.chain[0].startswith("Div in norm gives")
+
+
+@pytest.mark.slow
+def test_a_mask_is_followed_from_the_constant_over_the_softmax(home: Path, tmp_path: Path) -> None:
+    outcome = run(write_recipe(tmp_path, "", "float16", **BERT), home)
+    (diagnosis,) = diagnose_record(outcome.record)
+    cause = diagnosis.cause
+    assert cause is not None
+    assert cause.code == "N201"
+    assert cause.chain[0].endswith("(-3.40282e+38) becomes -infinity in float16")
+    assert any(step.startswith("Softmax in encoder.layer.") for step in cause.chain)
+    assert cause.chain[-1].startswith(
+        "LayerNormalization in encoder.layer.1.output.LayerNorm gives 'last_hidden_state'"
+    )
+    assert (cause.place.source or "").startswith("transformers/models/bert/modeling_bert.py:")
+
+
+def test_what_is_healthy_has_no_cause(home: Path, tmp_path: Path) -> None:
+    (diagnosis,) = diagnose_record(run(write_recipe(tmp_path, OVERFLOWING, "float32"), home).record)
+    assert (diagnosis.status, diagnosis.cause) == ("verified", None)
+
+
+@pytest.mark.network
+def test_a_bare_file_is_looked_at_in_its_own_precision_and_in_float16(home: Path, tmp_path: Path) -> None:
+    outcome = run(write_recipe(tmp_path, OVERFLOWING, "float32"), home)
+    options = RunOptions(Path("unused"), Home(home), toolchain="host", track=False)
+    model = outcome.folder / "models" / "ort" / "model.onnx"
+    record = diagnose_model(model, options, lambda: contextlib.nullcontext(Silence()), print)
+    diagnoses = {diagnosis.target: diagnosis for diagnosis in diagnose_record(record)}
+    assert diagnoses["as-it-is"].status == "verified"
+    assert diagnoses["float16"].cause is not None
+    assert diagnoses["float16"].cause.place.module == "blocks.0.product"
+
+
+def test_the_command_tells_the_story_and_exits_as_the_run_did(home: Path, tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, OVERFLOWING, "float16")
+    outcome = run(recipe, home)
+    assert found(outcome, "N202")
+    arguments = ["diagnose", str(recipe), "--toolchain", "host", "--home", str(home)]
+    told = CliRunner().invoke(app, arguments)
+    assert told.exit_code == 1
+    text = " ".join(told.stdout.split())
+    assert "ort: failed, simulated" in text
+    assert "from the cause to the symptom" in text
+    assert 'targets.ort.precision: {"default": "float16", "keep_float32": ["blocks.*"]}' in text
+    of_run = CliRunner().invoke(app, ["diagnose", str(outcome.folder), "--json", "--home", str(home)])
+    assert of_run.exit_code == 1
+    (diagnosis,) = json.loads(of_run.stdout)
+    assert diagnosis["cause"]["code"] == "N202"
+
+
+def test_what_is_nothing_of_all_is_a_usage_error(home: Path) -> None:
+    told = CliRunner().invoke(app, ["diagnose", "nothing", "--home", str(home)])
+    assert told.exit_code != 0
+    assert told.exception is not None
