@@ -1,6 +1,5 @@
 """Judges one target under one runtime release."""
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
@@ -19,6 +18,13 @@ from convkit.worker.protocol import CaseMetrics, CaseRecord, ReferenceResult, Te
 _CAUSES = ("C", "E")
 # What says no more than that results are off, the least telling last.
 _SYMPTOMS = ("N304", "N402", "N101", "N102")
+# What a low precision does to values on their way; with them an input's influence goes, whatever the exporter did.
+_LOWERED = ("N201", "N202", "N203", "N204", "N205")
+_LOST_INFLUENCE = "C108"
+
+
+# What an overflow or a lost variance leaves behind: outputs that no longer vary, inputs that no longer matter.
+_FOLLOWS_FROM_PRECISION = ("N304", "C108")
 
 
 def judge(
@@ -52,8 +58,9 @@ def judge(
         *simulation_findings(recipe, target, measured, override),
     ]
     findings += _folded_branch(findings, reference, target)
-    findings = [_with_search(finding, recipe, target) for finding in without_blame(findings, measured)]
-    findings.sort(key=lambda finding: (not finding.is_error, _distance_from_cause(finding)))
+    findings = list(without_blame(findings, measured))
+    explained = any(finding.is_error and finding.code.startswith("N2") for finding in findings)
+    findings.sort(key=lambda finding: (not finding.is_error, _distance_from_cause(finding, explained=explained)))
     failed = any(finding.is_error for finding in findings) or not all(case.passed for case in cases) or not cases
     status: TargetStatus = "failed" if failed else "verified"
     return Verification(
@@ -72,10 +79,12 @@ def judge(
     )
 
 
-def _distance_from_cause(finding: Finding) -> int:
+def _distance_from_cause(finding: Finding, *, explained: bool) -> int:
+    if explained and finding.code in _FOLLOWS_FROM_PRECISION:
+        return 2
     if finding.code[0] in _CAUSES:
         return 0
-    return 2 + _SYMPTOMS.index(finding.code) if finding.code in _SYMPTOMS else 1
+    return 3 + _SYMPTOMS.index(finding.code) if finding.code in _SYMPTOMS else 1
 
 
 def _folded_branch(findings: Sequence[Finding], reference: ReferenceResult, target: OnnxRuntimeTarget) -> list[Finding]:
@@ -182,17 +191,6 @@ def _case_findings(cases: Sequence[CaseVerdict], search: Remedy | None) -> list[
         finding if counts[key] == 1 else _with_count(finding, counts[key], len(cases))
         for key, finding in findings.items()
     ]
-
-
-def _with_search(finding: Finding, recipe: Recipe, target: OnnxRuntimeTarget) -> Finding:
-    """Offer the search for what must stay in float32 where a lowered or quantised target's results are off."""
-    chosen = target.low_precision or target.quantization
-    if finding.code not in ("N101", "N102") or chosen is None or chosen.is_auto:
-        return finding
-    name = next(name for name, other in recipe.targets.items() if other is target)
-    precision = chosen.model_dump(mode="json", exclude_defaults=True) | {"keep_float32": "auto"}
-    remedy = Remedy("Let convkit find what must stay in float32.", {f"targets.{name}.precision": precision})
-    return dataclasses.replace(finding, remedy=remedy)
 
 
 def _note(

@@ -3,21 +3,33 @@
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from faults.corpus import fault
+from faults.exporting import exported
 from faults.recipes import write_recipe
 
 SIZES = {"batch": {"min": 1, "typical": 2, "max": 4}, "sequence": {"min": 2, "typical": 6, "max": 12}}
 POSITIONS = ["batch", "sequence"]
+NAMES = {0: "batch", 1: "sequence"}
 MASK = {"name": "attention_mask", "dtype": "int64", "shape": POSITIONS, "sample": "padding_mask"}
 LOOSE = {"tolerance": {"max_abs": 0.1, "cosine": 0.99}}
 IN_THE_MODEL = "the original itself gives NaN, in float32; only its author can mend it"
 
 
-def low(folder: Path, code: str, *, features: int = 8, pooled: bool = False, **keys: Any) -> Path:
-    """Write a model of one float input `x` and an output `y` (batch x sequence x features), to be built in float16."""
+def low(
+    folder: Path, code: str, *, features: int = 8, pooled: bool = False, masked: bool = False, **keys: Any
+) -> Path:
+    """Write a model of one float input `x` (batch x sequence x features) and an output `y`, to be built in float16.
+
+    It is traced here and adopted as a file, which spares the stages torch; the float32 graph is the original.
+    """
     sample = keys.pop("sample", {"normal": [0, 1]})
     inputs = [{"name": "x", "dtype": "float32", "shape": [*POSITIONS, features], "sample": sample}]
-    inputs += [MASK] if keys.pop("masked", False) else []
+    inputs += [MASK] if masked else []
+    code = f"{code}\ndef build():\n    return Net()\n"
+    example = {"x": torch.rand(2, 6, features)} | ({"attention_mask": torch.ones(2, 6, dtype=torch.int64)} if masked else {})
+    output_axes = {0: "batch"} if pooled else NAMES
     defaults: dict[str, Any] = {
         "axes": SIZES,
         "inputs": inputs,
@@ -25,7 +37,8 @@ def low(folder: Path, code: str, *, features: int = 8, pooled: bool = False, **k
         "verify": LOOSE,
         "targets": {"ort": {"runtime": "onnxruntime", "precision": keys.pop("precision", "float16")}},
     }
-    return write_recipe(folder, code=f"{code}\ndef build():\n    return Net()\n", **defaults | keys)
+    graph = exported(code, example, ("y",), axes=NAMES, output_axes=output_axes)
+    return write_recipe(folder, graph=graph, **defaults | keys)
 
 
 ATTENTION = """

@@ -75,8 +75,10 @@ def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Fi
     )
     fallbacks = session.fallbacks()
     findings += [_fallback_finding(fallback, session.providers[0]) for fallback in fallbacks]
+    collapsed = collapse_findings(verification.spreads)
     if low is not None and request.exported is not None:
-        findings += _precision_findings(Path(request.exported) / runtime.MODEL_FILE, low, cases, verification)
+        exported = Path(request.exported) / runtime.MODEL_FILE
+        findings += _precision_findings(exported, low, cases, collapsed, verification)
     quantized = quantization(request.options)
     if quantized is not None and request.exported is not None:
         exported = Path(request.exported) / runtime.MODEL_FILE
@@ -92,7 +94,7 @@ def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Fi
             verification.expected,
             verification.padding,
         )
-    findings += collapse_findings(verification.spreads)
+    findings += collapsed
     beside: tuple[SimulatedCase, ...] = ()
     if low is not None and not simulated:
         from convkit.worker.numerics.simulated_session import open_simulation
@@ -118,15 +120,25 @@ _ESTRANGED = 0.99
 
 
 def _precision_findings(
-    exported: Path, low: LowPrecision, cases: Sequence[CaseMetrics], verification: BuiltModel
+    exported: Path,
+    low: LowPrecision,
+    cases: Sequence[CaseMetrics],
+    collapsed: Sequence[Finding],
+    verification: BuiltModel,
 ) -> list[Finding]:
-    """Say what the precision did, looking closer at the first case that suffered from it, if any did."""
+    """Say what the precision did, looking closer at the first case that suffered from it, if any did.
+
+    An output that collapsed (N304) may still be near the original's: where a bias is most of it.
+    """
     from convkit.worker.numerics.precision_findings import PrecisionDoctor
 
     doctor = PrecisionDoctor(exported, low)
     if (lost := next((case.case for case in cases if any(map(_lost_finite, case.outputs))), None)) is not None:
         return doctor.diagnose(lost, verification.feeds(lost))
-    off = next((case.case for case in cases if any(not output.cosine >= _ESTRANGED for output in case.outputs)), None)
+    off = next(
+        (case.case for case in cases if any(not output.cosine >= _ESTRANGED for output in case.outputs)),
+        collapsed[0].place.case if collapsed else None,
+    )
     return [*doctor.harmless(), *(doctor.collapse(off, verification.feeds(off)) if off is not None else [])]
 
 
