@@ -95,6 +95,7 @@ def environment_spec(
             assert owner is not None
             choices = _choices(recipe.tools, "tools") | _choices(owner.tools, f"targets.{target}.tools")
             rewrites = owner.low_precision is not None or owner.quantization is not None
+            rewrites |= stage == "verify" and _may_come_low(recipe)
             needed = NEEDS[f"{stage} {owner.runtime}"] + (_REWRITING if rewrites else ())
             names = _on_device(needed, choices, device or owner.device)  # the runtime comes first
             if version is not None:
@@ -147,6 +148,11 @@ def _reference_spec(recipe: Recipe) -> EnvironmentSpec:
     choices = _choices(recipe.tools, "tools")
     names = [*NEEDS[kind], *_model_packages(recipe.reference_model, choices)]
     return _spec(names, choices, {}, _python(recipe.tools, None, None))
+
+
+def _may_come_low(recipe: Recipe) -> bool:
+    """Say whether the exported graph may be in float16 or bfloat16 by itself: then it is simulated too."""
+    return recipe.model.onnx is not None or recipe.model.dtype in ("float16", "bfloat16")
 
 
 def _model_packages(model: Model, choices: Mapping[str, _Choice]) -> list[str]:

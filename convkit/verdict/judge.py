@@ -18,10 +18,6 @@ from convkit.worker.protocol import CaseMetrics, CaseRecord, ReferenceResult, Te
 _CAUSES = ("C", "E")
 # What says no more than that results are off, the least telling last.
 _SYMPTOMS = ("N304", "N402", "N101", "N102")
-# What a low precision does to values on their way; with them an input's influence goes, whatever the exporter did.
-_LOWERED = ("N201", "N202", "N203", "N204", "N205")
-_LOST_INFLUENCE = "C108"
-
 
 # What an overflow or a lost variance leaves behind: outputs that no longer vary, inputs that no longer matter.
 _FOLLOWS_FROM_PRECISION = ("N304", "C108")
@@ -47,7 +43,7 @@ def judge(
     described = {case.name: case for case in reference.cases}
     cases = [_judge_case(metrics, described[metrics.case], recipe, target, override) for metrics in measured.cases]
     findings = [
-        *stage_findings,
+        *_that_matter(stage_findings, cases),
         *probe_findings(
             measured.probes, _strictest(recipe, target, override), [tensor.name for tensor in recipe.inputs]
         ),
@@ -58,7 +54,7 @@ def judge(
         *simulation_findings(recipe, target, measured, override),
     ]
     findings += _folded_branch(findings, reference, target)
-    findings = list(without_blame(findings, measured))
+    findings = _with_lost_variance(without_blame(findings, measured))
     explained = any(finding.is_error and finding.code.startswith("N2") for finding in findings)
     findings.sort(key=lambda finding: (not finding.is_error, _distance_from_cause(finding, explained=explained)))
     failed = any(finding.is_error for finding in findings) or not all(case.passed for case in cases) or not cases
@@ -77,6 +73,19 @@ def judge(
         invariance=measured.invariance,
         findings=tuple(findings),
     )
+
+
+def _with_lost_variance(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings with N204 as an error where outputs fail: then it is why, and no mere warning."""
+    if not any(finding.is_error and finding.code in (*_SYMPTOMS, *_FOLLOWS_FROM_PRECISION) for finding in findings):
+        return list(findings)
+    return [dataclasses.replace(each, severity="error") if each.code == "N204" else each for each in findings]
+
+
+def _that_matter(stage_findings: Sequence[Finding], cases: Sequence[CaseVerdict]) -> list[Finding]:
+    """Leave out why a float32 model is off where it is not: within the tolerance, however wide that is."""
+    off = not all(case.passed for case in cases)
+    return [finding for finding in stage_findings if off or finding.code not in ("N401", "N402")]
 
 
 def _distance_from_cause(finding: Finding, *, explained: bool) -> int:

@@ -257,8 +257,9 @@ def build():
 def test_a_lost_variance_is_named(tmp_path: Path) -> None:
     outcome = run(write_recipe(tmp_path, LOSING, "float16"), tmp_path / "home")
     (finding,) = found(outcome, "N204")
-    assert (finding.severity, finding.place.module) == ("warning", "small")
-    assert codes(outcome) == {"C108", "N101", "N304"}  # with its variance, the input's influence is gone
+    assert (finding.severity, finding.place.module) == ("error", "small")
+    assert outcome.record.targets[0].headline.startswith("N204")
+    assert codes(outcome) == {"C108", "N101", "N204", "N304"}  # with its variance, the input's influence is gone
 
 
 BERT = {

@@ -142,8 +142,8 @@ def test_a_green_recipe_has_nothing_to_repair(home: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_a_warning_s_remedy_is_tried_where_no_error_has_one(home: Path, tmp_path: Path) -> None:
-    """N204, a warning, is what C108 and N101 come from; neither says what to change."""
+def test_the_remedy_of_a_lost_variance_is_tried_before_the_search(home: Path, tmp_path: Path) -> None:
+    """N204 is what C108, N304 and N101 come from, of which only the last offers anything."""
     outcome = repair(write_recipe(tmp_path, LOSING, "float16"), home)
     assert outcome.steps[0].code == "N204"
     assert outcome.repaired

@@ -6,6 +6,7 @@ Written where the graph's tools are at hand, read where nothing but a runtime is
 import dataclasses
 import json
 from pathlib import Path
+from typing import Literal
 
 from convkit.codec import CodecError, decode, encode
 from convkit.worker.context import StageFailedError
@@ -39,6 +40,19 @@ class Operators:
     ir_version: int
     opsets: dict[str, int]
     operators: tuple[Operator, ...]
+
+
+def low_type(operators: Operators | None) -> Literal["float16", "bfloat16"] | None:
+    """Return the low float type that a graph computes in; None where it only casts to one, or nothing is known."""
+    for operator in operators.operators if operators is not None else ():
+        if operator.name in ("Cast", "CastLike"):
+            continue
+        given = operator.types.partition(" -> ")[2].split(", ")
+        if "float16" in given:
+            return "float16"
+        if "bfloat16" in given:
+            return "bfloat16"
+    return None
 
 
 def write_operators(operators: Operators, folder: Path) -> None:

@@ -1,5 +1,6 @@
 """Findings on a target of low precision: which constant, tensor or softmax is to blame for NaN and infinity."""
 
+import dataclasses
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -15,12 +16,12 @@ from convkit.worker.numerics.constants import LIMITS, ConstantScan, scan_constan
 from convkit.worker.numerics.culprits import DIVIDING, BadTensor, Culprits, find_culprits
 from convkit.worker.numerics.error_growth import TensorError, simulate_with_errors
 from convkit.worker.numerics.reductions import open_session
-from convkit.worker.numerics.simulation import simulate
+from convkit.worker.numerics.simulation import low_nodes, simulate, widen
 from convkit.worker.precision.convert import convert
 from convkit.worker.precision.loading import load_model
 from convkit.worker.precision.naming import as_patterns, general_path, without_covered
 from convkit.worker.precision.options import LowPrecision
-from convkit.worker.precision.plan import Assignment, PrecisionPlan, assign, nodes_with_modules, touches_float32
+from convkit.worker.precision.plan import Assignment, Choice, PrecisionPlan, assign, nodes_with_modules, touches_float32
 from convkit.worker.precision.prepare import prepare
 
 Feeds = Mapping[str, np.ndarray]
@@ -33,12 +34,14 @@ TARGET_PRECISION = "target.precision"
 
 
 class PrecisionDoctor:
-    """The float32 graph that a target was built from, with what was asked of it."""
+    """The graph that a target was built from, with what was asked of it.
+
+    A graph that came in low precision is set against itself in float32.
+    """
 
     def __init__(self, exported: Path, precision: LowPrecision) -> None:
         self._precision = precision
-        self._model = prepare(load_model(exported))
-        self._assignment: Assignment = assign(self._model, PrecisionPlan(precision.default, precision.keep_float32))
+        self._model, self._assignment = _in_float32(prepare(load_model(exported)), precision)
         paths = (path for node, path in nodes_with_modules(self._model) if touches_float32(node))
         self._paths = list(dict.fromkeys(paths))
         self._sources = {node.name: node.metadata_props.get(SOURCE_KEY, "") for node in self._model.graph.all_nodes()}
@@ -213,6 +216,20 @@ class PrecisionDoctor:
         if saturate or self._precision.saturate:
             precision["saturate"] = True
         return {TARGET_PRECISION: precision}
+
+
+def _in_float32(model: ir.Model, precision: LowPrecision) -> tuple[ir.Model, Assignment]:
+    """Return a graph in float32, and which nodes are low: those of the plan, or those that came so."""
+    low = low_nodes(model)
+    if not low:
+        return model, assign(model, PrecisionPlan(precision.default, precision.keep_float32))
+    widened = widen(model)
+    assignment = assign(widened, PrecisionPlan(precision.default, precision.keep_float32))
+    choices = {
+        node: choice if any(value.name in low for value in node.outputs) else Choice("float32", "as the graph came")
+        for node, choice in assignment.choices.items()
+    }
+    return widened, dataclasses.replace(assignment, choices=choices)
 
 
 def _in(module: str) -> str:

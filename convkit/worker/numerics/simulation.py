@@ -48,14 +48,30 @@ def simulate(model: ir.Model) -> ir.Model:
     return copy
 
 
+def widen(model: ir.Model) -> ir.Model:
+    """Return a prepared model of mixed precision with all of it in float32: the same graph, rounding nothing.
+
+    Weights keep the values that they were rounded to; inputs and outputs keep their types.
+    """
+    copy = prepare(model)
+    _Simulator(copy, rounds=False).run()
+    return copy
+
+
+def low_nodes(model: ir.Model) -> set[str]:
+    """Return the names of the results that nodes of a prepared model give in float16 or bfloat16."""
+    return {value.name or "" for node in model.graph.all_nodes() for value in node.outputs if value.dtype in _LOW}
+
+
 def simulate_file(source: Path, destination: Path) -> None:
     """Write the simulation of a model file, weights beside it in `<name>.data`; see `simulate`."""
     ir.save(simulate(load_model(source)), destination, external_data=f"{destination.name}.data")
 
 
 class _Simulator:
-    def __init__(self, model: ir.Model) -> None:
+    def __init__(self, model: ir.Model, *, rounds: bool = True) -> None:
         self.model = model
+        self.rounds = rounds
         self.names = all_names(model)
 
     def run(self) -> None:
@@ -114,6 +130,12 @@ class _Simulator:
     def round_cast(self, node: ir.Node) -> None:
         """Let a node give its low type, a Cast above all, and come back to float32 behind it."""
         value = node.outputs[0]
+        if not self.rounds:
+            if node.op_type == "Cast":
+                node.attributes["to"] = ir.AttrInt64("to", int(ir.DataType.FLOAT))
+                set_dtype(value, ir.DataType.FLOAT)
+                return
+            return  # a sparse constant, which has no other form
         name = value.name
         wide = ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT), shape=value.shape)
         ir.convenience.replace_all_uses_with(value, wide, replace_graph_outputs=True)
@@ -122,6 +144,8 @@ class _Simulator:
 
     def round_output(self, node: ir.Node, value: ir.Value, dtype: ir.DataType) -> None:
         """Pass an output through its real type; the rounded value takes the name."""
+        if not self.rounds:
+            return
         name = value.name
         narrow = ir.Value(name=free_name(f"{name}.rounded", self.names), type=ir.TensorType(dtype), shape=value.shape)
         wide = ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT), shape=value.shape)

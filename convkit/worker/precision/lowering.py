@@ -9,6 +9,7 @@ from convkit.worker.precision.convert import convert_file
 from convkit.worker.precision.options import LowPrecision
 from convkit.worker.precision.plan import Assignment, PrecisionPlan
 from convkit.worker.precision.prepare import UntypedValueError
+from convkit.worker.precision.tensors import IR_DTYPES
 
 
 def lower_file(source: Path, destination: Path, precision: LowPrecision) -> list[Finding]:
@@ -22,7 +23,10 @@ def lower_file(source: Path, destination: Path, precision: LowPrecision) -> list
         converted = convert_file(source, destination, plan, saturate=precision.saturate)
     except UntypedValueError as error:
         raise StageFailedError(str(error)) from error
-    return _plan_findings(converted.assignment, precision)
+    wanted = IR_DTYPES[precision.default]
+    nodes = converted.conversion.model.graph.all_nodes()
+    is_low = any(value.dtype == wanted for node in nodes for value in node.outputs)  # somebody else's may be so already
+    return _plan_findings(converted.assignment, precision, is_low=is_low)
 
 
 def _spelt(assignment: Assignment, precision: LowPrecision) -> dict[str, Json]:
@@ -35,7 +39,7 @@ def _spelt(assignment: Assignment, precision: LowPrecision) -> dict[str, Json]:
     return {"target.precision": written | ({"saturate": True} if precision.saturate else {})}
 
 
-def _plan_findings(assignment: Assignment, precision: LowPrecision) -> list[Finding]:
+def _plan_findings(assignment: Assignment, precision: LowPrecision, *, is_low: bool) -> list[Finding]:
     findings = []
     change = _spelt(assignment, precision)
     for unmatched in assignment.unmatched:
@@ -50,7 +54,7 @@ def _plan_findings(assignment: Assignment, precision: LowPrecision) -> list[Find
                 Remedy("Write the pattern as the graph's modules are named, or remove it.", change),
             )
         )
-    if all(choice.dtype == "float32" for choice in assignment.choices.values()):
+    if not is_low and all(choice.dtype == "float32" for choice in assignment.choices.values()):
         reasons = sorted({choice.reason for choice in assignment.choices.values()})
         why = "; ".join(reasons[:3]) or "it has no float32"
         findings.append(

@@ -1,6 +1,7 @@
 """The verify stage: the built model on every case against the reference. Measures; judging is the host's."""
 
 import dataclasses
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -11,7 +12,7 @@ from convkit.worker.cases.calibration import is_usual
 from convkit.worker.cases.files import read_cases
 from convkit.worker.context import Context
 from convkit.worker.contract_check import check_contract
-from convkit.worker.kernels.operators import read_operators
+from convkit.worker.kernels.operators import Operators, low_type, read_operators
 from convkit.worker.numerics.collapse import collapse_findings
 from convkit.worker.numerics.parity_cause import parity_cause
 from convkit.worker.precision.decision import decided
@@ -44,10 +45,11 @@ def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Fi
     model = find_model(Path(request.model), runtime.MODEL_FILE)
     reference = read_cases(Path(request.reference))
     context.progress("loading the built model")
-    low = low_precision(request.options)
+    operators = read_operators(model.parent)
+    low = low_precision(request.options) or _as_it_came(operators, request)
     simulated = low is not None and (request.stand_in or request.device == "cpu")
     evidence: Literal["device", "simulated"] = "simulated" if simulated else "device"
-    suspected = suspected_refusals(read_operators(model.parent), request.device, stand_in=request.stand_in)
+    suspected = suspected_refusals(operators, request.device, stand_in=request.stand_in)
     try:
         if low is not None and simulated:
             from convkit.worker.numerics.simulated_session import open_simulation  # onnx-ir is here for it only
@@ -76,8 +78,8 @@ def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Fi
     fallbacks = session.fallbacks()
     findings += [_fallback_finding(fallback, session.providers[0]) for fallback in fallbacks]
     collapsed = collapse_findings(verification.spreads)
-    if low is not None and request.exported is not None:
-        exported = Path(request.exported) / runtime.MODEL_FILE
+    if low is not None:
+        exported = Path(request.exported) / runtime.MODEL_FILE if request.exported is not None else model
         findings += _precision_findings(exported, low, cases, collapsed, verification)
     quantized = quantization(request.options)
     if quantized is not None and request.exported is not None:
@@ -113,6 +115,17 @@ def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Fi
         invariance=tuple(invariance),
     )
     return result, findings
+
+
+def _as_it_came(operators: Operators | None, request: VerifyRequest) -> LowPrecision | None:
+    """Return the low precision of a graph that nobody asked to lower: somebody else's, or a model loaded in float16.
+
+    On a device it is computed as it is; the CPU would hide what it does. None where the graph's tools are not here.
+    """
+    dtype = low_type(operators)
+    if dtype is None or request.device != "cpu" or quantization(request.options) is not None:
+        return None
+    return LowPrecision(dtype) if importlib.util.find_spec("onnx_ir") is not None else None
 
 
 # Below this cosine similarity an output has little left of what it was, whatever its tolerance.

@@ -7,7 +7,7 @@ import onnx_ir as ir
 import pytest
 
 from convkit.worker.numerics.reductions import open_session
-from convkit.worker.numerics.simulation import simulate
+from convkit.worker.numerics.simulation import low_nodes, simulate, widen
 from convkit.worker.numerics.switched_rounding import SwitchedRounding
 from convkit.worker.precision.convert import convert
 from convkit.worker.precision.plan import PrecisionPlan, assign
@@ -43,6 +43,7 @@ FEEDS = {
     "x": np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32) * 10,
     "live": np.array([[1, 1, 1], [1, 0, 1], [0, 1, 0], [0, 0, 0]], bool),
 }
+W = [[0.1, 0.7, -0.3], [1.1, 0.9, 0.2], [-0.4, 0.6, 0.3]]
 NAMES = ("", "attention", "first", "last")
 
 
@@ -73,3 +74,13 @@ def test_without_low_modules_it_is_the_float32_graph(model: ir.Model) -> None:
         found = switched.run(FEEDS, ())
     np.testing.assert_array_equal(found["y"], plain[0])
     np.testing.assert_array_equal(found["z"], plain[1])
+
+
+def test_a_widened_graph_rounds_nothing_but_its_weights(model: ir.Model) -> None:
+    low = convert(model, assign(model, PrecisionPlan("float16"))).model
+    wide = widen(prepare(low))
+    assert low_nodes(prepare(low))
+    assert not low_nodes(wide)
+    session = open_session(wide, None, 1)
+    weights = FEEDS["x"] @ np.array(W, np.float16).astype(np.float32)
+    np.testing.assert_allclose(session.run(["z"], FEEDS)[0], np.sin(weights), atol=1e-5)
