@@ -249,8 +249,8 @@ CATALOGUE: dict[str, Explanation] = {
     "N204": Explanation(
         "a tensor lost its variance",
         "warning",
-        "A tensor that varies in float32 is constant in the target's precision: what it carried is gone. An error where "
-        "outputs fail, which then comes of it.",
+        "A tensor that varies in float32 is constant in the target's precision: what it carried is gone. An error "
+        "where an output is constant too.",
         "Its values are finite and of the right size, so range checks pass.",
         "Keep the module in float32: precision.keep_float32.",
     ),

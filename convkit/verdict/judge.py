@@ -54,7 +54,7 @@ def judge(
         *simulation_findings(recipe, target, measured, override),
     ]
     findings += _folded_branch(findings, reference, target)
-    findings = _with_lost_variance(without_blame(findings, measured))
+    findings = list(without_blame(findings, measured))
     explained = any(finding.is_error and finding.code.startswith("N2") for finding in findings)
     findings.sort(key=lambda finding: (not finding.is_error, _distance_from_cause(finding, explained=explained)))
     failed = any(finding.is_error for finding in findings) or not all(case.passed for case in cases) or not cases
@@ -73,13 +73,6 @@ def judge(
         invariance=measured.invariance,
         findings=tuple(findings),
     )
-
-
-def _with_lost_variance(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings with N204 as an error where outputs fail: then it is why, and no mere warning."""
-    if not any(finding.is_error and finding.code in (*_SYMPTOMS, *_FOLLOWS_FROM_PRECISION) for finding in findings):
-        return list(findings)
-    return [dataclasses.replace(each, severity="error") if each.code == "N204" else each for each in findings]
 
 
 def _that_matter(stage_findings: Sequence[Finding], cases: Sequence[CaseVerdict]) -> list[Finding]:

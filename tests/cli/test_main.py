@@ -70,7 +70,10 @@ def test_a_wrong_recipe_is_exit_code_2_with_a_place_and_no_traceback(tmp_path: P
     ("arguments", "told"),
     [
         (["run", "missing.yaml"], "missing.yaml"),
-        (["plan", RECIPES / "bert.yaml", "--only", "nothing"], "targets: ort-cpu, ort-float16, ort-optimized, ort-optimum"),
+        (
+            ["plan", RECIPES / "bert.yaml", "--only", "nothing"],
+            "targets: ort-cpu, ort-float16, ort-optimized, ort-optimum",
+        ),
         (["explain", "C999"], "no finding has the code 'C999'"),
         (["show", "nothing"], "no run 'nothing'"),
         (["verify", "nothing", "--tolerance", "max_abs=1"], "no run 'nothing'"),

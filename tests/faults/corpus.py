@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 # One more family of faults or of healthy models: its module, here.
-FAMILIES = ("contract", "exports", "versions", "behaviour", "numeric", "rounding", "healthy")
+FAMILIES = ("contract", "exports", "versions", "behaviour", "numeric", "rounding", "quantised", "healthy")
 
 # Writes a model and its recipe into an empty folder; returns the recipe's path.
 Write = Callable[[Path], Path]

@@ -14,12 +14,11 @@ POSITIONS = ["batch", "sequence"]
 NAMES = {0: "batch", 1: "sequence"}
 MASK = {"name": "attention_mask", "dtype": "int64", "shape": POSITIONS, "sample": "padding_mask"}
 LOOSE = {"tolerance": {"max_abs": 0.1, "cosine": 0.99}}
+LARGE = {"tolerance": {"max_abs": 2, "cosine": 0.99}}
 IN_THE_MODEL = "the original itself gives NaN, in float32; only its author can mend it"
 
 
-def low(
-    folder: Path, code: str, *, features: int = 8, pooled: bool = False, masked: bool = False, **keys: Any
-) -> Path:
+def low(folder: Path, code: str, *, features: int = 8, pooled: bool = False, masked: bool = False, **keys: Any) -> Path:
     """Write a model of one float input `x` (batch x sequence x features) and an output `y`, to be built in float16.
 
     It is traced here and adopted as a file, which spares the stages torch; the float32 graph is the original.
@@ -28,7 +27,9 @@ def low(
     inputs = [{"name": "x", "dtype": "float32", "shape": [*POSITIONS, features], "sample": sample}]
     inputs += [MASK] if masked else []
     code = f"{code}\ndef build():\n    return Net()\n"
-    example = {"x": torch.rand(2, 6, features)} | ({"attention_mask": torch.ones(2, 6, dtype=torch.int64)} if masked else {})
+    example = {"x": torch.rand(2, 6, features)} | (
+        {"attention_mask": torch.ones(2, 6, dtype=torch.int64)} if masked else {}
+    )
     output_axes = {0: "batch"} if pooled else NAMES
     defaults: dict[str, Any] = {
         "axes": SIZES,
@@ -261,7 +262,14 @@ def stage(*lines: str) -> str:
     return STAGES.replace("EXPRESSION", "\n        ".join(lines))
 
 
-@fault(code="N201", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="CT#2223")
+@fault(
+    code="N201",
+    place="stage",
+    remedy="largest value",
+    change={"targets.ort.precision": {"default": "float16", "saturate": True}},
+    repaired=True,
+    source="CT#2223",
+)
 def bound_times_zero(folder: Path) -> Path:
     """an upper bound of 3.4e38 that is multiplied by a condition: infinity times zero"""
     return low(folder, stage("bound = (x > 0).float() * 3.4e38", "return torch.minimum(x, bound)"))
@@ -300,7 +308,7 @@ def sum_over_a_long_axis(folder: Path) -> Path:
     """a mean as a sum and a division: the sum over 400 positions overflows"""
     axes = {"batch": SIZES["batch"], "sequence": {"min": 2, "typical": 60, "max": 400}}
     line = "return x + x.sum(1, keepdim=True) / x.shape[1] / 200"
-    return low(folder, stage(line), axes=axes, sample={"normal": [200, 10]})
+    return low(folder, stage(line), axes=axes, verify=LARGE, sample={"normal": [200, 10]})
 
 
 @fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="TRT#2564")
@@ -308,7 +316,7 @@ def cumulative_sum(folder: Path) -> Path:
     """a cumulative sum overflows at its far end only: short sequences are right"""
     axes = {"batch": SIZES["batch"], "sequence": {"min": 2, "typical": 60, "max": 400}}
     line = "return x + x.cumsum(1) * 1e-5"
-    return low(folder, stage(line), axes=axes, sample={"normal": [200, 10]})
+    return low(folder, stage(line), axes=axes, verify=LARGE, sample={"normal": [200, 10]})
 
 
 @fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="CT#2687")
@@ -347,7 +355,7 @@ def log_sinkhorn(folder: Path) -> Path:
 def scores_before_their_scale(folder: Path) -> Path:
     """the products of an attention overflow before they are divided by the root of the width"""
     line = "return torch.softmax(x @ x.transpose(1, 2) / 64, -1) @ x[..., :8]"
-    return low(folder, stage(line), features=64, sample={"normal": [0, 40]})
+    return low(folder, stage(line), features=64, sample={"normal": [0, 40]}, verify=LARGE)
 
 
 @fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="ORT#11384")
@@ -358,4 +366,3 @@ def attention_by_einsum(folder: Path) -> Path:
         "return torch.einsum('bij,bjd->bid', torch.softmax(scores, -1), x[..., :8])",
     )
     return low(folder, stage(*lines), features=64, sample={"normal": [0, 1.5]})
-

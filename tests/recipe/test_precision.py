@@ -28,7 +28,9 @@ def test_a_precision_is_the_same_however_it_is_written(precision, low, text):
     assert low is None or str(low) == text
 
 
-@pytest.mark.parametrize("pattern", ["encoder", "**", "a.**.b", "*", "layer*.x", "*norm", "a*b*c", "0.blocks_1", ".", "a.b."])
+@pytest.mark.parametrize(
+    "pattern", ["encoder", "**", "a.**.b", "*", "layer*.x", "*norm", "a*b*c", "0.blocks_1", ".", "a.b."]
+)
 def test_what_the_worker_reads_as_a_pattern_is_one(pattern):
     assert target({"default": "float16", "keep_float32": [pattern]}).low_precision.keep_float32 == (pattern,)
 

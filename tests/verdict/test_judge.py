@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from small_recipe import recipe
 
-from convkit.findings.model import Finding
 from convkit.record import Verification
 from convkit.verdict.judge import judge
 from convkit.worker.protocol import (
@@ -243,23 +242,3 @@ def test_a_low_precision_that_is_off_is_offered_the_search(precision: Any, chang
     (finding,) = [finding for finding in found.findings if finding.code == "N101"]
     assert finding.remedy is not None
     assert finding.remedy.change == ({"targets.ort.precision": change} if change else {})
-
-
-@pytest.mark.parametrize(("max_abs", "severity"), [(1e-6, "warning"), (1.0, "error")])
-def test_a_lost_variance_is_to_blame_where_outputs_fail(max_abs: float, severity: str) -> None:
-    lost = Finding("N204", "warning", "it varies in float32 and not at all in float16")
-    off = {"typical": (dataclasses.replace(GOOD, max_abs=max_abs),)}
-    dead = (probe("perturbed:a", moved_reference=1.0, moved_candidate=0.0),) if max_abs == 1.0 else ()
-    found = verdict(off, stage_findings=[lost], probes=dead)
-    assert (found.findings[0].code, found.findings[0].severity) == ("N204", severity)
-
-
-@pytest.mark.parametrize("code", ["N401", "N402"])
-@pytest.mark.parametrize(("limit", "failed"), [(1e-4, True), (2.0, False)])
-def test_why_a_model_is_off_matters_only_where_it_is(code: str, limit: float, failed: bool) -> None:
-    cause = Finding(code, "error", "why")
-    chosen = recipe(verify={"tolerance": {"max_abs": limit}})
-    off = {"typical": (dataclasses.replace(GOOD, max_abs=1.0),)}
-    found = verdict(off, recipe=chosen, stage_findings=[cause])
-    assert (code in codes(found)) == failed
-    assert found.status == ("failed" if failed else "verified")

@@ -113,6 +113,8 @@ class _Walk:
             operands = [moved_from(operand) for operand in node.inputs if operand is not None]
             beyond = [self.overflowing[operand.name] for operand in operands if operand.name in self.overflowing]
             bad = [operand for operand in operands if self.is_bad(operand)]
+            if not bad and not beyond:
+                bad = self.bad_behind(operands)
             constants |= {scan.constant: scan for scan in beyond}
             takers |= {scan.constant: node for scan in beyond}
             pending += bad
@@ -174,6 +176,20 @@ class _Walk:
         if error is None or value.name in self.overflowing:
             return False
         return error.nonfinite_simulated > error.nonfinite_reference
+
+    def bad_behind(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
+        """Return the nearest bad values above operands that nothing was measured of: whole numbers, conditions."""
+        found: list[ir.Value] = []
+        pending = [operand for operand in operands if operand.name not in self.errors]
+        seen = set(pending)
+        for value in pending:  # grows as it is walked
+            node = value.producer()
+            above = [moved_from(each) for each in node.inputs if each is not None] if node is not None else []
+            found += [each for each in above if self.is_bad(each)]
+            unmeasured = [each for each in above if each.name not in self.errors and each not in seen]
+            seen.update(unmeasured)
+            pending += unmeasured
+        return found
 
     def bad_tensor(self, node: ir.Node, error: TensorError) -> BadTensor:
         for operand in node.inputs:

@@ -10,7 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from convkit.codec import Json
-from convkit.findings.model import Finding, Place, Remedy
+from convkit.findings.model import Finding, Place, Remedy, Severity
 from convkit.worker.graph.provenance import SOURCE_KEY
 from convkit.worker.numerics.constants import LIMITS, ConstantScan, scan_constants
 from convkit.worker.numerics.culprits import DIVIDING, BadTensor, Culprits, find_culprits
@@ -65,14 +65,17 @@ class PrecisionDoctor:
         findings += [self._tensor(case, bad) for bad in culprits.tensors[:1]]  # the others may well follow from it
         return sorted(findings, key=lambda finding: not finding.is_error)
 
-    def collapse(self, case: str, feeds: Feeds) -> list[Finding]:
-        """Say why outputs are finite and off: an overflow that was absorbed (N202), or a lost variance (N204)."""
+    def collapse(self, case: str, feeds: Feeds, *, constant_output: bool = False) -> list[Finding]:
+        """Say why outputs are finite and off: an overflow that was absorbed (N202), or a lost variance (N204).
+
+        The latter is a warning, and an error where an output is constant too (`constant_output`).
+        """
         errors = self._errors(case, feeds)
         culprits = find_culprits(self._model, self._precision.default, errors, self._overflowing_scans(), absorbed=True)
         if culprits.tensors:
             return [self._tensor(case, culprits.tensors[0], absorbed=True)]
         lost = [error for error in errors if error.collapsed and not error.nonfinite_simulated]
-        return [self._lost(case, lost[0])] if lost else []
+        return [self._lost(case, lost[0], "error" if constant_output else "warning")] if lost else []
 
     def _overflowing_scans(self) -> list[ConstantScan]:
         """Return the constants without those that are stored as the type's largest value instead of infinity."""
@@ -178,10 +181,10 @@ class PrecisionDoctor:
             )
         ]
 
-    def _lost(self, case: str, error: TensorError) -> Finding:
+    def _lost(self, case: str, error: TensorError, severity: Severity) -> Finding:
         return Finding(
             "N204",
-            "warning",
+            severity,
             f"{error.tensor!r} ({error.op} {_in(error.module)}) varies by {error.spread_reference:.6g} in float32 and "
             f"not at all in {self._precision.default}, in case {case!r}",
             self._place(error.tensor, error.node, error.module, case),

@@ -66,7 +66,8 @@ def select_outputs(found: object, wanted: Sequence[TensorSpec]) -> tuple[torch.T
     """Pick the contract's outputs from what a model returned; raises OutputsError.
 
     By name from a mapping (transformers' ModelOutput), a named tuple or a dataclass; `hidden_states.3` reaches into a
-    nested one. By position, all of them, from a tensor or a plain tuple.
+    nested one, `past_key_values.0.key` and `.value` into a cache of transformers. By position, all of them, from a
+    tensor or a plain tuple.
     """
     named = _as_mapping(found)
     if named is not None:
@@ -108,6 +109,10 @@ def _select_by_name(named: Mapping[str, Any], wanted: Sequence[TensorSpec]) -> t
     return tuple(selected)
 
 
+# What a layer of transformers' caches holds, as ONNX models call it, and its attribute.
+_CACHED = {"key": "keys", "value": "values"}
+
+
 def _reach(named: Mapping[str, Any], key: str) -> object:
     if key in named:
         return named[key]
@@ -116,6 +121,10 @@ def _reach(named: Mapping[str, Any], key: str) -> object:
     for part in rest.split(".") if rest else ():
         if isinstance(value, Mapping):
             value = value.get(part)
+        elif part.isdigit() and isinstance(layers := getattr(value, "layers", None), list | tuple):
+            value = layers[int(part)] if int(part) < len(layers) else None  # a cache of transformers
+        elif part in _CACHED and hasattr(value, _CACHED[part]):
+            value = getattr(value, _CACHED[part])
         elif isinstance(value, list | tuple) and part.isdigit() and int(part) < len(value):
             value = value[int(part)]
         else:

@@ -152,7 +152,9 @@ def _precision_findings(
         (case.case for case in cases if any(not output.cosine >= _ESTRANGED for output in case.outputs)),
         collapsed[0].place.case if collapsed else None,
     )
-    return [*doctor.harmless(), *(doctor.collapse(off, verification.feeds(off)) if off is not None else [])]
+    if off is None:
+        return doctor.harmless()
+    return [*doctor.harmless(), *doctor.collapse(off, verification.feeds(off), constant_output=bool(collapsed))]
 
 
 def _quantization_findings(

@@ -77,6 +77,14 @@ def test_a_guard_that_vanished_is_found_above_the_division():
     assert (bad.overflows, bad.flushed.constant, bad.modules) == (False, "eps", ("norm",))
 
 
+def test_an_overflow_is_found_behind_whole_numbers():
+    """Infinity as int64 is a large number, and infinity again when it is cast back."""
+    body = "a = Mul(x, x)\n i = Cast<to=7>(a)\n f = Cast<to=1>(i)\n y = Div(f, f)"
+    found = culprits(body, [[300, 2]])
+    assert names(found) == (["a"], [])
+    assert found.tensors[0].overflows
+
+
 def test_what_float32_gives_too_is_not_to_blame():
     assert names(culprits("z = Sub(x, x)\n y = Div(x, z)", [[1, 2]])) == ([], [])
 

@@ -1,0 +1,134 @@
+"""Faults of quantisation: what eight and four bits do to weights and activations that do not suit them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from faults.corpus import fault
+from faults.exporting import exported
+from faults.recipes import write_recipe
+
+SHAPE = ["batch", 32]
+NET = """
+class Layer(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.dense = torch.nn.Linear(32, 32)
+
+    def forward(self, x):
+        return torch.tanh(self.dense(x) * 2)
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList([Layer() for _ in range(4)])
+        self.head = torch.nn.Linear(32, 32)
+        CHANGE
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return self.head(x)
+
+def build():
+    return Net()
+"""
+
+
+def quantised(folder: Path, change: str, precision: dict[str, Any], **keys: Any) -> Path:
+    """Write a small network of linear layers, with a change to its weights, to be quantised."""
+    graph = exported(NET.replace("CHANGE", change), {"x": torch.rand(2, 32)}, ("y",), axes={0: "batch"})
+    sample = keys.pop("sample", {"normal": [0, 1]})
+    defaults: dict[str, Any] = {
+        "axes": {"batch": {"min": 1, "typical": 4, "max": 16}},
+        "inputs": [{"name": "x", "dtype": "float32", "shape": SHAPE, "sample": sample}],
+        "outputs": [{"name": "y", "dtype": "float32", "shape": SHAPE}],
+        "verify": {"tolerance": {"cosine": 0.995}},
+        "targets": {"ort": {"runtime": "onnxruntime", "precision": precision}},
+    }
+    return write_recipe(folder, graph=graph, **defaults | keys)
+
+
+def search(precision: dict[str, Any]) -> dict[str, Any]:
+    return {"targets.ort.precision": precision | {"keep_float32": "auto"}}
+
+
+PER_TENSOR = {"quantize": "dynamic-int8", "per_channel": False}
+OUTLIER = "self.layers[1].dense.weight.data[3] *= 300"
+
+
+@fault(
+    code="N101",
+    place="y",
+    remedy="must stay in float32",
+    change=search(PER_TENSOR),
+    repaired=True,
+    source="ORT#9599",
+)
+def outlier_channel(folder: Path) -> Path:
+    """one channel of a weight is 300 times the others, and one scale for the whole tensor leaves them no bits"""
+    return quantised(folder, OUTLIER, PER_TENSOR)
+
+
+@fault(
+    code="Q102",
+    place="layers.1.dense",
+    remedy="layers.1.dense",
+    change={"targets.ort.precision.keep_float32": ["layers.1.dense"]},
+    repaired=True,
+    source="ORT#9599",
+)
+def outlier_weight(folder: Path) -> Path:
+    """a single weight of 100 takes the whole scale of its channels' tensor"""
+    return quantised(folder, "self.layers[1].dense.weight.data[3, 5] = 100.0", PER_TENSOR)
+
+
+STATIC = {"quantize": "static-int8", "calibration": {"file": "calibration.npz"}}
+
+
+@fault(
+    code="N101", place="y", remedy="must stay in float32", repaired="only other samples can mend it", source="TRT#4730"
+)
+def samples_of_another_kind(folder: Path) -> Path:
+    """static ranges from calibration samples a hundredth as large as what is served: all else is clipped"""
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / "calibration.npz", x=np.random.default_rng(0).normal(size=(16, 32)).astype(np.float32) / 100)
+    return quantised(folder, "pass", STATIC)
+
+
+@fault(code="Q106", place="*", remedy="calibrat", repaired="only other samples can mend it", source="ORT#9599")
+def samples_of_zeros(folder: Path) -> Path:
+    """the calibration samples are zeros, as a placeholder was left in the file"""
+    folder.mkdir(parents=True, exist_ok=True)
+    np.savez(folder / "calibration.npz", x=np.zeros((16, 32), np.float32))
+    return quantised(folder, "pass", STATIC)
+
+
+@fault(code="N101", place="y", remedy="must stay in float32", repaired=True, source="ORT#9599")
+def sensitive_head(folder: Path) -> Path:
+    """everything is quantised, also the head, whose outputs are small differences of large products"""
+    return quantised(folder, "self.head.weight.data[:, 1::2] = -self.head.weight.data[:, ::2] * 1.01", PER_TENSOR)
+
+
+FOUR = {"quantize": "int4-weights", "block_size": 32}
+
+
+@fault(code="N101", place="y", remedy="must stay in float32", repaired=True, source="ORT#9599")
+def four_bits_for_a_small_layer(folder: Path) -> Path:
+    """weights of a small layer spread over five powers of ten within a block: four bits keep the largest"""
+    change = "self.layers[0].dense.weight.data *= torch.logspace(-4, 1, 32)[None, :]"
+    return quantised(folder, change, FOUR, sample={"normal": [0, 1]})
+
+
+@fault(
+    code="Q101",
+    place=None,
+    remedy="keep_float32",
+    repaired="which modules to quantise is for people",
+    source="ORT#9599",
+)
+def nothing_left_to_quantise(folder: Path) -> Path:
+    """the exceptions cover every layer, and the quantiser writes the model as it was"""
+    return quantised(folder, "pass", PER_TENSOR | {"keep_float32": ["layers", "head"]})
