@@ -19,8 +19,11 @@ _CAUSES = ("C", "E")
 # What says no more than that results are off, the least telling last.
 _SYMPTOMS = ("N304", "N402", "N101", "N102")
 
-# What an overflow or a lost variance leaves behind: outputs that no longer vary, inputs that no longer matter.
+# What an overflow, a lost variance or a coarse scale leaves behind: outputs that no longer vary, inputs that no longer
+# matter.
 _FOLLOWS_FROM_PRECISION = ("N304", "C108")
+# Modules whose quantisation takes the outputs far away: a warning beside the error that it leads to.
+_QUANTISED_AWAY = "Q102"
 
 
 def judge(
@@ -55,7 +58,9 @@ def judge(
     ]
     findings += _folded_branch(findings, reference, target)
     findings = list(without_blame(findings, measured))
-    explained = any(finding.is_error and finding.code.startswith("N2") for finding in findings)
+    explained = any(
+        (finding.is_error and finding.code.startswith("N2")) or finding.code == _QUANTISED_AWAY for finding in findings
+    )
     findings.sort(key=lambda finding: (not finding.is_error, _distance_from_cause(finding, explained=explained)))
     failed = any(finding.is_error for finding in findings) or not all(case.passed for case in cases) or not cases
     status: TargetStatus = "failed" if failed else "verified"
@@ -83,7 +88,7 @@ def _that_matter(stage_findings: Sequence[Finding], cases: Sequence[CaseVerdict]
 
 def _distance_from_cause(finding: Finding, *, explained: bool) -> int:
     if explained and finding.code in _FOLLOWS_FROM_PRECISION:
-        return 2
+        return 3 + len(_SYMPTOMS)
     if finding.code[0] in _CAUSES:
         return 0
     return 3 + _SYMPTOMS.index(finding.code) if finding.code in _SYMPTOMS else 1

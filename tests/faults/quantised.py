@@ -37,9 +37,12 @@ def build():
 """
 
 
-def quantised(folder: Path, change: str, precision: dict[str, Any], **keys: Any) -> Path:
-    """Write a small network of linear layers, with a change to its weights, to be quantised."""
-    graph = exported(NET.replace("CHANGE", change), {"x": torch.rand(2, 32)}, ("y",), axes={0: "batch"})
+def quantised(
+    folder: Path, change: str, precision: dict[str, Any], *, after: str = "self.head(x)", **keys: Any
+) -> Path:
+    """Write a small network of linear layers, with a change to its weights or its head, to be quantised."""
+    code = NET.replace("CHANGE", change).replace("self.head(x)", after)
+    graph = exported(code, {"x": torch.rand(2, 32)}, ("y",), axes={0: "batch"})
     sample = keys.pop("sample", {"normal": [0, 1]})
     defaults: dict[str, Any] = {
         "axes": {"batch": {"min": 1, "typical": 4, "max": 16}},
@@ -73,10 +76,10 @@ def outlier_channel(folder: Path) -> Path:
 
 
 @fault(
-    code="Q102",
-    place="layers.1.dense",
-    remedy="layers.1.dense",
-    change={"targets.ort.precision.keep_float32": ["layers.1.dense"]},
+    code="N101",
+    place="y",
+    remedy="must stay in float32",
+    change=search(PER_TENSOR),
     repaired=True,
     source="ORT#9599",
 )
@@ -94,7 +97,7 @@ STATIC = {"quantize": "static-int8", "calibration": {"file": "calibration.npz"}}
 def samples_of_another_kind(folder: Path) -> Path:
     """static ranges from calibration samples a hundredth as large as what is served: all else is clipped"""
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez(folder / "calibration.npz", x=np.random.default_rng(0).normal(size=(16, 32)).astype(np.float32) / 100)
+    np.savez(folder / "calibration.npz", x=np.random.default_rng(0).normal(size=(16, 1, 32)).astype(np.float32) / 100)
     return quantised(folder, "pass", STATIC)
 
 
@@ -102,14 +105,15 @@ def samples_of_another_kind(folder: Path) -> Path:
 def samples_of_zeros(folder: Path) -> Path:
     """the calibration samples are zeros, as a placeholder was left in the file"""
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez(folder / "calibration.npz", x=np.zeros((16, 32), np.float32))
+    np.savez(folder / "calibration.npz", x=np.zeros((16, 1, 32), np.float32))
     return quantised(folder, "pass", STATIC)
 
 
 @fault(code="N101", place="y", remedy="must stay in float32", repaired=True, source="ORT#9599")
 def sensitive_head(folder: Path) -> Path:
-    """everything is quantised, also the head, whose outputs are small differences of large products"""
-    return quantised(folder, "self.head.weight.data[:, 1::2] = -self.head.weight.data[:, ::2] * 1.01", PER_TENSOR)
+    """everything is quantised, also the head, which takes a feature a thousand times the others as activations"""
+    change = "self.scale = torch.ones(32); self.scale[5] = 1000"
+    return quantised(folder, change, {"quantize": "dynamic-int8"}, after="self.head(x * self.scale) / 30")
 
 
 FOUR = {"quantize": "int4-weights", "block_size": 32}
