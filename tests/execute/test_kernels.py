@@ -8,6 +8,10 @@ import pytest
 from onnx import TensorProto, helper
 from test_low_precision import codes, found, run, write_recipe
 
+from convkit.execute.repair import repair_recipe
+from convkit.execute.run import RunOptions
+from convkit.home import Home
+
 QWEN2 = {
     "model": {
         "config": {
@@ -80,3 +84,13 @@ def test_somebody_else_s_mixed_types_are_named(tmp_path: Path) -> None:
     assert "T102" in codes(outcome)
     (finding,) = found(outcome, "T102")
     assert finding.place.node == "/norm/Mul"
+
+
+@pytest.mark.slow
+def test_it_is_repaired_by_loading_it_in_float32(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, "", "float32", **in_bfloat16())
+    outcome = repair_recipe(RunOptions(recipe, Home(tmp_path / "home"), toolchain="host", track=False))
+    assert outcome.repaired, outcome.ending
+    assert outcome.steps[0].code == "T101"
+    assert outcome.steps[0].change == {"model.dtype": "float32"}
+    assert "dtype: float32" in outcome.text
