@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 RECIPE ?= recipes/bert.yaml
+# Test files that run at once; most tests wait for stages, which are processes of their own.
+TEST_WORKERS ?= 3
 
 # uv does not read pip's configuration: hand it the folder of wheels that pip is told of, where it is told of one.
 export UV_FIND_LINKS ?= $(shell $(PYTHON) -m pip config get global.find-links 2>/dev/null || echo "$$PIP_FIND_LINKS")
@@ -18,7 +20,7 @@ run: $(VENV)/.run
 test: $(VENV)/.test lint types unit
 
 unit: $(VENV)/.test
-	$(BIN)/python -m pytest --ignore tests/worker/mil
+	$(BIN)/python -m pytest --ignore tests/worker/mil -n $(TEST_WORKERS) --dist loadfile
 
 # Core ML's tools want another transformers than the other stages' tools do: their tests have an environment of their own.
 test-coreml: $(VENV)-coreml/.test
