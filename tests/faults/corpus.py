@@ -7,7 +7,18 @@ from pathlib import Path
 from typing import Any
 
 # One more family of faults or of healthy models: its module, here.
-FAMILIES = ("contract", "exports", "versions", "behaviour", "numeric", "rounding", "quantised", "healthy")
+FAMILIES = (
+    "contract",
+    "exports",
+    "versions",
+    "behaviour",
+    "numeric",
+    "overflow",
+    "rounding",
+    "quantised",
+    "healthy",
+    "architectures",
+)
 
 # Writes a model and its recipe into an empty folder; returns the recipe's path.
 Write = Callable[[Path], Path]
@@ -20,7 +31,8 @@ class Fault:
     `place` must match one part of the finding's place (tensor, node, module, source or case) whole; `*` stands for
     anything. `remedy` is a part of the remedy's text, `change` what the remedy changes in the recipe, by key path.
     `repaired` is True where `--repair` must end green, otherwise the reason why no change of the recipe can.
-    `sources` are the threads in which the fault was met.
+    `source` are the threads in which the fault was met. `hidden` is True where the same model passes on the CPU as it
+    is, on every case and by the same tolerance: the trap that a simulation is there for.
     """
 
     write: Write
@@ -30,6 +42,7 @@ class Fault:
     change: dict[str, Any] | None
     repaired: bool | str
     source: str
+    hidden: bool
 
     @property
     def family(self) -> str:
@@ -77,10 +90,11 @@ def fault(
     repaired: bool | str,
     place: str | None = None,
     change: dict[str, Any] | None = None,
+    hidden: bool = False,
 ) -> Callable[[Write], Fault]:
     """Make a fault of the function that writes it."""
     assert repaired is not False, "say why it cannot be repaired"
-    return lambda write: Fault(write, code, place, remedy, change, repaired, source)
+    return lambda write: Fault(write, code, place, remedy, change, repaired, source, hidden)
 
 
 def healthy(*, tempts: str) -> Callable[[Write], Healthy]:

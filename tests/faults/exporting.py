@@ -24,10 +24,12 @@ def exported(
     module: str = "build",
     training: bool = False,
     opset: int = 17,
+    dynamic_axes: Mapping[str, Mapping[int, str]] | None = None,
 ) -> onnx.ModelProto:
     """Trace what `module` of the code returns, and name inputs and outputs as given, in the order given.
 
-    `axes` are the names of the inputs' axes, by index, `output_axes` those of the outputs, which torch believes;
+    `axes` are the names of the inputs' axes, by index, `output_axes` those of the outputs, which torch believes,
+    `dynamic_axes` both by tensor instead;
     `training` leaves dropout and batch norm as in training.
     """
     namespace: dict[str, Any] = {"torch": torch}
@@ -48,7 +50,7 @@ def exported(
             do_constant_folding=not training,
             input_names=list(inputs),
             output_names=list(outputs),
-            dynamic_axes={name: dict(axes or {}) for name in inputs}
-            | {name: dict(output_axes or {}) for name in outputs},
+            dynamic_axes=dynamic_axes
+            or {name: dict(axes or {}) for name in inputs} | {name: dict(output_axes or {}) for name in outputs},
         )
     return onnx.load_from_string(stream.getvalue())

@@ -1,73 +1,11 @@
-"""Faults of range: what float16 cannot hold, and what comes of it."""
+"""Faults of constants: masks, bounds, scales and guards that float16 cannot hold, and what comes of it."""
 
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from faults.corpus import fault
-from faults.exporting import exported
-from faults.recipes import write_recipe
+from faults.lowered import ELSEWHERE, KEEP_STAGE, attention, low, stage
 
-SIZES = {"batch": {"min": 1, "typical": 2, "max": 4}, "sequence": {"min": 2, "typical": 6, "max": 12}}
-POSITIONS = ["batch", "sequence"]
-NAMES = {0: "batch", 1: "sequence"}
-MASK = {"name": "attention_mask", "dtype": "int64", "shape": POSITIONS, "sample": "padding_mask"}
-LOOSE = {"tolerance": {"max_abs": 0.1, "cosine": 0.99}}
-LARGE = {"tolerance": {"max_abs": 2, "cosine": 0.99}}
 IN_THE_MODEL = "the original itself gives NaN, in float32; only its author can mend it"
-
-
-def low(folder: Path, code: str, *, features: int = 8, pooled: bool = False, masked: bool = False, **keys: Any) -> Path:
-    """Write a model of one float input `x` (batch x sequence x features) and an output `y`, to be built in float16.
-
-    It is traced here and adopted as a file, which spares the stages torch; the float32 graph is the original.
-    """
-    sample = keys.pop("sample", {"normal": [0, 1]})
-    inputs = [{"name": "x", "dtype": "float32", "shape": [*POSITIONS, features], "sample": sample}]
-    inputs += [MASK] if masked else []
-    code = f"{code}\ndef build():\n    return Net()\n"
-    example = {"x": torch.rand(2, 6, features)} | (
-        {"attention_mask": torch.ones(2, 6, dtype=torch.int64)} if masked else {}
-    )
-    output_axes = {0: "batch"} if pooled else NAMES
-    defaults: dict[str, Any] = {
-        "axes": SIZES,
-        "inputs": inputs,
-        "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 8] if pooled else [*POSITIONS, 8]}],
-        "verify": LOOSE,
-        "targets": {"ort": {"runtime": "onnxruntime", "precision": keys.pop("precision", "float16")}},
-    }
-    graph = exported(code, example, ("y",), axes=NAMES, output_axes=output_axes)
-    return write_recipe(folder, graph=graph, **defaults | keys)
-
-
-ATTENTION = """
-class Attention(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.query = torch.nn.Linear(8, 8)
-        self.key = torch.nn.Linear(8, 8)
-        self.value = torch.nn.Linear(8, 8)
-
-    def forward(self, x, bias):
-        scores = self.query(x) @ self.key(x).transpose(1, 2) / 8**0.5
-        return torch.softmax(scores + bias, -1) @ self.value(x)
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.attention = Attention()
-        self.dense = torch.nn.Linear(8, 8)
-
-    def forward(self, x, attention_mask):
-        BIAS
-        return self.dense(x + self.attention(x, bias))
-"""
-
-
-def attention(bias: str) -> str:
-    return ATTENTION.replace("BIAS", bias)
 
 
 @fault(
@@ -200,14 +138,14 @@ class Net(torch.nn.Module):
 KEEP_RATIO = {"targets.ort.precision": {"default": "float16", "keep_float32": ["ratio"]}}
 
 
-@fault(code="N203", place="ratio", remedy="ratio", change=KEEP_RATIO, repaired=True, source="ORT#29034")
+@fault(code="N203", place="ratio", remedy="ratio", change=KEEP_RATIO, repaired=True, source="ORT#29034", hidden=True)
 def tiny_numbers_divided(folder: Path) -> Path:
     """squares of tiny numbers are zero in float16, and zero by zero is NaN"""
     code = SMALL.replace("EXPRESSION", "(small * small) / (small * small).sum(-1, keepdim=True)")
     return low(folder, code, sample={"uniform": [0.5, 1]})
 
 
-@fault(code="N203", place="ratio", remedy="ratio", change=KEEP_RATIO, repaired=True, source="CT#2687")
+@fault(code="N203", place="ratio", remedy="ratio", change=KEEP_RATIO, repaired=True, source="CT#2687", hidden=True)
 def logarithm_of_a_probability(folder: Path) -> Path:
     """log(softmax(x)) in two steps: a small probability is zero in float16, and its logarithm minus infinity"""
     code = SMALL.replace("EXPRESSION", "torch.log(torch.softmax(x * 6, -1))")
@@ -241,27 +179,6 @@ class Net(torch.nn.Module):
     return low(folder, code)
 
 
-STAGES = """
-class Stage(torch.nn.Module):
-    def forward(self, x):
-        EXPRESSION
-
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.stage = Stage()
-        self.dense = torch.nn.Linear(8, 8)
-
-    def forward(self, x):
-        return self.dense(self.stage(x))
-"""
-KEEP_STAGE = {"targets.ort.precision": {"default": "float16", "keep_float32": ["stage"]}}
-
-
-def stage(*lines: str) -> str:
-    return STAGES.replace("EXPRESSION", "\n        ".join(lines))
-
-
 @fault(
     code="N201",
     place="stage",
@@ -275,94 +192,15 @@ def bound_times_zero(folder: Path) -> Path:
     return low(folder, stage("bound = (x > 0).float() * 3.4e38", "return torch.minimum(x, bound)"))
 
 
-@fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="TRT#2564")
-def variance_by_difference(folder: Path) -> Path:
-    """a layer norm by E[x^2] - E[x]^2: both overflow, and infinity minus infinity is NaN"""
-    lines = (
-        "mean = x.mean(-1, keepdim=True)",
-        "variance = x.pow(2).mean(-1, keepdim=True) - mean.pow(2)",
-        "return (x - mean) / torch.sqrt(variance + 1e-5)",
-    )
-    return low(folder, stage(*lines), sample={"normal": [800, 100]})
+@fault(code="N203", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="CT#2687")
+def divisor_flushed_to_zero(folder: Path) -> Path:
+    """a temperature of 1e-8 is zero in float16, and what is divided by it infinite"""
+    return low(folder, stage("return torch.tanh(x * 1e-8 / 1e-8 - x / 1e-8)"))
 
 
-@fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="ORT#31626, ORT#29034")
-def variance_absorbed(folder: Path) -> Path:
-    """the variance of a layer norm overflows and is divided by: all outputs are finite, and zero"""
-    lines = (
-        "centred = x - x.mean(-1, keepdim=True)",
-        "return centred / torch.sqrt(centred.pow(2).mean(-1, keepdim=True) + 1e-5)",
-    )
-    return low(folder, stage(*lines), sample={"normal": [0, 800]})
-
-
-@fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="ORT#31626")
-def norm_of_a_long_vector(folder: Path) -> Path:
-    """the sum of squares of a long vector overflows: divided by infinity, every vector is zero"""
-    line = "return (x / torch.sqrt((x * x).sum(-1, keepdim=True)))[..., :8]"
-    return low(folder, stage(line), features=700, sample={"normal": [0, 15]})
-
-
-@fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="TRT#2564")
-def sum_over_a_long_axis(folder: Path) -> Path:
-    """a mean as a sum and a division: the sum over 400 positions overflows"""
-    axes = {"batch": SIZES["batch"], "sequence": {"min": 2, "typical": 60, "max": 400}}
-    line = "return x + x.sum(1, keepdim=True) / x.shape[1] / 200"
-    return low(folder, stage(line), axes=axes, verify=LARGE, sample={"normal": [200, 10]})
-
-
-@fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="TRT#2564")
-def cumulative_sum(folder: Path) -> Path:
-    """a cumulative sum overflows at its far end only: short sequences are right"""
-    axes = {"batch": SIZES["batch"], "sequence": {"min": 2, "typical": 60, "max": 400}}
-    line = "return x + x.cumsum(1) * 1e-5"
-    return low(folder, stage(line), axes=axes, verify=LARGE, sample={"normal": [200, 10]})
-
-
-@fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="CT#2687")
-def softplus_by_hand(folder: Path) -> Path:
-    """log(1 + exp(x)) overflows in float16 from 11.1 on"""
-    return low(folder, stage("return torch.log(1 + torch.exp(x))"), sample={"uniform": [-20, 20]})
-
-
-@fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="TRT#3952")
-def sinkhorn(folder: Path) -> Path:
-    """optimal transport as in SuperGlue, outside the logarithm: exp of the scores overflows"""
-    lines = (
-        "plan = torch.exp(x @ x.transpose(1, 2) / 2)",
-        "for _ in range(3):",
-        "    plan = plan / plan.sum(2, keepdim=True)",
-        "    plan = plan / plan.sum(1, keepdim=True)",
-        "return plan @ x",
-    )
-    return low(folder, stage(*lines), sample={"uniform": [-3, 3]})
-
-
-@fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="TRT#3952")
-def log_sinkhorn(folder: Path) -> Path:
-    """optimal transport as in SuperGlue, in the logarithm, with logsumexp written out: the scores overflow first"""
-    lines = (
-        "plan = (x * 40) @ (x * 40).transpose(1, 2) / 800",
-        "for _ in range(3):",
-        "    plan = plan - torch.logsumexp(plan, 2, keepdim=True)",
-        "    plan = plan - torch.logsumexp(plan, 1, keepdim=True)",
-        "return torch.exp(plan) @ x",
-    )
-    return low(folder, stage(*lines), sample={"normal": [0, 3]})
-
-
-@fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="ORT#11384, TRT#1500")
-def scores_before_their_scale(folder: Path) -> Path:
-    """the products of an attention overflow before they are divided by the root of the width"""
-    line = "return torch.softmax(x @ x.transpose(1, 2) / 64, -1) @ x[..., :8]"
-    return low(folder, stage(line), features=64, sample={"normal": [0, 40]}, verify=LARGE)
-
-
-@fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="ORT#11384")
-def attention_by_einsum(folder: Path) -> Path:
-    """einsum attention with large activations: the products overflow inside the einsum"""
-    lines = (
-        "scores = torch.einsum('bid,bjd->bij', x * 40, x * 40) / 1600",
-        "return torch.einsum('bij,bjd->bid', torch.softmax(scores, -1), x[..., :8])",
-    )
-    return low(folder, stage(*lines), features=64, sample={"normal": [0, 1.5]})
+@fault(code="C108", place="attention_mask", remedy="constant", repaired=ELSEWHERE, source="ORT#13798, OPT#1758")
+def mask_ignored(folder: Path) -> Path:
+    """a file whose attention takes a mask of ones, made at export, in the place of the input"""
+    dead = "bias = (1.0 - attention_mask[:, None, :].float()) * -100.0"
+    ignored = "bias = torch.zeros(1, 1, 1) + 0 * attention_mask[:, None, :].float()"
+    return low(folder, attention(dead), traced=attention(ignored), masked=True, precision="float32")

@@ -30,6 +30,8 @@ def print_report(faults: Sequence[FaultScore], healthy: Sequence[HealthyScore]) 
     for line in (*itertools.chain(*map(_miss, _missed(faults))), *itertools.chain(*map(_alarm, healthy))):
         console.print(line, soft_wrap=True)
     console.print(table)
+    hidden = [score.hidden for score in faults if score.hidden is not None]
+    console.print(f"{sum(hidden)} of {len(hidden)} that onnxruntime's CPU is known to hide pass there as they are.")
     console.print(f"{len(faults) - len(repairable)} of {len(faults)} faults have no repair in the recipe, and say so.")
     return all(share.reached for share in (detected, named, repaired)) and not alarms
 
@@ -51,7 +53,9 @@ class _Share:
 
 def _missed(faults: Sequence[FaultScore]) -> list[FaultScore]:
     return [
-        score for score in faults if not score.detected or score.misnamed or score.repaired is False or score.outdated
+        score
+        for score in faults
+        if not score.detected or score.misnamed or score.repaired is False or score.outdated or score.hidden is False
     ]
 
 
@@ -60,6 +64,7 @@ def _miss(score: FaultScore) -> Iterator[Text]:
     what += [f"not named right: {score.misnamed}"] if score.misnamed else []
     what += [f"not repaired: {score.ending}"] if score.repaired is False else []
     what += [f"repaired, though {score.fault.repaired}"] if score.outdated else []
+    what += ["said to pass on the CPU as it is, and does not"] if score.hidden is False else []
     return _block(f"{score.fault.name}: {score.fault.description} ({score.fault.source})", [*what, *score.found])
 
 

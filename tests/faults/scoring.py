@@ -12,6 +12,7 @@ from convkit.findings.model import Finding
 from convkit.home import Home
 from convkit.record import RunRecord
 from faults.corpus import Fault, Healthy
+from faults.cpu import passes_on_the_cpu
 
 # What the corpus must reach, in shares of its faults; for repairs, of those that a recipe's change can repair.
 DETECTED, NAMED_RIGHT, REPAIRED = 1.0, 0.95, 0.8
@@ -24,6 +25,7 @@ class FaultScore:
     """What convkit made of a fault.
 
     `repaired` is None where no change of the recipe can repair it; `outdated` is True where one did nevertheless.
+    `hidden` says whether the model passes on the CPU as it is, where the fault says that it does.
     """
 
     fault: Fault
@@ -33,6 +35,7 @@ class FaultScore:
     ending: str
     found: tuple[str, ...]
     outdated: bool = False
+    hidden: bool | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +55,8 @@ def score_fault(fault: Fault, folder: Path, home: Path) -> FaultScore:
     repaired = outcome.repaired if fault.repaired is True else None
     found = tuple(_lines(record.findings))
     outdated = outcome.repaired and fault.repaired is not True
-    return FaultScore(fault, _detected(fault, record), misnamed, repaired, outcome.ending, found, outdated)
+    hidden = passes_on_the_cpu(recipe, record, Home(home)) if fault.hidden else None
+    return FaultScore(fault, _detected(fault, record), misnamed, repaired, outcome.ending, found, outdated, hidden)
 
 
 def crashed(fault: Fault, error: BaseException) -> FaultScore:

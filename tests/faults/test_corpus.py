@@ -49,6 +49,7 @@ def test_fault(fault: Fault, scores: dict[str, Future]) -> None:
     assert score.misnamed is None, f"{score.misnamed}\n{found}"
     assert score.repaired is not False, f"{score.ending}\n{found}"
     assert not score.outdated, f"it was repaired, though {fault.repaired}"
+    assert score.hidden is not False, "the CPU shows it too"
 
 
 @pytest.mark.slow

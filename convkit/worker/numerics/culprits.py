@@ -21,6 +21,8 @@ from convkit.worker.precision.plan import nodes_with_modules
 DIVIDING = frozenset({"Div", "Log", "Pow", "Reciprocal"})
 # How far above a division an epsilon is looked for: square, mean, add, root, divide is the longest that is usual.
 _STEPS = 6
+# What absorbs an infinity does harm where its error is at least this share of its magnitude: one by infinity is right.
+_HARM = 0.1
 # How many operators a chain tells from its beginning on.
 _FIRST_STEPS = 3
 
@@ -75,7 +77,8 @@ def find_culprits(
     """Walk a prepared model back from its outputs; `errors` are those of one case, `scans` of its constants.
 
     Leave constants out of `scans` that were stored as the type's largest value instead of infinity. With `absorbed`,
-    also from what is not finite and leads to finite outputs: a variance of infinity, by which a division gives zero.
+    also from what is not finite and leads to finite outputs that are off: a variance of infinity, by which a division
+    gives zero.
     """
     return _Walk(model, dtype, errors, scans).run(absorbed=absorbed)
 
@@ -122,6 +125,8 @@ class _Walk:
                 softmaxes[node] = self.errors[value.name or ""]
             if not bad and not beyond:
                 roots[node] = self.errors[value.name or ""]
+        if absorbed:
+            roots = {node: error for node, error in roots.items() if self.does_harm(node)}
         order = {node: index for index, node in enumerate(self.model.graph)}
         first = min(softmaxes, key=lambda node: order[node], default=None)
         return Culprits(
@@ -176,6 +181,21 @@ class _Walk:
         if error is None or value.name in self.overflowing:
             return False
         return error.nonfinite_simulated > error.nonfinite_reference
+
+    def does_harm(self, start: ir.Node) -> bool:
+        """Say whether what takes a bad value, and gives finite ones, is off."""
+        pending = [start]
+        seen = {start}
+        for node in pending:  # grows as it is walked
+            for value in node.outputs:
+                error = self.errors.get(value.name or "")
+                if error is None or self.is_bad(value):
+                    users = [user for user in _users(value) if user not in seen]
+                    seen.update(users)
+                    pending += users
+                elif not error.error <= _HARM * error.reference:
+                    return True
+        return any(self.is_bad(moved_from(value)) for value in self.model.graph.outputs)
 
     def bad_behind(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
         """Return the nearest bad values above operands that nothing was measured of: whole numbers, conditions."""

@@ -8,7 +8,7 @@ from convkit.worker.precision.plan import PrecisionPlan, assign
 from convkit.worker.precision.prepare import prepare
 
 
-def culprits(body, x, constants="", keep=(), modules=(), dtype="float16"):
+def culprits(body, x, constants="", keep=(), modules=(), dtype="float16", *, absorbed=False):
     weights = f"<{constants}>" if constants else ""
     text = f'<ir_version: 9, opset_import: ["": 18]> g (float[N, 2] x) => (float[N, M] y) {weights} {{ {body} }}'
     model = prepare(ir.from_onnx_text(text))
@@ -17,7 +17,7 @@ def culprits(body, x, constants="", keep=(), modules=(), dtype="float16"):
     assignment = assign(model, PrecisionPlan(dtype, keep))
     cases = {"case": {"x": np.array(x, np.float32)}}
     errors = simulate_with_errors(model, assignment, cases, threads=1)
-    return find_culprits(model, dtype, errors, scan_constants(model, dtype, assignment))
+    return find_culprits(model, dtype, errors, scan_constants(model, dtype, assignment), absorbed=absorbed)
 
 
 def names(found):
@@ -75,6 +75,14 @@ def test_a_guard_that_vanished_is_found_above_the_division():
     assert names(found) == (["y"], [])
     bad = found.tensors[0]
     assert (bad.overflows, bad.flushed.constant, bad.modules) == (False, "eps", ("norm",))
+
+
+def test_an_absorbed_overflow_is_to_blame_where_what_absorbs_it_is_off():
+    """x / sqrt(x * x) is one and becomes zero; 1 / (1 + x * x) is nearly zero beside others, and zero will do."""
+    norm = culprits("a = Mul(x, x)\n s = Sqrt(a)\n y = Div(x, s)", [[300, 400]], absorbed=True)
+    assert names(norm) == (["a"], [])
+    gate = "a = Mul(x, x)\n b = Add(a, one)\n c = Reciprocal(b)\n y = Add(c, x)"
+    assert names(culprits(gate, [[300, 1]], "float one = {1}", absorbed=True)) == ([], [])
 
 
 def test_an_overflow_is_found_behind_whole_numbers():

@@ -1,0 +1,41 @@
+"""What a check on onnxruntime's CPU says of a model in low precision: as a rule that all is well."""
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+from convkit.home import Home
+from convkit.recipe.loading import load_recipe
+from convkit.recipe.tolerances import limits_of, tolerance_for
+from convkit.record import RunRecord
+from convkit.store.store import Store
+from convkit.worker.cases.files import read_cases, tensor_file
+from convkit.worker.numerics.limits import breaches
+from convkit.worker.numerics.metrics import compare
+
+
+def passes_on_the_cpu(recipe: Path, record: RunRecord, home: Home) -> bool:
+    """Say whether a run's only built model passes all of its cases on the CPU, as it is, by the recipe's tolerance.
+
+    The CPU has few kernels in float16 and computes most of a float16 model in float32.
+    """
+    loaded = load_recipe(recipe).recipe
+    (target,) = loaded.targets.values()
+    (built,) = (home.runs_of(record.recipe) / record.id).glob("models/*/model.onnx")
+    session = onnxruntime.InferenceSession(str(built), providers=["CPUExecutionProvider"])
+    artifact = next(stage.artifact for stage in record.stages if stage.id == "reference")
+    assert artifact is not None
+    reference = Store(home.store).view(artifact)
+    for case in read_cases(reference).cases:
+        if case.kind != "ladder":
+            continue
+        feeds = {each.name: np.load(tensor_file(reference, case.name, "inputs", each.name)) for each in loaded.inputs}
+        names = [each.name for each in loaded.outputs]
+        for name, candidate in zip(names, session.run(names, feeds), strict=True):
+            expected = np.load(tensor_file(reference, case.name, "outputs", name))
+            metrics = compare(name, expected, candidate)
+            lost = metrics.nan_candidate or metrics.inf_mismatched
+            if lost or [*breaches(metrics, limits_of(tolerance_for(loaded, target, name, None)))]:
+                return False
+    return True
