@@ -23,6 +23,8 @@ _GRAVITY: tuple[TargetStatus, ...] = ("verified", "skipped", "failed", "broken")
 
 # What a tool says when it gives up comes last: whatever else was found is nearer to the cause.
 _TOOL_FAILED = "E204"
+# A warning of the build that says why the verification after it fails: samples that calibrated nothing.
+_EXPLAINING = "Q106"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,6 +129,9 @@ def _headline(status: TargetStatus, findings: tuple[Finding, ...], verifications
     errors.sort(key=lambda finding: finding.code == _TOOL_FAILED)
     if errors:
         return f"{errors[0].code} {errors[0].message}"
+    explaining = [finding for finding in findings if finding.code == _EXPLAINING]
+    if status == "failed" and explaining:
+        return f"{explaining[0].code} {explaining[0].message}"
     matching = [verification for verification in verifications if verification.status == status]
     return matching[0].headline if matching else status
 

@@ -156,5 +156,19 @@ def resnet(folder: Path) -> Path:
 
 @healthy(tempts="clips at six")
 def mobilenet(folder: Path) -> Path:
-    """MobileNet V2"""
-    return images(folder, "mobilenet_v2", 32, [1280, 1, 1], depth_multiplier=0.25, image_size=32)
+    """MobileNet V2, with the statistics of its norms as if it were trained"""
+    code = """
+import torch
+from transformers import MobileNetV2Config, MobileNetV2Model
+
+def build():
+    model = MobileNetV2Model(MobileNetV2Config(depth_multiplier=0.25, image_size=32)).eval()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Conv2d):
+            torch.nn.init.kaiming_normal_(module.weight)
+    return model
+"""
+    outputs = [floats("last_hidden_state", 1280, 1, 1)]
+    return write_recipe(
+        folder, code=code, axes=IMAGES, inputs=[floats("pixel_values", 3, 32, 32)], outputs=outputs, targets=BOTH
+    )

@@ -99,7 +99,7 @@ def test_a_low_precision_keeps_the_contract_and_lowers_what_lies_between(tmp_pat
     result, findings, output = run(tmp_path, save(tmp_path / "export", graph()), options=LOW)
     assert findings == []
     assert result.session.outputs == CONTRACT.outputs
-    assert result.files == ("contract.json", "model.onnx", "model.onnx.data")
+    assert result.files == ("contract.json", "model.onnx", "model.onnx.data", "operators.json")
     inferred = onnx.shape_inference.infer_shapes(onnx.load(output / "model.onnx"))
     types = {value.type.tensor_type.elem_type for value in inferred.graph.value_info}
     assert onnx.TensorProto.FLOAT16 in types

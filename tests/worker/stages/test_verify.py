@@ -11,8 +11,10 @@ from small_graphs import CONTRACT, HEADER, SAMPLES, SIGNATURE, body, graph, save
 
 from convkit.findings.catalogue import CATALOGUE
 from convkit.tensors import Contract
+from convkit.worker.cases.files import read_tensors
 from convkit.worker.context import Context, StageFailedError, StageSkippedError
 from convkit.worker.protocol import BuildRequest, Fallback, ReferenceRequest, Source, VerifyRequest
+from convkit.worker.runtimes import onnxruntime
 from convkit.worker.stages import build, reference, verify
 
 OPTIONS = {"optimization": "all", "artifact": "exported"}
@@ -308,9 +310,10 @@ def test_what_the_cpu_would_hide_is_found(tmp_path):
     assert [finding.code for finding in findings] == ["N202"]
     assert findings[0].place.tensor == "l"
     assert any(case.outputs[0].nan_candidate or case.outputs[0].inf_mismatched for case in result.cases)
-    plain = dataclasses.replace(request, options=OPTIONS, exported=None)
-    hidden, _ = verify.run(plain, Context(tmp_path))
-    assert not any(case.outputs[0].inf_mismatched for case in hidden.cases)
+    plain = onnxruntime.open(Path(request.model) / "model.onnx", "cpu", OPTIONS)
+    for case in (each for each in result.cases if each.outputs[0].nan_candidate or each.outputs[0].inf_mismatched):
+        feeds = read_tensors(Path(request.reference), case.case, "inputs", CONTRACT.inputs)
+        assert np.isfinite(plain.run(feeds)["sum"]).all()
 
 
 def test_a_low_precision_on_an_absent_device_is_skipped(original):

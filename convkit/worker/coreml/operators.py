@@ -1,0 +1,73 @@
+"""Operators of torch that coremltools 9.0 lacks and that transformers' models use, taught to its frontend."""
+
+from collections.abc import Sequence
+from typing import Any
+
+# torch's numbers of element types (c10/core/ScalarType.h), which is how coremltools hands a dtype on.
+_TORCH_BOOL = 11
+_TORCH_WHOLE = frozenset({0, 1, 2, 3, 4})
+
+# Python's operators on tensors, and the operators that they are.
+_SYNONYMS = {"__and__": "bitwise_and", "__or__": "logical_or", "bitwise_or": "logical_or"}
+
+
+def register_missing_operators() -> None:
+    """Register them, where this coremltools does not have them itself."""
+    from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY, register_torch_op
+
+    known = _TORCH_OPS_REGISTRY.name_to_func_mapping
+    for function in (alias, new_ones):
+        if function.__name__ not in known:
+            register_torch_op(function)
+    for name, other in _SYNONYMS.items():
+        if name not in known:
+            known[name] = known[other]
+
+
+def is_known(node: Any) -> bool:  # noqa: ANN401 - a torch.fx Node
+    """Say whether coremltools has a translation of a node's operator."""
+    from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY
+    from coremltools.converters.mil.frontend.torch.utils import sanitize_op_kind
+
+    name = node.target.name() if hasattr(node.target, "name") else getattr(node.target, "__name__", str(node.target))
+    return sanitize_op_kind(name) in _TORCH_OPS_REGISTRY.name_to_func_mapping
+
+
+def alias(context: Any, node: Any) -> None:  # noqa: ANN401 - coremltools' frontend has no types
+    """Give a tensor another name: decompositions leave it where a view changes nothing."""
+    from coremltools.converters.mil.frontend.torch.ops import _get_inputs
+    from coremltools.converters.mil.mil import Builder
+
+    context.add(Builder.identity(x=_get_inputs(context, node)[0], name=node.name))
+
+
+def new_ones(context: Any, node: Any) -> None:  # noqa: ANN401
+    """Fill a tensor with ones, in the element type of another one where none is asked for."""
+    from coremltools.converters.mil.frontend.torch.ops import _get_inputs, _get_kwinputs
+    from coremltools.converters.mil.mil import Builder, types
+
+    like, sizes = _get_inputs(context, node)[:2]
+    (kind,) = _get_kwinputs(context, node, "dtype", default=[None])
+    number = None if kind is None else int(getattr(kind, "val", kind))
+    one: bool | int | float = 1.0
+    if number == _TORCH_BOOL or (number is None and like.dtype == types.bool):
+        one = True
+    elif number in _TORCH_WHOLE or (number is None and types.is_int(like.dtype)):
+        one = 1
+    if isinstance(sizes, Sequence) and not sizes:
+        context.add(Builder.const(val=one, name=node.name))
+    else:
+        context.add(Builder.fill(shape=_shape(sizes), value=one, name=node.name))
+
+
+def _shape(sizes: Any) -> Any:  # noqa: ANN401
+    """Return a shape as coremltools takes it: whole numbers, or one tensor where a size is known at run time only."""
+    from coremltools.converters.mil.mil import Builder
+
+    if not isinstance(sizes, Sequence):
+        return sizes
+    values = [getattr(size, "val", size) for size in sizes]
+    if all(value is not None for value in values):
+        return [int(value) for value in values]
+    parts = [size if hasattr(size, "val") else Builder.const(val=int(size)) for size in sizes]
+    return Builder.concat(values=[Builder.expand_dims(x=part, axes=[0]) for part in parts], axis=0)
