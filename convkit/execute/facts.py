@@ -20,7 +20,7 @@ from convkit.toolchain.devices import find_device
 from convkit.toolchain.host import host_packages
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution, resolve, resolved
-from convkit.worker.protocol import Device, StageKind
+from convkit.worker.protocol import Device, JobKind
 
 ToolchainKind = Literal["isolated", "host"]
 
@@ -105,7 +105,7 @@ def absent_devices(recipe: Recipe) -> frozenset[Device]:
     return frozenset(device for device in named if not find_device(device).there)
 
 
-def worker_code_digests() -> dict[StageKind, str]:
+def worker_code_digests() -> dict[JobKind, str]:
     """Return the digest of convkit's own code that runs in each stage."""
     package = Path(convkit.__file__).parent
     digests: dict[Path, str] = {}

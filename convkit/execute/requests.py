@@ -12,18 +12,23 @@ from convkit.plan.stages import (
     calibration_file,
     contract_of,
     export_id,
+    ingredients,
     limits_by_output,
     precision_id,
     samples_of,
     target_options,
 )
 from convkit.recipe.loading import LoadedRecipe
-from convkit.recipe.models import File, Model, OnnxRuntimeTarget
+from convkit.recipe.models import CoreMLTarget, File, Model, Target
+from convkit.store.digests import digest_json
 from convkit.toolchain.packages import fetch_package, folder_inside
 from convkit.worker.protocol import (
     BuildRequest,
     ExportRequest,
+    Original,
     PrecisionRequest,
+    ProgramBuildRequest,
+    ProgramPrecisionRequest,
     ReferenceRequest,
     Source,
     StageRequest,
@@ -42,11 +47,11 @@ def request_for(
     contract = contract_of(recipe)
     folders = {name: str(folder) for name, folder in inputs.items()}
     target = recipe.targets[stage.target] if stage.target else None
-    exported = folders.get(export_id(recipe, stage.target) if stage.target else "export")
+    exported = folders.get(export_id(recipe, stage.target) or "" if stage.target else "export")
     planned = folders.get(precision_id(stage.target)) if stage.target else None
     match stage.kind:
         case "export":
-            export = target.export if target and target.export else recipe.export
+            export = recipe.export_of(stage.target)
             return ExportRequest(
                 source=source_of(recipe.model, loaded.dirname, home),
                 contract=contract,
@@ -65,6 +70,22 @@ def request_for(
                 texts=surroundings.texts,
                 budget_seconds=recipe.verify.budget,
                 skip_cases=recipe.verify.skip,
+            )
+        case "precision" if isinstance(target, CoreMLTarget):
+            return ProgramPrecisionRequest(
+                original=_original(loaded, home),
+                reference=folders["reference"],
+                contract=contract,
+                options=_options(target, loaded),
+                limits=limits_by_output(recipe, target),
+            )
+        case "build" if isinstance(target, CoreMLTarget):
+            return ProgramBuildRequest(
+                original=_original(loaded, home),
+                contract=contract,
+                options=_options(target, loaded),
+                provenance={"convkit.stage": digest_json(ingredients(stage, recipe, surroundings.facts))},
+                precision=planned,
             )
         case "precision":
             assert target is not None
@@ -107,7 +128,17 @@ def request_for(
             assert_never(stage.kind)
 
 
-def _options(target: OnnxRuntimeTarget, loaded: LoadedRecipe) -> dict[str, Json]:
+def _original(loaded: LoadedRecipe, home: Home) -> Original:
+    recipe = loaded.recipe
+    return Original(
+        source=source_of(recipe.model, loaded.dirname, home),
+        samples=samples_of(recipe, _sample_files(loaded)),
+        input_order=recipe.export.input_order,
+        seed=recipe.verify.seed,
+    )
+
+
+def _options(target: Target, loaded: LoadedRecipe) -> dict[str, Json]:
     """Return a target's options, the file that it is calibrated with by where it lies."""
     options = target_options(target)
     file = calibration_file(target)

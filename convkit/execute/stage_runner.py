@@ -173,7 +173,7 @@ class StageRunner:
         output.mkdir()
         return run_worker(
             python,
-            Envelope(PROTOCOL, stage.kind, str(output), encode(request)),
+            Envelope(PROTOCOL, stage.job, str(output), encode(request)),
             folder,
             timeout_seconds=self.loaded.recipe.verify.timeout,
             on_event=progress,

@@ -8,12 +8,19 @@ from convkit import tensors
 from convkit.codec import Json, encode
 from convkit.errors import UsageError
 from convkit.recipe import models
-from convkit.recipe.models import OnnxRuntimeTarget, Recipe
+from convkit.recipe.models import CoreMLTarget, OnnxRuntimeTarget, Recipe, Target
 from convkit.recipe.tolerances import limits_of, tolerance_for
 from convkit.store.digests import digest_json
 from convkit.tensors import Contract, TensorSpec
 from convkit.toolchain.requirements import EnvironmentSpec, environment_spec
-from convkit.worker.protocol import PROTOCOL, Device, Sample, StageKind
+from convkit.worker.protocol import PROTOCOL, Device, JobKind, Sample, StageKind
+
+# What a worker does in the stages of targets that convert the model itself.
+_PROGRAM_JOBS: dict[StageKind, JobKind] = {
+    "precision": "coreml-precision",
+    "build": "coreml-build",
+    "verify": "coreml-verify",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,6 +28,7 @@ class Stage:
     """One stage of a recipe. `needs` are ids of stages whose artifacts it reads.
 
     `device` is where a target's stage runs; with `stand_in` that is the CPU, which simulates the target's own.
+    `runtime` is the target's.
     """
 
     id: str
@@ -31,6 +39,12 @@ class Stage:
     version: str | None = None
     device: Device = "cpu"
     stand_in: bool = False
+    runtime: str | None = None
+
+    @property
+    def job(self) -> JobKind:
+        """What a worker is asked to do."""
+        return _PROGRAM_JOBS[self.kind] if self.runtime == "coreml" else self.kind
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,7 +60,7 @@ class Facts:
     original: str
     files: Mapping[str, str]
     packages: Mapping[EnvironmentSpec, Mapping[str, str]]
-    worker_code: Mapping[StageKind, str]
+    worker_code: Mapping[JobKind, str]
     platform: str
     processor: str
     toolchain: Literal["isolated", "host"]
@@ -86,20 +100,30 @@ def _sample(sample: models.Sample | None, sample_file: Mapping[str, str]) -> Sam
             return Sample("file", path=sample_file[sample.file])
 
 
-def target_options(target: OnnxRuntimeTarget) -> dict[str, Json]:
+def target_options(target: Target) -> dict[str, Json]:
     """Return a runtime's own options, as the worker gets them."""
     mapping = target.low_precision or target.quantization
     precision = mapping.model_dump(mode="json") if mapping is not None else "float32"
-    return {"optimization": target.optimization, "artifact": target.artifact, "precision": precision}
+    match target:
+        case OnnxRuntimeTarget():
+            return {"optimization": target.optimization, "artifact": target.artifact, "precision": precision}
+        case CoreMLTarget():
+            compression = target.compression.model_dump(mode="json") if target.compression is not None else None
+            return {
+                "minimum": target.minimum,
+                "shapes": target.shapes,
+                "compression": compression,
+                "precision": precision,
+            }
 
 
-def calibration_file(target: OnnxRuntimeTarget) -> str | None:
+def calibration_file(target: Target) -> str | None:
     """Return the file that a target is calibrated with, as the recipe names it."""
     quantized = target.quantization
     return quantized.calibration.file if quantized is not None and quantized.calibration is not None else None
 
 
-def limits_by_output(recipe: Recipe, target: OnnxRuntimeTarget) -> dict[str, dict[str, float]]:
+def limits_by_output(recipe: Recipe, target: Target) -> dict[str, dict[str, float]]:
     """Return the limits that each output of a target is judged by."""
     return {output.name: limits_of(tolerance_for(recipe, target, output.name, None)) for output in recipe.outputs}
 
@@ -114,9 +138,12 @@ def verify_id(target: str, version: str | None) -> str:
     return f"verify:{target}" + (f"@{version}" if version else "")
 
 
-def export_id(recipe: Recipe, target: str) -> str:
-    """Return the id of the export that a target builds on: the recipe's, or its own."""
-    return f"export:{target}" if recipe.targets[target].export is not None else "export"
+def export_id(recipe: Recipe, name: str) -> str | None:
+    """Return the id of the export that a target builds on: the recipe's, or its own; None where it needs none."""
+    target = recipe.targets[name]
+    if not isinstance(target, OnnxRuntimeTarget):
+        return None
+    return f"export:{name}" if target.export is not None else "export"
 
 
 def precision_id(target: str) -> str:
@@ -138,10 +165,13 @@ def plan_stages(
     names = [name for name in recipe.targets if not only or name in only]
     stages: dict[str, Stage] = {}
     for name in names:
-        export = export_id(recipe, name)
+        if (export := export_id(recipe, name)) is None:
+            continue
         owner = name if export != "export" else None
-        stages.setdefault(export, Stage(export, "export", environment_spec(recipe, "export", owner, None), (), owner))
-    stages["reference"] = Stage("reference", "reference", environment_spec(recipe, "reference", None, None))
+        environment = environment_spec(recipe, "export", owner, None)
+        stages.setdefault(export, Stage(export, "export", environment, (), owner))
+    environment = environment_spec(recipe, "reference", None, None)
+    stages["reference"] = Stage("reference", "reference", environment)
     for name in names:
         stages |= {stage.id: stage for stage in _target_stages(recipe, name, absent)}
     return tuple(stages.values())
@@ -152,23 +182,24 @@ def _target_stages(recipe: Recipe, name: str, absent: frozenset[Device]) -> list
     target = recipe.targets[name]
     stand_in = target.low_precision is not None and target.device in absent
     device: Device = "cpu" if stand_in else target.device
-    export, precision, build = export_id(recipe, name), precision_id(name), f"build:{name}"
+    graph = [export] if (export := export_id(recipe, name)) is not None else []
+    precision, build = precision_id(name), f"build:{name}"
 
     def stage(kind: StageKind, identifier: str, needs: list[str], version: str | None = None) -> Stage:
         environment = environment_spec(recipe, kind, name, version, device)
-        return Stage(identifier, kind, environment, tuple(needs), name, version, device, stand_in)
+        return Stage(identifier, kind, environment, tuple(needs), name, version, device, stand_in, target.runtime)
 
     stages = []
     planned = [precision] if target.plans_precision else []
     if planned:
-        stages.append(stage("precision", precision, [export, "reference"]))
+        stages.append(stage("precision", precision, [*graph, "reference"]))
     calibrated = target.quantization is not None and target.quantization.quantize == "static-int8"
     cases = ["reference"] if calibrated and calibration_file(target) is None else []
-    stages.append(stage("build", build, [export, *planned, *cases]))
+    stages.append(stage("build", build, [*graph, *planned, *cases]))
     for version in target.versions or (None,):
         # What was rewritten is set against the graph it was made of, tensor by tensor.
         rewritten = target.low_precision is not None or target.quantization is not None
-        compared = [export, *planned] if rewritten else []
+        compared = [*graph, *planned] if rewritten else []
         stages.append(stage("verify", verify_id(name, version), [build, "reference", *compared], version))
     return stages
 
@@ -182,7 +213,7 @@ def ingredients(stage: Stage, recipe: Recipe, facts: Facts) -> dict[str, str] | 
     if packages is None:
         return None
     parts: dict[str, Json] = {
-        "convkit.worker": facts.worker_code[stage.kind],
+        "convkit.worker": facts.worker_code[stage.job],
         "convkit.protocol": PROTOCOL,
         "platform": facts.platform,
         "tools": {"python": stage.environment.python} | dict(packages),
@@ -193,7 +224,7 @@ def ingredients(stage: Stage, recipe: Recipe, facts: Facts) -> dict[str, str] | 
     target = recipe.targets[stage.target] if stage.target else None
     match stage.kind:
         case "export":
-            export = target.export if target and target.export else recipe.export
+            export = recipe.export_of(stage.target)
             parts |= contract | {"export": export.model_dump(mode="json"), "seed": recipe.verify.seed}
             samples = {name: facts.files[name] for name in sample_files(recipe)}
             parts |= {"model": dump["model"], "source": facts.source, "files": samples}
@@ -207,6 +238,7 @@ def ingredients(stage: Stage, recipe: Recipe, facts: Facts) -> dict[str, str] | 
             parts |= {"processor": facts.processor}
         case "precision":
             assert target is not None
+            parts |= _converted_parts(recipe, target, facts)
             parts |= contract | {"target": target_options(target), "processor": facts.processor}
             parts |= {"files": _calibration_digest(target, facts)}
             if target.searches_precision:
@@ -214,6 +246,7 @@ def ingredients(stage: Stage, recipe: Recipe, facts: Facts) -> dict[str, str] | 
         case "build":
             assert target is not None
             place = {"device": target.device, "stand_in": stage.stand_in}
+            parts |= _converted_parts(recipe, target, facts)
             parts |= contract | {"target": target_options(target) | place}
             parts |= {"files": _calibration_digest(target, facts)}
         case "verify":
@@ -224,7 +257,17 @@ def ingredients(stage: Stage, recipe: Recipe, facts: Facts) -> dict[str, str] | 
     return flatten(parts)
 
 
-def _calibration_digest(target: OnnxRuntimeTarget, facts: Facts) -> dict[str, Json]:
+def _converted_parts(recipe: Recipe, target: Target, facts: Facts) -> dict[str, Json]:
+    """Return what changes the result of a stage that converts the model itself; nothing where its graph is built on."""
+    if isinstance(target, OnnxRuntimeTarget):
+        return {}
+    samples: dict[str, Json] = {name: facts.files[name] for name in sample_files(recipe)}
+    model = recipe.model_dump(mode="json", by_alias=True)["model"]
+    asked = {"seed": recipe.verify.seed, "input_order": recipe.export.input_order, "samples": samples}
+    return {"model": model, "source": facts.source, "original": asked}
+
+
+def _calibration_digest(target: Target, facts: Facts) -> dict[str, Json]:
     file = calibration_file(target)
     return {} if file is None else {file: facts.files[file]}
 

@@ -1,6 +1,6 @@
 """Which of convkit's own code runs in each stage: a part of the stage's key."""
 
-from convkit.worker.protocol import StageKind
+from convkit.worker.protocol import JobKind
 
 _EVERY_STAGE = (
     "codec.py",
@@ -42,9 +42,21 @@ _SCALES = (
 # What asks a runtime whether it serves a graph's operators; probing.py writes the questions.
 _ASKING = ("worker/kernels",)
 
-# Files and folders below the package, by stage. `tests/plan/test_worker_code.py` holds them to what the stages import,
+# Patterns over module paths, and what says and names a precision: no part of it reads a graph.
+_PLANS = (
+    "worker/precision/__init__.py",
+    "worker/precision/decision.py",
+    "worker/precision/naming.py",
+    "worker/precision/options.py",
+    "worker/precision/patterns.py",
+)
+
+# What converts a model to an ML program, and what evaluates programs.
+_PROGRAMS = ("worker/coreml", "worker/mil", *_PLANS)
+
+# Files and folders below the package, by job. `tests/plan/test_worker_code.py` holds them to what the stages import,
 # so that a change to code that a stage runs always changes its key, and a change elsewhere does not.
-WORKER_CODE: dict[StageKind, tuple[str, ...]] = {
+WORKER_CODE: dict[JobKind, tuple[str, ...]] = {
     "export": (
         *_EVERY_STAGE,
         "worker/stages/export.py",
@@ -74,8 +86,9 @@ WORKER_CODE: dict[StageKind, tuple[str, ...]] = {
     "precision": (
         *_EVERY_STAGE,
         "worker/stages/precision.py",
-        "worker/stages/build.py",
-        "worker/runtimes",
+        "worker/stages/built_files.py",
+        "worker/runtimes/__init__.py",
+        "worker/runtimes/protocol.py",
         "worker/cases",
         "worker/numerics",
         "worker/quantization",
@@ -85,6 +98,7 @@ WORKER_CODE: dict[StageKind, tuple[str, ...]] = {
     "build": (
         *_EVERY_STAGE,
         "worker/stages/build.py",
+        "worker/stages/built_files.py",
         "worker/runtimes",
         "worker/cases",
         "worker/numerics",
@@ -95,7 +109,9 @@ WORKER_CODE: dict[StageKind, tuple[str, ...]] = {
     "verify": (
         *_EVERY_STAGE,
         "worker/stages/verify.py",
+        "worker/stages/verification.py",
         "worker/stages/built_model.py",
+        "worker/stages/built_files.py",
         "worker/stages/build.py",
         "worker/runtimes",
         "worker/cases",
@@ -103,5 +119,35 @@ WORKER_CODE: dict[StageKind, tuple[str, ...]] = {
         "worker/quantization",
         *_ASKING,
         *_LOWERING,
+    ),
+    "coreml-precision": (
+        *_EVERY_STAGE,
+        "worker/stages/coreml_precision.py",
+        "worker/sources",
+        "worker/cases",
+        "worker/exporters",
+        *_PROGRAMS,
+        *_METRICS,
+    ),
+    "coreml-build": (
+        *_EVERY_STAGE,
+        "worker/stages/coreml_build.py",
+        "worker/stages/built_files.py",
+        "worker/runtimes/coreml.py",
+        "worker/sources",
+        "worker/cases",
+        "worker/exporters",
+        *_PROGRAMS,
+    ),
+    "coreml-verify": (
+        *_EVERY_STAGE,
+        "worker/stages/coreml_verify.py",
+        "worker/stages/verification.py",
+        "worker/stages/built_model.py",
+        "worker/stages/built_files.py",
+        "worker/runtimes/coreml.py",
+        "worker/cases",
+        *_PROGRAMS,
+        *_METRICS,
     ),
 }

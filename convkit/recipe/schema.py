@@ -22,11 +22,13 @@ def recipe_schema() -> Schema:
 
 
 def _tidy(schema: Json) -> None:
-    """Remove what pydantic adds and an editor would show to no use: titles made from names, defaults of null."""
+    """Remove what pydantic adds and an editor has no use for: titles made from names, defaults of null."""
     if isinstance(schema, list):
         for item in schema:
             _tidy(item)
     elif isinstance(schema, dict):
+        if "oneOf" in schema:
+            schema.pop("discriminator", None)  # OpenAPI's; the alternatives' own constants tell them apart
         for field in _properties(schema).values():
             field.pop("title", None)
             if field.get("default", ...) is None:

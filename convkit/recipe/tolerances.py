@@ -1,9 +1,9 @@
 """Which tolerance judges an output, and as which limits."""
 
-from convkit.recipe.models import OnnxRuntimeTarget, Recipe, Tolerance
+from convkit.recipe.models import Recipe, Target, Tolerance
 
 
-def tolerance_for(recipe: Recipe, target: OnnxRuntimeTarget, output: str, override: Tolerance | None) -> Tolerance:
+def tolerance_for(recipe: Recipe, target: Target, output: str, override: Tolerance | None) -> Tolerance:
     """Return the tolerance an output is judged by: the nearest one that is given, whole.
 
     Nearest first: the command line's, the target's for this output, the target's, the recipe's for this output, the

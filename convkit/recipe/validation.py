@@ -19,7 +19,9 @@ from convkit.recipe.model_tree import (
     alternatives,
     field_at,
     keys_at,
+    kinds_at,
     known_places,
+    models_among,
 )
 from convkit.recipe.models import Recipe
 
@@ -84,7 +86,25 @@ def _path(detail: ErrorDetails, content: Json) -> tuple[KeyPath, bool]:
             path, node = (*path, part), node[part]
         elif i == last and detail["type"] == "missing" and isinstance(part, str) and isinstance(node, dict):
             path = (*path, part)
+    if detail["type"] in _OF_A_KEY and (key := _deciding_key(detail)) is not None:
+        path = (*path, key)
+        return path, detail["type"] == "union_tag_not_found"
     return path, detail["type"] in ("extra_forbidden", "missing") or "[key]" in detail["loc"]
+
+
+# What is wrong where a key decides which model a mapping is.
+_OF_A_KEY = ("union_tag_invalid", "union_tag_not_found")
+
+
+def _deciding_key(detail: ErrorDetails) -> str | None:
+    """Return the key by whose value pydantic chooses a model; None where it chooses otherwise."""
+    named = str(detail.get("ctx", {}).get("discriminator", ""))
+    return named.strip("'") if named.startswith("'") else None
+
+
+def _values(model: type[BaseModel], key: str | None) -> tuple[object, ...]:
+    field = model.model_fields.get(key or "")
+    return get_args(field.annotation) if field is not None else ()
 
 
 def _meant_by_a_neighbour(missing: Location, mistaken: Iterable[Location]) -> bool:
@@ -113,7 +133,9 @@ def _message(detail: ErrorDetails, path: KeyPath, document: Document, root: type
             found = found if kind == "literal_error" else repr(value)
             return f"found {found}; write {_one_of(allowed)}{guess}"
         case "union_tag_not_found":
-            return f"{context['discriminator'].strip(chr(39))} is missing; it decides which other keys there are"
+            key = _deciding_key(detail)
+            known = [value for model in models_among(kinds_at(detail["loc"], root)) for value in _values(model, key)]
+            return f"is missing; write {_one_of([f'{key}: {value}' for value in known])}"
         case "string_pattern_mismatch":
             return f"found {found}; write {PATTERNS[context['pattern']]}"
         case "string_type":

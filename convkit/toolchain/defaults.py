@@ -27,6 +27,8 @@ DEFAULTS: dict[str, Default] = {
     "onnxruntime": Default("==1.31.*", "the release whose sessions and profiles the tests read"),
     "onnxruntime-gpu": Default("==1.31.*", "the same code as onnxruntime, built for CUDA"),
     "optimum-onnx": Default("==0.1.*", "the first release apart from optimum; before 1.0, minors may break"),
+    "coremltools": Default("==9.0.*", "the release whose conversions and operations the evaluator is tested with"),
+    "scikit-learn": Default(">=1.2,<=1.5.1", "the newest release that coremltools 9.0 takes for finding palettes"),
     "safetensors": Default(">=0.4,<1", "reads one file format, stable since 0.3"),
     "numpy": Default(">=1.24,<3", "both majors serve; other tools narrow it (see known_pairs)"),
 }

@@ -10,13 +10,15 @@ from typing import assert_never
 
 from packaging.specifiers import SpecifierSet
 
-from convkit.recipe.models import SOURCE_KINDS, Model, Recipe, Tools
+from convkit.recipe.models import SOURCE_KINDS, CoreMLTarget, Model, Recipe, Tools
 from convkit.toolchain.defaults import DEFAULT_PYTHON, DEFAULTS, DEFAULTS_BY_EXPORTER
 from convkit.worker.protocol import Device, StageKind
 
 CONVKIT_DEFAULT = "convkit's default"
 
 _TORCH = ("torch", "onnx", "onnx-ir", "onnxscript", "numpy", "safetensors")
+# One environment for all that a Core ML target needs: what converts a model evaluates programs too.
+_COREML = ("coremltools", "torch", "numpy", "safetensors")
 
 # What each kind of work imports. Exports are told apart by exporter (`onnx`: a model that is ONNX already), builds and
 # verifications by runtime. The reference of a torch model runs in the environment of the recipe's own export: it never
@@ -30,6 +32,9 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "precision onnxruntime": ("onnxruntime", "numpy", "onnx", "onnx-ir"),
     "build onnxruntime": ("onnxruntime", "numpy"),
     "verify onnxruntime": ("onnxruntime", "numpy"),
+    "precision coreml": _COREML,
+    "build coreml": _COREML,
+    "verify coreml": _COREML,
     "inspect": ("onnx", "onnx-ir", "numpy"),
 }
 # What rewriting a graph imports over and above: lowering and simulating it, or quantising it.
@@ -87,13 +92,15 @@ def environment_spec(
     owner = recipe.targets[target] if target is not None else None
     match stage:
         case "export":
-            return _export_spec(recipe, target if owner is not None and owner.export is not None else None)
+            return _export_spec(recipe, target if recipe.export_of(target) is not recipe.export else None)
         case "reference":
             return _reference_spec(recipe)
         case "precision" | "build" | "verify":
             assert target is not None
             assert owner is not None
             choices = _choices(recipe.tools, "tools") | _choices(owner.tools, f"targets.{target}.tools")
+            if isinstance(owner, CoreMLTarget):
+                return _coreml_spec(recipe, owner, stage, choices, _python(recipe.tools, owner.tools, target))
             rewrites = owner.low_precision is not None or owner.quantization is not None
             rewrites |= stage == "verify" and _may_come_low(recipe)
             needed = NEEDS[f"{stage} {owner.runtime}"] + (_REWRITING if rewrites else ())
@@ -104,6 +111,16 @@ def environment_spec(
             return _spec(names, choices, {}, _python(recipe.tools, owner.tools, target))
         case _:
             assert_never(stage)
+
+
+def _coreml_spec(
+    recipe: Recipe, target: CoreMLTarget, stage: StageKind, choices: Mapping[str, "_Choice"], python: tuple[str, str]
+) -> EnvironmentSpec:
+    """Return the environment of a Core ML target's stages, which load the model itself."""
+    names = [*NEEDS[f"{stage} coreml"], *_model_packages(recipe.model, choices)]
+    if target.compression is not None and target.compression.clusters:
+        names.append("scikit-learn")
+    return _spec(names, choices, {}, python)
 
 
 def inspection_spec() -> EnvironmentSpec:
@@ -129,7 +146,7 @@ def package_name(requirement: str) -> str:
 def _export_spec(recipe: Recipe, target: str | None) -> EnvironmentSpec:
     """Return the environment of the recipe's export, or of a target's own."""
     owner = recipe.targets[target] if target is not None else None
-    export = owner.export if owner is not None and owner.export is not None else recipe.export
+    export = recipe.export_of(target)
     kind = "onnx" if recipe.model.onnx is not None else export.exporter
     choices = _choices(recipe.tools, "tools")
     if owner is not None:

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.recipe.models import OnnxRuntimeTarget, Recipe, Tolerance
+from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.recipe.tolerances import limits_of, tolerance_for
 from convkit.worker.numerics.limits import allclose_excess, is_same
 from convkit.worker.protocol import InvarianceCheck, InvarianceMetrics, TensorMetrics, VerifyResult
@@ -24,7 +24,7 @@ _CODES: dict[InvarianceCheck, str] = {
 
 
 def invariance_findings(
-    recipe: Recipe, target: OnnxRuntimeTarget, measured: VerifyResult, override: Tolerance | None
+    recipe: Recipe, target: Target, measured: VerifyResult, override: Tolerance | None
 ) -> list[Finding]:
     """Return N301, N302 and N303 where the built model is less invariant than the original.
 

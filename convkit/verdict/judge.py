@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.recipe.models import OnnxRuntimeTarget, Recipe, Tolerance
+from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.recipe.tolerances import limits_of, tolerance_for
 from convkit.record import CaseVerdict, OutputVerdict, TargetStatus, Verification
 from convkit.tensors import dimension_axes
@@ -28,7 +28,7 @@ _QUANTISED_AWAY = "Q102"
 
 def judge(
     recipe: Recipe,
-    target: OnnxRuntimeTarget,
+    target: Target,
     reference: ReferenceResult,
     measured: VerifyResult,
     *,
@@ -94,7 +94,7 @@ def _distance_from_cause(finding: Finding, *, explained: bool) -> int:
     return 3 + _SYMPTOMS.index(finding.code) if finding.code in _SYMPTOMS else 1
 
 
-def _folded_branch(findings: Sequence[Finding], reference: ReferenceResult, target: OnnxRuntimeTarget) -> list[Finding]:
+def _folded_branch(findings: Sequence[Finding], reference: ReferenceResult, target: Target) -> list[Finding]:
     """Return E208 where a float32 model is off, and its original's Python decides by values that an export folds."""
     lines = reference.value_dependent
     off = [finding for finding in findings if finding.is_error and finding.code in _SYMPTOMS]
@@ -115,7 +115,7 @@ def _folded_branch(findings: Sequence[Finding], reference: ReferenceResult, targ
 
 
 def _judge_case(
-    metrics: CaseMetrics, case: CaseRecord, recipe: Recipe, target: OnnxRuntimeTarget, override: Tolerance | None
+    metrics: CaseMetrics, case: CaseRecord, recipe: Recipe, target: Target, override: Tolerance | None
 ) -> CaseVerdict:
     outputs = tuple(
         _judge_output(output, tolerance_for(recipe, target, output.output, override)) for output in metrics.outputs
@@ -148,7 +148,7 @@ def _judge_output(metrics: TensorMetrics, tolerance: Tolerance) -> OutputVerdict
     return OutputVerdict(metrics.output, not failures, tuple(failures), limits_of(tolerance), metrics)
 
 
-def _strictest(recipe: Recipe, target: OnnxRuntimeTarget, override: Tolerance | None) -> Tolerance:
+def _strictest(recipe: Recipe, target: Target, override: Tolerance | None) -> Tolerance:
     """Return the tolerance with the largest limit on the absolute error: what 'the same' may mean for any output."""
     tolerances = [tolerance_for(recipe, target, output.name, override) for output in recipe.outputs]
     return max(tolerances, key=lambda tolerance: tolerance.max_abs if tolerance.max_abs is not None else -1.0)

@@ -2,10 +2,10 @@
 
 from convkit.codec import Json
 from convkit.findings.model import Remedy
-from convkit.recipe.models import MixedPrecision, OnnxRuntimeTarget, Recipe
+from convkit.recipe.models import MixedPrecision, Recipe, Target
 
 
-def search_remedy(recipe: Recipe, target: OnnxRuntimeTarget) -> Remedy | None:
+def search_remedy(recipe: Recipe, target: Target) -> Remedy | None:
     """Return the change to `keep_float32: auto`; None where the target is in float32, or is searched for already."""
     chosen = target.low_precision or target.quantization
     if chosen is None or chosen.is_auto:

@@ -1,14 +1,14 @@
 """What a simulation says beside the device that a low precision ran on."""
 
 from convkit.findings.model import Finding, Place
-from convkit.recipe.models import OnnxRuntimeTarget, Recipe, Tolerance
+from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.recipe.tolerances import limits_of, tolerance_for
 from convkit.worker.numerics.limits import is_within
 from convkit.worker.protocol import CaseMetrics, VerifyResult
 
 
 def simulation_findings(
-    recipe: Recipe, target: OnnxRuntimeTarget, measured: VerifyResult, override: Tolerance | None
+    recipe: Recipe, target: Target, measured: VerifyResult, override: Tolerance | None
 ) -> list[Finding]:
     """Return N211 where device and simulation come to different verdicts on a case, else N212 with their difference."""
     if not measured.simulated:

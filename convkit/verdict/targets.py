@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from convkit.errors import EXIT_FAILED, EXIT_VERIFIED, ConvkitError
 from convkit.findings.model import Finding
 from convkit.plan.stages import export_id, precision_id, verify_id
-from convkit.recipe.models import OnnxRuntimeTarget, Recipe, Tolerance
+from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.record import StageReport, TargetReport, TargetStatus, Verification
 from convkit.verdict.judge import judge
 from convkit.worker.protocol import (
@@ -40,15 +40,16 @@ def judge_target(
 ) -> TargetReport:
     """Return a target's report from the stages it took part in."""
     target = recipe.targets[name]
-    export = stages[export_id(recipe, name)]
+    export = stages.get(export_id(recipe, name) or "")
     build = stages[f"build:{name}"]
-    example = export.result.example_sizes if isinstance(export.result, ExportResult) else {}
+    traced = export if export is not None else build
+    example = traced.result.example_sizes if isinstance(traced.result, ExportResult | BuildResult) else {}
     verifications = tuple(
         _verification(name, version, recipe, target, stages, example, override)
         for version in target.versions or (None,)
     )
     planned = stages.get(precision_id(name))
-    upstream = [export, stages["reference"], *([planned] if planned is not None else []), build]
+    upstream = [stage for stage in (export, stages["reference"], planned, build) if stage is not None]
     findings = _unique([finding for stage in upstream for finding in stage.report.findings])
     statuses = [verification.status for verification in verifications]
     if any(finding.is_error for finding in findings) and gravest(statuses) != "broken":
@@ -72,7 +73,7 @@ def judge_target(
     )
 
 
-def _precision_text(target: OnnxRuntimeTarget, plan: PrecisionResult | None) -> str:
+def _precision_text(target: Target, plan: PrecisionResult | None) -> str:
     """Return a target's precision on one line, what `auto` came to in place of it."""
     chosen = target.low_precision or target.quantization
     if chosen is None:
@@ -85,7 +86,7 @@ def _verification(
     name: str,
     version: str | None,
     recipe: Recipe,
-    target: OnnxRuntimeTarget,
+    target: Target,
     stages: Mapping[str, Finished],
     example: Mapping[str, int],
     override: Tolerance | None,

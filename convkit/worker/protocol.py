@@ -15,8 +15,19 @@ from convkit.tensors import Contract
 PROTOCOL = 1
 
 StageKind = Literal["export", "reference", "precision", "build", "verify"]
-# What a worker can be asked: a stage, or a look into a model file.
-JobKind = Literal["export", "reference", "precision", "build", "verify", "inspect"]
+# What a worker can be asked: a stage, or a look into a model file. Core ML's stages work on the model itself, not on
+# its graph, in tools of their own.
+JobKind = Literal[
+    "export",
+    "reference",
+    "precision",
+    "build",
+    "verify",
+    "coreml-precision",
+    "coreml-build",
+    "coreml-verify",
+    "inspect",
+]
 SourceKind = Literal["hub", "path", "package", "config", "factory", "onnx"]
 Exporter = Literal["torch", "optimum", "torchscript"]
 Device = Literal["cpu", "cuda"]
@@ -115,6 +126,41 @@ class BuildRequest:
     precision: str | None = None
     reference: str | None = None
     stand_in: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Original:
+    """The model itself, for runtimes that convert it and not its graph, and how example inputs are drawn for it."""
+
+    source: Source
+    samples: dict[str, Sample]
+    input_order: Literal["signature", "recipe"]
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramPrecisionRequest:
+    """Model and reference -> what a Core ML target's precision means for them; otherwise as `PrecisionRequest`."""
+
+    original: Original
+    reference: str
+    contract: Contract
+    options: dict[str, Json]
+    limits: dict[str, dict[str, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramBuildRequest:
+    """Model -> a Core ML package; otherwise as `BuildRequest`.
+
+    `provenance` are texts that the package carries in its metadata, beside its contract.
+    """
+
+    original: Original
+    contract: Contract
+    options: dict[str, Json]
+    provenance: dict[str, str]
+    precision: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,11 +300,12 @@ class PrecisionResult:
 
 @dataclasses.dataclass(frozen=True)
 class BuildResult:
-    """`session` is the contract as the built model states it."""
+    """`session` is the contract as the built model states it, `example_sizes` as in `ExportResult`."""
 
     session: Contract
     files: tuple[str, ...]
     size_bytes: int
+    example_sizes: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -407,7 +454,15 @@ class InspectResult:
     modules: tuple[ModuleTypes, ...] = ()
 
 
-StageRequest = ExportRequest | ReferenceRequest | PrecisionRequest | BuildRequest | VerifyRequest
+StageRequest = (
+    ExportRequest
+    | ReferenceRequest
+    | PrecisionRequest
+    | BuildRequest
+    | VerifyRequest
+    | ProgramPrecisionRequest
+    | ProgramBuildRequest
+)
 StageResult = ExportResult | ReferenceResult | PrecisionResult | BuildResult | VerifyResult
 
 REQUEST_TYPES: dict[JobKind, type] = {
@@ -416,6 +471,9 @@ REQUEST_TYPES: dict[JobKind, type] = {
     "precision": PrecisionRequest,
     "build": BuildRequest,
     "verify": VerifyRequest,
+    "coreml-precision": ProgramPrecisionRequest,
+    "coreml-build": ProgramBuildRequest,
+    "coreml-verify": VerifyRequest,
     "inspect": InspectRequest,
 }
 RESULT_TYPES: dict[JobKind, type] = {
@@ -424,6 +482,9 @@ RESULT_TYPES: dict[JobKind, type] = {
     "precision": PrecisionResult,
     "build": BuildResult,
     "verify": VerifyResult,
+    "coreml-precision": PrecisionResult,
+    "coreml-build": BuildResult,
+    "coreml-verify": VerifyResult,
     "inspect": InspectResult,
 }
 

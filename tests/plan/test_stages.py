@@ -7,9 +7,9 @@ from small_recipe import recipe
 from convkit.errors import UsageError
 from convkit.plan.stages import Facts, Stage, explain_change, flatten, ingredients, plan_stages, stage_key
 from convkit.recipe.models import Recipe
-from convkit.worker.protocol import StageKind
+from convkit.worker.protocol import JobKind
 
-CODE: dict[StageKind, str] = {"export": "e", "reference": "r", "precision": "p", "build": "b", "verify": "v"}
+CODE: dict[JobKind, str] = {"export": "e", "reference": "r", "precision": "p", "build": "b", "verify": "v"}
 ORT = {"runtime": "onnxruntime"}
 
 

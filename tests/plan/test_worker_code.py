@@ -7,7 +7,7 @@ import pytest
 
 import convkit
 from convkit.plan.worker_code import WORKER_CODE
-from convkit.worker.protocol import StageKind
+from convkit.worker.protocol import JobKind
 
 PACKAGE = Path(convkit.__file__).parent
 
@@ -39,15 +39,16 @@ def imported(path: Path) -> set[Path]:
     return files
 
 
-def closure(stage: StageKind) -> set[str]:
+def closure(stage: JobKind) -> set[str]:
     """Return every file of the package that a stage's module can come to import, also lazily."""
     seen: set[Path] = set()
-    pending = [PACKAGE / "worker" / "stages" / f"{stage}.py", PACKAGE / "worker" / "process.py"]
+    entry = f"{stage.replace('-', '_')}.py"
+    pending = [PACKAGE / "worker" / "stages" / entry, PACKAGE / "worker" / "process.py"]
     while pending:
         path = pending.pop()
         # The dispatcher imports every stage; a process runs one.
         if path in seen or (
-            path.parent.name == "stages" and path.name not in ("__init__.py", f"{stage}.py") and not seen
+            path.parent.name == "stages" and path.name not in ("__init__.py", entry) and not seen
         ):
             continue
         seen.add(path)
@@ -56,7 +57,7 @@ def closure(stage: StageKind) -> set[str]:
     return {path.relative_to(PACKAGE).as_posix() for path in seen}
 
 
-def covered(stage: StageKind) -> set[str]:
+def covered(stage: JobKind) -> set[str]:
     files: set[str] = set()
     for entry in WORKER_CODE[stage]:
         place = PACKAGE / entry
@@ -67,14 +68,14 @@ def covered(stage: StageKind) -> set[str]:
 
 
 @pytest.mark.parametrize("stage", list(WORKER_CODE))
-def test_the_key_covers_all_code_the_stage_imports(stage: StageKind) -> None:
+def test_the_key_covers_all_code_the_stage_imports(stage: JobKind) -> None:
     packages = {"__init__.py", "worker/__init__.py", "findings/__init__.py", "worker/numerics/__init__.py"}
     missing = closure(stage) - covered(stage) - packages - {"worker/bootstrap.py"}
     assert missing == set()
 
 
 @pytest.mark.parametrize("stage", list(WORKER_CODE))
-def test_the_key_covers_no_folder_that_the_stage_has_no_use_for(stage: StageKind) -> None:
+def test_the_key_covers_no_folder_that_the_stage_has_no_use_for(stage: JobKind) -> None:
     used = closure(stage)
     for entry in WORKER_CODE[stage]:
         if entry == "worker/bootstrap.py":  # starts the process; nothing imports it

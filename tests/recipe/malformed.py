@@ -79,7 +79,7 @@ UNKNOWN_AND_MISSING_KEYS = (
         "(keys: schema, name, description, model, original, tools, export, axes",
     ),
     M("    device: cpu", "    devise: cpu", "devise", "targets.ort-cpu.devise", "perhaps you meant 'device'"),
-    M("    runtime: onnxruntime\n", "", "ort-cpu", "targets.ort-cpu.runtime", "is missing; write runtime: onnxruntime"),
+    M("    runtime: onnxruntime\n", "", "ort-cpu", "targets.ort-cpu.runtime", "is missing; write one of runtime: onnxruntime, runtime: coreml"),
     M("max: 4", "maximum: 4", "maximum", "axes.batch.maximum", "perhaps you meant 'max' (keys: min, typical, max)"),
     M("max: 4", "mox: 4", "mox", "axes.batch.mox", "perhaps you meant 'max'"),
     M(", dtype: float32", "", "{name: hidden", "outputs[0].dtype", "is missing; write dtype: int64 (element type)"),
@@ -232,7 +232,7 @@ WRONG_VALUES = (
     M("precision: float32", "precision: float31", "float31", "targets.ort-cpu.precision", "'float31'; write float32"),
     M("device: cpu", "device: gpu", "gpu", "targets.ort-cpu.device", "'gpu'; write one of cpu, cuda"),
     M("device: cpu", "device: [cpu]", "device", "targets.ort-cpu.device", "found [cpu]; write one of cpu, cuda"),
-    M("onnxruntime\n", "onnxrt\n", "onnxrt\n", "targets.ort-cpu.runtime", "found 'onnxrt'; write onnxruntime"),
+    M("onnxruntime\n", "onnxrt\n", "onnxrt\n", "targets.ort-cpu.runtime", "found 'onnxrt'; write one of onnxruntime, coreml; perhaps you meant 'onnxruntime'"),
     M("exporter: torch", "exporter: torchscrpt", "torchscrpt", "export.exporter", "perhaps you meant 'torchscript'"),
     M(
         "exporter: torch",

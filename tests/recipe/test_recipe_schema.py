@@ -110,7 +110,7 @@ def test_keys_are_those_a_user_writes(schema):
 
 
 def test_the_runtimes_are_those_of_the_target_models(schema):
-    models = get_args(Target) or (Target,)
+    models = get_args(get_args(Target)[0])
     kinds = {value for model in models for value in get_args(model.model_fields["runtime"].annotation)}
     runtimes = {
         definition["properties"]["runtime"].get("const")

@@ -12,10 +12,12 @@ _SYNONYMS = {"__and__": "bitwise_and", "__or__": "logical_or", "bitwise_or": "lo
 
 
 def register_missing_operators() -> None:
-    """Register them, where this coremltools does not have them itself."""
+    """Register them for this process: where coremltools does not have them itself, or has them wrong."""
     from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY, register_torch_op
 
     known = _TORCH_OPS_REGISTRY.name_to_func_mapping
+    for name in ("where", "where.self", "where.scalarself"):
+        known[name] = where  # its own gives the wrong shape where sizes vary
     for function in (alias, new_ones):
         if function.__name__ not in known:
             register_torch_op(function)
@@ -48,16 +50,59 @@ def new_ones(context: Any, node: Any) -> None:  # noqa: ANN401
 
     like, sizes = _get_inputs(context, node)[:2]
     (kind,) = _get_kwinputs(context, node, "dtype", default=[None])
-    number = None if kind is None else int(getattr(kind, "val", kind))
+    number = None if kind is None else int(value(kind))
     one: bool | int | float = 1.0
     if number == _TORCH_BOOL or (number is None and like.dtype == types.bool):
         one = True
     elif number in _TORCH_WHOLE or (number is None and types.is_int(like.dtype)):
         one = 1
-    if isinstance(sizes, Sequence) and not sizes:
+    if _is_empty(sizes):
         context.add(Builder.const(val=one, name=node.name))
     else:
         context.add(Builder.fill(shape=_shape(sizes), value=one, name=node.name))
+
+
+def where(context: Any, node: Any) -> None:  # noqa: ANN401
+    """Choose between two tensors.
+
+    coremltools 9.0 infers the shape of a `select` from the two alone, so that a choice between two scalars counts as
+    a scalar whatever the condition's shape. Where that may be wrong, one of them is spread over the condition.
+    """
+    from coremltools.converters.mil.frontend.torch.ops import _get_inputs, _nonzero_as_tuple, promote_input_dtypes
+    from coremltools.converters.mil.mil import Builder, types
+
+    inputs = _get_inputs(context, node)
+    if len(inputs) == 1:
+        _nonzero_as_tuple(context, node, inputs[0])
+        return
+    condition, one, other = inputs
+    one, other = promote_input_dtypes([one, other])
+    if not types.is_bool(condition.dtype):
+        condition = Builder.cast(x=condition, dtype="bool")
+    if all(tuple(condition.shape) != tuple(each.shape) for each in (one, other)):
+        one = _spread(one, condition)
+    context.add(Builder.select(cond=condition, a=one, b=other, name=node.name))
+
+
+def _spread(tensor: Any, condition: Any) -> Any:  # noqa: ANN401
+    """Return a tensor broadcast against a condition."""
+    from coremltools.converters.mil.mil import Builder, types
+
+    if types.is_bool(tensor.dtype):
+        return Builder.logical_or(x=tensor, y=Builder.logical_and(x=condition, y=False))
+    kind = types.builtin_to_string(tensor.dtype)
+    zeros = Builder.mul(x=Builder.cast(x=condition, dtype=kind), y=types.nptype_from_builtin(tensor.dtype)(0))
+    return Builder.add(x=tensor, y=zeros)
+
+
+def value(given: Any) -> Any:  # noqa: ANN401
+    """Return what a constant of coremltools holds, or a plain value as it is."""
+    return getattr(given, "val", given)
+
+
+def _is_empty(sizes: Any) -> bool:  # noqa: ANN401
+    """Say whether a shape is a scalar's: coremltools hands an empty list on as an empty tensor of floats."""
+    return len(sizes) == 0 if isinstance(sizes, Sequence) else getattr(sizes, "shape", None) == (0,)
 
 
 def _shape(sizes: Any) -> Any:  # noqa: ANN401
@@ -66,8 +111,8 @@ def _shape(sizes: Any) -> Any:  # noqa: ANN401
 
     if not isinstance(sizes, Sequence):
         return sizes
-    values = [getattr(size, "val", size) for size in sizes]
-    if all(value is not None for value in values):
-        return [int(value) for value in values]
+    values = [value(size) for size in sizes]
+    if all(each is not None for each in values):
+        return [int(each) for each in values]
     parts = [size if hasattr(size, "val") else Builder.const(val=int(size)) for size in sizes]
     return Builder.concat(values=[Builder.expand_dims(x=part, axes=[0]) for part in parts], axis=0)

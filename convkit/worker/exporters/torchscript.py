@@ -9,8 +9,8 @@ import torch
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.tensors import Contract, dimension_axes
 from convkit.worker.context import StageFailedError
+from convkit.worker.exporters.dynamic_trace import innermost
 from convkit.worker.exporters.job import Job, UnexportableError
-from convkit.worker.exporters.torch import innermost
 from convkit.worker.exporters.traces import Difference, first_difference
 from convkit.worker.graph.contract import load_graph
 from convkit.worker.sources.example_sizes import other_sizes

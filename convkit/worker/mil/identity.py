@@ -9,15 +9,19 @@ agree when each runs in a process of its own, as stages do.
 """
 
 import hashlib
+import json
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 from convkit.worker.context import StageFailedError
-from convkit.worker.mil.package import Item, Package, read_model, read_package
+from convkit.worker.mil.package import MANIFEST, Item, Package, read_model, read_package
 
 # What coremltools writes into the metadata at each conversion.
 _DATE_KEY = "com.github.apple.coremltools.conversion_date"
 _CHUNK = 1 << 20
+# The namespace of the items' identifiers in canonical packages: an arbitrary constant.
+_ITEMS = uuid.UUID("6f1d3f5c-5b0e-4c59-9a0e-2f7b1c9d8e4a")
 
 
 def package_digest(path: Path) -> str:
@@ -33,6 +37,23 @@ def package_digest(path: Path) -> str:
                 whole.update(field.encode() + b"\0")
             whole.update(content)
     return whole.hexdigest()
+
+
+def make_canonical(path: Path) -> None:
+    """Rewrite a package so that equal ones are equal byte for byte; raises StageFailedError for an unsound one.
+
+    Items are named after their paths, maps are sorted, and the date goes.
+    """
+    package = read_package(path)
+    model = read_model(package)
+    model.description.metadata.userDefined.pop(_DATE_KEY, None)
+    package.model.write_bytes(model.SerializeToString(deterministic=True))
+    manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    entries, root = manifest["itemInfoEntries"], manifest["rootModelIdentifier"]
+    names = {identifier: str(uuid.uuid5(_ITEMS, entry["path"])).upper() for identifier, entry in entries.items()}
+    manifest["itemInfoEntries"] = {names[identifier]: entry for identifier, entry in entries.items()}
+    manifest["rootModelIdentifier"] = names[root]
+    (path / MANIFEST).write_text(json.dumps(manifest, indent=4, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _files(package: Package, item: Item) -> Iterator[Path]:

@@ -17,7 +17,7 @@ import numpy as np
 FLOAT16_LARGEST = 65504.0
 
 SATURATION = "convkit::saturate_constants"
-_BEFORE = "common::add_fp16_cast"
+BEFORE = "common::add_fp16_cast"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ def saturating_pipeline(changed: list[SaturatedConstant], is_half: IsHalf | None
     if SATURATION not in PASS_REGISTRY:
         PASS_REGISTRY.add(*_registration(), override=False, name=SATURATION.partition("::")[2])
     pipeline = ct.PassPipeline.DEFAULT
-    pipeline.insert_pass(pipeline.passes.index(_BEFORE), SATURATION)
+    pipeline.insert_pass(pipeline.passes.index(BEFORE), SATURATION)
     pipeline.set_options(SATURATION, {"changed": changed, "is_half": is_half or (lambda _: True)})
     return pipeline
 
@@ -67,17 +67,18 @@ def _registration() -> tuple[str, type]:
 
         def apply(self, prog: Any) -> None:  # noqa: ANN401
             for function in prog.functions.values():
-                self.changed += _saturate_block(function, self.is_half)
+                self.changed += saturate_constants(function, self.is_half)
 
     return SATURATION.partition("::")[0], SaturateConstants
 
 
-def _saturate_block(block: Any, is_half: IsHalf) -> list[SaturatedConstant]:  # noqa: ANN401
+def saturate_constants(block: Any, is_half: IsHalf) -> list[SaturatedConstant]:  # noqa: ANN401
+    """Saturate the constants of a block, its nested blocks included, for operations that compute in float16."""
     changed = []
     with block:
         for operation in list(block.operations):
             for inner in operation.blocks:
-                changed += _saturate_block(inner, is_half)
+                changed += saturate_constants(inner, is_half)
             if operation.op_type == "const" and operation.outputs[0].is_tensor_or_scalar_of(dtype="fp32"):
                 saturated = _saturate_constant(operation, is_half)
                 changed += [saturated] if saturated is not None else []

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 
+from convkit.worker.cases.judged import JudgedCase
 from convkit.worker.numerics.constants import scan_constants
 from convkit.worker.numerics.limits import Limits, overshoot
 from convkit.worker.numerics.metrics import compare
@@ -33,15 +34,6 @@ _MARGIN = 0.7
 
 # The overshoot of a set of low modules.
 Share = Callable[[Collection[str]], float]
-
-
-@dataclasses.dataclass(frozen=True)
-class JudgedCase:
-    """One case: inputs and the original's outputs by name, and where outputs mean nothing (see `compare`)."""
-
-    feeds: Mapping[str, np.ndarray]
-    expected: Mapping[str, np.ndarray]
-    padding: Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from convkit.findings.model import Finding
+from convkit.worker.cases.judged import JudgedCase
 from convkit.worker.numerics.limits import Limits, overshoot
 from convkit.worker.numerics.metrics import compare
-from convkit.worker.numerics.plan_search import JudgedCase
 from convkit.worker.precision.naming import as_patterns
 from convkit.worker.precision.patterns import matches
 from convkit.worker.protocol import PlanRound, TensorMetrics

@@ -7,8 +7,8 @@ import numpy as np
 
 from convkit.codec import Json, encode
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.worker.cases.judged import JudgedCase
 from convkit.worker.numerics.limits import Limits
-from convkit.worker.numerics.plan_search import JudgedCase
 from convkit.worker.quantization.choosing import Kept, choose_kept
 from convkit.worker.quantization.options import Quantization
 from convkit.worker.quantization.sensitivity import KEPT, table

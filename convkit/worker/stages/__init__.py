@@ -33,6 +33,18 @@ def stage_function(stage: JobKind) -> StageFunction:
             from convkit.worker.stages import verify
 
             return verify.run
+        case "coreml-precision":
+            from convkit.worker.stages import coreml_precision
+
+            return coreml_precision.run
+        case "coreml-build":
+            from convkit.worker.stages import coreml_build
+
+            return coreml_build.run
+        case "coreml-verify":
+            from convkit.worker.stages import coreml_verify
+
+            return coreml_verify.run
         case "inspect":
             from convkit.worker.stages import inspect
 

@@ -2,19 +2,17 @@
 
 import contextlib
 import dataclasses
-import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from convkit.codec import CodecError, decode, encode
-from convkit.findings.model import Finding, Place, Remedy
+from convkit.findings.model import Finding
 from convkit.tensors import Contract
 from convkit.worker.cases.calibration import calibration_cases
 from convkit.worker.cases.case import Feeds
 from convkit.worker.cases.files import read_cases, read_tensors
-from convkit.worker.context import Context, StageFailedError
-from convkit.worker.contract_check import CONTRACT_KEY, check_contract
+from convkit.worker.context import Context
+from convkit.worker.contract_check import check_contract
 from convkit.worker.kernels.check import check_operators
 from convkit.worker.kernels.operators import Operators, read_operators, write_operators
 from convkit.worker.precision.decision import decided
@@ -24,8 +22,7 @@ from convkit.worker.quantization.options import quantization
 from convkit.worker.runtimes.onnxruntime import PROVIDERS
 from convkit.worker.runtimes.protocol import ModelRefusedError, Runtime
 from convkit.worker.runtimes.registry import runtime_named
-
-CONTRACT_FILE = "contract.json"
+from convkit.worker.stages.built_files import check_carried, find_model, finish_build, refused
 
 
 def run(request: BuildRequest, context: Context) -> tuple[BuildResult, list[Finding]]:
@@ -54,11 +51,7 @@ def run(request: BuildRequest, context: Context) -> tuple[BuildResult, list[Find
         findings += check_carried(request.contract, carried)
     except ModelRefusedError as error:
         findings += refused(error, suspected)
-    sidecar = context.output / CONTRACT_FILE
-    sidecar.write_text(json.dumps(encode(request.contract), indent=1) + "\n", encoding="utf-8")
-    files = sorted(path.relative_to(context.output).as_posix() for path in context.output.rglob("*") if path.is_file())
-    size = sum((context.output / file).stat().st_size for file in files)
-    return BuildResult(session, tuple(files), size), findings
+    return finish_build(context.output, request.contract, session), findings
 
 
 @contextlib.contextmanager
@@ -114,14 +107,6 @@ def stated_by_graph(model: Path) -> tuple[Contract, Mapping[str, str]]:
     return graph_contract(graph), dict(graph.metadata_props)
 
 
-def find_model(path: Path, name: str) -> Path:
-    """Return a model's file, given itself or the folder it lies in; raises StageFailedError."""
-    file = path / name if path.is_dir() else path
-    if not file.is_file():
-        raise StageFailedError(f"there is no model at {file}")
-    return file
-
-
 def suspected_refusals(operators: Operators | None, device: Device, *, stand_in: bool) -> list[Finding]:
     """Return what the runtime has no kernels for (T and V findings), before a session of the whole model is made.
 
@@ -130,38 +115,3 @@ def suspected_refusals(operators: Operators | None, device: Device, *, stand_in:
     if operators is None or stand_in:
         return []
     return check_operators(operators, PROVIDERS[device])
-
-
-def refused(error: ModelRefusedError, suspected: Sequence[Finding] = ()) -> list[Finding]:
-    """Return the findings for a model that the runtime does not load: why, where the operators told, else E205."""
-    if any(finding.is_error for finding in suspected):
-        return list(suspected)
-    general = Finding(
-        "E205",
-        "error",
-        f"the runtime refused the model: {error}",
-        Place(),
-        {"message": str(error)},
-        Remedy("See the message; another release of the runtime under tools:, or another export.opset, may serve."),
-    )
-    return [*suspected, general]
-
-
-def check_carried(declared: Contract, metadata: Mapping[str, str]) -> list[Finding]:
-    """Check the contract that a model file carries with it against the declared one."""
-    text = metadata.get(CONTRACT_KEY)
-    if text is None:
-        return [_not_carried("the built model carries no contract")]
-    try:
-        carried = decode(Contract, json.loads(text))
-    except (ValueError, CodecError) as error:
-        return [_not_carried(f"the contract that the built model carries is damaged: {error}")]
-    findings = check_contract(declared, carried, "carried contract")
-    if not findings and carried != declared:
-        findings.append(_not_carried("the built model carries the contract with other axes or origins"))
-    return findings
-
-
-def _not_carried(message: str) -> Finding:
-    remedy = Remedy("Export again with convkit, which writes the contract into the file.")
-    return Finding("C301", "error", message, Place(), {"key": CONTRACT_KEY}, remedy)

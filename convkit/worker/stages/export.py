@@ -28,9 +28,7 @@ from convkit.worker.protocol import ExportRequest, ExportResult
 from convkit.worker.quantization.dequantization import check_dequantization
 
 if TYPE_CHECKING:
-    from convkit.worker.sources.contract_module import ContractModule
     from convkit.worker.sources.loaded import LoadedModel
-    from convkit.worker.sources.probe import Examples, Probe
 
 InputOrder = Literal["signature", "recipe"]
 
@@ -67,34 +65,22 @@ def _adopt(request: ExportRequest, context: Context) -> tuple[ExportResult, list
 
 def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, list[Finding]]:
     # The torch sources and exporters are for this path only: an adopted file needs no torch.
-    from convkit.worker.sources import load_model
-    from convkit.worker.sources.contract_module import ContractModule
-    from convkit.worker.sources.probe import Examples, influences, probe
-    from convkit.worker.sources.signature import signature_findings
+    from convkit.worker.sources.prepared import Unfit, prepare
+    from convkit.worker.sources.probe import influences
 
-    context.progress("loading the model", done=0.0)
-    loaded = load_model(request.source)
-    parameters = sum(parameter.numel() for parameter in loaded.module.parameters())
-    omit = request.source.omit
-    findings = signature_findings(loaded, request.contract, request.input_order, omit)
-    if any(finding.code in ("C101", "C102", "C104") for finding in findings):  # it cannot even be called
-        return _nothing(request, parameters), findings
-    context.progress("running the model on example inputs", done=0.2)
-    module = ContractModule(loaded, request.contract, omit)
-    examples = Examples(request.contract, request.samples, request.seed, loaded)
-    base = probe(module, examples)
-    findings += base.findings
-    if base.outputs is not None:
-        findings += _effects(module, examples, base)
-    if any(finding.is_error for finding in findings):
-        return _nothing(request, parameters), findings
+    prepared, findings = prepare(
+        request.source, request.contract, request.samples, request.seed, request.input_order, context
+    )
+    if isinstance(prepared, Unfit):
+        return _nothing(request, prepared.parameters), findings
+    loaded, module, examples, base = prepared.loaded, prepared.module, prepared.examples, prepared.probe
     context.progress(f"exporting with {request.exporter}", done=0.3)
     with tempfile.TemporaryDirectory(prefix="export-", dir=context.output.parent) as scratch:
         job = Job(loaded, module, examples, base, request.opset, request.source.task, Path(scratch))
         try:
             model = _trace(job, request)
         except UnexportableError as error:
-            return _nothing(request, parameters), [*findings, *error.findings]
+            return _nothing(request, prepared.parameters), [*findings, *error.findings]
         context.progress("checking and writing the graph", done=0.8)
         _tidy(model, request, loaded)
         findings += _finish(model, request, context, input_order="signature")
@@ -104,19 +90,7 @@ def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, lis
         for name in dead_inputs(model)
         if name in names
     ]
-    return _result(model, request, context, base.sizes, parameters), findings
-
-
-def _effects(module: "ContractModule", examples: "Examples", base: "Probe") -> list[Finding]:
-    """Return what running the original shows: inputs it ignores, inputs it lacks, weights nobody loaded."""
-    from convkit.worker.sources.effects import tokenizer_findings, unloaded_findings
-    from convkit.worker.sources.probe import ignored_inputs
-
-    return [
-        *ignored_inputs(module, examples, base),
-        *tokenizer_findings(module, examples, base, module.omit),
-        *unloaded_findings(module, base, examples.loaded),
-    ]
+    return _result(model, request, context, base.sizes, prepared.parameters), findings
 
 
 def _trace(job: Job, request: ExportRequest) -> onnx_ir.Model:

@@ -13,11 +13,11 @@ import onnx_ir as ir
 from convkit.codec import Json, encode
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.worker.cases.calibration import calibration_cases
-from convkit.worker.cases.files import read_cases, read_tensors
-from convkit.worker.cases.padding import padding_positions
+from convkit.worker.cases.files import read_cases
+from convkit.worker.cases.judged import judged_cases
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.numerics.constants import LIMITS
-from convkit.worker.numerics.plan_search import JudgedCase, Search, search_plan
+from convkit.worker.numerics.plan_search import Search, search_plan
 from convkit.worker.numerics.ranges import RangeReport, run_ranges
 from convkit.worker.precision.decision import write_decision
 from convkit.worker.precision.loading import load_model
@@ -27,7 +27,7 @@ from convkit.worker.precision.plan import Assignment, PrecisionPlan, assign, mod
 from convkit.worker.precision.prepare import UntypedValueError, prepare
 from convkit.worker.protocol import ModulePrecision, PrecisionRequest, PrecisionResult
 from convkit.worker.quantization.options import Quantization, quantization
-from convkit.worker.stages.build import find_model
+from convkit.worker.stages.built_files import find_model
 
 
 def run(request: PrecisionRequest, context: Context) -> tuple[PrecisionResult, list[Finding]]:
@@ -45,7 +45,7 @@ def run(request: PrecisionRequest, context: Context) -> tuple[PrecisionResult, l
     precision = low_precision(request.options)
     if precision is None:
         raise StageFailedError(f"{request.options.get('precision')!r} needs no precision stage")
-    cases = _cases(request)
+    cases = judged_cases(Path(request.reference), request.contract)
     context.progress("measuring the range of every tensor")
     report = run_ranges(path, {name: case.feeds for name, case in cases.items()})
     findings: list[Finding] = []
@@ -75,7 +75,7 @@ def _decide_quantization(
     from convkit.worker.quantization.decision import decide_quantization
 
     context.progress("searching for what must stay in float32")
-    cases = _cases(request)
+    cases = judged_cases(Path(request.reference), request.contract)
     usual = [cases[name].feeds for name in calibration_cases(read_cases(Path(request.reference)))]
     chosen, kept, findings = decide_quantization(path, quantized, cases, request.limits, usual)
     if chosen.calibration is not None and chosen.calibration.file is not None:
@@ -85,21 +85,6 @@ def _decide_quantization(
     decided = encode(chosen)
     write_decision(context.output, decided)
     return PrecisionResult(precision=decided, rounds=tuple(each.as_protocol() for each in kept.rounds)), findings
-
-
-def _cases(request: PrecisionRequest) -> dict[str, JudgedCase]:
-    """Return the ladder's cases as the reference left them, memory-mapped."""
-    root, contract = Path(request.reference), request.contract
-    cases = {}
-    for case in read_cases(root).cases:
-        if case.kind != "ladder":
-            continue
-        feeds = read_tensors(root, case.name, "inputs", contract.inputs)
-        expected = read_tensors(root, case.name, "outputs", contract.outputs)
-        padding = {spec.name: padding_positions(feeds, spec.mask) for spec in contract.outputs}
-        known = {name: positions for name, positions in padding.items() if positions is not None}
-        cases[case.name] = JudgedCase(feeds, expected, known)
-    return cases
 
 
 def _modules(

@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 from small_models import feeds, parsed, write
 
-from convkit.worker.numerics.plan_search import JudgedCase
+from convkit.worker.cases.judged import JudgedCase
 from convkit.worker.quantization.choosing import choose_kept
 from convkit.worker.quantization.decision import decide_quantization
 from convkit.worker.quantization.options import Quantization

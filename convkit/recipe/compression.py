@@ -1,0 +1,52 @@
+"""How a Core ML target's weights are stored."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from convkit.recipe.consistency import Fault, FaultsError
+from convkit.recipe.fields import MODULES_PATTERN, RecipeModel
+
+Keep = tuple[Annotated[str, Field(pattern=MODULES_PATTERN)], ...]
+
+
+class Compression(RecipeModel):
+    """A compression of the weights; what is computed with them keeps the target's precision."""
+
+    weights: Literal["int8", "int4", "palette"] | None = Field(
+        None,
+        description="int8: linear, a scale for each channel; int4: linear, a scale for each block; palette: each "
+        "weight one of a few values, found by k-means",
+    )
+    bits: Literal[1, 2, 3, 4, 6, 8] | None = Field(None, description="with palette: bits for each weight; default 4")
+    block_size: Literal[16, 32, 64, 128] | None = Field(
+        None, description="with int4: how many weights share a scale; default 32"
+    )
+    prune: Annotated[float, Field(strict=True, gt=0, lt=1)] | None = Field(
+        None, description="the share of the weights that become zero: the smallest ones", examples=[0.5]
+    )
+    keep: Keep = Field(
+        (), description="modules whose weights stay as they are, as patterns over their paths", examples=[["lm_head"]]
+    )
+
+    @model_validator(mode="after")
+    def _keys_fit(self) -> Self:
+        faults = []
+        if self.weights is None and self.prune is None:
+            faults.append(Fault((), "compresses nothing; write weights: int8, or prune: 0.5"))
+        if self.bits is not None and self.weights != "palette":
+            faults.append(Fault(("bits",), "belongs to weights: palette; write that, or remove it"))
+        if self.block_size is not None and self.weights != "int4":
+            faults.append(Fault(("block_size",), "belongs to weights: int4; write that, or remove it"))
+        if faults:
+            raise FaultsError(faults)
+        return self
+
+    @property
+    def clusters(self) -> bool:
+        """True where weights are found by k-means, which is scikit-learn's."""
+        return self.weights == "palette"
+
+    def least_target(self) -> str:
+        """Return the oldest release of iOS whose programs can hold such weights."""
+        return "iOS18" if self.weights == "int4" or (self.weights and self.prune) else "iOS16"

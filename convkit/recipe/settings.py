@@ -1,0 +1,83 @@
+"""What a recipe says, and a target may say in its place: releases of tools, the export, the tolerance."""
+
+import re
+from typing import Annotated, Literal, Self
+
+from pydantic import ConfigDict, Field, model_validator
+
+from convkit.recipe.consistency import Fault, FaultsError
+from convkit.recipe.fields import PACKAGE_PATTERN, PYTHON_PATTERN, NonNegative, RecipeModel, Specifier
+
+
+class Tools(RecipeModel):
+    """Versions of tools: `python`, and any package by its name on the index, as PEP 440 specifiers."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[Annotated[str, Field(pattern=PACKAGE_PATTERN)], Specifier]
+
+    python: Annotated[str, Field(pattern=PYTHON_PATTERN)] | None = Field(
+        None, description="the Python release of the stages' environments", examples=["3.11"]
+    )
+
+    @model_validator(mode="after")
+    def _each_once(self) -> Self:
+        first: dict[str, str] = {}
+        faults = []
+        for name in self.__pydantic_extra__ or {}:
+            normal = _normalised(name)
+            if normal in first:
+                faults.append(Fault((name,), f"is the same package as {first[normal]!r}; write it once"))
+            elif normal == "python":
+                faults.append(Fault((name,), "write python in lower case"))
+            first.setdefault(normal, name)
+        if faults:
+            raise FaultsError(faults)
+        return self
+
+    def packages(self) -> dict[str, str]:
+        """Return specifiers by normalised package name (PEP 503)."""
+        return {_normalised(name): spec for name, spec in (self.__pydantic_extra__ or {}).items()}
+
+
+def _normalised(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+class Export(RecipeModel):
+    """How the model becomes ONNX."""
+
+    exporter: Literal["torch", "optimum", "torchscript"] = Field(
+        "torch", description="torch: torch.onnx.export(dynamo=True); torchscript: the older one; optimum: optimum-onnx"
+    )
+    opset: Annotated[int, Field(strict=True, ge=11, le=26)] = Field(18, description="ONNX operator set")
+    input_order: Literal["signature", "recipe"] = Field(
+        "signature",
+        description="signature: the inputs must stand in the order of the model's forward; recipe: any order is meant",
+    )
+
+
+class Tolerance(RecipeModel):
+    """Limits on the difference from the original, each optional; all that are given must hold.
+
+    atol and rtol are numpy's allclose: |candidate - reference| <= atol + rtol * |reference| for every element.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    max_abs: NonNegative | None = Field(None, description="largest absolute error")
+    max_rel: NonNegative | None = Field(None, description="largest error relative to the reference element")
+    mean_abs: NonNegative | None = Field(None, description="mean of the absolute errors")
+    rms: NonNegative | None = Field(None, description="root of the mean squared error")
+    cosine: Annotated[float, Field(strict=True, gt=-1, le=1)] | None = Field(
+        None, description="smallest cosine similarity"
+    )
+    atol: NonNegative | None = Field(None, description="allclose: absolute part; 0 where only rtol is given")
+    rtol: NonNegative | None = Field(
+        None, description="allclose: part relative to the reference element; 0 where only atol is given"
+    )
+
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if all(getattr(self, name) is None for name in type(self).model_fields):
+            raise ValueError("has no limit, so it cannot fail; write at least one, such as max_abs: 1.0e-4")
+        return self

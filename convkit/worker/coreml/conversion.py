@@ -1,0 +1,114 @@
+"""A torch module becomes an ML program that serves the contract."""
+
+import contextlib
+import dataclasses
+import logging
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from convkit.worker.context import StageFailedError
+from convkit.worker.coreml.constants import LargeConstant, recording_pipeline
+from convkit.worker.coreml.operators import register_missing_operators
+from convkit.worker.coreml.options import Shapes
+from convkit.worker.coreml.selection import selector
+from convkit.worker.coreml.shapes import input_types, output_types
+from convkit.worker.coreml.trace import decomposed, number_nodes, unknown_operators
+from convkit.worker.exporters.dynamic_trace import innermost, trace
+from convkit.worker.exporters.job import WRAPPER
+from convkit.worker.mil.modules import modules_by_tensor
+from convkit.worker.mil.program import Program, program_of
+from convkit.worker.precision.options import LowPrecision
+
+if TYPE_CHECKING:
+    from convkit.worker.sources.contract_module import ContractModule
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversion:
+    """A module to convert, inputs that it takes, and how. `minimum` is a deployment target; no precision: float32."""
+
+    module: "ContractModule"
+    examples: tuple[torch.Tensor, ...]
+    minimum: str = "iOS17"
+    shapes: Shapes = "range"
+    precision: LowPrecision | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Converted:
+    """A package in memory: coremltools' MLModel, not loaded, and its program.
+
+    `modules` gives module paths by tensor name, `constants` what the low precision cannot hold.
+    """
+
+    model: Any
+    program: Program
+    modules: dict[str, str]
+    constants: tuple[LargeConstant, ...]
+
+
+def convert(conversion: Conversion) -> Converted:
+    """Trace a module and convert it.
+
+    Raises UnexportableError for axes that the model fixes or restricts, StageFailedError, with the operator's name,
+    for what torch cannot trace and coremltools cannot convert.
+    """
+    contract = conversion.module.contract
+    with _quiet():
+        import coremltools as ct
+
+        register_missing_operators()
+        program = decomposed(trace(conversion.module, conversion.examples, contract))
+        _refuse_unknown(program)
+        paths = number_nodes(program, WRAPPER)
+        low = conversion.precision
+        found: list[LargeConstant] = []
+        options: dict[str, Any] = {"compute_precision": ct.precision.FLOAT32}
+        if low is not None:
+            is_half = selector(low, paths)
+            options["compute_precision"] = ct.transform.FP16ComputePrecision(op_selector=is_half)
+            options["pass_pipeline"] = recording_pipeline(found, saturate=low.saturate, is_half=is_half, paths=paths)
+        try:
+            model = ct.convert(
+                program,
+                convert_to="mlprogram",
+                inputs=input_types(contract, conversion.shapes),
+                outputs=output_types(contract),
+                minimum_deployment_target=getattr(ct.target, conversion.minimum),
+                skip_model_load=True,
+                **options,
+            )
+        except Exception as error:
+            raise StageFailedError(
+                f"coremltools {ct.__version__} cannot convert the model: {innermost(error)}"
+            ) from error
+    held = model._mil_program  # noqa: SLF001 - what coremltools' own tools read; a saved package forgets modules
+    return Converted(model, program_of(held), modules_by_tensor(held, paths), tuple(found))
+
+
+def _refuse_unknown(program: torch.export.ExportedProgram) -> None:
+    """Raise StageFailedError where operators are left that coremltools lacks and torch does not decompose."""
+    unknown = unknown_operators(program)
+    if unknown:
+        names = ", ".join(str(operator) for operator in unknown)
+        raise StageFailedError(
+            f"coremltools has no translation of {names}, and torch does not say what it is made of. "
+            "Write the model without it, or try another release of coremltools under tools."
+        )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep coremltools' remarks out of the log: versions it was not tested with, parts that exist on macOS only."""
+    logger = logging.getLogger("coremltools")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
