@@ -12,7 +12,7 @@ ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test lint types unit test-coreml plan ui benchmark faults clean
+.PHONY: run test lint types unit plan ui benchmark faults clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
@@ -20,11 +20,7 @@ run: $(VENV)/.run
 test: $(VENV)/.test lint types unit
 
 unit: $(VENV)/.test
-	$(BIN)/python -m pytest --ignore tests/worker/mil -n $(TEST_WORKERS) --dist loadfile
-
-# Core ML's tools want another transformers than the other stages' tools do: their tests have an environment of their own.
-test-coreml: $(VENV)-coreml/.test
-	$(VENV)-coreml/bin/python -m pytest tests/worker/mil
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -58,10 +54,5 @@ $(VENV)/.test: $(VENV)/bin/uv pyproject.toml
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable ".[ui,test]"
 	touch $@ $(VENV)/.run
 
-$(VENV)-coreml/.test: $(VENV)/bin/uv pyproject.toml
-	test -x $(VENV)-coreml/bin/python || $(BIN)/uv venv --quiet --python $(BIN)/python $(VENV)-coreml
-	$(BIN)/uv pip install --quiet --python $(VENV)-coreml/bin/python --editable ".[coreml]"
-	touch $@
-
 clean:
-	rm -rf $(VENV) $(VENV)-coreml build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -7,6 +7,7 @@ accumulates inside an operation is its own affair.
 
 import dataclasses
 from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -41,10 +42,16 @@ class Evaluator:
 
     def __init__(self, program: Program, modules: Mapping[str, str] | None = None) -> None:
         self._program = program
-        self._plan = make_plan(program.function, modules or {})
+        self.plan = make_plan(program.function, modules or {})
         self._constants = ConstantValues()
 
-    def run(self, feeds: Mapping[str, np.ndarray], states: Mapping[str, np.ndarray] | None = None) -> Evaluation:
+    def run(
+        self,
+        feeds: Mapping[str, np.ndarray],
+        states: Mapping[str, np.ndarray] | None = None,
+        *,
+        watcher: "Watcher | None" = None,
+    ) -> Evaluation:
         """Evaluate on inputs by name, from states by name (zeros where not given).
 
         Raises FeedMismatchError for inputs that do not fit, EvaluationError where an operation cannot be computed.
@@ -55,22 +62,37 @@ class Evaluator:
         held = {each.name: _zeros(each) for each in self._program.states}
         held |= _bound(self._program.states, states or {}, "state")
         with torch.inference_mode():
-            run = _Run(self._constants, held)
-            results = run.block(self._plan, [inputs[each.name] for each in self._program.inputs])
+            run = _Run(self._constants, held, watcher)
+            results = run.block(self.plan, [inputs[each.name] for each in self._program.inputs])
         outputs = {
             each.name: _as_declared(value, var)
-            for each, value, var in zip(self._program.outputs, results, self._plan.outputs, strict=True)
+            for each, value, var in zip(self._program.outputs, results, self.plan.outputs, strict=True)
         }
         variables = self._program.function.inputs
         final = {name: _as_declared(value, variables[name]) for name, value in held.items()}
         return Evaluation(outputs, final, run.trace())
 
 
+class Watcher(Protocol):
+    """Sees what operations take and give, and may put other values in their place."""
+
+    def taken(self, step: Step, name: str, variable: Variable, value: torch.Tensor) -> torch.Tensor:
+        """Return what a step's argument is to be, given what the program has there."""
+        ...
+
+    def given(self, step: Step, result: Result, value: torch.Tensor) -> torch.Tensor:
+        """Return what a step's result is to be, given what it was rounded to as declared."""
+        ...
+
+
 class _Run:
     """One call: the variables that are alive, and what was met."""
 
-    def __init__(self, constants: ConstantValues, states: MutableMapping[str, torch.Tensor]) -> None:
+    def __init__(
+        self, constants: ConstantValues, states: MutableMapping[str, torch.Tensor], watcher: "Watcher | None" = None
+    ) -> None:
         self._constants = constants
+        self._watcher = watcher
         self._states = states
         self._alive: dict[Variable, Value] = {}
         self._tainted: set[Variable] = set()
@@ -99,7 +121,7 @@ class _Run:
     def _step(self, step: Step) -> None:
         self._operations += 1
         call = Call(
-            arguments={name: self._argument(var, step) for name, var in step.arguments},
+            arguments={name: self._argument(name, var, step) for name, var in step.arguments},
             results=len(step.results),
             blocks=tuple(self._runner(each) for each in step.blocks),
             states=self._states,
@@ -123,6 +145,8 @@ class _Run:
             self._keep(result.variable, value)
             return
         stored = value.to(result.storage) if result.storage is not None else value
+        if self._watcher is not None:
+            stored = self._watcher.given(step, result, stored)
         if result.shape is not None and not _fits(result.shape, stored.shape):
             raise EvaluationError(
                 f"{step.operation} {step.name} gave shape {list(stored.shape)}; declared is {list(result.shape)}"
@@ -162,13 +186,15 @@ class _Run:
                     return True
         return False
 
-    def _argument(self, var: Variable | tuple[Variable, ...], step: Step) -> Argument:
+    def _argument(self, name: str, var: Variable | tuple[Variable, ...], step: Step) -> Argument:
         if isinstance(var, tuple):
-            return tuple(self._argument_value(each, step) for each in var)
-        return self._argument_value(var, step)
+            return tuple(self._argument_value(name, each, step) for each in var)
+        return self._argument_value(name, var, step)
 
-    def _argument_value(self, var: Variable, step: Step) -> Value:
+    def _argument_value(self, name: str, var: Variable, step: Step) -> Value:
         value = self._value(var)
+        if self._watcher is not None and isinstance(value, torch.Tensor):
+            value = self._watcher.taken(step, name, var, value)
         return value if step.moves else widened(value)
 
     def _value(self, var: Variable) -> Value:

@@ -31,7 +31,7 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One operation. `frees` are the variables that nothing after this step reads."""
+    """One operation. `frees` are the variables that nothing after this step reads, `source` coremltools' own object."""
 
     operation: str
     name: str
@@ -43,6 +43,7 @@ class Step:
     results: tuple[Result, ...]
     blocks: tuple["Plan", ...]
     frees: tuple[Variable, ...]
+    source: Any
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +68,14 @@ def make_plan(function: Any, modules: Names) -> Plan:  # noqa: ANN401 - coremlto
 
     inputs = tuple(var for var in function.inputs.values() if not types.is_state(var.sym_type))
     return _plan(function, inputs, modules)
+
+
+def every_step(plan: Plan) -> Iterator[Step]:
+    """Yield every step of a plan in order, a step's nested ones before itself."""
+    for step in plan.steps:
+        for inner in step.blocks:
+            yield from every_step(inner)
+        yield step
 
 
 def is_constant(kind: str) -> bool:
@@ -115,6 +124,7 @@ def _step(operation: Any, frees: tuple[Variable, ...], modules: Names) -> Step: 
         results=tuple(_result(var) for var in operation.outputs),
         blocks=tuple(_plan(each, tuple(each.inputs), modules) for each in operation.blocks),
         frees=frees,
+        source=operation,
     )
 
 

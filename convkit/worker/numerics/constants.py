@@ -13,6 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from convkit.tensors import DType
+from convkit.worker.numerics.float_limits import LIMITS, Limits
 from convkit.worker.numerics.reductions import MOVING_OPERATORS
 from convkit.worker.precision.graphs import constant_tensor
 from convkit.worker.precision.plan import Assignment, nodes_with_modules
@@ -20,25 +21,6 @@ from convkit.worker.precision.tensors import read_tensor
 
 ConstantIssue = Literal["mask", "overflow", "nonfinite", "flushed", "subnormal"]
 
-
-@dataclasses.dataclass(frozen=True)
-class Limits:
-    """A type's edges, as magnitudes: rounding to nearest even makes infinity from `overflows_from` on, and zero up
-    to `vanishes_up_to`; below `smallest_normal` digits are lost.
-    """
-
-    largest: float
-    overflows_from: float
-    smallest_normal: float
-    vanishes_up_to: float
-
-
-# IEEE 754: precision p, exponents emin to emax. largest = (2 - 2^(1-p)) 2^emax, overflow from half a step above,
-# smallest normal 2^emin, and half the smallest subnormal 2^(emin - p + 1) rounds to zero.
-LIMITS: dict[DType, Limits] = {
-    "float16": Limits(65504.0, 65520.0, 2.0**-14, 2.0**-25),
-    "bfloat16": Limits((2 - 2.0**-7) * 2.0**127, (2 - 2.0**-8) * 2.0**127, 2.0**-126, 2.0**-134),
-}
 
 # A constant beyond range is a mask where it is put in place of, added to, or used to bound other values.
 _MASKING = frozenset({"Add", "Clip", "Max", "Min", "Mul", "Sub", "Where"})

@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 
 from convkit.tensors import DType
-from convkit.worker.numerics.constants import LIMITS, ConstantScan
+from convkit.worker.numerics.constants import ConstantScan
 from convkit.worker.numerics.error_growth import TensorError
+from convkit.worker.numerics.float_limits import LIMITS
 from convkit.worker.numerics.reductions import MOVING_OPERATORS
 from convkit.worker.precision.plan import nodes_with_modules
 

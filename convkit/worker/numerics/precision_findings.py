@@ -12,9 +12,10 @@ import onnx_ir as ir
 from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy, Severity
 from convkit.worker.graph.provenance import SOURCE_KEY
-from convkit.worker.numerics.constants import LIMITS, ConstantScan, scan_constants
+from convkit.worker.numerics.constants import ConstantScan, scan_constants
 from convkit.worker.numerics.culprits import DIVIDING, BadTensor, Culprits, find_culprits
 from convkit.worker.numerics.error_growth import TensorError, simulate_with_errors
+from convkit.worker.numerics.float_limits import LIMITS
 from convkit.worker.numerics.reductions import open_session
 from convkit.worker.numerics.simulation import low_nodes, simulate, widen
 from convkit.worker.precision.convert import convert

@@ -19,7 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from convkit.tensors import DType
-from convkit.worker.numerics.constants import LIMITS
+from convkit.worker.numerics.float_limits import LIMITS
 from convkit.worker.numerics.reductions import (
     MOVING_OPERATORS,
     Key,

@@ -11,6 +11,7 @@ from convkit.codec import CodecError, decode
 from convkit.tensors import Contract, Dimension, TensorSpec
 from convkit.worker.context import StageFailedError
 from convkit.worker.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION, UNKNOWN_RANK
+from convkit.worker.coreml.feeds import UnservableError, as_served
 from convkit.worker.coreml.metadata import read_metadata
 from convkit.worker.coreml.sidecars import read_modules
 from convkit.worker.mil.errors import EvaluationError
@@ -51,7 +52,7 @@ class EvaluatedProgram:
         types = {feature.name: feature.dtype for feature in self.program.inputs}
         try:
             return self._evaluator.run({name: as_served(array, types.get(name)) for name, array in feeds.items()})
-        except EvaluationError as error:
+        except (EvaluationError, UnservableError) as error:
             raise RunFailedError(str(error)) from error
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -94,10 +95,9 @@ class PredictedProgram:
     def predicted(self, model: Any, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:  # noqa: ANN401
         """Return what one of Core ML's models gives; raises RunFailedError."""
         types = {feature.name: feature.dtype for feature in self._like.program.inputs}
-        served = {name: as_served(array, types.get(name)) for name, array in feeds.items()}
         try:
-            outputs = model.predict(served)
-        except (RuntimeError, ValueError, TypeError) as error:
+            outputs = model.predict({name: as_served(array, types.get(name)) for name, array in feeds.items()})
+        except (UnservableError, RuntimeError, ValueError, TypeError) as error:
             raise RunFailedError(str(error)) from error
         return as_declared(outputs, _declared_types(self.metadata()))
 
@@ -116,16 +116,6 @@ def _spec(feature: Feature) -> TensorSpec:
         return TensorSpec(feature.name, feature.dtype, UNKNOWN_RANK)
     sizes: tuple[Dimension, ...] = tuple(UNKNOWN_DIMENSION if size is None else size for size in feature.shape)
     return TensorSpec(feature.name, feature.dtype, sizes)
-
-
-def as_served(array: np.ndarray, dtype: str | None) -> np.ndarray:
-    """Return an input in the type that the package takes; raises RunFailedError for numbers that it cannot hold."""
-    if dtype is None or array.dtype == np.dtype(dtype):
-        return array
-    served = array.astype(dtype)
-    if array.dtype.kind in "iu" and not np.array_equal(served, array):
-        raise RunFailedError(f"values up to {np.abs(array).max()} do not fit into {dtype}, which the package takes")
-    return served
 
 
 def as_declared(outputs: Mapping[str, np.ndarray], types: Mapping[str, str]) -> dict[str, np.ndarray]:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-from convkit.codec import Json, encode
-from convkit.findings.model import Finding, Place, Remedy
+from convkit.codec import encode
+from convkit.findings.model import Finding
 from convkit.worker.cases.calibration import calibration_cases
 from convkit.worker.cases.files import read_cases
 from convkit.worker.cases.judged import judged_cases
 from convkit.worker.context import Context, StageFailedError
-from convkit.worker.numerics.constants import LIMITS
+from convkit.worker.numerics.plan_findings import headroom_findings, searched_finding
 from convkit.worker.numerics.plan_search import Search, search_plan
 from convkit.worker.numerics.ranges import RangeReport, run_ranges
 from convkit.worker.precision.decision import write_decision
@@ -54,10 +54,10 @@ def run(request: PrecisionRequest, context: Context) -> tuple[PrecisionResult, l
         context.progress("searching for what must stay in float32", done=0.4)
         search = search_plan(model, precision, cases, request.limits)
         precision = search.precision
-        findings.append(_searched(search))
+        findings.append(searched_finding(search.precision, search.rounds, met=search.met))
     assignment = assign(model, PrecisionPlan(precision.default, precision.keep_float32))
     modules = _modules(model, assignment, report, precision)
-    findings += _headroom(modules, precision)
+    findings += headroom_findings(modules, precision)
     decided = encode(precision)
     write_decision(context.output, decided)
     result = PrecisionResult(
@@ -113,53 +113,3 @@ def _modules(
             )
         )
     return tuple(rows)
-
-
-def _headroom(modules: tuple[ModulePrecision, ...], precision: LowPrecision) -> list[Finding]:
-    """Return a note on the modules in low precision that float32's ranges say will overflow."""
-    beyond = [row for row in modules if row.low and row.headroom is not None and row.headroom < 1]
-    if not beyond:
-        return []
-    beyond.sort(key=lambda row: row.headroom or 0.0)
-    worst = beyond[0]
-    others = f" (and {len(beyond) - 1} modules more)" if len(beyond) > 1 else ""
-    return [
-        Finding(
-            "N210",
-            "note",
-            f"{worst.tensor!r} in {worst.module or 'the root'}{others} reaches {worst.largest:.6g} in float32, beyond "
-            f"{precision.default}'s {LIMITS[precision.default].largest:.6g}: verification shows whether it matters",
-            Place(tensor=worst.tensor, module=worst.module or None, case=worst.case or None),
-            {"modules": {row.module: row.headroom for row in beyond}},
-        )
-    ]
-
-
-def _searched(search: Search) -> Finding:
-    """Return what the search found: N208, or N209 where nothing meets the tolerance."""
-    precision = search.precision
-    change: dict[str, Json] = {"target.precision": _written(precision)}
-    rounds: Json = [encode(each) for each in search.rounds]
-    kept = (", ".join(precision.keep_float32) or "nothing") + " in float32"
-    if precision.saturate:
-        kept += ", with constants beyond the range saturated,"
-    evidence: dict[str, Json] = {"keep_float32": list(precision.keep_float32), "rounds": rounds}
-    if search.met:
-        message = f"keep_float32: auto keeps {kept} and meets the tolerance in simulation"
-        return Finding("N208", "note", message, Place(), evidence, Remedy("Write it into the recipe.", change))
-    last = search.rounds[-1]
-    how_far = "NaN or infinity" if last.overshoot is None else f"{last.overshoot:.3g} times the tolerance"
-    return Finding(
-        "N209",
-        "error",
-        f"no plan was found that meets the tolerance: keeping {kept} case {last.case!r} gives {how_far}",
-        Place(case=last.case),
-        evidence,
-        Remedy("Name modules under keep_float32 yourself, or set the tolerance to what you can justify."),
-    )
-
-
-def _written(precision: LowPrecision) -> Json:
-    """Return a precision as a recipe would have it."""
-    written: dict[str, Json] = {"default": precision.default, "keep_float32": list(precision.keep_float32)}
-    return written | ({"saturate": True} if precision.saturate else {})

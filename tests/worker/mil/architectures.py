@@ -63,14 +63,14 @@ def text_encoder(name: str, **overrides: Any) -> Architecture:
 def distilbert() -> nn.Module:
     from transformers import DistilBertConfig, DistilBertModel
 
-    config = DistilBertConfig(VOCABULARY, dim=SIZE, n_layers=2, n_heads=2, hidden_dim=48, max_position_embeddings=40)
+    config = DistilBertConfig(vocab_size=VOCABULARY, dim=SIZE, n_layers=2, n_heads=2, hidden_dim=48, max_position_embeddings=40)
     return Positional(DistilBertModel(config), "input_ids", "attention_mask")
 
 
 def t5() -> nn.Module:
     from transformers import T5Config, T5EncoderModel
 
-    config = T5Config(VOCABULARY, d_model=SIZE, d_kv=16, d_ff=48, num_layers=2, num_heads=2)
+    config = T5Config(vocab_size=VOCABULARY, d_model=SIZE, d_kv=16, d_ff=48, num_layers=2, num_heads=2)
     return Positional(T5EncoderModel(config), "input_ids", "attention_mask")
 
 

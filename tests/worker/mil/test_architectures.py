@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 from architectures import ARCHITECTURES, build
-from torch_conversion import converted, evaluated, exported, outputs_of, register_missing_operators
+from torch_conversion import converted, evaluated, exported, outputs_of
 
+from convkit.worker.coreml.operators import register_missing_operators
 from convkit.worker.mil.saturate import SaturatedConstant, saturating_pipeline
 
 pytestmark = pytest.mark.slow

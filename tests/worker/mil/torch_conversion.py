@@ -7,33 +7,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from mil_programs import convert_and_save, ct, mb, types
+from mil_programs import convert_and_save, ct
 
 from convkit.worker.mil.evaluator import Evaluator
 from convkit.worker.mil.program import load_program
-
-# torch's number for bool (c10/core/ScalarType.h), which is how coremltools hands a dtype on.
-TORCH_BOOL = 11
-
-
-def register_missing_operators() -> None:
-    """Teach coremltools 9.0 the operators that decoders and CLIP need and it lacks."""
-    from coremltools.converters.mil.frontend.torch.ops import _get_inputs, _get_kwinputs
-    from coremltools.converters.mil.frontend.torch.torch_op_registry import register_torch_op
-
-    def alias(context: Any, node: Any) -> None:
-        context.add(mb.identity(x=_get_inputs(context, node)[0], name=node.name))
-
-    def new_ones(context: Any, node: Any) -> None:
-        like, shape = _get_inputs(context, node)[:2]
-        sizes = shape if isinstance(shape, list) else list(shape.val)
-        (kind,) = _get_kwinputs(context, node, "dtype", default=[None])
-        is_bool = like.dtype == types.bool if kind is None else int(getattr(kind, "val", kind)) == TORCH_BOOL
-        one: bool | float = True if is_bool else 1.0
-        context.add(mb.fill(shape=[int(getattr(each, "val", each)) for each in sizes], value=one, name=node.name))
-
-    register_torch_op(alias, override=True)
-    register_torch_op(new_ones, override=True)
 
 
 def exported(module: torch.nn.Module, example: Sequence[torch.Tensor], **options: Any) -> torch.export.ExportedProgram:

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from convkit.worker.numerics.constants import LIMITS, scan_constants
+from convkit.worker.numerics.constants import scan_constants
+from convkit.worker.numerics.float_limits import LIMITS
 from convkit.worker.precision.plan import PrecisionPlan, assign
 from convkit.worker.precision.prepare import prepare
 from convkit.worker.precision.tensors import round_array
