@@ -80,8 +80,8 @@ class Watcher(Protocol):
         """Return what a step's argument is to be, given what the program has there."""
         ...
 
-    def given(self, step: Step, result: Result, value: torch.Tensor) -> torch.Tensor:
-        """Return what a step's result is to be, given what it was rounded to as declared."""
+    def given(self, step: Step, result: Result, computed: torch.Tensor, stored: torch.Tensor) -> torch.Tensor:
+        """Return what a step's result is to be, given what was computed and what it was rounded to as declared."""
         ...
 
 
@@ -146,7 +146,7 @@ class _Run:
             return
         stored = value.to(result.storage) if result.storage is not None else value
         if self._watcher is not None:
-            stored = self._watcher.given(step, result, stored)
+            stored = self._watcher.given(step, result, value, stored)
         if result.shape is not None and not _fits(result.shape, stored.shape):
             raise EvaluationError(
                 f"{step.operation} {step.name} gave shape {list(stored.shape)}; declared is {list(result.shape)}"

@@ -73,13 +73,13 @@ class _Largest:
         del step, name, variable
         return value
 
-    def given(self, step: Step, result: Result, value: torch.Tensor) -> torch.Tensor:
-        if value.dtype == torch.float32 and value.numel():
+    def given(self, step: Step, result: Result, computed: torch.Tensor, stored: torch.Tensor) -> torch.Tensor:
+        if computed.dtype == torch.float32 and computed.numel():
             before = self.largest.get(step.module)
-            magnitude = _largest(value)
+            magnitude = _largest(computed)
             if before is None or magnitude > before.magnitude:
                 self.largest[step.module] = Largest(magnitude, result.name, self.case)
-        return value
+        return stored
 
 
 def _largest(value: torch.Tensor) -> float:

@@ -70,9 +70,9 @@ class _Rounding:
             return _rounded_constant(value, saturate=self._saturate)
         return value.half().float()
 
-    def given(self, step: Step, result: Result, value: torch.Tensor) -> torch.Tensor:
-        del result
-        return value.half().float() if value.dtype == torch.float32 and self._rounds(step) else value
+    def given(self, step: Step, result: Result, computed: torch.Tensor, stored: torch.Tensor) -> torch.Tensor:
+        del result, computed
+        return stored.half().float() if stored.dtype == torch.float32 and self._rounds(step) else stored
 
 
 def _rounded_constant(value: torch.Tensor, *, saturate: bool) -> torch.Tensor:

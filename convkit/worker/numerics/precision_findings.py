@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,11 +16,11 @@ from convkit.worker.numerics.constants import ConstantScan, scan_constants
 from convkit.worker.numerics.culprits import DIVIDING, BadTensor, Culprits, find_culprits
 from convkit.worker.numerics.error_growth import TensorError, simulate_with_errors
 from convkit.worker.numerics.float_limits import LIMITS
+from convkit.worker.numerics.precision_remedies import PrecisionRemedies, in_module
 from convkit.worker.numerics.reductions import open_session
 from convkit.worker.numerics.simulation import low_nodes, simulate, widen
 from convkit.worker.precision.convert import convert
 from convkit.worker.precision.loading import load_model
-from convkit.worker.precision.naming import as_patterns, general_path, without_covered
 from convkit.worker.precision.options import LowPrecision
 from convkit.worker.precision.plan import Assignment, Choice, PrecisionPlan, assign, nodes_with_modules, touches_float32
 from convkit.worker.precision.prepare import prepare
@@ -29,9 +29,6 @@ Feeds = Mapping[str, np.ndarray]
 
 # What multiplies or offsets by more than this hides values; by less, it may scale them, and another value is wrong.
 _NO_SCALE = 1e6
-
-# The key of a remedy that changes the target's precision; the host puts the target's name in its place.
-TARGET_PRECISION = "target.precision"
 
 
 class PrecisionDoctor:
@@ -45,6 +42,7 @@ class PrecisionDoctor:
         self._model, self._assignment = _in_float32(prepare(load_model(exported)), precision)
         paths = (path for node, path in nodes_with_modules(self._model) if touches_float32(node))
         self._paths = list(dict.fromkeys(paths))
+        self._remedies = PrecisionRemedies(precision, self._paths)
         self._sources = {node.name: node.metadata_props.get(SOURCE_KEY, "") for node in self._model.graph.all_nodes()}
         self._scans = scan_constants(self._model, precision.default, self._assignment)
 
@@ -95,23 +93,23 @@ class PrecisionDoctor:
         stored = f"{LIMITS[dtype].largest:.6g}" if self._precision.saturate else "infinity"
         message = (
             f"constant {scan.constant!r} ({scan.extreme:.6g}) is beyond {dtype}'s range ({LIMITS[dtype].largest:.6g}) "
-            f"and becomes {stored}; {consumer.op} {_in(consumer.module)} takes it"
+            f"and becomes {stored}; {consumer.op} {in_module(consumer.module)} takes it"
         )
         module = consumer.module
         if case is None:
             message += "; no output suffers from it in any case"
         elif softmax is not None:
             module = softmax.error.module or module
-            message += f"; so the softmax {_in(softmax.error.module)} gives NaN in case {case!r}"
+            message += f"; so the softmax {in_module(softmax.error.module)} gives NaN in case {case!r}"
         else:
             message += f"; so outputs are not finite in case {case!r}"
         if scan.is_mask and scan.extreme is not None and abs(scan.extreme) > _NO_SCALE:
             remedy = Remedy(
                 "Store what is beyond the range as the type's largest value: a mask needs no more.",
-                self._change(saturate=True),
+                self._remedies.saturated(),
             )
         else:
-            remedy = self._keep([user.module for user in scan.consumers])
+            remedy = self._remedies.keep([user.module for user in scan.consumers])
         return Finding(
             "N201",
             "note" if case is None else "error",
@@ -140,14 +138,14 @@ class PrecisionDoctor:
         error, dtype = bad.error, self._precision.default
         place = self._place(error.tensor, error.node, error.module, case)
         evidence: dict[str, Json] = {"op": error.op, "float32_magnitude": error.reference}
-        name = f"{error.tensor!r} ({error.op} {_in(error.module)})"
+        name = f"{error.tensor!r} ({error.op} {in_module(error.module)})"
         if not bad.overflows and (bad.flushed is not None or error.op in DIVIDING):
             why = "an operand that is not zero in float32"
             if bad.flushed is not None:
                 evidence |= {"constant": bad.flushed.constant, "value": bad.flushed.largest}
                 why = f"constant {bad.flushed.constant!r} ({bad.flushed.largest:.6g}), which guards it"
             message = f"{dtype} rounds {why}, to zero, and {name} is not finite in case {case!r}"
-            return Finding("N203", "error", message, place, evidence, self._keep(bad.modules), bad.chain)
+            return Finding("N203", "error", message, place, evidence, self._remedies.keep(bad.modules), bad.chain)
         limit = f"{LIMITS[dtype].largest:.6g}"
         message = f"{name} overflows {dtype}: up to {error.reference:.6g} in float32, the limit is {limit}"
         if not bad.overflows:
@@ -155,7 +153,7 @@ class PrecisionDoctor:
         message += f", in case {case!r}"
         if absorbed:
             message += "; what follows absorbs it, so that outputs are finite and wrong"
-        return Finding("N202", "error", message, place, evidence, self._keep(bad.modules), bad.chain)
+        return Finding("N202", "error", message, place, evidence, self._remedies.keep(bad.modules), bad.chain)
 
     def _masked_rows(self, case: str, feeds: Feeds, culprits: Culprits) -> list[Finding]:
         softmax = culprits.softmax
@@ -168,7 +166,7 @@ class PrecisionDoctor:
         first = [int(index) for index in np.argwhere(masked)[0]]
         rows = int(np.count_nonzero(masked))
         message = (
-            f"{rows} of {masked.size} rows of the softmax {_in(softmax.error.module)} are masked whole in case "
+            f"{rows} of {masked.size} rows of the softmax {in_module(softmax.error.module)} are masked whole in case "
             f"{case!r}: all their positions are -inf in {self._precision.default}, and a softmax of nothing is NaN"
         )
         return [
@@ -178,7 +176,7 @@ class PrecisionDoctor:
                 message,
                 self._place(softmax.error.tensor, softmax.error.node, softmax.error.module, case),
                 {"rows": rows, "first": list(first)},
-                Remedy("Mask with a finite value.", self._change(saturate=True)),
+                Remedy("Mask with a finite value.", self._remedies.saturated()),
             )
         ]
 
@@ -186,11 +184,11 @@ class PrecisionDoctor:
         return Finding(
             "N204",
             severity,
-            f"{error.tensor!r} ({error.op} {_in(error.module)}) varies by {error.spread_reference:.6g} in float32 and "
-            f"not at all in {self._precision.default}, in case {case!r}",
+            f"{error.tensor!r} ({error.op} {in_module(error.module)}) varies by {error.spread_reference:.6g} in "
+            f"float32 and not at all in {self._precision.default}, in case {case!r}",
             self._place(error.tensor, error.node, error.module, case),
             {"spread_float32": error.spread_reference, "magnitude_float32": error.reference},
-            self._keep([error.module]),
+            self._remedies.keep([error.module]),
         )
 
     def _simulated(self, tensor: str, feeds: Feeds) -> np.ndarray:
@@ -206,21 +204,6 @@ class PrecisionDoctor:
             found: np.ndarray = open_session(path, None, _threads()).run([tensor], dict(feeds))[0]
         return found
 
-    def _keep(self, modules: Sequence[str]) -> Remedy:
-        """Offer to keep modules, and their likes in other layers, in float32."""
-        kinds = {general_path(module) for module in modules}
-        patterns = as_patterns([path for path in self._paths if general_path(path) in kinds], self._paths)
-        kept = without_covered([*self._precision.keep_float32, *patterns])
-        return Remedy(f"Keep {', '.join(patterns)} in float32.", self._change(keep=kept))
-
-    def _change(self, *, keep: Sequence[str] | None = None, saturate: bool = False) -> dict[str, Json]:
-        precision: dict[str, Json] = {"default": self._precision.default}
-        if kept := list(keep if keep is not None else self._precision.keep_float32):
-            precision["keep_float32"] = list(kept)
-        if saturate or self._precision.saturate:
-            precision["saturate"] = True
-        return {TARGET_PRECISION: precision}
-
 
 def _in_float32(model: ir.Model, precision: LowPrecision) -> tuple[ir.Model, Assignment]:
     """Return a graph in float32, and which nodes are low: those of the plan, or those that came so."""
@@ -234,10 +217,6 @@ def _in_float32(model: ir.Model, precision: LowPrecision) -> tuple[ir.Model, Ass
         for node, choice in assignment.choices.items()
     }
     return widened, dataclasses.replace(assignment, choices=choices)
-
-
-def _in(module: str) -> str:
-    return f"in {module}" if module else "in the model's root"
 
 
 def _threads() -> int | None:

@@ -66,11 +66,10 @@ class BuiltPackage:
 
         doctor = ProgramDoctor(self._evaluated.program, self._evaluated.modules, read_constants(self._path.parent), low)
         if (lost := first_lost(cases)) is not None:
-            return doctor.diagnose(lost, verification.feeds(lost), verification.expected(lost))
+            return doctor.diagnose(lost, verification.feeds(lost))
         if (off := first_estranged(cases, collapsed)) is None:
             return doctor.harmless()
-        found = doctor.collapse(off, verification.feeds(off), verification.expected(off))
-        return [*doctor.harmless(), *found]
+        return [*doctor.harmless(), *doctor.collapse(off, verification.feeds(off), constant_output=bool(collapsed))]
 
 
 def _unknown(error: UnsupportedOperation) -> Finding:
