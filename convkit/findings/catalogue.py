@@ -518,6 +518,14 @@ CATALOGUE: dict[str, Explanation] = {
         "The graph's file opens in a viewer and passes for the model; a runtime names its own line of code.",
         "Copy the model and the files that it names, whole and together.",
     ),
+    "E211": Explanation(
+        "the evaluator does not know an operation of the program",
+        "error",
+        "A Core ML program is judged off macOS by evaluating it, and it holds an operation that the evaluator has no "
+        "kernel for. Nothing is known of its results.",
+        "Converting and saving succeed; tools that cannot run a program pass it.",
+        "Verify the package on macOS, where Core ML itself predicts, or write the model with other operations.",
+    ),
     "Q101": Explanation(
         "nothing was quantised",
         "error",

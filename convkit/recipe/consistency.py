@@ -6,6 +6,7 @@ that is wrong elsewhere, and one loading reports everything that is wrong.
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from convkit.tensors import DimensionError, dimension_axes, dimension_size
@@ -194,6 +195,38 @@ def _masks_fit(recipe: Mapping[str, object]) -> Iterator[Fault]:
             yield Fault((*path, "mask"), f"the shape of {mask!r}, {list(own)}, must begin the output's, {list(shape)}")
 
 
+def _programs_have_a_module(recipe: Mapping[str, object]) -> Iterator[Fault]:
+    if _mapping(recipe.get("model")).get("onnx") is None:
+        return
+    for name, target in _mapping(recipe.get("targets")).items():
+        if _mapping(target).get("runtime") == "coreml":
+            message = "converts the model itself, and model.onnx is a graph; name the model that it was exported from"
+            yield Fault(("targets", str(name), "runtime"), f"coreml {message} under model")
+
+
+# Core ML takes no more shapes of one input than this, and before iOS 18 enumerates those of one input only.
+_MOST_SHAPES = 128
+_ENUMERATES_SEVERAL = ("iOS18", "macOS15", "watchOS11", "tvOS18", "visionOS2")
+
+
+def _shapes_can_be_enumerated(recipe: Mapping[str, object]) -> Iterator[Fault]:
+    axes = _mapping(recipe.get("axes")).values()
+    sizes = [{_mapping(axis).get(moment) for moment in ("min", "typical", "max")} for axis in axes]
+    count = math.prod(len(each) for each in sizes)
+    varying = {path for path, _, names in _dimensions(recipe) if path[0] == "inputs" for _ in names}
+    inputs = {path[1] for path in varying}
+    for name, given in _mapping(recipe.get("targets")).items():
+        target = _mapping(given)
+        if target.get("shapes") != "enumerated":
+            continue
+        if count > _MOST_SHAPES:
+            message = f"{count} combinations of the axes' sizes; Core ML takes {_MOST_SHAPES}: write shapes: range"
+            yield Fault(("targets", str(name), "shapes"), message)
+        if len(inputs) > 1 and target.get("minimum", "iOS17") not in _ENUMERATES_SEVERAL:
+            message = f"enumerates the shapes of {len(inputs)} inputs, which iOS18 is the first to know; write "
+            yield Fault(("targets", str(name), "shapes"), f"{message}minimum: iOS18, or shapes: range")
+
+
 _CHECKS: tuple[Callable[[Mapping[str, object]], Iterator[Fault]], ...] = (
     _names_are_unique,
     _origins_are_unique,
@@ -204,6 +237,8 @@ _CHECKS: tuple[Callable[[Mapping[str, object]], Iterator[Fault]], ...] = (
     _texts_have_a_tokenizer,
     _original_is_another,
     _masks_fit,
+    _programs_have_a_module,
+    _shapes_can_be_enumerated,
 )
 
 

@@ -18,7 +18,7 @@ from convkit.worker.mil.errors import EvaluationError
 from convkit.worker.mil.evaluator import Evaluation, Evaluator
 from convkit.worker.mil.program import Feature, Program, load_program
 from convkit.worker.protocol import Fallback
-from convkit.worker.runtimes.protocol import ModelRefusedError, RunFailedError
+from convkit.worker.runtimes.protocol import ModelRefusedError, NotServedError, RunFailedError
 
 MODEL_FILE = "model.mlpackage"
 
@@ -50,6 +50,10 @@ class EvaluatedProgram:
     def evaluate(self, feeds: Mapping[str, np.ndarray]) -> Evaluation:
         """Evaluate on inputs in the contract's types; raises RunFailedError."""
         types = {feature.name: feature.dtype for feature in self.program.inputs}
+        for feature in self.program.inputs:
+            shape = feeds[feature.name].shape if feature.name in feeds else None
+            if feature.choices and shape is not None and shape not in feature.choices:
+                raise NotServedError(f"{feature.name} of {list(shape)} is not among the shapes that it enumerates")
         try:
             return self._evaluator.run({name: as_served(array, types.get(name)) for name, array in feeds.items()})
         except (EvaluationError, UnservableError) as error:

@@ -24,6 +24,10 @@ class RunFailedError(Exception):
     """The runtime loaded the model and failed to run it; the message is the runtime's own."""
 
 
+class NotServedError(RunFailedError):
+    """The built model does not take inputs of this size, and was not asked to; the message says what it takes."""
+
+
 class RuntimeSession(Protocol):
     """One loaded model."""
 

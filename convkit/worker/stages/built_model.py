@@ -28,7 +28,7 @@ from convkit.worker.protocol import (
     TensorMetrics,
     VerifyRequest,
 )
-from convkit.worker.runtimes.protocol import RunFailedError, RuntimeSession
+from convkit.worker.runtimes.protocol import NotServedError, RunFailedError, RuntimeSession
 
 
 class BuiltModel:
@@ -59,7 +59,11 @@ class BuiltModel:
                 omitted.append(OmittedCase(case.name, reason))
                 continue
             self._context.progress(f"built model: {case.name}", done=done / len(cases))
-            measured[place] = self._case(case)
+            try:
+                measured[place] = self._case(case)
+            except NotServedError as error:
+                omitted.append(OmittedCase(case.name, str(error)))
+                continue
             self._budget.record(cost, measured[place].seconds)
         return [measured[place] for place in sorted(measured)], omitted
 
@@ -68,6 +72,8 @@ class BuiltModel:
         started = time.perf_counter()
         try:
             outputs = self._session.run(feeds)
+        except NotServedError:
+            raise
         except RunFailedError as error:
             return CaseMetrics(case.name, time.perf_counter() - started, (), str(error))
         seconds = time.perf_counter() - started

@@ -65,7 +65,7 @@ def _build(prepared: Prepared, request: ProgramBuildRequest, context: Context) -
         from convkit.worker.coreml.compression import compress  # its tools are slow to import
 
         context.progress("compressing the weights", done=0.6)
-        model = compress(model, options.compression, converted.modules)
+        model = compress(model, converted.program, options.compression, converted.modules)
     write_metadata(model, request.contract, request.provenance)
     package = context.output / MODEL_FILE
     model.save(str(package))
