@@ -213,8 +213,11 @@ class _Walk:
         return next(makers, None)
 
     def chain(self, start: str) -> tuple[str, ...]:
-        """Return the way from a step on to an output, one operation a line, the middle left out."""
-        names = {start}
+        """Return the way from a step on to an output, one operation a line, the middle left out.
+
+        The step may bear the longer name that casting it to float16 gave it.
+        """
+        names = {start, f"{start}_cast_fp16"}
         lines = []
         for made in self.bad:
             if made.name in names or any(taken.maker in names for taken in made.taken):

@@ -42,18 +42,31 @@ def package_digest(path: Path) -> str:
 def make_canonical(path: Path) -> None:
     """Rewrite a package so that equal ones are equal byte for byte; raises StageFailedError for an unsound one.
 
-    Items are named after their paths, maps are sorted, and the date goes.
+    Items are named after their paths, maps are sorted, the date goes, and so do empty folders (a program without
+    weights has one), which not every copy keeps.
     """
     package = read_package(path)
     model = read_model(package)
     model.description.metadata.userDefined.pop(_DATE_KEY, None)
     package.model.write_bytes(model.SerializeToString(deterministic=True))
     manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    entries, root = manifest["itemInfoEntries"], manifest["rootModelIdentifier"]
+    root = manifest["rootModelIdentifier"]
+    entries = {
+        identifier: entry
+        for identifier, entry in manifest["itemInfoEntries"].items()
+        if not _removed_if_empty(package.data / entry["path"])
+    }
     names = {identifier: str(uuid.uuid5(_ITEMS, entry["path"])).upper() for identifier, entry in entries.items()}
     manifest["itemInfoEntries"] = {names[identifier]: entry for identifier, entry in entries.items()}
     manifest["rootModelIdentifier"] = names[root]
     (path / MANIFEST).write_text(json.dumps(manifest, indent=4, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def _removed_if_empty(place: Path) -> bool:
+    if not place.is_dir() or any(place.iterdir()):
+        return False
+    place.rmdir()
+    return True
 
 
 def _files(package: Package, item: Item) -> Iterator[Path]:

@@ -1,0 +1,293 @@
+"""Core ML targets whole, in this environment: real conversions, the packages evaluated."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from test_low_precision import BERT, codes, evidence, found, run, write_recipe
+
+import convkit
+from convkit.codec import decode
+from convkit.execute.repair import repair_recipe
+from convkit.execute.run import RunOptions, RunOutcome, run_recipe
+from convkit.home import Home
+from convkit.store.store import Store
+from convkit.tensors import Contract
+from convkit.worker.context import Context
+from convkit.worker.coreml.metadata import read_metadata
+from convkit.worker.mil.identity import package_digest
+from convkit.worker.mil.package import read_model, read_package
+from convkit.worker.protocol import VerifyRequest
+from convkit.worker.stages import coreml_verify
+
+OVERFLOWING = """
+import torch
+
+class Scaled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.product = torch.nn.Linear(4, 4, bias=False)
+        torch.nn.init.constant_(self.product.weight, 60000.0)
+
+    def forward(self, x):
+        return torch.tanh(self.product(x) * 1e-6)
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.before = torch.nn.Linear(4, 4)
+        torch.nn.init.constant_(self.before.weight, 1.0)
+        self.blocks = torch.nn.ModuleList([Scaled()])
+        self.after = torch.nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.after(self.blocks[0](self.before(x)))
+
+def build():
+    return Net()
+"""
+SWAPPED = """
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, small, large):
+        return small + 10 * large
+
+def build():
+    return Net()
+"""
+BESSEL = """
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return torch.special.bessel_j0(x)
+
+def build():
+    return Net()
+"""
+HALF = {"tolerance": {"max_abs": 0.02, "cosine": 0.999}}
+
+
+def recipe(folder: Path, code: str = "", *, target: dict[str, Any] | None = None, **changes: Any) -> Path:
+    targets = {"coreml": {"runtime": "coreml"} | (target or {})}
+    return write_recipe(folder, code, "float32", **{"targets": targets, **changes})
+
+
+def bert(folder: Path, **target: Any) -> Path:
+    return recipe(folder, target=target, **BERT)
+
+
+def package(outcome: RunOutcome) -> Path:
+    return outcome.folder / "models" / "coreml" / "model.mlpackage"
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(scope="module")
+def plain(home: Path, tmp_path_factory: pytest.TempPathFactory) -> RunOutcome:
+    return run(bert(tmp_path_factory.mktemp("plain")), home)
+
+
+@pytest.fixture(scope="module")
+def half(home: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RunOutcome]:
+    path = bert(tmp_path_factory.mktemp("half"), precision="float16", **HALF)
+    return path, run(path, home)
+
+
+@pytest.mark.slow
+class TestFloat32:
+    def test_it_is_verified_by_evaluation(self, plain: RunOutcome) -> None:
+        assert (plain.record.status, evidence(plain)) == ("verified", "simulated")
+        assert {stage.kind for stage in plain.record.stages} == {"reference", "build", "verify"}  # no ONNX on the way
+        (verification,) = plain.record.targets[0].verifications
+        assert verification.providers == ("evaluator of ML programs",)
+        assert {"smallest", "largest", "masked-row", "off-typical"} <= {case.case for case in verification.cases}
+
+    def test_the_package_carries_its_contract_and_what_made_it(self, plain: RunOutcome) -> None:
+        texts = read_metadata(package(plain))
+        contract = json.loads(texts["convkit.contract"])
+        assert [spec["name"] for spec in contract["inputs"]] == ["input_ids", "attention_mask", "token_type_ids"]
+        assert texts["com.github.apple.coremltools.version"].startswith("9.")
+        assert len(texts["convkit.stage"]) == 64
+        assert not any("date" in key for key in texts)
+
+    def test_a_second_build_gives_the_same_artifact(self, plain: RunOutcome, home: Path) -> None:
+        again = run_recipe(
+            RunOptions(plain.folder / "recipe.yaml", Home(home), toolchain="host", track=False, force=True)
+        )
+        assert found(again, "R101") == []
+        assert package_digest(package(again)) == package_digest(package(plain))
+
+
+@pytest.mark.slow
+class TestFloat16:
+    def test_the_constant_the_module_and_the_operation_are_named(self, half: tuple[Path, RunOutcome]) -> None:
+        _, outcome = half
+        assert (outcome.record.status, outcome.record.exit_code, evidence(outcome)) == ("failed", 1, "simulated")
+        (finding,) = found(outcome, "N201")
+        assert finding.is_error
+        assert finding.evidence["value"] == pytest.approx(float(np.finfo(np.float32).min))
+        assert finding.place.module == "encoder.layer.0.attention.self"
+        assert "softmax" in finding.message
+        assert "gives NaN" in finding.chain[-1] or "gives NaN" in " ".join(finding.chain)
+        assert finding.remedy is not None
+        assert finding.remedy.change == {"targets.coreml.precision": {"default": "float16", "saturate": True}}
+
+    def test_masked_rows_are_counted(self, half: tuple[Path, RunOutcome]) -> None:
+        (finding,) = found(half[1], "N205")
+        assert finding.evidence["rows"] > 0
+
+    def test_repair_ends_green(self, half: tuple[Path, RunOutcome], home: Path) -> None:
+        outcome = repair_recipe(RunOptions(half[0], Home(home), toolchain="host", track=False))
+        assert outcome.repaired, outcome.ending
+        assert outcome.last.record.status == "verified"
+        cases = {case.case: case for case in outcome.last.record.targets[0].verifications[0].cases}
+        assert cases["masked-row"].outputs[0].metrics.max_abs <= HALF["tolerance"]["max_abs"]
+
+    def test_auto_says_what_it_keeps(self, home: Path, tmp_path: Path) -> None:
+        precision = {"default": "float16", "keep_float32": "auto"}
+        outcome = run(bert(tmp_path, precision=precision, tolerance={"max_abs": 0.002}), home)
+        assert outcome.record.status == "verified"
+        (finding,) = found(outcome, "N208")
+        plan = outcome.record.targets[0].plan
+        assert plan is not None
+        assert finding.evidence["keep_float32"] == plan.precision["keep_float32"]
+        kept = [row for row in plan.modules if row.float32]
+        assert kept
+        assert sum(row.low_weights for row in plan.modules) > sum(row.float32_weights for row in plan.modules)
+
+
+@pytest.mark.slow
+class TestOverflow:
+    def test_it_is_named_though_what_follows_absorbs_it(self, home: Path, tmp_path: Path) -> None:
+        """tanh of infinity is one: the outputs are finite, and wrong."""
+        outcome = run(recipe(tmp_path, OVERFLOWING, target={"precision": "float16"}), home)
+        assert outcome.record.status == "failed"
+        (finding,) = found(outcome, "N202")
+        assert finding.place.module == "blocks.0.product"
+        assert "absorbs" in finding.message
+        headroom = found(outcome, "N210")
+        assert headroom, "float32's ranges foretell it"
+        assert headroom[0].place.module == "blocks.0.product"
+
+    def test_repair_keeps_its_module_in_float32(self, home: Path, tmp_path: Path) -> None:
+        path = recipe(tmp_path, OVERFLOWING, target={"precision": "float16"})
+        outcome = repair_recipe(RunOptions(path, Home(home), toolchain="host", track=False))
+        assert outcome.repaired, outcome.ending
+
+
+PAIR: dict[str, Any] = {
+    "inputs": [
+        {"name": name, "dtype": "float32", "shape": ["batch", 4], "sample": {"normal": [0, 1]}}
+        for name in ("small", "large")
+    ],
+    "outputs": [{"name": "sum", "dtype": "float32", "shape": ["batch", 4]}],
+}
+
+
+@pytest.mark.slow
+class TestContract:
+    def test_inputs_in_another_order_are_an_error_before_anything_is_converted(
+        self, home: Path, tmp_path: Path
+    ) -> None:
+        crossed = PAIR | {"inputs": PAIR["inputs"][::-1]}
+        outcome = run(recipe(tmp_path, SWAPPED, **crossed), home)
+        assert "C103" in codes(outcome)
+        assert outcome.record.exit_code == 1
+
+    def test_another_order_that_is_meant_keeps_each_name_its_meaning(self, home: Path, tmp_path: Path) -> None:
+        """coremltools names inputs by position; the contract's module takes them in the contract's order."""
+        crossed = PAIR | {"inputs": PAIR["inputs"][::-1]}
+        crossed |= {"export": {"exporter": "torch", "input_order": "recipe"}}
+        outcome = run(recipe(tmp_path, SWAPPED, **crossed), home)
+        assert outcome.record.status == "verified"
+
+    def test_an_input_the_model_lacks(self, home: Path, tmp_path: Path) -> None:
+        third = {"name": "third", "dtype": "float32", "shape": ["batch", 4]}
+        outcome = run(recipe(tmp_path, SWAPPED, **PAIR | {"inputs": [*PAIR["inputs"], third]}), home)
+        assert outcome.record.exit_code == 1
+        assert codes(outcome) & {"C101", "C104"}
+
+    def test_relabelled_inputs_are_seen_by_evaluating_by_name(self, home: Path, tmp_path: Path) -> None:
+        """A package whose two inputs changed names, as positional `inputs=` leaves it, beside an honest reference."""
+        outcome = run(recipe(tmp_path, SWAPPED, **PAIR), home)
+        shutil.copytree(package(outcome).parent, tmp_path / "built")
+        relabel(tmp_path / "built" / "model.mlpackage")
+        reference = stored(outcome, home, "reference")
+        contract = json.loads((package(outcome).parent / "contract.json").read_text())
+        request = VerifyRequest(
+            "coreml", "cpu", str(tmp_path / "built"), str(reference), decode(Contract, contract),
+            {"precision": "float32"}, None,
+        )  # fmt: skip
+        result, _ = coreml_verify.run(request, Context(tmp_path))
+        assert all(case.outputs[0].max_abs > 0.1 for case in result.cases)
+        crossed = next(probe for probe in result.probes if probe.probe.startswith("crossed:"))
+        assert crossed.matches_base == pytest.approx(0, abs=1e-6), "right when exchanged"
+
+
+def relabel(path: Path) -> None:
+    """Let a package's program take each of its two inputs for the other."""
+    opened = read_package(path)
+    model = read_model(opened)
+    names = {"small": "large", "large": "small"}
+    (block,) = model.mlProgram.functions["main"].block_specializations.values()
+    for operation in block.operations:
+        for argument in operation.inputs.values():
+            for bound in argument.arguments:
+                if bound.name in names:
+                    bound.name = names[bound.name]
+    opened.model.write_bytes(model.SerializeToString())
+
+
+def stored(outcome: RunOutcome, home: Path, stage: str) -> Path:
+    report = next(each for each in outcome.record.stages if each.id == stage)
+    assert report.artifact is not None
+    return Store(Home(home).store).view(report.artifact)
+
+
+@pytest.mark.slow
+def test_an_operator_that_nothing_translates_is_named(home: Path, tmp_path: Path) -> None:
+    outcome = run(recipe(tmp_path, BESSEL, outputs=[{"name": "y", "dtype": "float32", "shape": ["batch", 4]}]), home)
+    assert outcome.record.exit_code != 0
+    assert "bessel_j0" in " ".join(finding.message for finding in outcome.record.findings)
+
+
+@pytest.mark.slow
+def test_enumerated_shapes_leave_other_sizes_out_and_say_so(home: Path, tmp_path: Path) -> None:
+    outcome = run(recipe(tmp_path, OVERFLOWING, target={"shapes": "enumerated"}), home)
+    assert outcome.record.status == "verified"
+    (verification,) = outcome.record.targets[0].verifications
+    assert {"smallest", "typical", "largest"} <= {case.case for case in verification.cases}
+    assert any("enumerates" in omitted.reason for omitted in verification.omitted)
+
+
+@pytest.mark.slow
+def test_two_builds_under_other_hash_seeds_in_other_folders_are_equal_byte_for_byte(tmp_path: Path) -> None:
+    digests = []
+    for seed in ("1", "2"):
+        folder = tmp_path / f"here-{seed}"
+        path = recipe(folder, OVERFLOWING)
+        environment = os.environ | {"PYTHONHASHSEED": seed, "CONVKIT_HOME": str(folder / "home")}
+        command = [
+            str(Path(sys.executable).with_name("convkit")),
+            "run",
+            str(path),
+            "--toolchain",
+            "host",
+            "--no-track",
+        ]
+        subprocess.run(command, check=True, env=environment, cwd=Path(convkit.__file__).parents[1], capture_output=True)
+        (built,) = (folder / "home").rglob("models/coreml/model.mlpackage")
+        files = sorted(file for file in built.rglob("*") if file.is_file())
+        digests.append([(file.relative_to(built).as_posix(), file.read_bytes()) for file in files])
+    assert digests[0] == digests[1]
