@@ -47,9 +47,7 @@ def closure(stage: JobKind) -> set[str]:
     while pending:
         path = pending.pop()
         # The dispatcher imports every stage; a process runs one.
-        if path in seen or (
-            path.parent.name == "stages" and path.name not in ("__init__.py", entry) and not seen
-        ):
+        if path in seen or (path.parent.name == "stages" and path.name not in ("__init__.py", entry) and not seen):
             continue
         seen.add(path)
         if path != PACKAGE / "worker" / "stages" / "__init__.py":

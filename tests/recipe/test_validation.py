@@ -40,9 +40,13 @@ def problems(text: str) -> list[str]:
     [
         (
             "targets:\n  a: {runtime: tensort}\n",
-            "f:2:16: targets.a.runtime: found 'tensort'; write one of onnxruntime, tensorrt; perhaps you meant 'tensorrt'",
+            "f:2:16: targets.a.runtime: found 'tensort'; write one of onnxruntime, tensorrt;"
+            " perhaps you meant 'tensorrt'",
         ),
-        ("targets:\n  a: {}\n", "f:2:3: targets.a.runtime: is missing; write one of runtime: onnxruntime, runtime: tensorrt"),
+        (
+            "targets:\n  a: {}\n",
+            "f:2:3: targets.a.runtime: is missing; write one of runtime: onnxruntime, runtime: tensorrt",
+        ),
         (
             "targets:\n  a: {runtime: tensorrt, devise: x}\n",
             "f:2:26: targets.a.devise: is no key of targets.a (keys: runtime, workspace)",

@@ -5,6 +5,7 @@ from typing import Any
 
 from convkit.worker.context import StageFailedError
 from convkit.worker.coreml.options import CompressionOptions
+from convkit.worker.coreml.quiet import quiet
 from convkit.worker.mil.plan import is_constant
 from convkit.worker.mil.program import Program, walk
 from convkit.worker.precision.patterns import matches
@@ -18,34 +19,37 @@ def compress(model: Any, program: Program, options: CompressionOptions, modules:
     Weights of fewer than 2,048 elements stay as they are (coremltools' threshold), and so do those of modules under
     `keep`. Raises StageFailedError where coremltools refuses.
     """
-    from coremltools.optimize import coreml as cto
-
     kept: dict[str, None] = dict.fromkeys(_kept(program, options, modules))
     try:
-        if options.prune is not None:
-            config = cto.OpMagnitudePrunerConfig(target_sparsity=options.prune)
-            model = cto.prune_weights(model, _configured(config, kept))
-        joint = {"joint_compression": True} if options.prune is not None else {}
-        match options.weights:
-            case "int8":
-                linear = cto.OpLinearQuantizerConfig(mode="linear_symmetric", dtype="int8", granularity="per_channel")
-                model = cto.linear_quantize_weights(model, _configured(linear, kept), **joint)
-            case "int4":
-                size = options.block_size or _DEFAULT_BLOCK
-                blocks = cto.OpLinearQuantizerConfig(
-                    mode="linear_symmetric", dtype="int4", granularity="per_block", block_size=size
-                )
-                model = cto.linear_quantize_weights(model, _configured(blocks, kept), **joint)
-            case "palette":
-                # One worker: the clusters that k-means finds depend on nothing but the weights.
-                palette = cto.OpPalettizerConfig(
-                    mode="kmeans", nbits=options.bits or _DEFAULT_BITS, num_kmeans_workers=1
-                )
-                model = cto.palettize_weights(model, _configured(palette, kept), **joint)
-            case None:
-                pass
+        with quiet():
+            return _compressed(model, options, kept)
     except (AssertionError, NotImplementedError, RuntimeError, TypeError, ValueError) as error:
         raise StageFailedError(f"coremltools cannot compress the weights: {error}") from error
+
+
+def _compressed(model: Any, options: CompressionOptions, kept: Mapping[str, None]) -> Any:  # noqa: ANN401
+    from coremltools.optimize import coreml as cto
+
+    if options.prune is not None:
+        config = cto.OpMagnitudePrunerConfig(target_sparsity=options.prune)
+        model = cto.prune_weights(model, _configured(config, kept))
+    joint = {"joint_compression": True} if options.prune is not None else {}
+    match options.weights:
+        case "int8":
+            linear = cto.OpLinearQuantizerConfig(mode="linear_symmetric", dtype="int8", granularity="per_channel")
+            model = cto.linear_quantize_weights(model, _configured(linear, kept), **joint)
+        case "int4":
+            size = options.block_size or _DEFAULT_BLOCK
+            blocks = cto.OpLinearQuantizerConfig(
+                mode="linear_symmetric", dtype="int4", granularity="per_block", block_size=size
+            )
+            model = cto.linear_quantize_weights(model, _configured(blocks, kept), **joint)
+        case "palette":
+            # One worker: the clusters that k-means finds depend on nothing but the weights.
+            palette = cto.OpPalettizerConfig(mode="kmeans", nbits=options.bits or _DEFAULT_BITS, num_kmeans_workers=1)
+            model = cto.palettize_weights(model, _configured(palette, kept), **joint)
+        case None:
+            pass
     return model
 
 

@@ -139,5 +139,5 @@ def read_constants(folder: Path) -> tuple[LargeConstant, ...]:
         return ()
     try:
         return tuple(decode(LargeConstant, each) for each in json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, CodecError) as error:
+    except (OSError, TypeError, ValueError, CodecError) as error:
         raise StageFailedError(f"{file}: cannot be read ({error}); build again with --force") from error

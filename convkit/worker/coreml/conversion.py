@@ -1,10 +1,6 @@
 """A torch module becomes an ML program that serves the contract."""
 
-import contextlib
 import dataclasses
-import logging
-import warnings
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -13,6 +9,7 @@ from convkit.worker.context import StageFailedError
 from convkit.worker.coreml.constants import LargeConstant, recording_pipeline
 from convkit.worker.coreml.operators import register_missing_operators
 from convkit.worker.coreml.options import Shapes
+from convkit.worker.coreml.quiet import quiet
 from convkit.worker.coreml.selection import selector
 from convkit.worker.coreml.shapes import input_types, output_types
 from convkit.worker.coreml.trace import decomposed, number_nodes, unknown_operators
@@ -57,7 +54,7 @@ def convert(conversion: Conversion) -> Converted:
     for what torch cannot trace and coremltools cannot convert.
     """
     contract = conversion.module.contract
-    with _quiet():
+    with quiet():
         import coremltools as ct
 
         register_missing_operators()
@@ -98,17 +95,3 @@ def _refuse_unknown(program: torch.export.ExportedProgram) -> None:
             f"coremltools has no translation of {names}, and torch does not say what it is made of. "
             "Write the model without it, or try another release of coremltools under tools."
         )
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep coremltools' remarks out of the log: versions it was not tested with, parts that exist on macOS only."""
-    logger = logging.getLogger("coremltools")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)

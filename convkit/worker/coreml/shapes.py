@@ -75,8 +75,7 @@ class _Ranges:
             sizes = list(_corner_sizes(self._axes, dimension))
             typical = dimension_size(dimension, {axis.name: axis.typical for axis in self._axes})
             low, high = min(sizes), max(sizes)
-            symbol = dimension if dimension.isidentifier() else None
-            self._known[dimension] = low if low == high else ct.RangeDim(low, high, default=typical, symbol=symbol)
+            self._known[dimension] = low if low == high else ct.RangeDim(low, high, default=typical)
         return self._known[dimension]
 
 
@@ -95,6 +94,8 @@ class _Enumerated:
         sizes = [sorted({axis.min, axis.typical, axis.max}) for axis in contract.axes]
         self._combinations = [dict(zip(names, combination, strict=True)) for combination in itertools.product(*sizes)]
         self._typical = contract.typical_sizes()
+        varying = [spec for spec in contract.inputs if any(isinstance(size, str) for size in spec.shape)]
+        self._are_paired = len(varying) > 1
 
     def shape(self, spec: TensorSpec) -> Any:  # noqa: ANN401 - a tuple or coremltools' EnumeratedShapes
         import coremltools as ct
@@ -102,10 +103,10 @@ class _Enumerated:
         choices = list(dict.fromkeys(spec.concrete_shape(sizes) for sizes in self._combinations))
         if len(choices) == 1:
             return choices[0]
-        # All inputs list as many shapes, in the same order: Core ML pairs them by their places.
-        paired = [spec.concrete_shape(sizes) for sizes in self._combinations]
+        if self._are_paired:  # by their places: all inputs list as many shapes, in the same order
+            choices = [spec.concrete_shape(sizes) for sizes in self._combinations]
         default = list(spec.concrete_shape(self._typical))
-        return ct.EnumeratedShapes(shapes=[list(shape) for shape in paired], default=default)
+        return ct.EnumeratedShapes(shapes=[list(shape) for shape in choices], default=default)
 
 
 def combinations(contract: Contract) -> int:

@@ -63,7 +63,9 @@ def text_encoder(name: str, **overrides: Any) -> Architecture:
 def distilbert() -> nn.Module:
     from transformers import DistilBertConfig, DistilBertModel
 
-    config = DistilBertConfig(vocab_size=VOCABULARY, dim=SIZE, n_layers=2, n_heads=2, hidden_dim=48, max_position_embeddings=40)
+    config = DistilBertConfig(
+        vocab_size=VOCABULARY, dim=SIZE, n_layers=2, n_heads=2, hidden_dim=48, max_position_embeddings=40
+    )
     return Positional(DistilBertModel(config), "input_ids", "attention_mask")
 
 

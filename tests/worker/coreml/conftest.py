@@ -1,7 +1,21 @@
 """What these tests share lies beside this file; the tiny architectures lie with the evaluator's tests."""
 
+import gc
 import sys
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "mil")]
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    """Let go of the temporary folders that coremltools leaves to the garbage collector, which warns of each."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

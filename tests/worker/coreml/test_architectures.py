@@ -35,9 +35,7 @@ def resized(inputs: dict[str, torch.Tensor], axes: tuple[Axis, ...], moment: str
     generator = torch.Generator().manual_seed(3)
     sizes = [getattr(axis, moment) for axis in axes]
     if axes == (BATCH,):
-        return {
-            name: torch.randn(*sizes, *tensor.shape[1:], generator=generator) for name, tensor in inputs.items()
-        }
+        return {name: torch.randn(*sizes, *tensor.shape[1:], generator=generator) for name, tensor in inputs.items()}
     mask = torch.ones(*sizes, dtype=torch.int64)
     mask[-1, max(1, sizes[1] // 2) :] = 0
     return {"input_0": torch.randint(3, VOCABULARY, sizes, generator=generator), "input_1": mask}
