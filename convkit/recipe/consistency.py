@@ -210,9 +210,9 @@ _ENUMERATES_SEVERAL = ("iOS18", "macOS15", "watchOS11", "tvOS18", "visionOS2")
 
 
 def _shapes_can_be_enumerated(recipe: Mapping[str, object]) -> Iterator[Fault]:
-    axes = _mapping(recipe.get("axes")).values()
-    sizes = [{_mapping(axis).get(moment) for moment in ("min", "typical", "max")} for axis in axes]
-    count = math.prod(len(each) for each in sizes)
+    axes = [_mapping(axis) for axis in _mapping(recipe.get("axes")).values()]
+    sizes = [{size for key in ("min", "typical", "max") if isinstance(size := axis.get(key), int)} for axis in axes]
+    count = math.prod(max(len(each), 1) for each in sizes)
     varying = {path for path, _, names in _dimensions(recipe) if path[0] == "inputs" for _ in names}
     inputs = {path[1] for path in varying}
     for name, given in _mapping(recipe.get("targets")).items():

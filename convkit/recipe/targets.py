@@ -171,5 +171,5 @@ def _generation(target: str) -> int:
     return int(target.removeprefix(system)) + _BEHIND_IOS[system]
 
 
-# One runtime more: one more target model, here. A test holds the kinds equal to the worker's registry.
+# One runtime more: one more target model, here.
 Target = Annotated[OnnxRuntimeTarget | CoreMLTarget, Field(discriminator="runtime")]

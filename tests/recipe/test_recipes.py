@@ -27,7 +27,9 @@ def test_it_loads_is_named_as_its_file_and_tells_editors_its_schema(path):
 def test_it_pins_its_tools(path):
     recipe = load_recipe(path).recipe
     assert recipe.tools.python
-    assert {"torch", "transformers", "onnxruntime"} <= set(recipe.tools.packages())
+    runtimes = {"coreml": "coremltools"}
+    served_by = {runtimes.get(target.runtime, target.runtime) for target in recipe.targets.values()}
+    assert {"torch", "transformers", *served_by} <= set(recipe.tools.packages())
 
 
 def test_bert_is_served_by_an_old_and_a_new_runtime_and_exported_twice():

@@ -28,6 +28,9 @@ class Root(RecipeModel):
     sizes: tuple[int, ...] = ()
 
 
+RUNTIMES = "write one of onnxruntime, tensorrt"
+
+
 def problems(text: str) -> list[str]:
     document = read_document(text, "f")
     with pytest.raises(ValidationError) as caught:
@@ -40,8 +43,7 @@ def problems(text: str) -> list[str]:
     [
         (
             "targets:\n  a: {runtime: tensort}\n",
-            "f:2:16: targets.a.runtime: found 'tensort'; write one of onnxruntime, tensorrt;"
-            " perhaps you meant 'tensorrt'",
+            f"f:2:16: targets.a.runtime: found 'tensort'; {RUNTIMES}; perhaps you meant 'tensorrt'",
         ),
         (
             "targets:\n  a: {}\n",

@@ -4,7 +4,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from small_recipe import recipe
 
-from convkit.recipe.models import Export, OnnxRuntimeTarget
+from convkit.recipe.models import CoreMLTarget, Export, OnnxRuntimeTarget
 from convkit.toolchain import requirements
 from convkit.toolchain.defaults import DEFAULT_PYTHON, DEFAULTS, DEFAULTS_BY_EXPORTER, OLDEST_PYTHON
 from convkit.toolchain.known_pairs import KNOWN_PAIRS, broken_pairs
@@ -154,7 +154,8 @@ class _Version:
 def test_every_exporter_and_runtime_has_its_packages_and_every_package_a_default() -> None:
     exporters = Export.model_fields["exporter"].annotation.__args__
     assert {key.removeprefix("export ") for key in NEEDS if key.startswith("export ")} == {*exporters, "onnx"}
-    runtimes = OnnxRuntimeTarget.model_fields["runtime"].annotation.__args__
+    targets = (OnnxRuntimeTarget, CoreMLTarget)
+    runtimes = [name for target in targets for name in target.model_fields["runtime"].annotation.__args__]
     for stage in ("build", "verify"):
         assert {key.partition(" ")[2] for key in NEEDS if key.startswith(stage)} == set(runtimes)
     assert {name for needed in NEEDS.values() for name in needed} <= set(DEFAULTS)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 def quiet() -> Iterator[None]:
     """Keep coremltools' remarks out of the log.
 
-    It speaks of versions that it was not tested with and of parts that exist on macOS only, and leaves temporary folders
-    to the garbage collector, which warns of each.
+    It speaks of versions that it was not tested with and of parts that exist on macOS only, and leaves temporary
+    folders to the garbage collector, which warns of each.
     """
     logger = logging.getLogger("coremltools")
     level = logger.level

@@ -1,4 +1,4 @@
-"""The runtimes, by the name a recipe calls them. A test holds these equal to the recipe's targets."""
+"""The runtimes that are built from a graph, by the name a recipe calls them. A test holds these to the targets."""
 
 from convkit.worker.context import StageFailedError
 from convkit.worker.nearest import suggestion
