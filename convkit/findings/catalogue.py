@@ -526,6 +526,15 @@ CATALOGUE: dict[str, Explanation] = {
         "Converting and saving succeed; tools that cannot run a program pass it.",
         "Verify the package on macOS, where Core ML itself predicts, or write the model with other operations.",
     ),
+    "E212": Explanation(
+        "the model was followed on an example instead of traced whole",
+        "note",
+        "torch.export cannot trace the model, so torch.jit.trace followed it on an example for Core ML. Whatever "
+        "Python decided by values there is fixed; what it decided by sizes may be.",
+        "Converters fall back without a word, and results are right wherever the example's branches are.",
+        "Write branches with torch.where or torch.cond, and sizes with tensor.shape. Verification at other sizes says "
+        "whether it matters.",
+    ),
     "Q101": Explanation(
         "nothing was quantised",
         "error",

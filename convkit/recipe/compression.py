@@ -42,11 +42,6 @@ class Compression(RecipeModel):
             raise FaultsError(faults)
         return self
 
-    @property
-    def clusters(self) -> bool:
-        """True where weights are found by k-means, which is scikit-learn's."""
-        return self.weights == "palette"
-
     def least_target(self) -> str:
         """Return the oldest release of iOS whose programs can hold such weights."""
         return "iOS18" if self.weights == "int4" or (self.weights and self.prune) else "iOS16"

@@ -28,7 +28,6 @@ DEFAULTS: dict[str, Default] = {
     "onnxruntime-gpu": Default("==1.31.*", "the same code as onnxruntime, built for CUDA"),
     "optimum-onnx": Default("==0.1.*", "the first release apart from optimum; before 1.0, minors may break"),
     "coremltools": Default("==9.0.*", "the release whose conversions and operations the evaluator is tested with"),
-    "scikit-learn": Default(">=1.2,<=1.5.1", "the newest release that coremltools 9.0 takes for finding palettes"),
     "safetensors": Default(">=0.4,<1", "reads one file format, stable since 0.3"),
     "numpy": Default(">=1.24,<3", "both majors serve; other tools narrow it (see known_pairs)"),
 }
@@ -37,4 +36,9 @@ DEFAULTS: dict[str, Default] = {
 # would sooner or later contradict it.
 DEFAULTS_BY_EXPORTER: dict[str, dict[str, Default]] = {
     "optimum": {"transformers": Default("", "optimum-onnx itself limits which releases it takes")},
+}
+
+# Where the runtime decides.
+DEFAULTS_BY_RUNTIME: dict[str, dict[str, Default]] = {
+    "coreml": {"numpy": Default(">=1.24,<2.4", "coremltools 9.0 cannot convert what torch.jit.trace gives with 2.4")}
 }

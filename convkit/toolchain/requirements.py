@@ -11,7 +11,7 @@ from typing import assert_never
 from packaging.specifiers import SpecifierSet
 
 from convkit.recipe.models import SOURCE_KINDS, CoreMLTarget, Model, Recipe, Tools
-from convkit.toolchain.defaults import DEFAULT_PYTHON, DEFAULTS, DEFAULTS_BY_EXPORTER
+from convkit.toolchain.defaults import DEFAULT_PYTHON, DEFAULTS, DEFAULTS_BY_EXPORTER, DEFAULTS_BY_RUNTIME
 from convkit.worker.protocol import Device, StageKind
 
 CONVKIT_DEFAULT = "convkit's default"
@@ -100,7 +100,7 @@ def environment_spec(
             assert owner is not None
             choices = _choices(recipe.tools, "tools") | _choices(owner.tools, f"targets.{target}.tools")
             if isinstance(owner, CoreMLTarget):
-                return _coreml_spec(recipe, owner, stage, choices, _python(recipe.tools, owner.tools, target))
+                return _coreml_spec(recipe, stage, choices, _python(recipe.tools, owner.tools, target))
             rewrites = owner.low_precision is not None or owner.quantization is not None
             rewrites |= stage == "verify" and _may_come_low(recipe)
             needed = NEEDS[f"{stage} {owner.runtime}"] + (_REWRITING if rewrites else ())
@@ -114,13 +114,12 @@ def environment_spec(
 
 
 def _coreml_spec(
-    recipe: Recipe, target: CoreMLTarget, stage: StageKind, choices: Mapping[str, "_Choice"], python: tuple[str, str]
+    recipe: Recipe, stage: StageKind, choices: Mapping[str, "_Choice"], python: tuple[str, str]
 ) -> EnvironmentSpec:
     """Return the environment of a Core ML target's stages, which load the model itself."""
     names = [*NEEDS[f"{stage} coreml"], *_model_packages(recipe.model, choices)]
-    if target.compression is not None and target.compression.clusters:
-        names.append("scikit-learn")
-    return _spec(names, choices, {}, python)
+    defaults = {name: default.specifier for name, default in DEFAULTS_BY_RUNTIME["coreml"].items()}
+    return _spec(names, choices, defaults, python)
 
 
 def inspection_spec() -> EnvironmentSpec:

@@ -7,7 +7,7 @@ infinities and no longer says what they were, so a pass looks right before the c
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from convkit.codec import CodecError, decode, encode
 from convkit.worker.context import StageFailedError
-from convkit.worker.mil.modules import module_path
+from convkit.worker.coreml.trace import ModuleOf
 from convkit.worker.mil.program import walk
 from convkit.worker.mil.saturate import BEFORE, FLOAT16_LARGEST, IsHalf, saturate_constants
 
@@ -49,11 +49,10 @@ class LargeConstant:
     consumers: tuple[Consumer, ...]
 
 
-def recording_pipeline(found: list[LargeConstant], *, saturate: bool, is_half: IsHalf, paths: Mapping[int, str]) -> Any:  # noqa: ANN401 - a PassPipeline
+def recording_pipeline(found: list[LargeConstant], *, saturate: bool, is_half: IsHalf, module_of: ModuleOf) -> Any:  # noqa: ANN401 - a PassPipeline
     """Return coremltools' default pass pipeline with a pass that appends to `found`, and saturates if told to.
 
-    `is_half` is the conversion's `op_selector`: operations kept in float32 keep their constants. `paths` gives the
-    module of each debug handle.
+    `is_half` is the conversion's `op_selector`: operations kept in float32 keep their constants.
     """
     import coremltools as ct
     from coremltools.converters.mil.mil.passes.pass_registry import PASS_REGISTRY
@@ -63,7 +62,7 @@ def recording_pipeline(found: list[LargeConstant], *, saturate: bool, is_half: I
         PASS_REGISTRY.add(namespace, _pass_class(), override=False, name=name)
     pipeline = ct.PassPipeline.DEFAULT
     pipeline.insert_pass(pipeline.passes.index(BEFORE), RECORDING)
-    options = {"found": found, "saturate": saturate, "is_half": is_half, "paths": paths}
+    options = {"found": found, "saturate": saturate, "is_half": is_half, "module_of": module_of}
     pipeline.set_options(RECORDING, options)
     return pipeline
 
@@ -77,17 +76,17 @@ def _pass_class() -> type:
         found: list[LargeConstant]
         saturate: bool
         is_half: IsHalf
-        paths: Mapping[int, str]
+        module_of: ModuleOf
 
         def __init__(self) -> None:
             self.found = []
             self.saturate = False
             self.is_half = lambda _: True
-            self.paths = {}
+            self.module_of = lambda _: ""
 
         def apply(self, prog: Any) -> None:  # noqa: ANN401
             for function in prog.functions.values():
-                self.found += _large_constants(function, self.is_half, self.paths, saturate=self.saturate)
+                self.found += _large_constants(function, self.is_half, self.module_of, saturate=self.saturate)
                 if self.saturate:
                     saturate_constants(function, self.is_half)
 
@@ -97,7 +96,7 @@ def _pass_class() -> type:
 def _large_constants(
     function: Any,  # noqa: ANN401
     is_half: IsHalf,
-    paths: Mapping[int, str],
+    module_of: ModuleOf,
     *,
     saturate: bool,
 ) -> Iterator[LargeConstant]:
@@ -121,7 +120,7 @@ def _large_constants(
             extreme=extreme,
             fate="saturated" if saturate else fate,
             consumers=tuple(
-                Consumer(each.op_type, each.outputs[0].name if each.outputs else each.name, module_path(each, paths))
+                Consumer(each.op_type, each.outputs[0].name if each.outputs else each.name, module_of(each))
                 for each in consumers
             ),
         )

@@ -12,8 +12,8 @@ from convkit.worker.coreml.options import Shapes
 from convkit.worker.coreml.quiet import quiet
 from convkit.worker.coreml.selection import selector
 from convkit.worker.coreml.shapes import input_types, output_types
-from convkit.worker.coreml.trace import decomposed, number_nodes, unknown_operators
-from convkit.worker.exporters.dynamic_trace import innermost, trace
+from convkit.worker.coreml.trace import traced
+from convkit.worker.exporters.dynamic_trace import innermost
 from convkit.worker.exporters.job import WRAPPER
 from convkit.worker.mil.modules import modules_by_tensor
 from convkit.worker.mil.program import Program, program_of
@@ -38,13 +38,15 @@ class Conversion:
 class Converted:
     """A package in memory: coremltools' MLModel, not loaded, and its program.
 
-    `modules` gives module paths by tensor name, `constants` what the low precision cannot hold.
+    `modules` gives module paths by tensor name, `constants` what the low precision cannot hold; `refusal` as in
+    `Traced`.
     """
 
     model: Any
     program: Program
     modules: dict[str, str]
     constants: tuple[LargeConstant, ...]
+    refusal: str | None = None
 
 
 def convert(conversion: Conversion) -> Converted:
@@ -58,19 +60,19 @@ def convert(conversion: Conversion) -> Converted:
         import coremltools as ct
 
         register_missing_operators()
-        program = decomposed(trace(conversion.module, conversion.examples, contract))
-        _refuse_unknown(program)
-        paths = number_nodes(program, WRAPPER)
+        source = traced(conversion.module, conversion.examples, contract, WRAPPER)
         low = conversion.precision
         found: list[LargeConstant] = []
         options: dict[str, Any] = {"compute_precision": ct.precision.FLOAT32}
         if low is not None:
-            is_half = selector(low, paths)
+            is_half = selector(low, source.module_of)
             options["compute_precision"] = ct.transform.FP16ComputePrecision(op_selector=is_half)
-            options["pass_pipeline"] = recording_pipeline(found, saturate=low.saturate, is_half=is_half, paths=paths)
+            options["pass_pipeline"] = recording_pipeline(
+                found, saturate=low.saturate, is_half=is_half, module_of=source.module_of
+            )
         try:
             model = ct.convert(
-                program,
+                source.program,
                 convert_to="mlprogram",
                 inputs=input_types(contract, conversion.shapes),
                 outputs=output_types(contract),
@@ -79,19 +81,10 @@ def convert(conversion: Conversion) -> Converted:
                 **options,
             )
         except Exception as error:
+            refusal = f" (followed on an example, since {source.refusal})" if source.refusal is not None else ""
             raise StageFailedError(
-                f"coremltools {ct.__version__} cannot convert the model: {innermost(error)}"
+                f"coremltools {ct.__version__} cannot convert the model: {innermost(error)}{refusal}"
             ) from error
     held = model._mil_program  # noqa: SLF001 - what coremltools' own tools read; a saved package forgets modules
-    return Converted(model, program_of(held), modules_by_tensor(held, paths), tuple(found))
-
-
-def _refuse_unknown(program: torch.export.ExportedProgram) -> None:
-    """Raise StageFailedError where operators are left that coremltools lacks and torch does not decompose."""
-    unknown = unknown_operators(program)
-    if unknown:
-        names = ", ".join(str(operator) for operator in unknown)
-        raise StageFailedError(
-            f"coremltools has no translation of {names}, and torch does not say what it is made of. "
-            "Write the model without it, or try another release of coremltools under tools."
-        )
+    modules = modules_by_tensor(held, source.module_of)
+    return Converted(model, program_of(held), modules, tuple(found), source.refusal)

@@ -48,8 +48,8 @@ def new_ones(context: Any, node: Any) -> None:  # noqa: ANN401
     from coremltools.converters.mil.frontend.torch.ops import _get_inputs, _get_kwinputs
     from coremltools.converters.mil.mil import Builder, types
 
-    like, sizes = _get_inputs(context, node)[:2]
-    (kind,) = _get_kwinputs(context, node, "dtype", default=[None])
+    like, sizes, *positional = _get_inputs(context, node)
+    (kind,) = _get_kwinputs(context, node, "dtype", default=[positional[0] if positional else None])
     number = None if kind is None else int(value(kind))
     one: bool | int | float = 1.0
     if number == _TORCH_BOOL or (number is None and like.dtype == types.bool):

@@ -1,9 +1,9 @@
 """Which operations compute in float16: a precision's module patterns as coremltools' `op_selector`."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from convkit.worker.mil.modules import module_path
+from convkit.worker.coreml.trace import ModuleOf
 from convkit.worker.precision.options import LowPrecision
 from convkit.worker.precision.patterns import matches
 
@@ -16,9 +16,9 @@ def stays_float32(module: str, precision: LowPrecision) -> bool:
     return any(matches(pattern, module) for pattern in precision.keep_float32)
 
 
-def selector(precision: LowPrecision, paths: Mapping[int, str]) -> Selector:
-    """Return the `op_selector` of a precision; `paths` gives the module of each debug handle.
+def selector(precision: LowPrecision, module_of: ModuleOf) -> Selector:
+    """Return the `op_selector` of a precision.
 
     An operation that no module is known of was made by coremltools itself; it belongs to the root.
     """
-    return lambda operation: not stays_float32(module_path(operation, paths), precision)
+    return lambda operation: not stays_float32(module_of(operation), precision)

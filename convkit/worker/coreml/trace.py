@@ -1,15 +1,71 @@
 """A torch module as a program that coremltools can convert."""
 
+import dataclasses
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch.export.exported_program import default_decompositions
 
+from convkit.tensors import Contract
+from convkit.worker.context import StageFailedError
 from convkit.worker.coreml.operators import is_known
+from convkit.worker.exporters.dynamic_trace import innermost, trace
+from convkit.worker.exporters.job import UnexportableError
+from convkit.worker.mil.modules import module_path
+
+# Returns the module that one of coremltools' operations was made for; the root's is empty.
+ModuleOf = Callable[[Any], str]
 
 # Each round may bring forth operators that have to be decomposed in their turn.
 _MOST_ROUNDS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Traced:
+    """What coremltools converts. `refusal` is why torch.export could not trace the module, where it had to be followed
+    on an example instead: then whatever Python decided by values, and by sizes, is as it was there.
+    """
+
+    program: Any
+    module_of: ModuleOf
+    refusal: str | None = None
+
+
+def traced(module: torch.nn.Module, examples: Sequence[torch.Tensor], contract: Contract, wrapper: str) -> Traced:
+    """Trace a module with torch.export, or else with torch.jit.trace.
+
+    `wrapper` is the attribute under which the model lies in the module, left out of paths. Raises UnexportableError for
+    axes that the model fixes or restricts, StageFailedError for what neither can trace.
+    """
+    try:
+        program = decomposed(trace(module, examples, contract))
+    except UnexportableError:
+        raise
+    except StageFailedError as refused:
+        try:
+            with warnings.catch_warnings(), torch.no_grad():
+                warnings.simplefilter("ignore")  # torch warns of each value that Python decides by
+                script = torch.jit.trace(module, tuple(examples), check_trace=False, strict=False)
+        except Exception as error:
+            raise StageFailedError(f"{refused}; nor can torch.jit.trace: {innermost(error)}") from error
+        known = {name for name, _ in module.named_modules()}
+        return Traced(script, lambda operation: _below(wrapper, _deepest(module_path(operation), known)), str(refused))
+    _refuse_unknown(program)
+    paths = number_nodes(program, wrapper)
+    return Traced(program, lambda operation: module_path(operation, paths))
+
+
+def _refuse_unknown(program: torch.export.ExportedProgram) -> None:
+    """Raise StageFailedError where operators are left that coremltools lacks and torch does not decompose."""
+    unknown = unknown_operators(program)
+    if unknown:
+        names = ", ".join(str(operator) for operator in unknown)
+        raise StageFailedError(
+            f"coremltools has no translation of {names}, and torch does not say what it is made of. "
+            "Write the model without it, or try another release of coremltools under tools."
+        )
 
 
 def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -46,6 +102,13 @@ def number_nodes(program: torch.export.ExportedProgram, wrapper: str) -> Mapping
         deepest = next(reversed(stack.values()))[0] if stack else ""
         paths[number] = _below(wrapper, str(deepest))
     return paths
+
+
+def _deepest(path: str, known: Collection[str]) -> str:
+    """Return the module that a TorchScript path lies in: its last part may be a parameter, or a value's number."""
+    while path and path not in known:
+        path = path.rpartition(".")[0]
+    return path
 
 
 def _below(wrapper: str, path: str) -> str:

@@ -1,6 +1,6 @@
 """Where an operation comes from in the model, while coremltools still knows: a saved package forgets it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from convkit.worker.mil.program import walk
@@ -28,7 +28,7 @@ def module_path(operation: Any, paths: Mapping[int, str] | None = None) -> str: 
     return ".".join(str(each) for each in names if each)
 
 
-def modules_by_tensor(program: Any, paths: Mapping[int, str] | None = None) -> dict[str, str]:  # noqa: ANN401
+def modules_by_tensor(program: Any, module_of: Callable[[Any], str]) -> dict[str, str]:  # noqa: ANN401
     """Return the module path of every tensor of a coremltools Program, by the tensor's name.
 
     Names survive saving, so what is returned can be kept beside the package and be given to an `Evaluator`.
@@ -36,7 +36,7 @@ def modules_by_tensor(program: Any, paths: Mapping[int, str] | None = None) -> d
     found: dict[str, str] = {}
     for function in program.functions.values():
         for operation in walk(function):
-            path = module_path(operation, paths)
+            path = module_of(operation)
             if path:
                 found |= {var.name: path for var in operation.outputs}
     return found

@@ -3,7 +3,7 @@
 import dataclasses
 from pathlib import Path
 
-from convkit.findings.model import Finding
+from convkit.findings.model import Finding, Place, Remedy
 from convkit.tensors import Contract
 from convkit.worker.context import Context
 from convkit.worker.contract_check import check_contract
@@ -38,7 +38,7 @@ def run(request: ProgramBuildRequest, context: Context) -> tuple[BuildResult, li
     )
     if isinstance(prepared, Unfit):
         return finish_build(context.output, request.contract, _NOTHING), findings
-    package = _build(prepared, request, context)
+    package = _build(prepared, request, context, findings)
     context.progress("checking the package", done=0.8)
     session = _NOTHING
     try:
@@ -53,13 +53,15 @@ def run(request: ProgramBuildRequest, context: Context) -> tuple[BuildResult, li
     return finish_build(context.output, request.contract, session, prepared.probe.sizes), findings
 
 
-def _build(prepared: Prepared, request: ProgramBuildRequest, context: Context) -> Path:
+def _build(prepared: Prepared, request: ProgramBuildRequest, context: Context, findings: list[Finding]) -> Path:
     options = program_options(request.options)
     low = low_precision(request.options)
     context.progress("converting to an ML program", done=0.3)
     converted = convert(
         Conversion(prepared.module, prepared.probe.inputs, options.minimum, options.shapes, precision=low)
     )
+    if converted.refusal is not None:
+        findings.append(_followed(converted.refusal))
     model = converted.model
     if options.compression is not None:
         from convkit.worker.coreml.compression import compress  # its tools are slow to import
@@ -73,3 +75,14 @@ def _build(prepared: Prepared, request: ProgramBuildRequest, context: Context) -
     write_modules(context.output, converted.modules)
     write_constants(context.output, converted.constants)
     return package
+
+
+def _followed(refusal: str) -> Finding:
+    return Finding(
+        "E212",
+        "note",
+        f"the model was followed on an example instead of traced whole: {refusal}",
+        Place(),
+        {"refusal": refusal},
+        Remedy("Write branches with torch.where or torch.cond, and sizes with tensor.shape."),
+    )

@@ -23,7 +23,7 @@ from torch_conversion import converted, evaluated, exported, outputs_of
 
 from convkit.worker.mil.errors import EvaluationError, FeedMismatchError, UnsupportedOperation
 from convkit.worker.mil.evaluator import Evaluator
-from convkit.worker.mil.modules import modules_by_tensor
+from convkit.worker.mil.modules import module_path, modules_by_tensor
 from convkit.worker.mil.program import load_program, program_of
 
 PAIR = {"a": ((2,), "fp32"), "b": ((2,), "fp32")}
@@ -294,7 +294,7 @@ def test_module_paths_survive_saving(tmp_path: Path) -> None:
             compute_precision=ct.precision.FLOAT32,
             minimum_deployment_target=ct.target.iOS17,
         )
-        modules = modules_by_tensor(model._mil_program, paths)
+        modules = modules_by_tensor(model._mil_program, lambda operation: module_path(operation, paths))
         model.save(str(tmp_path / "p.mlpackage"))
         del model
     loaded = load_program(tmp_path / "p.mlpackage")
