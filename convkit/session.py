@@ -1,10 +1,11 @@
 """Opens a model that convkit built and runs it by name: `convkit.load("model.onnx")`.
 
-Needs numpy and onnxruntime (`pip install convkit[onnx]`); nothing here converts or guesses. A feed that does not fit
-the contract raises FeedError, which says what to write instead.
+Needs numpy and onnxruntime (`pip install convkit[onnx]`), or coremltools and torch for Core ML packages; nothing here
+converts or guesses. A feed that does not fit the contract raises FeedError, which says what to write instead.
 """
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,15 +23,19 @@ if TYPE_CHECKING:
     import numpy as np
 
 MODEL_FILE = "model.onnx"
+PACKAGE = "model.mlpackage"
 
 
 def load(path: str | Path, *, device: Device = "cpu", optimization: str = "all") -> "Session":
-    """Open a model built by convkit: its .onnx file, or the folder it lies in.
+    """Open a model built by convkit: its .onnx file or .mlpackage, or the folder it lies in.
 
-    `optimization` is onnxruntime's level: none, basic, extended or all. Raises ModelFileError where the file cannot
+    `optimization` is onnxruntime's level: none, basic, extended or all. A Core ML package is run by Core ML on macOS,
+    and evaluated elsewhere, which needs coremltools and torch. Raises ModelFileError where the file cannot
     be read, carries no contract (C301), does not keep the one it carries, or where the device is absent.
     """
     file = Path(path)
+    if file.suffix == ".mlpackage" or (file / PACKAGE).is_dir():
+        return _load_package(file if file.suffix == ".mlpackage" else file / PACKAGE, str(path))
     if file.is_dir():
         file /= MODEL_FILE
     if not file.is_file():
@@ -49,6 +54,24 @@ def load(path: str | Path, *, device: Device = "cpu", optimization: str = "all")
         told = "; ".join(f"{finding.code} {finding.message}" for finding in findings)
         raise ModelFileError(f"{file} does not keep the contract that it carries: {told}")
     return Session(contract, runtime, str(path))
+
+
+def _load_package(package: Path, path: str) -> "Session":
+    try:
+        from convkit.worker.coreml.shapes import served_contract  # noqa: PLC0415 - only this function needs the tools
+        from convkit.worker.runtimes.coreml import EvaluatedProgram, PredictedProgram  # noqa: PLC0415
+
+        evaluated = EvaluatedProgram(package)
+        runtime = PredictedProgram(package, evaluated) if sys.platform == "darwin" else evaluated
+    except ImportError as error:
+        raise ModelFileError(f"opening {package} needs coremltools and torch: pip install coremltools torch") from error
+    except (ModelRefusedError, StageFailedError) as error:
+        raise ModelFileError(str(error)) from error
+    contract = _carried_contract(package, runtime.metadata())
+    if findings := check_contract(served_contract(contract), runtime.contract(), "package"):
+        told = "; ".join(f"{finding.code} {finding.message}" for finding in findings)
+        raise ModelFileError(f"{package} does not keep the contract that it carries: {told}")
+    return Session(contract, runtime, path)
 
 
 def _carried_contract(file: Path, metadata: Mapping[str, str]) -> Contract:

@@ -20,7 +20,8 @@ def inspect(
     model: Annotated[
         Path,
         typer.Argument(
-            metavar="MODEL", help="An ONNX file, or a folder that holds a model.onnx; with --precision also a recipe."
+            metavar="MODEL",
+            help="An ONNX file or a Core ML package, or a folder that holds one; with --precision also a recipe.",
         ),
     ],
     precision: Annotated[

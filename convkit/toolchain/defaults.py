@@ -37,8 +37,3 @@ DEFAULTS: dict[str, Default] = {
 DEFAULTS_BY_EXPORTER: dict[str, dict[str, Default]] = {
     "optimum": {"transformers": Default("", "optimum-onnx itself limits which releases it takes")},
 }
-
-# Where the runtime decides.
-DEFAULTS_BY_RUNTIME: dict[str, dict[str, Default]] = {
-    "coreml": {"numpy": Default(">=1.24,<2.4", "coremltools 9.0 cannot convert what torch.jit.trace gives with 2.4")}
-}

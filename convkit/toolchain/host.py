@@ -57,7 +57,7 @@ def check_host(spec: EnvironmentSpec) -> list[str]:
             problems.append(f"{requirement.name} is not installed; {origin} says {line}")
         elif origin != CONVKIT_DEFAULT and not requirement.specifier.contains(found, prereleases=True):
             problems.append(f"{requirement.name} is {found}; {origin} says {line}")
-    problems += [f"{pair}" for pair in broken_pairs(_installed(spec))]
+    problems += [f"{pair}" for pair in broken_pairs(_installed(spec), for_all=True)]
     return problems
 
 

@@ -9,13 +9,18 @@ from packaging.version import InvalidVersion, Version
 
 @dataclasses.dataclass(frozen=True)
 class KnownPair:
-    """Releases `affected` of `package` need `needs` of `partner`; `source` says how that is known."""
+    """Releases `affected` of `package` need `needs` of `partner`; `source` says how that is known.
+
+    Where `for_some` is true, they fail for some models only: environments are built without the pair, and one that
+    somebody else made is not refused for it.
+    """
 
     package: str
     affected: str
     partner: str
     needs: str
     source: str
+    for_some: bool = False
 
     def __str__(self) -> str:
         return f"{self.package}{self.affected} needs {self.partner}{self.needs} ({self.source})"
@@ -43,17 +48,30 @@ KNOWN_PAIRS: tuple[KnownPair, ...] = (
         "<2",
         "built against NumPy 1, tensor.numpy() fails under NumPy 2; 2.3 is the first release built for both",
     ),
+    KnownPair(
+        "coremltools",
+        "<=9.0",
+        "numpy",
+        "<2.4",
+        "measured: its TorchScript frontend makes numbers of arrays with one element, which NumPy 2.4 refuses; models "
+        "that torch.export traces are not touched",
+        for_some=True,
+    ),
 )
 
 
-def broken_pairs(packages: Mapping[str, str]) -> tuple[KnownPair, ...]:
-    """Return the known pairs that a set of releases, versions by normalised name, violates."""
+def broken_pairs(packages: Mapping[str, str], *, for_all: bool = False) -> tuple[KnownPair, ...]:
+    """Return the known pairs that a set of releases, versions by normalised name, violates.
+
+    With `for_all`, only those that fail whatever the model.
+    """
     return tuple(
         pair
         for pair in KNOWN_PAIRS
         if _within(packages.get(pair.package), pair.affected)
         and pair.partner in packages
         and not _within(packages[pair.partner], pair.needs)
+        and not (for_all and pair.for_some)
     )
 
 

@@ -6,12 +6,12 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
-from typing import assert_never
+from typing import Literal, assert_never
 
 from packaging.specifiers import SpecifierSet
 
 from convkit.recipe.models import SOURCE_KINDS, CoreMLTarget, Model, Recipe, Tools
-from convkit.toolchain.defaults import DEFAULT_PYTHON, DEFAULTS, DEFAULTS_BY_EXPORTER, DEFAULTS_BY_RUNTIME
+from convkit.toolchain.defaults import DEFAULT_PYTHON, DEFAULTS, DEFAULTS_BY_EXPORTER
 from convkit.worker.protocol import Device, StageKind
 
 CONVKIT_DEFAULT = "convkit's default"
@@ -36,6 +36,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "build coreml": _COREML,
     "verify coreml": _COREML,
     "inspect": ("onnx", "onnx-ir", "numpy"),
+    "coreml-inspect": ("coremltools", "torch", "numpy"),
 }
 # What rewriting a graph imports over and above: lowering and simulating it, or quantising it.
 _REWRITING = ("onnx", "onnx-ir")
@@ -118,13 +119,12 @@ def _coreml_spec(
 ) -> EnvironmentSpec:
     """Return the environment of a Core ML target's stages, which load the model itself."""
     names = [*NEEDS[f"{stage} coreml"], *_model_packages(recipe.model, choices)]
-    defaults = {name: default.specifier for name, default in DEFAULTS_BY_RUNTIME["coreml"].items()}
-    return _spec(names, choices, defaults, python)
+    return _spec(names, choices, {}, python)
 
 
-def inspection_spec() -> EnvironmentSpec:
-    """Return the environment in which any ONNX file can be looked into."""
-    return _spec(NEEDS["inspect"], {}, {}, (default_python(), CONVKIT_DEFAULT))
+def inspection_spec(job: Literal["inspect", "coreml-inspect"] = "inspect") -> EnvironmentSpec:
+    """Return the environment in which any ONNX file, or any Core ML package, can be looked into."""
+    return _spec(NEEDS[job], {}, {}, (default_python(), CONVKIT_DEFAULT))
 
 
 @functools.cache

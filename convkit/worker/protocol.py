@@ -27,6 +27,7 @@ JobKind = Literal[
     "coreml-build",
     "coreml-verify",
     "inspect",
+    "coreml-inspect",
 ]
 SourceKind = Literal["hub", "path", "package", "config", "factory", "onnx"]
 Exporter = Literal["torch", "optimum", "torchscript"]
@@ -423,7 +424,7 @@ class VerifyResult:
 
 @dataclasses.dataclass(frozen=True)
 class InspectRequest:
-    """A look into an ONNX file. Reads no weights. With `modules`, types are told by module."""
+    """A look into an ONNX file (no weights are read) or a Core ML package. With `modules`, types are told by module."""
 
     model: str
     modules: bool = False
@@ -440,7 +441,10 @@ class ModuleTypes:
 
 @dataclasses.dataclass(frozen=True)
 class InspectResult:
-    """What an ONNX file is. `elements` counts the weights' elements by element type, `operators` nodes by operator."""
+    """What a model file is. `elements` counts the weights' elements by element type, `operators` nodes by operator.
+
+    Of a package, `ir_version` is the version of Core ML's format.
+    """
 
     graph: Contract
     carried: Contract | None
@@ -475,6 +479,7 @@ REQUEST_TYPES: dict[JobKind, type] = {
     "coreml-build": ProgramBuildRequest,
     "coreml-verify": VerifyRequest,
     "inspect": InspectRequest,
+    "coreml-inspect": InspectRequest,
 }
 RESULT_TYPES: dict[JobKind, type] = {
     "export": ExportResult,
@@ -486,6 +491,7 @@ RESULT_TYPES: dict[JobKind, type] = {
     "coreml-build": BuildResult,
     "coreml-verify": VerifyResult,
     "inspect": InspectResult,
+    "coreml-inspect": InspectResult,
 }
 
 

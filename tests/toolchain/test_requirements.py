@@ -171,6 +171,10 @@ def test_known_pairs_are_found_by_exact_versions() -> None:
     assert broken_pairs({"onnxruntime": "1.18.1", "numpy": "1.26.4"}) == ()
     assert broken_pairs({"onnxruntime": "1.18.1"}) == ()
     assert broken_pairs({"torch": "2.2.2+cpu", "numpy": "2.1.0"})
+    converting = {"coremltools": "9.0", "numpy": "2.4.1"}
+    assert broken_pairs(converting), "environments are built without the pair"
+    assert broken_pairs(converting, for_all=True) == (), "and one that is there is not refused for it"
+    assert broken_pairs(converting | {"numpy": "2.3.5"}) == ()
     for pair in KNOWN_PAIRS:
         SpecifierSet(pair.affected)
         SpecifierSet(pair.needs)

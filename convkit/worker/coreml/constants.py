@@ -15,7 +15,7 @@ import numpy as np
 
 from convkit.codec import CodecError, decode, encode
 from convkit.worker.context import StageFailedError
-from convkit.worker.coreml.trace import ModuleOf
+from convkit.worker.mil.modules import ModuleOf
 from convkit.worker.mil.program import walk
 from convkit.worker.mil.saturate import BEFORE, FLOAT16_LARGEST, IsHalf, saturate_constants
 

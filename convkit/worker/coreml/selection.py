@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from convkit.worker.coreml.trace import ModuleOf
+from convkit.worker.mil.modules import ModuleOf
 from convkit.worker.precision.options import LowPrecision
 from convkit.worker.precision.patterns import matches
 

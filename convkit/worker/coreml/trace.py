@@ -2,7 +2,7 @@
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,11 +13,10 @@ from convkit.worker.context import StageFailedError
 from convkit.worker.coreml.operators import is_known
 from convkit.worker.exporters.dynamic_trace import innermost, trace
 from convkit.worker.exporters.job import UnexportableError
-from convkit.worker.mil.modules import module_path
+from convkit.worker.mil.modules import ModuleOf, module_path
 
-# Returns the module that one of coremltools' operations was made for; the root's is empty.
-ModuleOf = Callable[[Any], str]
-
+# What torch writes for nodes that its own rewriting made.
+_NO_MODULE = "_empty_nn_module_stack"
 # Each round may bring forth operators that have to be decomposed in their turn.
 _MOST_ROUNDS = 4
 
@@ -99,8 +98,8 @@ def number_nodes(program: torch.export.ExportedProgram, wrapper: str) -> Mapping
     for number, node in enumerate(program.graph.nodes):
         node.meta["debug_handle"] = number
         stack = node.meta.get("nn_module_stack") or {}
-        deepest = next(reversed(stack.values()))[0] if stack else ""
-        paths[number] = _below(wrapper, str(deepest))
+        deepest = str(next(reversed(stack.values()))[0]) if stack else ""
+        paths[number] = "" if deepest.startswith(_NO_MODULE) else _below(wrapper, deepest)
     return paths
 
 

@@ -5,6 +5,9 @@ from typing import Any
 
 from convkit.worker.mil.program import walk
 
+# Returns the module that one of coremltools' operations was made for; the root's is empty.
+ModuleOf = Callable[[Any], str]
+
 
 def debug_handle(operation: Any) -> int | None:  # noqa: ANN401 - coremltools' Operation
     """Return the number that its torch node carried as `meta["debug_handle"]`, if the operation has one."""
@@ -28,7 +31,7 @@ def module_path(operation: Any, paths: Mapping[int, str] | None = None) -> str: 
     return ".".join(str(each) for each in names if each)
 
 
-def modules_by_tensor(program: Any, module_of: Callable[[Any], str]) -> dict[str, str]:  # noqa: ANN401
+def modules_by_tensor(program: Any, module_of: ModuleOf) -> dict[str, str]:  # noqa: ANN401
     """Return the module path of every tensor of a coremltools Program, by the tensor's name.
 
     Names survive saving, so what is returned can be kept beside the package and be given to an `Evaluator`.

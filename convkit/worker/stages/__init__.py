@@ -49,3 +49,7 @@ def stage_function(stage: JobKind) -> StageFunction:
             from convkit.worker.stages import inspect
 
             return inspect.run
+        case "coreml-inspect":
+            from convkit.worker.stages import coreml_inspect
+
+            return coreml_inspect.run
