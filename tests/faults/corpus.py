@@ -16,6 +16,7 @@ FAMILIES = (
     "overflow",
     "rounding",
     "quantised",
+    "programs",
     "healthy",
     "architectures",
 )

@@ -15,7 +15,7 @@ from convkit.worker.cases.files import read_tensors
 from convkit.worker.context import Context, StageFailedError, StageSkippedError
 from convkit.worker.protocol import BuildRequest, Fallback, ReferenceRequest, Source, VerifyRequest
 from convkit.worker.runtimes import onnxruntime
-from convkit.worker.stages import build, reference, verify
+from convkit.worker.stages import build, reference, verification, verify
 
 OPTIONS = {"optimization": "all", "artifact": "exported"}
 
@@ -219,7 +219,7 @@ def test_exchanged_inputs_that_the_original_refuses_crossed(tmp_path):
 
 def test_fallbacks_become_warnings():
     nodes = tuple(f"node_{i} (Shape)" for i in range(7))
-    finding = verify._fallback_finding(Fallback("CPUExecutionProvider", nodes), "CUDAExecutionProvider")
+    finding = verification._fallback_finding(Fallback("CPUExecutionProvider", nodes), "CUDAExecutionProvider")
     assert (finding.code, finding.severity) == ("E102", CATALOGUE["E102"].severity)
     assert finding.message.startswith("7 nodes ran on CPUExecutionProvider instead of CUDAExecutionProvider: node_0")
     assert finding.message.endswith(", ...")
