@@ -44,7 +44,7 @@ def build():
     remedy="largest value",
     change={"targets.coreml.precision": {"default": "float16", "saturate": True}},
     repaired=True,
-    source="CT#2448",
+    source="CT#2223, CT PR 2669",
 )
 def a_mask_by_product(folder: Path) -> Path:
     """(1 - mask) times float32's lowest value: coremltools makes it zero times infinity"""
@@ -52,7 +52,7 @@ def a_mask_by_product(folder: Path) -> Path:
     return program(folder, f"return torch.softmax(self.dense(x) + (x > 0.9) * {lowest}, -1)")
 
 
-@fault(code="N202", place="block.dense", remedy="float32", repaired=True, source="CT#1648")
+@fault(code="N202", place="block.dense", remedy="float32", repaired=True, source="CT#2110")
 def an_activation_beyond_float16(folder: Path) -> Path:
     """a gain of 3e5 in one layer, taken back right after it, with no constant to find"""
     return program(folder, "return torch.tanh(self.dense(x * 3e5) * 1e-6)")
