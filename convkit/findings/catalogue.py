@@ -317,6 +317,14 @@ CATALOGUE: dict[str, Explanation] = {
         "One of the two alone says nothing about the other.",
         "Nothing.",
     ),
+    "N213": Explanation(
+        "Core ML's CPU and all units are apart",
+        "note",
+        "The same package was predicted on the CPU alone and on all of the machine's units, the GPU and the Neural "
+        "Engine among them. The figure is the largest absolute difference over all cases.",
+        "One run on one machine shows one of them, and another machine takes another.",
+        "Nothing to do where both are within the tolerance.",
+    ),
     "N301": Explanation(
         "padding moves real positions",
         "error",

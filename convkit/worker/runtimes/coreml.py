@@ -79,7 +79,7 @@ class PredictedProgram:
 
         try:
             self._model = ct.models.MLModel(str(package), compute_units=ct.ComputeUnit.ALL)
-            self.on_the_cpu = ct.models.MLModel(str(package), compute_units=ct.ComputeUnit.CPU_ONLY)
+            self._on_the_cpu = ct.models.MLModel(str(package), compute_units=ct.ComputeUnit.CPU_ONLY)
         except (RuntimeError, ValueError) as error:
             raise ModelRefusedError(str(error)) from error
         self._like = like
@@ -94,10 +94,13 @@ class PredictedProgram:
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return every output by name, in the contract's types; raises RunFailedError."""
-        return self.predicted(self._model, feeds)
+        return self._predict(self._model, feeds)
 
-    def predicted(self, model: Any, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:  # noqa: ANN401
-        """Return what one of Core ML's models gives; raises RunFailedError."""
+    def run_on_the_cpu(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the same from Core ML's CPU alone; raises RunFailedError."""
+        return self._predict(self._on_the_cpu, feeds)
+
+    def _predict(self, model: Any, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:  # noqa: ANN401
         types = {feature.name: feature.dtype for feature in self._like.program.inputs}
         try:
             outputs = model.predict({name: as_served(array, types.get(name)) for name, array in feeds.items()})

@@ -11,8 +11,9 @@ from convkit.worker.context import Context
 from convkit.worker.coreml.constants import read_constants
 from convkit.worker.coreml.shapes import served_contract
 from convkit.worker.mil.errors import UnsupportedOperation
+from convkit.worker.numerics.metrics import largest_difference
 from convkit.worker.precision.decision import decided
-from convkit.worker.precision.options import low_precision
+from convkit.worker.precision.options import LowPrecision, low_precision
 from convkit.worker.protocol import CaseMetrics, VerifyRequest, VerifyResult
 from convkit.worker.runtimes.coreml import MODEL_FILE, EvaluatedProgram, PredictedProgram
 from convkit.worker.runtimes.protocol import ModelRefusedError, RuntimeSession
@@ -35,6 +36,7 @@ class BuiltPackage:
         self._path = find_model(Path(request.model), MODEL_FILE)
         self._predicts = predicts
         self._evaluated: EvaluatedProgram | None = None
+        self._predicted: PredictedProgram | None = None
         self.evidence: Literal["device", "simulated"] = "device" if predicts else "simulated"
         self.suspected: list[Finding] = []
 
@@ -48,7 +50,7 @@ class BuiltPackage:
         session: RuntimeSession = self._evaluated
         if self._predicts:
             context.progress("loading the package into Core ML")
-            session = PredictedProgram(self._path, self._evaluated)
+            session = self._predicted = PredictedProgram(self._path, self._evaluated)
         return Opened(session, session.contract(), served_contract(self._request.contract))
 
     def simulation(self) -> RuntimeSession | None:
@@ -58,10 +60,19 @@ class BuiltPackage:
     def explain(
         self, cases: Sequence[CaseMetrics], collapsed: Sequence[Finding], verification: BuiltModel
     ) -> list[Finding]:
-        """Say what the target's low precision did, looking closer at the first case that suffered from it."""
+        """Say what the target's low precision did, looking closer at the first case that suffered from it.
+
+        On macOS, say as well how far the CPU alone is from all units.
+        """
         low = low_precision(self._request.options)
         if low is None or self._evaluated is None:
-            return []
+            return self._by_units(cases, verification)
+        return [*self._by_precision(low, cases, collapsed, verification), *self._by_units(cases, verification)]
+
+    def _by_precision(
+        self, low: LowPrecision, cases: Sequence[CaseMetrics], collapsed: Sequence[Finding], verification: BuiltModel
+    ) -> list[Finding]:
+        assert self._evaluated is not None
         from convkit.worker.coreml.doctor import ProgramDoctor  # only a low precision is ever ill
 
         doctor = ProgramDoctor(self._evaluated.program, self._evaluated.modules, read_constants(self._path.parent), low)
@@ -70,6 +81,19 @@ class BuiltPackage:
         if (off := first_estranged(cases, collapsed)) is None:
             return doctor.harmless()
         return [*doctor.harmless(), *doctor.collapse(off, verification.feeds(off), constant_output=bool(collapsed))]
+
+    def _by_units(self, cases: Sequence[CaseMetrics], verification: BuiltModel) -> list[Finding]:
+        """Return a note on how far Core ML's CPU alone is from all of the machine's units."""
+        if self._predicted is None:
+            return []
+        worst, where = 0.0, None
+        for case in (each.case for each in cases if each.error is None):
+            feeds = verification.feeds(case)
+            apart = largest_difference(self._predicted.run(feeds), self._predicted.run_on_the_cpu(feeds))
+            if not apart <= worst:
+                worst, where = apart, case
+        message = f"Core ML's CPU alone and all units are at most {worst:.3g} apart"
+        return [Finding("N213", "note", message, Place(case=where), {"largest_difference": worst})]
 
 
 def _unknown(error: UnsupportedOperation) -> Finding:

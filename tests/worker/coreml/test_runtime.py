@@ -1,5 +1,6 @@
 """Packages as sessions: contract types at the border, refusals, and Core ML itself where it would be."""
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,16 @@ import torch
 from coreml_modules import behind_contract, converted
 
 import convkit
+from convkit.codec import decode
 from convkit.errors import ModelFileError
+from convkit.tensors import Contract
 from convkit.worker.context import Context, StageFailedError
-from convkit.worker.coreml.metadata import write_metadata
-from convkit.worker.protocol import InspectRequest
+from convkit.worker.contract_check import CONTRACT_KEY
+from convkit.worker.coreml.metadata import read_metadata, write_metadata
+from convkit.worker.protocol import CaseMetrics, InspectRequest, VerifyRequest
 from convkit.worker.runtimes.coreml import EvaluatedProgram, PredictedProgram
 from convkit.worker.runtimes.protocol import ModelRefusedError, NotServedError, RunFailedError
-from convkit.worker.stages import coreml_inspect
+from convkit.worker.stages import coreml_inspect, coreml_verify
 
 
 class Counting(torch.nn.Module):
@@ -133,3 +137,28 @@ def test_prediction_with_a_mocked_core_ml_serves_the_contract_and_passes_refusal
     with pytest.raises(RunFailedError, match="Core ML says no"):
         session.run(feeds([[1, 200]]))
     assert session.contract().inputs[0].dtype == "int32"
+
+
+def test_verification_with_a_mocked_core_ml_judges_its_results_and_tells_the_cpu_s_apart(
+    package: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Uneven(FakeModel):
+        def predict(self, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+            found = super().predict(given)
+            return found | {"half": found["half"] + (0.25 if self.units == ct.ComputeUnit.CPU_ONLY else 0)}
+
+    monkeypatch.setattr(ct.models, "MLModel", Uneven)
+    contract = decode(Contract, json.loads(read_metadata(package)[CONTRACT_KEY]))
+    request = VerifyRequest("coreml", "cpu", str(package), str(tmp_path), contract, {"precision": "float32"}, None)
+    subject = coreml_verify.BuiltPackage(request, predicts=True)
+    opened = subject.open(Context(tmp_path))
+    assert (subject.evidence, opened.session.providers) == ("device", ("Core ML, all units",))
+    assert isinstance(subject.simulation(), EvaluatedProgram)
+
+    class Ladder:
+        def feeds(self, case: str) -> dict[str, np.ndarray]:
+            del case
+            return feeds([[1, 2]])
+
+    (note,) = subject.explain([CaseMetrics("typical", 0.0, ())], (), Ladder())  # type: ignore[arg-type]
+    assert (note.code, note.severity, note.evidence["largest_difference"]) == ("N213", "note", 0.25)
