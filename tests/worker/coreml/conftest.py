@@ -11,6 +11,12 @@ import pytest
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "mil")]
 
+with warnings.catch_warnings():
+    # Python warns of its source where it compiles it for the first time, and warnings are errors in these tests.
+    warnings.simplefilter("ignore")
+    import coremltools
+    import coremltools.optimize.coreml  # noqa: F401 - for the modules that import it later
+
 
 @pytest.fixture(autouse=True)
 def _collected() -> Iterator[None]:

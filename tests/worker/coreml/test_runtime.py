@@ -5,11 +5,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import coremltools as ct
 import numpy as np
 import pytest
 import torch
 from coreml_modules import behind_contract, converted
+from mil_programs import ct
 
 import convkit
 from convkit.codec import decode
