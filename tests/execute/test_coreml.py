@@ -166,16 +166,6 @@ class TestFloat16:
         assert kept
         assert sum(row.low_weights for row in plan.modules) > sum(row.float32_weights for row in plan.modules)
 
-    def test_where_no_plan_is_found_another_attention_is_the_last_resort(self, home: Path, tmp_path: Path) -> None:
-        precision = {"default": "float16", "keep_float32": "auto"}
-        path = bert(tmp_path, precision=precision, tolerance={"max_abs": 0.0})
-        (finding,) = found(run(path, home), "N209")
-        assert finding.remedy is not None
-        assert finding.remedy.change == {"model.attn_implementation": "sdpa"}
-        again = repair_recipe(RunOptions(path, Home(home), toolchain="host", track=False))
-        assert {"model.attn_implementation": "sdpa"} in [step.change for step in again.steps]
-        assert not again.repaired, "nothing is exact in float16, and no repair says otherwise"
-
 
 @pytest.mark.slow
 class TestOverflow:

@@ -105,7 +105,10 @@ class ProgramDoctor:
             else:
                 message += f"; so outputs are not finite in case {case!r}"
             if constant.fate == "infinity" and abs(constant.extreme) > _NO_SCALE:
-                text = "Store what is beyond the range as the type's largest value: a mask needs no more."
+                text = (
+                    "Store what is beyond the range as the type's largest value: a mask needs no more. Or load the "
+                    "model with attn_implementation: sdpa, which chooses where eager adds."
+                )
                 remedy = Remedy(text, self._remedies.saturated())
             else:
                 remedy = self._remedies.keep([user.module for user in constant.consumers])

@@ -1,10 +1,9 @@
 """The precision stage of Core ML targets: what their precision means for the program, before a package is built."""
 
-import dataclasses
 from pathlib import Path
 
 from convkit.codec import encode
-from convkit.findings.model import Finding, Remedy
+from convkit.findings.model import Finding
 from convkit.worker.cases.judged import judged_cases
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.coreml.conversion import Conversion, convert
@@ -42,13 +41,4 @@ def run(request: ProgramPrecisionRequest, context: Context) -> tuple[PrecisionRe
     decided = encode(decision.precision)
     write_decision(context.output, decided)
     result = PrecisionResult(precision=decided, modules=decision.modules, rounds=decision.rounds)
-    found = [_with_other_attention(finding, original.source.attention) for finding in decision.findings]
-    return result, [*findings, *found]
-
-
-def _with_other_attention(finding: Finding, attention: str | None) -> Finding:
-    """Let another attention be the last resort of a search that found nothing (N209): it masks by choice."""
-    if finding.code != "N209" or attention != "eager" or finding.remedy is None:
-        return finding
-    text = f"Load the model with attn_implementation: sdpa, which chooses where eager adds. Or: {finding.remedy.text}"
-    return dataclasses.replace(finding, remedy=Remedy(text, {"model.attn_implementation": "sdpa"}))
+    return result, [*findings, *decision.findings]
