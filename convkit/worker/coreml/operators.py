@@ -18,6 +18,7 @@ def register_missing_operators() -> None:
     known = _TORCH_OPS_REGISTRY.name_to_func_mapping
     for name in ("where", "where.self", "where.scalarself"):
         known[name] = where  # its own gives the wrong shape where sizes vary
+    known["gelu"] = gelu  # its own overlooks which approximation is asked for
     for function in (alias, new_ones):
         if function.__name__ not in known:
             register_torch_op(function)
@@ -60,6 +61,21 @@ def new_ones(context: Any, node: Any) -> None:  # noqa: ANN401
         context.add(Builder.const(val=one, name=node.name))
     else:
         context.add(Builder.fill(shape=_shape(sizes), value=one, name=node.name))
+
+
+def gelu(context: Any, node: Any) -> None:  # noqa: ANN401
+    """Gaussian error linear unit, exact or approximated.
+
+    torch.export hands the approximation over by keyword, which coremltools 9.0 does not read: SigLIP and Gemma 3
+    then differ by 5e-4 without notice.
+    """
+    from coremltools.converters.mil.frontend.torch.ops import _get_inputs, _get_kwinputs
+    from coremltools.converters.mil.mil import Builder
+
+    x, *positional = _get_inputs(context, node)
+    (wanted,) = _get_kwinputs(context, node, "approximate", default=[positional[0] if positional else "none"])
+    mode = {"none": "EXACT", "tanh": "TANH_APPROXIMATION"}[str(value(wanted))]
+    context.add(Builder.gelu(x=x, mode=mode, name=node.name))
 
 
 def where(context: Any, node: Any) -> None:  # noqa: ANN401

@@ -43,6 +43,15 @@ class Masked(nn.Module):
         return torch.where(x[:, None, :, None] > 0, heads, torch.tensor(-5.0)).sum((1, 3))
 
 
+class Gelu(nn.Module):
+    def __init__(self, approximate: str) -> None:
+        super().__init__()
+        self.approximate = approximate
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.gelu(x, approximate=self.approximate)
+
+
 class Fixed(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.reshape(2, 4) + 1
@@ -67,6 +76,13 @@ def test_choices_have_the_condition_s_shape_where_sizes_vary(module: nn.Module, 
     for shape in ((1, 2), (2, 4), (4, 6)):
         x = torch.randn(shape)
         np.testing.assert_allclose(evaluated(program, {"x": x})["y"], module(x).numpy(), rtol=1e-6)
+
+
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_the_approximation_of_gelu_is_the_one_that_is_asked_for(approximate: str, tmp_path: Path) -> None:
+    x = {"x": torch.linspace(-4, 4, 32).reshape(2, 16)}
+    program = saved(converted(behind_contract(Gelu(approximate), x, ["y"]), x), tmp_path)
+    np.testing.assert_allclose(evaluated(program, x)["y"], Gelu(approximate)(**x).numpy(), atol=1e-6)
 
 
 def test_names_order_and_types_are_the_contract_s(tmp_path: Path) -> None:
