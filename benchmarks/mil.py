@@ -53,8 +53,12 @@ def convert(module, path, *, half):
     import coremltools as ct
     import torch
 
+    from convkit.worker.coreml.operators import register_missing_operators
+    from convkit.worker.coreml.trace import decomposed
+
+    register_missing_operators()
     example = tuple(map(torch.from_numpy, inputs()))
-    program = torch.export.export(module, example).run_decompositions({})
+    program = decomposed(torch.export.export(module, example))
     model = ct.convert(
         program,
         convert_to="mlprogram",
