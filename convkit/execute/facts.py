@@ -13,14 +13,13 @@ from convkit.home import Home
 from convkit.plan.stages import Facts, Stage, calibration_file
 from convkit.plan.worker_code import WORKER_CODE
 from convkit.recipe.loading import LoadedRecipe
-from convkit.recipe.models import File, Model, Recipe
+from convkit.recipe.models import File, Model
 from convkit.store.digests import DigestCache, digest_json
 from convkit.store.external_files import external_files
-from convkit.toolchain.devices import find_device
 from convkit.toolchain.host import host_packages
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution, resolve, resolved
-from convkit.worker.protocol import Device, JobKind
+from convkit.worker.protocol import JobKind
 
 ToolchainKind = Literal["isolated", "host"]
 
@@ -97,12 +96,6 @@ def _file_digests(loaded: LoadedRecipe, digests: DigestCache) -> dict[str, str]:
 def _read_texts(path: Path) -> tuple[str, ...]:
     lines = path.read_text(encoding="utf-8").splitlines()
     return tuple(line.strip() for line in lines if line.strip())
-
-
-def absent_devices(recipe: Recipe) -> frozenset[Device]:
-    """Return the devices that a recipe's targets name and this machine lacks."""
-    named = {target.device for target in recipe.targets.values()}
-    return frozenset(device for device in named if not find_device(device).there)
 
 
 def worker_code_digests() -> dict[JobKind, str]:

@@ -4,7 +4,8 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-from convkit.execute.facts import ToolchainKind, absent_devices, gather
+from convkit.execute.absence import absent_parts
+from convkit.execute.facts import ToolchainKind, gather
 from convkit.execute.run import settled_records
 from convkit.home import Home
 from convkit.plan.stages import explain_change, ingredients, plan_stages, stage_key
@@ -26,7 +27,8 @@ class Forecast:
 def forecast(recipe: Path, home: Home, only: tuple[str, ...], toolchain: ToolchainKind) -> list[Forecast]:
     """Return what a run of a recipe would do, stage by stage. Resolves no tools and starts no process."""
     loaded = load_recipe(recipe)
-    stages = plan_stages(loaded.recipe, only, absent_devices(loaded.recipe))
+    absent = absent_parts(loaded.recipe, home, toolchain, may_resolve=False)
+    stages = plan_stages(loaded.recipe, only, frozenset(absent))
     store = Store(home.store)
     facts = gather(loaded, stages, home, toolchain, may_resolve=False).facts
     records = settled_records(loaded, stages, facts, store)

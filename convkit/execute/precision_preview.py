@@ -5,9 +5,10 @@ import threading
 from pathlib import Path
 
 from convkit.errors import UsageError, WorkerError
+from convkit.execute.absence import absent_parts
 from convkit.execute.events import Listener
 from convkit.execute.executor import execute
-from convkit.execute.facts import ToolchainKind, absent_devices, gather
+from convkit.execute.facts import ToolchainKind, gather
 from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.findings.model import Finding
 from convkit.home import Home
@@ -35,7 +36,8 @@ def preview_precision(
     stage does not finish.
     """
     loaded = load_recipe(recipe)
-    planned = plan_stages(loaded.recipe, only, absent_devices(loaded.recipe))
+    absent = absent_parts(loaded.recipe, home, toolchain, may_resolve=False)
+    planned = plan_stages(loaded.recipe, only, frozenset(absent))
     wanted = [stage for stage in planned if stage.kind == "precision"]
     if not wanted:
         raise UsageError(f"{recipe}: no target has a low precision to plan; write precision: float16 under a target")

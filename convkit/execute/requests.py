@@ -109,11 +109,13 @@ def request_for(
                 precision=planned,
                 reference=folders.get("reference"),
                 stand_in=stage.stand_in,
+                timing_caches=str(home.store / "timing-caches") if target.runtime == "tensorrt" else None,
             )
         case "verify":
             assert target is not None
             return VerifyRequest(
-                runtime=target.runtime,
+                # What stands in for an engine is the graph that it would be built from.
+                runtime="onnxruntime" if stage.job == "verify" else target.runtime,
                 device=target.device,
                 model=folders[f"build:{stage.target}"],
                 reference=folders["reference"],

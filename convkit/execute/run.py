@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import convkit
 from convkit.codec import decode
 from convkit.errors import ConvkitError, TrackingError, storage_error
+from convkit.execute.absence import absent_parts
 from convkit.execute.events import Listener, Silence
 from convkit.execute.executor import execute
-from convkit.execute.facts import Surroundings, ToolchainKind, absent_devices, describe_host, gather
+from convkit.execute.facts import Surroundings, ToolchainKind, describe_host, gather
 from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.home import Home
 from convkit.plan.stages import Facts, Stage, contract_of, ingredients, plan_stages, stage_key
@@ -86,7 +87,8 @@ def run_loaded(
     options: RunOptions, loaded: LoadedRecipe, listener: Listener | None = None, lineage: Lineage | None = None
 ) -> RunOutcome:
     """Run a recipe that has been read, as `run_recipe`; its text may be another than the file's."""
-    stages = plan_stages(loaded.recipe, options.only, absent_devices(loaded.recipe))
+    absent = absent_parts(loaded.recipe, options.home, options.toolchain, may_resolve=True)
+    stages = plan_stages(loaded.recipe, options.only, frozenset(absent))
     store = Store(options.home.store)
     if not options.force:
         known = gather(loaded, stages, options.home, options.toolchain, may_resolve=False)
@@ -96,7 +98,7 @@ def run_loaded(
     with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="track") as tracking:
         # MLflow takes two seconds to import and open: that goes on while the stages run.
         tracker = tracking.submit(_prepare_tracker, options) if options.track else None
-        outcome = _run(options, loaded, stages, store, listener or Silence(), lineage)
+        outcome = _run(options, loaded, stages, store, absent, listener or Silence(), lineage)
         return _log(outcome, tracker)
 
 
@@ -105,6 +107,7 @@ def _run(
     loaded: LoadedRecipe,
     stages: tuple[Stage, ...],
     store: Store,
+    absent: Mapping[str, str],
     listener: Listener,
     lineage: Lineage | None,
 ) -> RunOutcome:
@@ -114,7 +117,7 @@ def _run(
         listener.stage_waiting(stage.id)
     surroundings = gather(loaded, stages, options.home, options.toolchain, may_resolve=True)
     cancelled = threading.Event()
-    runner = StageRunner(loaded, surroundings, options.home, store, listener, cancelled, options.force)
+    runner = StageRunner(loaded, surroundings, options.home, store, listener, cancelled, options.force, absent)
     settled = execute(stages, runner, listener, cancelled, jobs=options.jobs)
     return _finish(options, loaded, stages, store, surroundings, settled, started, lineage)
 

@@ -1,6 +1,8 @@
 """Settles one stage: a hit in the store, or a worker in its environment whose answer the store takes in."""
 
 import dataclasses
+import os
+import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -56,6 +58,7 @@ class StageRunner:
     listener: Listener
     cancelled: threading.Event
     force: bool = False
+    absent: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
         """Settle a stage whose inputs (artifact digests by stage id) are known.
@@ -70,12 +73,12 @@ class StageRunner:
             if known is not None and not self.force:
                 self.store.set_latest(self.loaded.recipe.name, stage.id, key)
                 self.listener.stage_finished(stage.id, "hit", 0.0)
-                return _addressed(self._hit(stage, known))
+                return _addressed(self._hit(stage, known), self.loaded.path)
             reason = self._reason(stage, parts, inputs, forced=known is not None)
             self.listener.stage_started(stage.id, reason)
             settled = self._run(stage, key, reason, parts, inputs, known)
         self.listener.stage_finished(stage.id, settled.report.status, settled.report.seconds)
-        return _addressed(settled)
+        return _addressed(settled, self.loaded.path)
 
     def _only_one(self, key: str) -> "_KeyLock":
         return _KeyLock(self.home.store / "locks" / f"{key}.lock", self.cancelled)
@@ -155,12 +158,14 @@ class StageRunner:
         return None if found.there else f"this machine has no {stage.device} device: {found.detail}"
 
     def _standing_in(self, stage: Stage) -> Finding | None:
-        """Return a note where a simulation stands in for the target's device."""
+        """Say where a simulation stands in for the target's device: what is missing, and where to go on."""
         if stage.kind != "verify" or stage.target is None or not stage.stand_in:
             return None
-        wanted = self.loaded.recipe.targets[stage.target].device
-        found = find_device(wanted)
-        return _absent(stage, f"this machine has no {wanted} device ({found.detail}): judged by simulation", "note")
+        target = self.loaded.recipe.targets[stage.target]
+        why = self.absent.get(target.device) or self.absent.get(target.runtime, f"{target.runtime} is absent")
+        if target.runtime == "tensorrt":
+            return _absent(stage, f"no engine was built: {why}", "warning")
+        return _absent(stage, f"{why}: judged by simulation", "note")
 
     def _work(self, stage: Stage, inputs: Mapping[str, str], folder: Path) -> WorkerOutcome:
         def progress(message: str, done: float | None = None) -> None:
@@ -209,19 +214,22 @@ class StageRunner:
         self.store.set_latest(self.loaded.recipe.name, report.id, report.key)
 
 
-def _addressed(settled: Settled) -> Settled:
-    """Put the target's name into remedies: a worker, and a stage that two targets share, know `target.` only."""
+def _addressed(settled: Settled, recipe: Path) -> Settled:
+    """Put the target's and the recipe's names into remedies: a worker, and a stage that two share, know neither."""
     report = settled.report
     return dataclasses.replace(
         settled,
         report=dataclasses.replace(
-            report, findings=tuple(_addressed_finding(finding, report.target) for finding in report.findings)
+            report, findings=tuple(_addressed_finding(finding, report.target, recipe) for finding in report.findings)
         ),
     )
 
 
-def _addressed_finding(finding: Finding, target: str | None) -> Finding:
+def _addressed_finding(finding: Finding, target: str | None, recipe: Path) -> Finding:
     remedy = finding.remedy
+    if remedy is not None and target is not None and finding.code == "E101":
+        command = f"convkit run {shlex.quote(os.path.relpath(recipe))} --only {shlex.quote(target)}"
+        return dataclasses.replace(finding, remedy=Remedy(f"Run it where that is there: {command}"))
     if remedy is None or target is None or not any(path.startswith(_OF_TARGET) for path in remedy.change):
         return finding
     change = {
@@ -245,8 +253,7 @@ def _skipped(report: StageReport, stage: Stage, error: str) -> StageReport:
 
 
 def _absent(stage: Stage, message: str, severity: Severity) -> Finding:
-    remedy = Remedy(f"Run it where that is there: convkit run RECIPE --only {stage.target}")
-    return Finding("E101", severity, message, Place(), {"stage": stage.id}, remedy)
+    return Finding("E101", severity, message, Place(), {"stage": stage.id}, Remedy("Run it where that is there."))
 
 
 def _two_artifacts(stage: Stage, known: StageRecord, artifact: str) -> Finding:

@@ -193,6 +193,14 @@ CATALOGUE: dict[str, Explanation] = {
         "Without it names, order and shapes can only be guessed.",
         "Open the file that convkit built, or add the model to a recipe with model.onnx.",
     ),
+    "C302": Explanation(
+        "the engine lists its tensors in an order of its own",
+        "note",
+        "A TensorRT engine has the declared inputs or outputs, and lists them in another order than the contract.",
+        "Code that binds buffers by position takes one tensor for another: a BERT whose attention mask and token types "
+        "change places gives NaN or wrong answers, and no error.",
+        "Bind by name. convkit writes bindings.hpp and bindings.py beside every built model for that.",
+    ),
     "N101": Explanation(
         "results differ from the original",
         "error",
@@ -302,18 +310,18 @@ CATALOGUE: dict[str, Explanation] = {
         "Nothing, where the target verifies; else keep the modules in float32.",
     ),
     "N211": Explanation(
-        "device and simulation disagree",
+        "device and CPU disagree",
         "warning",
-        "A target of low precision ran on its device and in simulation, and a case passes in one and fails in the "
-        "other. The target's verdict is the device's.",
+        "A target ran on its device, and its graph on the CPU (in simulation, where its precision is low), and a case "
+        "passes in one and fails in the other. The target's verdict is the device's.",
         "A kernel that adds up in another width than the simulation, or fuses several operators, rounds elsewhere.",
         "Trust the device for this machine; look at the cases before moving to another.",
     ),
     "N212": Explanation(
-        "device and simulation agree",
+        "device and CPU agree",
         "note",
-        "A target of low precision ran on its device and in simulation, and both come to the same verdict in every "
-        "case. The finding says how far their outputs are apart.",
+        "A target ran on its device, and its graph on the CPU (in simulation, where its precision is low), and both "
+        "come to the same verdict in every case. The finding says how far their outputs are apart.",
         "One of the two alone says nothing about the other.",
         "Nothing.",
     ),
@@ -414,6 +422,28 @@ CATALOGUE: dict[str, Explanation] = {
         "A check that passes over what it does not know looks green.",
         "Export with value types, or without operators of other domains.",
     ),
+    "T105": Explanation(
+        "TensorRT has no layer for an operator",
+        "error",
+        "The graph has an operator, or an operator in an element type, that the parser's documentation does not list. "
+        "It is asked where TensorRT itself is not there; where it is, the parser's own word counts (E213).",
+        "The parser says so only on a machine with a GPU, after the export and everything before it.",
+        "Export with another opset or exporter, change the model, or serve it with onnxruntime.",
+    ),
+    "T106": Explanation(
+        "TensorRT narrows float64",
+        "warning",
+        "Nodes compute in float64; TensorRT computes them in float32 and clamps values to its range.",
+        "The parser mentions it in a log line.",
+        "Compute in float32 in the model, so that the original means the same.",
+    ),
+    "T107": Explanation(
+        "TensorRT does not take these zero points",
+        "error",
+        "A QuantizeLinear or DequantizeLinear has a zero point other than zero, or an unsigned type.",
+        "onnxruntime's quantisers write uint8 activations with zero points by default, and its CPU serves them.",
+        "Quantise symmetrically: a target with runtime: tensorrt does so by itself.",
+    ),
     "V101": Explanation(
         "the opset is newer than the runtime",
         "error",
@@ -436,6 +466,13 @@ CATALOGUE: dict[str, Explanation] = {
         "operator, or one of the runtime's own from a later release.",
         "Exporters and optimisers of a later release write operators that only that release knows.",
         "Export without the operator, or take a release that has it (tools.onnxruntime).",
+    ),
+    "V104": Explanation(
+        "TensorRT's parser does not read the opset",
+        "error",
+        "The graph is of an opset older or newer than the parser reads (9 to 24 in TensorRT 10.15).",
+        "The parser tries all the same, and fails at a node that has changed since.",
+        "Export with an opset in between (export.opset).",
     ),
     "E101": Explanation(
         "the device or provider is absent",
@@ -542,6 +579,22 @@ CATALOGUE: dict[str, Explanation] = {
         "Converters fall back without a word, and results are right wherever the example's branches are.",
         "Write branches with torch.where or torch.cond, and sizes with tensor.shape. Verification at other sizes says "
         "whether it matters.",
+    ),
+    "E213": Explanation(
+        "TensorRT's parser refuses a node",
+        "error",
+        "The parser cannot turn a node of the graph into layers; the message is its own.",
+        "Tools that wrap the parser show the last line of its log, without the node.",
+        "Export with another opset or exporter, or have the model compute it otherwise.",
+    ),
+    "E214": Explanation(
+        "the engine computes in other types than planned",
+        "error",
+        "The engine inspector's table shows layers whose results are of another float type than the graph's nodes "
+        "that they were made of. Engines are built strongly typed, so this must not be.",
+        "A builder flag that a release no longer knows is ignored, and an engine that was to be float16 is float32: it "
+        "is right, and slow; the other way round it overflows.",
+        "Look at layers.json beside the engine; rebuild at another builder_level or with another release.",
     ),
     "Q101": Explanation(
         "nothing was quantised",

@@ -8,18 +8,18 @@ from convkit import tensors
 from convkit.codec import Json, encode
 from convkit.errors import UsageError
 from convkit.recipe import models
-from convkit.recipe.models import CoreMLTarget, OnnxRuntimeTarget, Recipe, Target
+from convkit.recipe.models import CoreMLTarget, GraphTarget, OnnxRuntimeTarget, Recipe, Target, TensorRTTarget
 from convkit.recipe.tolerances import limits_of, tolerance_for
 from convkit.store.digests import digest_json
 from convkit.tensors import Contract, TensorSpec
 from convkit.toolchain.requirements import EnvironmentSpec, environment_spec
 from convkit.worker.protocol import PROTOCOL, Device, JobKind, Sample, StageKind
 
-# What a worker does in the stages of targets that convert the model itself.
-_PROGRAM_JOBS: dict[StageKind, JobKind] = {
-    "precision": "coreml-precision",
-    "build": "coreml-build",
-    "verify": "coreml-verify",
+# What a worker does in the stages of runtimes that have a way of their own: Core ML converts the model itself, and
+# TensorRT's engines are no graphs any more.
+_JOBS: dict[str, dict[StageKind, JobKind]] = {
+    "coreml": {"precision": "coreml-precision", "build": "coreml-build", "verify": "coreml-verify"},
+    "tensorrt": {"build": "tensorrt-build", "verify": "tensorrt-verify"},
 }
 
 
@@ -44,7 +44,9 @@ class Stage:
     @property
     def job(self) -> JobKind:
         """What a worker is asked to do."""
-        return _PROGRAM_JOBS[self.kind] if self.runtime == "coreml" else self.kind
+        if self.runtime == "tensorrt" and self.kind == "verify" and self.stand_in:
+            return "verify"  # of the graph that an engine would be built from
+        return _JOBS.get(self.runtime or "", {}).get(self.kind, self.kind)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,13 +102,36 @@ def _sample(sample: models.Sample | None, sample_file: Mapping[str, str]) -> Sam
             return Sample("file", path=sample_file[sample.file])
 
 
+# What a TensorRT target says of the engine itself.
+_ENGINE_KEYS = {
+    *("profiles", "workspace_gib", "builder_level", "version_compatible", "hardware_compatible", "weights"),
+    *("sparse_weights", "dla", "tf32"),
+}
+
+
+def _symmetric(precision: Json) -> Json:
+    """Return a precision with zero points of zero where it is a quantisation: TensorRT knows no others."""
+    return precision | {"symmetric": True} if isinstance(precision, dict) and "quantize" in precision else precision
+
+
 def target_options(target: Target) -> dict[str, Json]:
     """Return a runtime's own options, as the worker gets them."""
     mapping = target.low_precision or target.quantization
-    precision = mapping.model_dump(mode="json") if mapping is not None else "float32"
+    precision: Json = mapping.model_dump(mode="json") if mapping is not None else "float32"
     match target:
         case OnnxRuntimeTarget():
-            return {"optimization": target.optimization, "artifact": target.artifact, "precision": precision}
+            options: dict[str, Json] = {
+                "optimization": target.optimization,
+                "artifact": target.artifact,
+                "precision": precision,
+            }
+            if target.device == "cuda":
+                provider = {"provider": target.provider or "cuda", "provider_options": dict(target.provider_options)}
+                options |= provider | {"tf32": target.tf32}
+            return options
+        case TensorRTTarget():
+            own = target.model_dump(mode="json", include=_ENGINE_KEYS)
+            return own | {"precision": _symmetric(precision)}
         case CoreMLTarget():
             compression = target.compression.model_dump(mode="json") if target.compression is not None else None
             return {
@@ -141,7 +166,7 @@ def verify_id(target: str, version: str | None) -> str:
 def export_id(recipe: Recipe, name: str) -> str | None:
     """Return the id of the export that a target builds on: the recipe's, or its own; None where it needs none."""
     target = recipe.targets[name]
-    if not isinstance(target, OnnxRuntimeTarget):
+    if not isinstance(target, GraphTarget):
         return None
     return f"export:{name}" if target.export is not None else "export"
 
@@ -151,13 +176,11 @@ def precision_id(target: str) -> str:
     return f"precision:{target}"
 
 
-def plan_stages(
-    recipe: Recipe, only: tuple[str, ...] = (), absent: frozenset[Device] = frozenset()
-) -> tuple[Stage, ...]:
+def plan_stages(recipe: Recipe, only: tuple[str, ...] = (), absent: frozenset[str] = frozenset()) -> tuple[Stage, ...]:
     """Return the stages of a recipe in an order in which each comes after what it needs.
 
-    `only` limits the targets; a name that is no target raises UsageError. `absent` are devices that this machine
-    lacks: a low precision is simulated on the CPU in their place.
+    `only` limits the targets; a name that is no target raises UsageError. `absent` are devices and runtimes
+    that this machine lacks: a low precision is simulated on the CPU in their place.
     """
     for name in only:
         if name not in recipe.targets:
@@ -177,10 +200,12 @@ def plan_stages(
     return tuple(stages.values())
 
 
-def _target_stages(recipe: Recipe, name: str, absent: frozenset[Device]) -> list[Stage]:
+def _target_stages(recipe: Recipe, name: str, absent: frozenset[str]) -> list[Stage]:
     """Return the stages of one target, after the export and the reference."""
     target = recipe.targets[name]
-    stand_in = target.low_precision is not None and target.device in absent
+    missing = target.device in absent or target.runtime in absent
+    # A float32 graph for CUDA is the CPU's own; what TensorRT would be given can be looked at in every precision.
+    stand_in = missing and (target.low_precision is not None or target.runtime == "tensorrt")
     device: Device = "cpu" if stand_in else target.device
     graph = [export] if (export := export_id(recipe, name)) is not None else []
     precision, build = precision_id(name), f"build:{name}"
@@ -259,7 +284,7 @@ def ingredients(stage: Stage, recipe: Recipe, facts: Facts) -> dict[str, str] | 
 
 def _converted_parts(recipe: Recipe, target: Target, facts: Facts) -> dict[str, Json]:
     """Return what changes the result of a stage that converts the model itself; nothing where its graph is built on."""
-    if isinstance(target, OnnxRuntimeTarget):
+    if isinstance(target, GraphTarget):
         return {}
     samples: dict[str, Json] = {name: facts.files[name] for name in sample_files(recipe)}
     model = recipe.model_dump(mode="json", by_alias=True)["model"]

@@ -49,6 +49,20 @@ _PLANS = (
     "worker/precision/patterns.py",
 )
 
+# What opens a graph with onnxruntime.
+_ONNXRUNTIME = (
+    "worker/runtimes/__init__.py",
+    "worker/runtimes/protocol.py",
+    "worker/runtimes/model_files.py",
+    "worker/runtimes/onnxruntime.py",
+    "worker/runtimes/onnxruntime_profile.py",
+)
+# What builds and verifies graphs, with the runtime that a recipe names.
+_RUNTIMES = (*_ONNXRUNTIME, "worker/runtimes/registry.py")
+
+# What every build leaves behind.
+_BUILT = ("worker/stages/built_files.py", "worker/bindings")
+
 # What converts a model to an ML program, and what evaluates programs.
 _PROGRAMS = ("worker/coreml", "worker/mil", *_PLANS)
 
@@ -78,7 +92,8 @@ WORKER_CODE: dict[JobKind, tuple[str, ...]] = {
         "worker/stages/original_invariance.py",
         "worker/sources",
         "worker/cases",
-        "worker/runtimes",
+        *_ONNXRUNTIME,
+        "worker/runtimes/original.py",
         "worker/numerics/invariance.py",
         "worker/numerics/limits.py",
         *_METRICS,
@@ -86,7 +101,7 @@ WORKER_CODE: dict[JobKind, tuple[str, ...]] = {
     "precision": (
         *_EVERY_STAGE,
         "worker/stages/precision.py",
-        "worker/stages/built_files.py",
+        *_BUILT,
         "worker/runtimes/__init__.py",
         "worker/runtimes/protocol.py",
         "worker/cases",
@@ -98,8 +113,8 @@ WORKER_CODE: dict[JobKind, tuple[str, ...]] = {
         *_EVERY_STAGE,
         "worker/nearest.py",
         "worker/stages/build.py",
-        "worker/stages/built_files.py",
-        "worker/runtimes",
+        *_BUILT,
+        *_RUNTIMES,
         "worker/cases",
         "worker/numerics",
         "worker/quantization",
@@ -112,9 +127,41 @@ WORKER_CODE: dict[JobKind, tuple[str, ...]] = {
         "worker/stages/verify.py",
         "worker/stages/verification.py",
         "worker/stages/built_model.py",
-        "worker/stages/built_files.py",
+        *_BUILT,
         "worker/stages/build.py",
-        "worker/runtimes",
+        *_RUNTIMES,
+        "worker/cases",
+        "worker/numerics",
+        "worker/quantization",
+        *_ASKING,
+        *_LOWERING,
+    ),
+    "tensorrt-build": (
+        *_EVERY_STAGE,
+        "worker/nearest.py",
+        "worker/stages/tensorrt_build.py",
+        "worker/stages/build.py",
+        *_BUILT,
+        *_RUNTIMES,
+        "worker/runtimes/tensorrt",
+        "worker/cases",
+        "worker/numerics",
+        "worker/quantization",
+        *_ASKING,
+        *_LOWERING,
+    ),
+    "tensorrt-verify": (
+        *_EVERY_STAGE,
+        "worker/nearest.py",
+        "worker/stages/tensorrt_verify.py",
+        "worker/stages/tensorrt_build.py",
+        "worker/stages/verify.py",
+        "worker/stages/verification.py",
+        "worker/stages/built_model.py",
+        "worker/stages/build.py",
+        *_BUILT,
+        *_RUNTIMES,
+        "worker/runtimes/tensorrt",
         "worker/cases",
         "worker/numerics",
         "worker/quantization",
@@ -140,7 +187,7 @@ WORKER_CODE: dict[JobKind, tuple[str, ...]] = {
         *_EVERY_STAGE,
         "worker/nearest.py",
         "worker/stages/coreml_build.py",
-        "worker/stages/built_files.py",
+        *_BUILT,
         "worker/runtimes/__init__.py",
         "worker/runtimes/protocol.py",
         "worker/runtimes/coreml.py",
@@ -155,7 +202,7 @@ WORKER_CODE: dict[JobKind, tuple[str, ...]] = {
         "worker/stages/coreml_verify.py",
         "worker/stages/verification.py",
         "worker/stages/built_model.py",
-        "worker/stages/built_files.py",
+        *_BUILT,
         "worker/runtimes/__init__.py",
         "worker/runtimes/protocol.py",
         "worker/runtimes/coreml.py",

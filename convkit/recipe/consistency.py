@@ -6,7 +6,6 @@ that is wrong elsewhere, and one loading reports everything that is wrong.
 
 import dataclasses
 import difflib
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from convkit.tensors import DimensionError, dimension_axes, dimension_size
@@ -54,7 +53,8 @@ def consistency_faults(recipe: Mapping[str, object]) -> list[Fault]:
     return [fault for check in _CHECKS for fault in check(recipe)]
 
 
-def _mapping(value: object) -> Mapping[str, object]:
+def mapping(value: object) -> Mapping[str, object]:
+    """Return a value that is to be a mapping; an empty one where it is none, which is reported elsewhere."""
     return value if isinstance(value, dict) else {}
 
 
@@ -68,7 +68,7 @@ def _tensors(
                 yield (kind, i), tensor
 
 
-def _dimensions(recipe: Mapping[str, object]) -> Iterator[tuple[KeyPath, str, tuple[str, ...]]]:
+def dimensions(recipe: Mapping[str, object]) -> Iterator[tuple[KeyPath, str, tuple[str, ...]]]:
     """Yield each symbolic dimension: its place, its text, its axes."""
     for path, tensor in _tensors(recipe):
         shape = tensor.get("shape")
@@ -104,9 +104,9 @@ def _origins_are_unique(recipe: Mapping[str, object]) -> Iterator[Fault]:
 
 
 def _axes_are_declared(recipe: Mapping[str, object]) -> Iterator[Fault]:
-    declared = [str(axis) for axis in _mapping(recipe.get("axes"))]
+    declared = [str(axis) for axis in mapping(recipe.get("axes"))]
     used = set()
-    for path, dimension, axes in _dimensions(recipe):
+    for path, dimension, axes in dimensions(recipe):
         for axis in axes:
             used.add(axis)
             if axis not in declared:
@@ -119,8 +119,8 @@ def _axes_are_declared(recipe: Mapping[str, object]) -> Iterator[Fault]:
 
 
 def _sizes_are_possible(recipe: Mapping[str, object]) -> Iterator[Fault]:
-    axes = {name: _mapping(axis) for name, axis in _mapping(recipe.get("axes")).items()}
-    for path, dimension, names in _dimensions(recipe):
+    axes = {name: mapping(axis) for name, axis in mapping(recipe.get("axes")).items()}
+    for path, dimension, names in dimensions(recipe):
         for moment in ("min", "typical", "max"):
             sizes = {name: size for name in names if isinstance(size := axes.get(name, {}).get(moment), int)}
             if len(sizes) < len(names):
@@ -138,9 +138,9 @@ def _sizes_are_possible(recipe: Mapping[str, object]) -> Iterator[Fault]:
 def _outputs_exist(recipe: Mapping[str, object]) -> Iterator[Fault]:
     known = [str(tensor["name"]) for _, tensor in _tensors(recipe, ("outputs",)) if "name" in tensor]
     places: list[tuple[KeyPath, object]] = [(("verify",), recipe.get("verify"))]
-    places += [(("targets", name), target) for name, target in _mapping(recipe.get("targets")).items()]
+    places += [(("targets", name), target) for name, target in mapping(recipe.get("targets")).items()]
     for path, holder in places:
-        for name in _mapping(_mapping(holder).get("outputs")):
+        for name in mapping(mapping(holder).get("outputs")):
             if name not in known:
                 listing = ", ".join(known) or "none"
                 yield Fault((*path, "outputs", name), f"is not an output{perhaps(name, known)}; outputs: {listing}")
@@ -148,16 +148,16 @@ def _outputs_exist(recipe: Mapping[str, object]) -> Iterator[Fault]:
 
 def _omissions_are_omitted(recipe: Mapping[str, object]) -> Iterator[Fault]:
     taken = {str(tensor.get("from", tensor.get("name"))) for _, tensor in _tensors(recipe, ("inputs",))}
-    omitted = _mapping(recipe.get("model")).get("omit")
+    omitted = mapping(recipe.get("model")).get("omit")
     for i, name in enumerate(omitted if isinstance(omitted, list | tuple) else ()):
         if isinstance(name, str) and name in taken:
             yield Fault(("model", "omit", i), f"{name!r} is one of the inputs; leave it out here or there")
 
 
 def _texts_have_a_tokenizer(recipe: Mapping[str, object]) -> Iterator[Fault]:
-    if _mapping(recipe.get("verify")).get("texts") is None:
+    if mapping(recipe.get("verify")).get("texts") is None:
         return
-    model = _mapping(recipe.get("original") or recipe.get("model"))
+    model = mapping(recipe.get("original") or recipe.get("model"))
     for kind in ("config", "factory", "onnx"):
         if model.get(kind) is not None:
             yield Fault(("verify", "texts"), f"a model from {kind} has no tokenizer to read texts with; remove it")
@@ -171,11 +171,11 @@ def _original_is_another(recipe: Mapping[str, object]) -> Iterator[Fault]:
     original = recipe.get("original")
     if original is None:
         return
-    if _mapping(recipe.get("model")).get("onnx") is None:
+    if mapping(recipe.get("model")).get("onnx") is None:
         yield Fault(
             ("original",), "means something only beside model.onnx: any other model is its own original; remove it"
         )
-    elif _mapping(original).get("onnx") is not None:
+    elif mapping(original).get("onnx") is not None:
         yield Fault(
             ("original", "onnx"), "the original of an ONNX file is the model it was exported from; name that one"
         )
@@ -195,38 +195,6 @@ def _masks_fit(recipe: Mapping[str, object]) -> Iterator[Fault]:
             yield Fault((*path, "mask"), f"the shape of {mask!r}, {list(own)}, must begin the output's, {list(shape)}")
 
 
-def _programs_have_a_module(recipe: Mapping[str, object]) -> Iterator[Fault]:
-    if _mapping(recipe.get("model")).get("onnx") is None:
-        return
-    for name, target in _mapping(recipe.get("targets")).items():
-        if _mapping(target).get("runtime") == "coreml":
-            message = "converts the model itself, and model.onnx is a graph; name the model that it was exported from"
-            yield Fault(("targets", str(name), "runtime"), f"coreml {message} under model")
-
-
-# Core ML takes no more shapes of one input than this, and before iOS 18 enumerates those of one input only.
-_MOST_SHAPES = 128
-_ENUMERATES_SEVERAL = ("iOS18", "macOS15", "watchOS11", "tvOS18", "visionOS2")
-
-
-def _shapes_can_be_enumerated(recipe: Mapping[str, object]) -> Iterator[Fault]:
-    axes = [_mapping(axis) for axis in _mapping(recipe.get("axes")).values()]
-    sizes = [{size for key in ("min", "typical", "max") if isinstance(size := axis.get(key), int)} for axis in axes]
-    count = math.prod(max(len(each), 1) for each in sizes)
-    varying = {path for path, _, names in _dimensions(recipe) if path[0] == "inputs" for _ in names}
-    inputs = {path[1] for path in varying}
-    for name, given in _mapping(recipe.get("targets")).items():
-        target = _mapping(given)
-        if target.get("shapes") != "enumerated":
-            continue
-        if count > _MOST_SHAPES:
-            message = f"{count} combinations of the axes' sizes; Core ML takes {_MOST_SHAPES}: write shapes: range"
-            yield Fault(("targets", str(name), "shapes"), message)
-        if len(inputs) > 1 and target.get("minimum", "iOS17") not in _ENUMERATES_SEVERAL:
-            message = f"enumerates the shapes of {len(inputs)} inputs, which iOS18 is the first to know; write "
-            yield Fault(("targets", str(name), "shapes"), f"{message}minimum: iOS18, or shapes: range")
-
-
 _CHECKS: tuple[Callable[[Mapping[str, object]], Iterator[Fault]], ...] = (
     _names_are_unique,
     _origins_are_unique,
@@ -237,8 +205,6 @@ _CHECKS: tuple[Callable[[Mapping[str, object]], Iterator[Fault]], ...] = (
     _texts_have_a_tokenizer,
     _original_is_another,
     _masks_fit,
-    _programs_have_a_module,
-    _shapes_can_be_enumerated,
 )
 
 

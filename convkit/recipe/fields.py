@@ -18,6 +18,7 @@ VERSION_PATTERN = r"^[0-9][A-Za-z0-9.!+]*$"
 CALL_PATTERN = r"^.+\.py:[A-Za-z_]\w*$"
 PYTHON_PATTERN = r"^3\.\d+(\.\d+)?$"
 PACKAGE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(\[[A-Za-z0-9,._-]+\])?$"
+OPTION_PATTERN = r"^[A-Za-z][A-Za-z0-9_]*$"
 NPY_PATTERN = r"^.+\.npy$"
 NPZ_PATTERN = r"^.+\.npz$"
 _SEGMENT = r"(\*\*|\*|\*?[^.*\s]+(\*[^.*\s]+)*\*?)"
@@ -33,6 +34,7 @@ PATTERNS: dict[str, str] = {
     CALL_PATTERN: "path/to/file.py:callable, such as models/superglue.py:build",
     PYTHON_PATTERN: 'a Python release in quotes, such as "3.11"',
     PACKAGE_PATTERN: "a package's name as on the index, such as onnxruntime",
+    OPTION_PATTERN: "an option as the provider names it, such as gpu_mem_limit",
     NPY_PATTERN: "a path that ends in .npy",
     NPZ_PATTERN: "a path that ends in .npz",
     MODULES_PATTERN: "a dotted module path such as encoder.layer.*.attention; * stands within one segment, ** for "
@@ -73,6 +75,13 @@ def _check_specifier(value: object) -> str:
     return value
 
 
+def _check_option(value: object) -> object:
+    if not isinstance(value, bool | int | float | str):
+        raise ValueError(f"found {value!r}; write text, a number, true or false")  # noqa: TRY004 - pydantic's way
+    return value
+
+
+ProviderOption = Annotated[bool | int | float | str, BeforeValidator(_check_option)]
 Specifier = Annotated[str, BeforeValidator(_check_specifier)]
 
 

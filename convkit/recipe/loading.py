@@ -9,10 +9,11 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from convkit.errors import Problem, RecipeError
-from convkit.recipe.consistency import KeyPath, consistency_faults
+from convkit.recipe.consistency import KeyPath
 from convkit.recipe.document import Document, Position, key_text, read_document
 from convkit.recipe.files import file_faults
 from convkit.recipe.models import Recipe
+from convkit.recipe.target_consistency import faults_between_parts
 from convkit.recipe.validation import MOST_PROBLEMS, fault_problems, validation_problems
 
 MOST_BYTES = 1 << 20
@@ -62,7 +63,7 @@ def parse_recipe(text: str, path: Path) -> LoadedRecipe:
     except ValidationError as error:
         # Checks between parts run last in the model, and not at all where a part is wrong. They are made up for here.
         found_now = validation_problems(error, document, file)
-        found_now += fault_problems(consistency_faults(document.content), document, file)
+        found_now += fault_problems(faults_between_parts(document.content), document, file)
         problems += _reliable(found_now, document)
     faults = file_faults(document.content, path.absolute().parent)
     told = {problem.key for problem in problems}

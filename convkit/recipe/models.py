@@ -8,10 +8,10 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from convkit.codec import Json
-from convkit.recipe.consistency import FaultsError, consistency_faults
-from convkit.recipe.fields import AxisName, Name, RecipeModel, Seconds, Seed, Size, Text
+from convkit.recipe.consistency import FaultsError
+from convkit.recipe.fields import AxisName, Name, RecipeModel, Seconds, Seed, Text
 from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
-from convkit.recipe.settings import Export, Tolerance, Tools
+from convkit.recipe.settings import Axis, Export, Tolerance, Tools
 from convkit.recipe.signature import (
     Constant,
     File,
@@ -25,7 +25,8 @@ from convkit.recipe.signature import (
     Uniform,
 )
 from convkit.recipe.sources import SOURCE_KINDS, ConfigModel, FactoryModel, HubModel, Model, PackageModel
-from convkit.recipe.targets import CoreMLTarget, OnnxRuntimeTarget, Target
+from convkit.recipe.target_consistency import faults_between_parts
+from convkit.recipe.targets import CoreMLTarget, GraphTarget, OnnxRuntimeTarget, Target, TensorRTTarget
 
 __all__ = [
     "ALWAYS_RUN",
@@ -38,6 +39,7 @@ __all__ = [
     "Export",
     "FactoryModel",
     "File",
+    "GraphTarget",
     "HubModel",
     "Input",
     "Integers",
@@ -55,26 +57,13 @@ __all__ = [
     "SampleName",
     "Target",
     "Tensor",
+    "TensorRTTarget",
     "Tolerance",
     "Tools",
     "Track",
     "Uniform",
     "Verify",
 ]
-
-
-class Axis(RecipeModel):
-    """A symbolic axis: the sizes the converted model must serve."""
-
-    min: Size = Field(description="smallest size, in elements", examples=[1])
-    typical: Size = Field(description="the usual size, in elements", examples=[4])
-    max: Size = Field(description="largest size, in elements", examples=[16])
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if not self.min <= self.typical <= self.max:
-            raise ValueError(f"found {self.min}, {self.typical}, {self.max}; write min <= typical <= max")
-        return self
 
 
 CaseName = Literal[
@@ -160,7 +149,7 @@ class Recipe(RecipeModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if faults := consistency_faults(self.dump()):
+        if faults := faults_between_parts(self.dump()):
             raise FaultsError(faults)
         return self
 
@@ -172,7 +161,7 @@ class Recipe(RecipeModel):
     def export_of(self, target: str | None) -> Export:
         """Return how a target's graph is exported: as it says itself, else as the recipe does."""
         owner = self.targets[target] if target is not None else None
-        return owner.export if isinstance(owner, OnnxRuntimeTarget) and owner.export is not None else self.export
+        return owner.export if isinstance(owner, GraphTarget) and owner.export is not None else self.export
 
     def dump(self) -> dict[str, Json]:
         """Return the recipe as JSON values, under the keys a user writes, without defaults."""

@@ -128,6 +128,9 @@ class QuantizedPrecision(_WithExceptions):
         description="qdq: QuantizeLinear and DequantizeLinear around float operators (default with static-int8); "
         "operators: onnxruntime's own quantised operators (default with the others)",
     )
+    symmetric: Switch = Field(
+        default=False, description="true: ranges lie evenly around zero, so that zero points are zero"
+    )
     calibration: Calibration | None = Field(
         None, description="with static-int8: how ranges are found", examples=[{"method": "entropy"}]
     )

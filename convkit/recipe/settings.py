@@ -1,4 +1,4 @@
-"""What a recipe says, and a target may say in its place: releases of tools, the export, the tolerance."""
+"""What a recipe says, and a target may say in its place: releases of tools, the export, sizes, the tolerance."""
 
 import re
 from typing import Annotated, Literal, Self
@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from convkit.recipe.consistency import Fault, FaultsError
-from convkit.recipe.fields import PACKAGE_PATTERN, PYTHON_PATTERN, NonNegative, RecipeModel, Specifier
+from convkit.recipe.fields import PACKAGE_PATTERN, PYTHON_PATTERN, NonNegative, RecipeModel, Size, Specifier
 
 
 class Tools(RecipeModel):
@@ -54,6 +54,20 @@ class Export(RecipeModel):
         "signature",
         description="signature: the inputs must stand in the order of the model's forward; recipe: any order is meant",
     )
+
+
+class Axis(RecipeModel):
+    """A symbolic axis: the sizes the converted model must serve."""
+
+    min: Size = Field(description="smallest size, in elements", examples=[1])
+    typical: Size = Field(description="the usual size, in elements", examples=[4])
+    max: Size = Field(description="largest size, in elements", examples=[16])
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not self.min <= self.typical <= self.max:
+            raise ValueError(f"found {self.min}, {self.typical}, {self.max}; write min <= typical <= max")
+        return self
 
 
 class Tolerance(RecipeModel):

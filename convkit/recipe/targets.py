@@ -7,9 +7,9 @@ from pydantic import Field, field_validator, model_validator
 
 from convkit.recipe.compression import Compression
 from convkit.recipe.consistency import Fault, FaultsError
-from convkit.recipe.fields import RecipeModel, Specifier
+from convkit.recipe.fields import OPTION_PATTERN, AxisName, ProviderOption, RecipeModel, Specifier, Switch
 from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
-from convkit.recipe.settings import Export, Tolerance, Tools
+from convkit.recipe.settings import Axis, Export, Tolerance, Tools
 
 
 class _Target(RecipeModel):
@@ -52,7 +52,17 @@ class _Target(RecipeModel):
         return self.low_precision is not None or self.searches_precision
 
 
-class OnnxRuntimeTarget(_Target):
+class GraphTarget(_Target):
+    """A target that is built from the exported graph."""
+
+    export: Export | None = Field(None, description="in place of the recipe's export")
+    tf32: Switch = Field(
+        default=False,
+        description="true: float32 products may be computed with ten bits of mantissa on NVIDIA's tensor cores",
+    )
+
+
+class OnnxRuntimeTarget(GraphTarget):
     """A target served by onnxruntime."""
 
     runtime: Literal["onnxruntime"] = Field(description="what runs the built model")
@@ -68,7 +78,14 @@ class OnnxRuntimeTarget(_Target):
         description="onnxruntime releases that must all serve the same artifact, as specifiers",
         examples=[["==1.21.*", "==1.31.*"]],
     )
-    export: Export | None = Field(None, description="in place of the recipe's export")
+    provider: Literal["cuda", "tensorrt"] | None = Field(
+        None, description="with device: cuda, which of onnxruntime's providers serves it; default cuda"
+    )
+    provider_options: dict[Annotated[str, Field(pattern=OPTION_PATTERN)], ProviderOption] = Field(
+        default_factory=dict,
+        description="the provider's own options",
+        examples=[{"cudnn_conv_algo_search": "HEURISTIC"}],
+    )
 
     @field_validator("versions")
     @classmethod
@@ -92,6 +109,80 @@ class OnnxRuntimeTarget(_Target):
             )
             raise FaultsError([Fault(("artifact",), message)])
         return self
+
+    @model_validator(mode="after")
+    def _device_has_what_is_asked(self) -> Self:
+        if self.device == "cuda":
+            return self
+        faults = [
+            Fault((key,), "means something with device: cuda only; write that, or remove it")
+            for key in ("provider", "provider_options", "tf32")
+            if getattr(self, key)
+        ]
+        if faults:
+            raise FaultsError(faults)
+        return self
+
+
+class Dla(RecipeModel):
+    """A deep learning accelerator beside the GPU, as on Jetson."""
+
+    core: Annotated[int, Field(strict=True, ge=0, le=7)] = Field(description="which one, from 0")
+    fallback: Switch = Field(default=True, description="layers that it has not run on the GPU")
+
+
+class TensorRTTarget(GraphTarget):
+    """A target served by TensorRT, 10 or 11: an engine, strongly typed, built for one kind of GPU."""
+
+    runtime: Literal["tensorrt"] = Field(description="what runs the built model")
+    profiles: tuple[dict[AxisName, Axis], ...] = Field(
+        (),
+        description="optimisation profiles: the sizes of axes that each is tuned for, the others as under axes; "
+        "default: one, with the sizes of axes",
+        examples=[[{"batch": {"min": 1, "typical": 1, "max": 1}}, {"batch": {"min": 2, "typical": 8, "max": 16}}]],
+    )
+    workspace_gib: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None = Field(
+        None, description="most memory that a layer may use beside its tensors, in GiB; default: all there is"
+    )
+    builder_level: Annotated[int, Field(strict=True, ge=0, le=5)] = Field(
+        3, description="how long the builder looks for faster kernels: 0 to 5"
+    )
+    version_compatible: Switch = Field(
+        default=False, description="true: later releases of the same major TensorRT load the engine too"
+    )
+    hardware_compatible: Literal["none", "ampere_plus", "same_compute_capability"] = Field(
+        "none", description="which other GPUs load the engine too"
+    )
+    weights: Literal["fixed", "refit", "strip"] = Field(
+        "fixed", description="refit: weights can be replaced in the built engine; strip: they are left out of it"
+    )
+    sparse_weights: Switch = Field(
+        default=False, description="true: kernels for weights of which two in four are zero may be used"
+    )
+    dla: Dla | None = Field(None, description="the accelerator to build for, beside the GPU", examples=[{"core": 0}])
+
+    @field_validator("precision")
+    @classmethod
+    def _is_served(cls, precision: Precision) -> Precision:
+        if not isinstance(precision, QuantizedPrecision):
+            return precision
+        if precision.quantize == "dynamic-int8":
+            message = "dynamic-int8 is onnxruntime's; TensorRT takes static-int8, or int4-weights with format: qdq"
+            raise FaultsError([Fault(("quantize",), message)])
+        if precision.format == "operators" or (precision.quantize == "int4-weights" and precision.format is None):
+            message = "TensorRT reads quantisation from QuantizeLinear and DequantizeLinear; write format: qdq"
+            raise FaultsError([Fault(("format",), message)])
+        return precision
+
+    @property
+    def device(self) -> Literal["cuda"]:
+        """Where engines are built and run."""
+        return "cuda"
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """No further releases: an engine belongs to the one that built it."""
+        return ()
 
 
 # The oldest systems that run an ML program, and the newer ones that give programs more operations.
@@ -172,4 +263,4 @@ def _generation(target: str) -> int:
 
 
 # One runtime more: one more target model, here.
-Target = Annotated[OnnxRuntimeTarget | CoreMLTarget, Field(discriminator="runtime")]
+Target = Annotated[OnnxRuntimeTarget | TensorRTTarget | CoreMLTarget, Field(discriminator="runtime")]

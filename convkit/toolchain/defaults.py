@@ -28,6 +28,8 @@ DEFAULTS: dict[str, Default] = {
     "onnxruntime-gpu": Default("==1.31.*", "the same code as onnxruntime, built for CUDA"),
     "optimum-onnx": Default("==0.1.*", "the first release apart from optimum; before 1.0, minors may break"),
     "coremltools": Default("==9.0.*", "the release whose conversions and operations the evaluator is tested with"),
+    "tensorrt": Default(">=10,<12", "the majors whose interface the runtime is checked against"),
+    "cuda-python": Default(">=12.6,<14", "memory and streams, by cuda.bindings.runtime, new in 12.6"),
     "safetensors": Default(">=0.4,<1", "reads one file format, stable since 0.3"),
     "numpy": Default(">=1.24,<3", "both majors serve; other tools narrow it (see known_pairs)"),
 }

@@ -39,6 +39,11 @@ def host_packages(spec: EnvironmentSpec) -> dict[str, str]:
     return _installed(spec)
 
 
+def host_has(package: str) -> bool:
+    """Say whether the current environment has a package."""
+    return _version(package) is not None
+
+
 def check_host(spec: EnvironmentSpec) -> list[str]:
     """Return what of a specification the current environment lacks or has in another release, a line each.
 

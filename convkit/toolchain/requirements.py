@@ -10,7 +10,7 @@ from typing import Literal, assert_never
 
 from packaging.specifiers import SpecifierSet
 
-from convkit.recipe.models import SOURCE_KINDS, CoreMLTarget, Model, Recipe, Tools
+from convkit.recipe.models import SOURCE_KINDS, CoreMLTarget, Model, Recipe, TensorRTTarget, Tools
 from convkit.toolchain.defaults import DEFAULT_PYTHON, DEFAULTS, DEFAULTS_BY_EXPORTER
 from convkit.worker.protocol import Device, StageKind
 
@@ -19,6 +19,11 @@ CONVKIT_DEFAULT = "convkit's default"
 _TORCH = ("torch", "onnx", "onnx-ir", "onnxscript", "numpy", "safetensors")
 # One environment for all that a Core ML target needs: what converts a model evaluates programs too.
 _COREML = ("coremltools", "torch", "numpy", "safetensors")
+
+# One environment builds engines and runs them; onnxruntime simulates the same graph beside them.
+_TENSORRT = ("tensorrt", "cuda-python", "onnxruntime", "numpy", "onnx", "onnx-ir")
+# Where there is no device: the graph that an engine would be built from, and its simulation.
+_STAND_IN = ("onnxruntime", "numpy", "onnx", "onnx-ir")
 
 # What each kind of work imports. Exports are told apart by exporter (`onnx`: a model that is ONNX already), builds and
 # verifications by runtime. The reference of a torch model runs in the environment of the recipe's own export: it never
@@ -32,6 +37,11 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "precision onnxruntime": ("onnxruntime", "numpy", "onnx", "onnx-ir"),
     "build onnxruntime": ("onnxruntime", "numpy"),
     "verify onnxruntime": ("onnxruntime", "numpy"),
+    "precision tensorrt": _STAND_IN,
+    "build tensorrt": _TENSORRT,
+    "verify tensorrt": _TENSORRT,
+    "build tensorrt stand-in": _STAND_IN,
+    "verify tensorrt stand-in": _STAND_IN,
     "precision coreml": _COREML,
     "build coreml": _COREML,
     "verify coreml": _COREML,
@@ -102,6 +112,9 @@ def environment_spec(
             choices = _choices(recipe.tools, "tools") | _choices(owner.tools, f"targets.{target}.tools")
             if isinstance(owner, CoreMLTarget):
                 return _coreml_spec(recipe, stage, choices, _python(recipe.tools, owner.tools, target))
+            if isinstance(owner, TensorRTTarget):
+                kind = f"{stage} tensorrt" + (" stand-in" if device == "cpu" and stage != "precision" else "")
+                return _spec(NEEDS[kind], choices, {}, _python(recipe.tools, owner.tools, target))
             rewrites = owner.low_precision is not None or owner.quantization is not None
             rewrites |= stage == "verify" and _may_come_low(recipe)
             needed = NEEDS[f"{stage} {owner.runtime}"] + (_REWRITING if rewrites else ())

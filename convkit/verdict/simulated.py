@@ -1,4 +1,4 @@
-"""What a simulation says beside the device that a low precision ran on."""
+"""What the CPU says beside the device that a target ran on: in simulation, where its precision is low."""
 
 from convkit.findings.model import Finding, Place
 from convkit.recipe.models import Recipe, Target, Tolerance
@@ -10,9 +10,11 @@ from convkit.worker.protocol import CaseMetrics, VerifyResult
 def simulation_findings(
     recipe: Recipe, target: Target, measured: VerifyResult, override: Tolerance | None
 ) -> list[Finding]:
-    """Return N211 where device and simulation come to different verdicts on a case, else N212 with their difference."""
+    """Return N211 where device and CPU come to different verdicts on a case, else N212 with their difference."""
     if not measured.simulated:
         return []
+    low = target.low_precision is not None
+    second, beside = ("simulation", "in simulation") if low else ("CPU", "on the CPU")
 
     def passes(case: CaseMetrics) -> bool:
         return all(
@@ -27,11 +29,11 @@ def simulation_findings(
         case = differing[0]
         verdicts = ("passes", "fails") if on_device[case] else ("fails", "passes")
         message = (
-            f"case {case!r} {verdicts[0]} on the device and {verdicts[1]} in simulation "
+            f"case {case!r} {verdicts[0]} on the device and {verdicts[1]} {beside} "
             f"({len(differing)} of {len(simulated)} cases differ)"
         )
         return [Finding("N211", "warning", message, Place(case=case), {"cases": list(differing)})]
     errors = [output.max_abs for pair in measured.simulated for output in pair.agreement.outputs]
-    message = f"device and simulation come to the same verdict in {len(simulated)} cases; largest difference between "
+    message = f"device and {second} come to the same verdict in {len(simulated)} cases; largest difference between "
     message += f"their outputs {max(errors, default=0.0):.2g}"
     return [Finding("N212", "note", message, Place(), {"largest_difference": max(errors, default=0.0)})]

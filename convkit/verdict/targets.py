@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from convkit.errors import EXIT_FAILED, EXIT_VERIFIED, ConvkitError
 from convkit.findings.model import Finding
 from convkit.plan.stages import export_id, precision_id, verify_id
-from convkit.recipe.models import Recipe, Target, Tolerance
+from convkit.recipe.models import Recipe, Target, TensorRTTarget, Tolerance
 from convkit.record import StageReport, TargetReport, TargetStatus, Verification
 from convkit.verdict.judge import judge
+from convkit.verdict.without_engine import without_engine
 from convkit.worker.protocol import (
     BuildResult,
     ExportResult,
@@ -94,7 +95,7 @@ def _verification(
     stage = stages[verify_id(name, version)]
     reference = stages["reference"].result
     if isinstance(stage.result, VerifyResult) and isinstance(reference, ReferenceResult):
-        return judge(
+        judged = judge(
             recipe,
             target,
             reference,
@@ -105,6 +106,9 @@ def _verification(
             stage_findings=stage.report.findings,
             example_sizes=example,
         )
+        # Evidence of an engine comes from its device alone.
+        foreseen = isinstance(target, TensorRTTarget) and stage.result.evidence == "simulated"
+        return without_engine(judged) if foreseen else judged
     status = _status_without_result(stage.report, stages)
     headline = stage.report.reason if stage.report.status == "blocked" else stage.report.error or stage.report.reason
     if stage.report.findings:

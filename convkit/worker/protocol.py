@@ -16,7 +16,7 @@ PROTOCOL = 1
 
 StageKind = Literal["export", "reference", "precision", "build", "verify"]
 # What a worker can be asked: a stage, or a look into a model file. Core ML's stages work on the model itself, not on
-# its graph, in tools of their own.
+# its graph, and TensorRT's make and run engines, in tools of their own.
 JobKind = Literal[
     "export",
     "reference",
@@ -26,6 +26,8 @@ JobKind = Literal[
     "coreml-precision",
     "coreml-build",
     "coreml-verify",
+    "tensorrt-build",
+    "tensorrt-verify",
     "inspect",
     "coreml-inspect",
 ]
@@ -117,6 +119,7 @@ class BuildRequest:
 
     `precision` is the folder of the precision stage, where there was one; `reference` that of the cases, for builds
     that calibrate with them. `stand_in`: the device is absent, and a simulation on the CPU stands in for it.
+    `timing_caches` is a folder of what earlier builds measured, which this one may read and renew.
     """
 
     runtime: str
@@ -127,6 +130,7 @@ class BuildRequest:
     precision: str | None = None
     reference: str | None = None
     stand_in: bool = False
+    timing_caches: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -478,6 +482,8 @@ REQUEST_TYPES: dict[JobKind, type] = {
     "coreml-precision": ProgramPrecisionRequest,
     "coreml-build": ProgramBuildRequest,
     "coreml-verify": VerifyRequest,
+    "tensorrt-build": BuildRequest,
+    "tensorrt-verify": VerifyRequest,
     "inspect": InspectRequest,
     "coreml-inspect": InspectRequest,
 }
@@ -490,6 +496,8 @@ RESULT_TYPES: dict[JobKind, type] = {
     "coreml-precision": PrecisionResult,
     "coreml-build": BuildResult,
     "coreml-verify": VerifyResult,
+    "tensorrt-build": BuildResult,
+    "tensorrt-verify": VerifyResult,
     "inspect": InspectResult,
     "coreml-inspect": InspectResult,
 }

@@ -2,7 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convkit.recipe.consistency import consistency_faults, nearest, sample_fault
+from convkit.recipe.consistency import nearest, sample_fault
+from convkit.recipe.target_consistency import faults_between_parts
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -10,7 +11,7 @@ JSON = st.recursive(
         st.lists(inner, max_size=4)
         | st.dictionaries(
             st.sampled_from(
-                ["inputs", "outputs", "axes", "verify", "targets", "name", "shape", "from", "min", "model", "omit"]
+                ["inputs", "outputs", "axes", "verify", "targets", "name", "shape", "from", "min", "model", "omit", "profiles"]
             ),
             inner,
         )
@@ -21,7 +22,7 @@ JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from(["inputs", "outputs", "axes", "verify", "targets", "model"]), JSON))
 def test_values_of_any_form_are_passed_over(recipe):
-    for fault in consistency_faults(recipe):
+    for fault in faults_between_parts(recipe):
         assert fault.message
 
 

@@ -28,7 +28,7 @@ class Quantization:
     """Weights, and with int8 activations too, as whole numbers with a scale: see `QuantizedPrecision` of the recipe.
 
     `keep_float32` is `auto` until a plan has been made. `reduce_range` gives weights seven bits instead of eight, so
-    that no processor's 16-bit sums of two products saturate.
+    that no processor's 16-bit sums of two products saturate. `symmetric`: zero points are zero, as TensorRT demands.
     """
 
     quantize: Kind
@@ -38,6 +38,7 @@ class Quantization:
     calibration: Calibration | None = None
     block_size: int | None = None
     reduce_range: bool = False
+    symmetric: bool = False
 
     @property
     def patterns(self) -> tuple[str, ...]:

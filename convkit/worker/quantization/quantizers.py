@@ -85,6 +85,8 @@ def _static(
     options: dict[str, object] = {"CalibStridedMinMax": 1}
     if method == "percentile":
         options["CalibPercentile"] = percentile if percentile is not None else DEFAULT_PERCENTILE
+    if quantization.symmetric:
+        options["ActivationSymmetric"] = True
     if quantization.uses_qdq:
         # What follows a product is in float32 as a rule (a bias, a residual sum), so rounding it would cost twice.
         options["OpTypesToExcludeOutputQuantization"] = ["Gather", "Gemm", "MatMul"]
@@ -96,7 +98,8 @@ def _static(
         op_types_to_quantize=quantized_operators("static-int8"),
         per_channel=quantization.per_channel,
         reduce_range=quantization.reduce_range,
-        activation_type=QuantType.QUInt8,
+        # Symmetric ranges waste half of an unsigned type.
+        activation_type=QuantType.QInt8 if quantization.symmetric else QuantType.QUInt8,
         weight_type=QuantType.QInt8,
         nodes_to_exclude=list(exclude),
         use_external_data_format=True,
@@ -111,7 +114,7 @@ def _four_bits(prepared: Path, destination: Path, quantization: Quantization, ex
     quantizer = _four_bit_quantizer()(
         onnx.load(prepared),
         block_size=quantization.block_size or DEFAULT_BLOCK_SIZE,
-        is_symmetric=False,  # a zero point for each block is 1 % more to store, and less error
+        is_symmetric=quantization.symmetric,  # else a zero point for each block: 1 % more to store, and less error
         nodes_to_exclude=list(exclude),
         quant_format=QuantFormat.QDQ if quantization.uses_qdq else QuantFormat.QOperator,
         op_types_to_quantize=("MatMul",),

@@ -58,6 +58,8 @@ _CPU = "CPUExecutionProvider"
 # cudaErrorInsufficientDriver).
 _NO_DEVICE = ("no CUDA-capable device", "driver version is insufficient")
 PROVIDERS: dict[Device, str] = {"cpu": _CPU, "cuda": "CUDAExecutionProvider"}
+_TENSORRT = "TensorrtExecutionProvider"
+_CUDA_PROVIDERS = ("cuda", "tensorrt")
 
 
 def build(request: BuildRequest, context: Context) -> list[Finding]:
@@ -75,23 +77,22 @@ def build(request: BuildRequest, context: Context) -> list[Finding]:
 
 def open(path: Path, device: Device, options: Options) -> "Session":  # noqa: A001 - the protocol's word
     """Load a model from its file; raises ModelRefusedError, StageSkippedError where the device is absent."""
-    settings = _settings(options)
-    return Session(path, device, settings)
+    return Session(path, wanted_providers(device, options), _settings(options))
 
 
 class Session:
     """A model loaded by onnxruntime. On another device than the CPU, the first run is profiled for fallbacks."""
 
-    def __init__(self, path: Path, device: Device, settings: "onnxruntime.SessionOptions") -> None:
-        self._wanted = PROVIDERS[device]
+    def __init__(self, path: Path, wanted: "Providers", settings: "onnxruntime.SessionOptions") -> None:
+        self._wanted = wanted[0][0]
         self._fallbacks: tuple[Fallback, ...] = ()
-        self._profiling = device != "cpu"
+        self._profiling = self._wanted != _CPU
         if self._profiling:
             folder = tempfile.mkdtemp(prefix="convkit-profile-")
             self._remove_profile = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             settings.enable_profiling = True
             settings.profile_file_prefix = str(Path(folder) / "profile")
-        self._session = _create(path, device, settings)
+        self._session = _create(path, wanted, settings)
         self.providers: tuple[str, ...] = tuple(self._session.get_providers())
 
     def contract(self) -> Contract:
@@ -133,6 +134,40 @@ class Session:
         self._remove_profile()
 
 
+# Providers by preference, each with its options.
+Providers = tuple[tuple[str, dict[str, str]], ...]
+
+
+def wanted_providers(device: Device, options: Options) -> Providers:
+    """Return onnxruntime's providers for a device, by preference: what the first does not serve goes to the next.
+
+    TF32 is off unless the options ask for it: it rounds the operands of float32 products to ten bits of mantissa, and
+    CUDA's provider has it on by default.
+    """
+    if device == "cpu":
+        return ((_CPU, {}),)
+    chosen = options.get("provider", "cuda")
+    if chosen not in _CUDA_PROVIDERS:
+        raise StageFailedError(f"provider: {chosen!r} is none of {', '.join(_CUDA_PROVIDERS)}")
+    given = options.get("provider_options", {})
+    own = {name: _option_text(value) for name, value in given.items()} if isinstance(given, dict) else {}
+    cuda = {} if _knows_no_tf32() else {"use_tf32": "1" if options.get("tf32") else "0"}
+    if chosen == "tensorrt":
+        return ((_TENSORRT, own), (PROVIDERS["cuda"], cuda), (_CPU, {}))
+    return ((PROVIDERS["cuda"], cuda | own), (_CPU, {}))
+
+
+def _option_text(value: object) -> str:
+    return str(int(value)) if isinstance(value, bool) else str(value)
+
+
+def _knows_no_tf32() -> bool:
+    """Say whether CUDA's provider is of a release without the option use_tf32, new in 1.18."""
+    import onnxruntime
+
+    return tuple(int(part) for part in onnxruntime.__version__.split(".")[:2]) < (1, 18)
+
+
 def _settings(options: Options) -> "onnxruntime.SessionOptions":
     import onnxruntime
 
@@ -149,35 +184,37 @@ def _settings(options: Options) -> "onnxruntime.SessionOptions":
     return settings
 
 
-def _create(path: Path, device: Device, settings: "onnxruntime.SessionOptions") -> "onnxruntime.InferenceSession":
+def _create(
+    path: Path, providers: "Providers", settings: "onnxruntime.SessionOptions"
+) -> "onnxruntime.InferenceSession":
     import onnxruntime
 
-    wanted = PROVIDERS[device]
+    wanted = providers[0][0]
     available = onnxruntime.get_available_providers()
     if wanted not in available:
-        raise StageSkippedError(_absent(device, f"it has {', '.join(available)}"))
-    if device == "cuda" and hasattr(onnxruntime, "preload_dlls"):
+        raise StageSkippedError(_absent(wanted, f"it has {', '.join(available)}"))
+    if wanted != _CPU and hasattr(onnxruntime, "preload_dlls"):
         onnxruntime.preload_dlls()  # finds CUDA's libraries in the environment's own packages
     try:
-        session = onnxruntime.InferenceSession(str(path), settings, providers=list(dict.fromkeys((wanted, _CPU))))
+        session = onnxruntime.InferenceSession(str(path), settings, providers=list(providers))
     except MemoryError:
         raise
     except Exception as error:  # onnxruntime's exceptions share no base class
-        if device == "cuda" and any(sign in str(error) for sign in _NO_DEVICE):
-            raise StageSkippedError(_absent(device, str(error))) from error
+        if wanted != _CPU and any(sign in str(error) for sign in _NO_DEVICE):
+            raise StageSkippedError(_absent(wanted, str(error))) from error
         raise ModelRefusedError(f"onnxruntime {onnxruntime.__version__}: {error}") from error
     if wanted not in (started := session.get_providers()):
-        raise StageSkippedError(_absent(device, f"it started with {', '.join(started)} instead"))
+        raise StageSkippedError(_absent(wanted, f"it started with {', '.join(started)} instead"))
     session.disable_fallback()  # a failing run must fail, not start again on the CPU
     return session
 
 
-def _absent(device: Device, why: str) -> str:
+def _absent(provider: str, why: str) -> str:
     import onnxruntime
 
     release = f"onnxruntime {onnxruntime.__version__}"
     return (
-        f"{release} cannot use {PROVIDERS[device]} here; {why}. "
+        f"{release} cannot use {provider} here; {why}. "
         "Run `convkit run RECIPE --only TARGET` on a machine with CUDA, with onnxruntime-gpu in the recipe's tools"
     )
 
@@ -216,7 +253,7 @@ def _build_optimized(source: Path, output: Path, device: Device, options: Option
     key = "session.optimized_model_external_initializers_"
     settings.add_session_config_entry(f"{key}file_name", f"{MODEL_FILE}.data")
     settings.add_session_config_entry(f"{key}min_size_in_bytes", "1024")  # as ONNX's own external data
-    _create(source, device, settings)
+    _create(source, wanted_providers(device, options), settings)
     level = options.get("optimization", "all")
     if level != "all" or device != "cpu":
         return []

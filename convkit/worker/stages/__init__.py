@@ -45,6 +45,14 @@ def stage_function(stage: JobKind) -> StageFunction:
             from convkit.worker.stages import coreml_verify
 
             return coreml_verify.run
+        case "tensorrt-build":
+            from convkit.worker.stages import tensorrt_build
+
+            return tensorrt_build.run
+        case "tensorrt-verify":
+            from convkit.worker.stages import tensorrt_verify
+
+            return tensorrt_verify.run
         case "inspect":
             from convkit.worker.stages import inspect
 

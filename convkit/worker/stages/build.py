@@ -38,7 +38,7 @@ def run(request: BuildRequest, context: Context) -> tuple[BuildResult, list[Find
     findings: list[Finding] = []
     suspected: list[Finding] = []
     try:
-        with _rewritten(model, request, findings, context) as rewritten:
+        with rewritten_graph(model, request, findings, context) as rewritten:
             operators = read_operators(rewritten.parent)
             suspected = suspected_refusals(operators, request.device, stand_in=request.stand_in)
             context.progress(f"building for {request.runtime}")
@@ -55,7 +55,7 @@ def run(request: BuildRequest, context: Context) -> tuple[BuildResult, list[Find
 
 
 @contextlib.contextmanager
-def _rewritten(model: Path, request: BuildRequest, findings: list[Finding], context: Context) -> Iterator[Path]:
+def rewritten_graph(model: Path, request: BuildRequest, findings: list[Finding], context: Context) -> Iterator[Path]:
     """Give the model to build from: as exported, or in the target's precision, there for as long as it is built."""
     low, quantized = low_precision(request.options), quantization(request.options)
     if low is None and quantized is None:

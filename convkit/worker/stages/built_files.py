@@ -7,6 +7,7 @@ from pathlib import Path
 from convkit.codec import CodecError, decode, encode
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.tensors import Contract
+from convkit.worker.bindings.files import write_bindings
 from convkit.worker.context import StageFailedError
 from convkit.worker.contract_check import CONTRACT_KEY, check_contract
 from convkit.worker.protocol import BuildResult
@@ -26,8 +27,9 @@ def find_model(path: Path, name: str) -> Path:
 def finish_build(
     folder: Path, contract: Contract, session: Contract, example_sizes: Mapping[str, int] | None = None
 ) -> BuildResult:
-    """Write the contract beside what was built, and say what lies there."""
+    """Write the contract beside what was built, and the same as code for callers; say what lies there."""
     (folder / CONTRACT_FILE).write_text(json.dumps(encode(contract), indent=1) + "\n", encoding="utf-8")
+    write_bindings(folder, contract)
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
     size = sum((folder / file).stat().st_size for file in files)
     return BuildResult(session, tuple(files), size, dict(example_sizes or {}))

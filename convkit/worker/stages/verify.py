@@ -13,7 +13,7 @@ from convkit.worker.kernels.operators import Operators, low_type, read_operators
 from convkit.worker.numerics.parity_cause import parity_cause
 from convkit.worker.precision.decision import decided
 from convkit.worker.precision.options import LowPrecision, low_precision
-from convkit.worker.protocol import CaseMetrics, VerifyRequest, VerifyResult
+from convkit.worker.protocol import CaseMetrics, Device, VerifyRequest, VerifyResult
 from convkit.worker.quantization.options import Quantization, quantization
 from convkit.worker.runtimes.protocol import RuntimeSession
 from convkit.worker.runtimes.registry import runtime_named
@@ -42,14 +42,16 @@ class BuiltGraph:
         operators = read_operators(self._model.parent)
         self._low = low_precision(request.options) or _as_it_came(operators, request)
         self._is_simulated = self._low is not None and (request.stand_in or request.device == "cpu")
-        self.evidence: Literal["device", "simulated"] = "simulated" if self._is_simulated else "device"
+        simulated = self._is_simulated or request.stand_in
+        self.evidence: Literal["device", "simulated"] = "simulated" if simulated else "device"
+        self._device: Device = "cpu" if request.stand_in else request.device
         self.suspected = suspected_refusals(operators, request.device, stand_in=request.stand_in)
 
     def open(self, context: Context) -> Opened:
         """Open the graph, or its simulation in its place; raises ModelRefusedError."""
         request = self._request
         if self._low is None or not self._is_simulated:
-            session = self._runtime.open(self._model, request.device, request.options)
+            session = self._runtime.open(self._model, self._device, request.options)
             return Opened(session, session.contract(), request.contract)
         # Where the simulation stands in for a device, the CPU need not have kernels for the type itself.
         contract = (
@@ -61,8 +63,17 @@ class BuiltGraph:
         return Opened(self._simulated(self._low), contract, request.contract)
 
     def simulation(self) -> RuntimeSession | None:
-        """Return the simulation of what ran on a device in low precision."""
-        return self._simulated(self._low) if self._low is not None and not self._is_simulated else None
+        """Return what stands beside a device's results: a low precision's simulation, else the graph on the CPU."""
+        if self._low is not None and not self._is_simulated:
+            return self._simulated(self._low)
+        on_device = self._device != "cpu"
+        return self._runtime.open(self._model, "cpu", self._request.options) if on_device else None
+
+    def stand_in_session(self) -> RuntimeSession:
+        """Return the graph on the CPU, in simulation where its precision is low."""
+        if self._low is not None:
+            return self._simulated(self._low)
+        return self._runtime.open(self._model, "cpu", self._request.options)
 
     def _simulated(self, low: LowPrecision) -> RuntimeSession:
         from convkit.worker.numerics.simulated_session import open_simulation  # onnx-ir is here for it only
@@ -83,7 +94,7 @@ class BuiltGraph:
             findings += parity_cause(
                 self._runtime,
                 self._model,
-                request.device,
+                self._device,
                 request.options,
                 cases,
                 verification.feeds,

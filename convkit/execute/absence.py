@@ -1,0 +1,43 @@
+"""What a recipe's targets need and this machine lacks: devices, and libraries that not every index has."""
+
+from convkit.errors import ToolchainError
+from convkit.execute.facts import ToolchainKind
+from convkit.home import Home
+from convkit.recipe.models import Recipe
+from convkit.toolchain.devices import find_device
+from convkit.toolchain.host import host_has
+from convkit.toolchain.requirements import environment_spec
+from convkit.toolchain.resolution import resolve
+
+_TENSORRT = "tensorrt"
+
+
+def absent_parts(recipe: Recipe, home: Home, toolchain: ToolchainKind, *, may_resolve: bool) -> dict[str, str]:
+    """Return the devices and runtimes that targets name and that are not here, with what was found in their place.
+
+    With `may_resolve`, packages that are known to be on few indexes are looked for where their device is there.
+    """
+    absent = {}
+    for device in dict.fromkeys(target.device for target in recipe.targets.values()):
+        found = find_device(device)
+        if not found.there:
+            absent[str(device)] = f"this machine has no {device} device ({found.detail})"
+    for name, target in recipe.targets.items():
+        if target.runtime != _TENSORRT or target.device in absent:
+            continue
+        if (why := _no_tensorrt(recipe, name, home, toolchain, may_resolve=may_resolve)) is not None:
+            absent[_TENSORRT] = why
+    return absent
+
+
+def _no_tensorrt(recipe: Recipe, target: str, home: Home, toolchain: ToolchainKind, *, may_resolve: bool) -> str | None:
+    """Return why TensorRT cannot be had here; None where it can."""
+    if toolchain == "host":
+        return None if host_has(_TENSORRT) else "this environment has no tensorrt"
+    if not may_resolve:
+        return None
+    try:
+        resolve(environment_spec(recipe, "build", target, None), home.root)
+    except ToolchainError as error:
+        return f"TensorRT's packages cannot be had here: {str(error).splitlines()[0]}"
+    return None
