@@ -11,7 +11,20 @@ JSON = st.recursive(
         st.lists(inner, max_size=4)
         | st.dictionaries(
             st.sampled_from(
-                ["inputs", "outputs", "axes", "verify", "targets", "name", "shape", "from", "min", "model", "omit", "profiles"]
+                [
+                    "inputs",
+                    "outputs",
+                    "axes",
+                    "verify",
+                    "targets",
+                    "name",
+                    "shape",
+                    "from",
+                    "min",
+                    "model",
+                    "omit",
+                    "profiles",
+                ]
             ),
             inner,
         )
