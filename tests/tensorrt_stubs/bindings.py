@@ -99,8 +99,12 @@ def _names(body: list[ast.stmt], prefix: str) -> set[str]:
 def _write_stubs(release: Release, package: Path, folder: Path) -> None:
     folder.mkdir()
     for library, symbols in LIBRARIES.items():
-        _compile(folder / f"lib{library}.so.{release.major}", symbols)
-    environment = {**os.environ, "LD_LIBRARY_PATH": str(folder), "PYTHONPATH": f"{package}{os.pathsep}{HERE.parent}"}
+        compile_library(folder / f"lib{library}.so.{release.major}", symbols)
+    environment = {
+        **os.environ,
+        "LD_LIBRARY_PATH": f"{folder}{os.pathsep}{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(os.pathsep),
+        "PYTHONPATH": f"{package}{os.pathsep}{HERE.parent}",
+    }
     command = [sys.executable, "-W", "error", "-m", "tensorrt_stubs.introspect", str(folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"TensorRT {release}: the bindings could not be read:\n{done.stderr}"
@@ -108,7 +112,8 @@ def _write_stubs(release: Release, package: Path, folder: Path) -> None:
     assert loaded == release.version, f"TensorRT {loaded} was loaded in the place of {release}"
 
 
-def _compile(library: Path, symbols: tuple[str, ...]) -> None:
+def compile_library(library: Path, symbols: tuple[str, ...]) -> None:
+    """Make a shared library of functions that return null."""
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
     assert compiler is not None, "the TensorRT contract needs a C compiler (cc, gcc or clang): install one, such as gcc"
     source = library.with_suffix(".c")

@@ -47,6 +47,8 @@ OTHER_TYPES = {
     "collections.abc.Iterable": "collections.abc.Iterable",
     "collections.abc.Callable": "collections.abc.Callable[..., Any]",
 }
+# What a callback receives, where the signature tells what it would take; a pointer comes as a number or as a capsule.
+CALLBACK_TYPES = {"SupportsIndex": "builtins.int", "SupportsFloat": "builtins.float", "CapsuleType": "Any"}
 # Of the bindings' Python file, what `from tensorrt_bindings import *` brings by accident.
 LEFTOVERS = {"attr", "value", "common_enter", "common_exit", "tensorrt"}
 UNTYPED: list[str] = []
@@ -180,7 +182,7 @@ class Stubs:
         owner = self.classes.get(where.rpartition(".")[0])
         known = self.known(kind, where)
         if owner is not None and is_interface(owner):  # TensorRT calls, Python takes
-            return {"SupportsIndex": "builtins.int", "SupportsFloat": "builtins.float"}.get(known, known)
+            return CALLBACK_TYPES.get(known, known)
         if known == "Dims":
             return "Dims | collections.abc.Sequence[SupportsIndex]"
         if known == "Weights":

@@ -10,11 +10,9 @@ if TYPE_CHECKING:
     import tensorrt as trt
 
 
-def build(model: Path, shapes: dict[str, tuple[list[int], list[int], list[int]]], workspace: int) -> bytes:
-    """Build a version-compatible engine."""
+def progress() -> trt.IProgressMonitor:
+    """Return what may stop a build."""
     import tensorrt as trt
-
-    tensorrt_11 = int(trt.__version__.partition(".")[0]) >= 11
 
     class Progress(trt.IProgressMonitor):
         def __init__(self) -> None:
@@ -29,7 +27,32 @@ def build(model: Path, shapes: dict[str, tuple[list[int], list[int], list[int]]]
         def step_complete(self, phase_name: str, step: int) -> bool:
             return step < self.steps
 
-    logger = trt.Logger(trt.Logger.WARNING)
+    return Progress()
+
+
+def quiet_logger() -> trt.ILogger:
+    """Return a logger that keeps its lines."""
+    import tensorrt as trt
+
+    class Log(trt.ILogger):
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)
+            self.lines: list[str] = []
+
+        def log(self, severity: trt.ILogger.Severity, msg: str) -> None:
+            if severity in {trt.ILogger.ERROR, trt.ILogger.Severity.WARNING}:
+                self.lines.append(msg)
+
+    return Log()
+
+
+def build(model: Path, shapes: dict[str, tuple[list[int], list[int], list[int]]], workspace: int) -> bytes:
+    """Build a version-compatible engine."""
+    import tensorrt as trt
+
+    tensorrt_11 = int(trt.__version__.partition(".")[0]) >= 11
+
+    logger = quiet_logger()
     builder = trt.Builder(logger)
     flags = 0
     if not tensorrt_11:
@@ -48,7 +71,7 @@ def build(model: Path, shapes: dict[str, tuple[list[int], list[int], list[int]]]
     if not tensorrt_11:
         config.set_flag(trt.BuilderFlag.OBEY_PRECISION_CONSTRAINTS)
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
-    config.progress_monitor = Progress()
+    config.progress_monitor = progress()
     cache = config.create_timing_cache(b"")
     config.set_timing_cache(cache, ignore_mismatch=False)
     profile = builder.create_optimization_profile()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tensorrt_stubs import bindings
 from tensorrt_stubs.bindings import RELEASES, Release, enum_values, names, stubs
 from tensorrt_stubs.check import Finding, check, unchecked
 
@@ -119,7 +120,7 @@ MUTATIONS = {
         "context.infer_shapes()", "engine.device_memory_size", {11}, "device_memory_size"
     ),
     "setting-that-11-removed": Mutation(
-        "config.progress_monitor = Progress()", "config.int8_calibrator = None", {11}, "int8"
+        "config.progress_monitor = progress()", "config.int8_calibrator = None", {11}, "int8"
     ),
     "no-branch": Mutation(
         "    if not tensorrt_11:\n        flags", "    if workspace:\n        flags", {11}, "EXPLICIT_BATCH"
@@ -164,21 +165,46 @@ def test_fault_is_told_by_name(name: str, mutants: dict[tuple[str, int], str]) -
             assert not mutants[name, major]
 
 
-def test_code_after_a_branch_that_returns_is_read_only_where_it_runs(tmp_path: Path) -> None:
-    source = tmp_path / "early.py"
-    source.write_text(
-        "import tensorrt as trt\n"
-        'TENSORRT_11: bool = int(trt.__version__.partition(".")[0]) >= 11\n'
-        "def flags() -> int:\n"
-        "    if TENSORRT_11:\n"
-        "        return 0\n"
-        "    return 1 << int(trt.NetworkDefinitionCreationFlag.EXPLICIT_BATCH)\n"
-    )
+BRANCHES = {
+    "else": "if TENSORRT_11:\n        pass\n    else:\n        {old}",
+    "not": "if not TENSORRT_11:\n        {old}",
+    "and": "if not tensorrt_11 and text:\n        {old}",
+    "or": "if tensorrt_11 or not text:\n        return\n    else:\n        {old}",
+    "return": "if tensorrt_11:\n        return\n    {old}",
+    "field": "if release.tensorrt_11:\n        return\n    {old}",
+}
+
+
+def test_branch_is_read_only_for_its_release(tmp_path: Path) -> None:
+    old = "NetworkDefinitionCreationFlag.EXPLICIT_BATCH"
+    sources = []
+    for name, branch in BRANCHES.items():
+        text = (
+            "from typing import NamedTuple\nimport tensorrt as trt\n"
+            'TENSORRT_11: bool = int(trt.__version__.partition(".")[0]) >= 11\n'
+            "class Release(NamedTuple):\n    tensorrt_11: bool\n"
+            f"def show(release: Release, tensorrt_11: bool, text: str) -> None:\n    {branch}\n"
+        )
+        for kind, flag in (("right", old), ("wrong", f"{old}ES")):
+            sources.append(tmp_path / f"{name}_{kind}.py")
+            sources[-1].write_text(text.format(old=f"print(trt.{flag})"))
+    found = check(RELEASES[10], sources)
+    assert {finding.source.stem for finding in found} == {f"{name}_wrong" for name in BRANCHES}
+    assert all("EXPLICIT_BATCHES" in finding.message for finding in found)
+    assert not check(RELEASES[11], sources)
+
+
+def test_code_that_no_release_reads_is_told(tmp_path: Path) -> None:
+    source = tmp_path / "dead.py"
+    source.write_text("import tensorrt as trt\ndef flag() -> object:\n    return 0\n    return trt.BuilderFlag.FP17\n")
     for release in RELEASES.values():
-        assert not check(release, [source])
-    source.write_text(source.read_text().replace("EXPLICIT_BATCH", "EXPLICIT_BATCHES"))
-    assert "EXPLICIT_BATCHES" in told(check(RELEASES[10], [source]))
-    assert not check(RELEASES[11], [source])
+        assert [finding.code for finding in check(release, [source])] == ["unreachable"]
+
+
+def test_missing_compiler_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(AssertionError, match="needs a C compiler"):
+        bindings.compile_library(tmp_path / "libnvinfer.so.11", bindings.SYMBOLS)
 
 
 def test_releases_differ_as_they_are_known_to() -> None:
