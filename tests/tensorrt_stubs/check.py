@@ -14,13 +14,17 @@ trusts.
 """
 
 import ast
+import atexit
+import difflib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tensorrt_stubs.bindings import RELEASES, Release, names, stubs
@@ -101,7 +105,7 @@ def _mypy(release: Release, sources: Sequence[Path]) -> list[Finding]:
     assert (folder / "tensorrt" / "__init__.pyi").is_file(), "without the stub, every name would pass"
     branch = "--always-true" if release.major >= 11 else "--always-false"
     command = [
-        *(sys.executable, "-m", "mypy", *OPTIONS, f"--cache-dir={os.devnull}"),
+        *(sys.executable, "-m", "mypy", *OPTIONS, f"--cache-dir={_cache() / release.version}"),
         *(option for name in BRANCH_NAMES for option in (branch, name)),
         *map(str, sources),
     ]
@@ -113,6 +117,14 @@ def _mypy(release: Release, sources: Sequence[Path]) -> list[Finding]:
     return found
 
 
+@cache
+def _cache() -> Path:
+    """Return a folder for what mypy keeps: this process's own, since mypy's database has one user at a time."""
+    folder = tempfile.mkdtemp(prefix="tensorrt-contract-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
 def _finding(record: dict[str, object]) -> Finding:
     hint = f" ({record['hint']})" if record.get("hint") else ""
     source = (ROOT / str(record["file"])).resolve()
@@ -120,17 +132,16 @@ def _finding(record: dict[str, object]) -> Finding:
 
 
 def _strange_callbacks(release: Release, source: Path) -> Iterator[Finding]:
-    """Find public methods of a class derived from TensorRT's interface that the interface does not call."""
+    """Find methods of a class derived from TensorRT's interface whose names are nearly a callback's."""
     known = names(release)
-    for node in ast.walk(ast.parse(source.read_text())):
-        for base in node.bases if isinstance(node, ast.ClassDef) else ():
-            interface = ast.unparse(base).rpartition(".")[2]
-            if interface not in known or not isinstance(base, ast.Attribute) or not isinstance(node, ast.ClassDef):
-                continue
-            for method in node.body:
-                public = isinstance(method, ast.FunctionDef) and method.name[0] != "_" and not method.decorator_list
-                if public and f"{interface}.{method.name}" not in known:
-                    yield Finding(source, method.lineno, "override", f"{interface} never calls {method.name}")
+    classes = [node for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.ClassDef)]
+    for derived, base in ((node, base) for node in classes for base in node.bases if isinstance(base, ast.Attribute)):
+        callbacks = {name.removeprefix(f"{base.attr}.") for name in known if name.startswith(f"{base.attr}.")}
+        for method in derived.body:
+            if isinstance(method, ast.FunctionDef) and method.name not in callbacks:
+                for meant in difflib.get_close_matches(method.name, callbacks, n=1, cutoff=0.75):
+                    message = f"{base.attr}.{method.name} is never called; maybe {meant}?"
+                    yield Finding(source, method.lineno, "override", message)
 
 
 def _misspellings(source: Path, telling: set[str]) -> Iterator[tuple[ast.Attribute, str]]:

@@ -1,4 +1,4 @@
-"""Writes type stubs for the TensorRT bindings that this interpreter can import: `introspect.py OUTPUT`.
+"""Writes type stubs for the TensorRT bindings that this interpreter can import: `-m tensorrt_stubs.introspect OUTPUT`.
 
 Every name comes from the loaded extension: classes, enum members, properties, methods, functions, constants. pybind11
 writes signatures into `__doc__`, as in `method(self: tensorrt_bindings.tensorrt.X, name: type = ...) -> type`. From
@@ -110,8 +110,12 @@ class Stubs:
     def member_lines(self, name: str, value: Any, path: str) -> list[str]:
         """Return one member of a class."""
         where = f"{path}.{name}"
-        if name in {"__doc__", "__module__", "__eq__", "__ne__"} or "pybind11" in name or name.endswith("__entries"):
+        if name in {"__doc__", "__module__"} or "pybind11" in name or name.endswith("__entries"):
             return []
+        if name in {"__eq__", "__ne__"}:
+            return [f"def {name}(self, other: object, /) -> builtins.bool: ..."]
+        if value is None:  # __hash__ of what is not hashable
+            return [f"{name}: ClassVar[None]  # type: ignore[assignment]"]
         if isinstance(value, type):
             return self.class_lines(name, where, value)
         if name == "__members__":
@@ -157,13 +161,12 @@ class Stubs:
         for parameters, result in found:
             taken = parameters[1:] if first == "self" else parameters
             taken = [parameter for parameter in taken if parameter[0] != "/"]
-            texts = []
-            for name_, kind, default in reversed(taken):
-                # Before a parameter that has no default, Python's grammar has no place for one.
-                needed = bool(texts) and not texts[0].endswith("= ...")
-                texts.insert(
-                    0, self.parameter(name_, kind, default, where) + ("" if needed or not default else " = ...")
-                )
+            # Before a parameter that has no default, Python's grammar has no place for one.
+            needed = max((at + 1 for at, (_, _, default) in enumerate(taken) if not default), default=0)
+            texts = [
+                self.parameter(*parameter, where) + (" = ..." if at >= needed else "")
+                for at, parameter in enumerate(taken)
+            ]
             positional = bool(taken) and all(re.fullmatch(r"arg\d+", n) or keyword.iskeyword(n) for n, _, _ in taken)
             texts = ["self"] * (first == "self") + texts + ["/"] * positional
             lines += ["@overload"] * (len(found) > 1) + ["@staticmethod"] * (first == "@staticmethod")

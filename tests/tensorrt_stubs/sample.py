@@ -132,6 +132,8 @@ def run(engine: trt.ICudaEngine, addresses: dict[str, int], stream: int) -> dict
             outputs[name] = Output()
             context.set_output_allocator(name, outputs[name])
             assert engine.get_tensor_dtype(name) in {trt.DataType.FLOAT, trt.float16}
+        if -1 in context.get_tensor_shape(name) or context.get_tensor_shape(name) == (0,):
+            raise ValueError(f"{name} is dynamic or empty")
     if missing := context.infer_shapes():
         raise ValueError(f"no shape for {missing}")
     if not context.execute_async_v3(stream_handle=stream):

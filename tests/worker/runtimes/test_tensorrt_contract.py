@@ -98,9 +98,9 @@ MUTATIONS = {
     ),
     "misspelt-constant": Mutation("trt.float16", "trt.fp16", BOTH, "fp16"),
     "wrong-keyword": Mutation("ignore_mismatch=", "ignore_mismatches=", BOTH, "ignore_mismatches"),
-    "wrong-keyword-of-an-overload": Mutation(
-        "execute_async_v3(stream_handle", "execute_async_v3(stream", BOTH, '"stream"'
-    ),
+    "wrong-keyword-of-a-run": Mutation("execute_async_v3(stream_handle", "execute_async_v3(stream", BOTH, '"stream"'),
+    "wrong-keyword-of-an-overload": Mutation("_cuda_engine(plan)", "_cuda_engine(engine=plan)", BOTH, "cuda_engine"),
+    "turned-around-order": Mutation("clear_flag(trt", "set_preview_feature(True, trt", BOTH, '"PreviewFeature"'),
     "missing-argument": Mutation("(cache, ignore_mismatch=False)", "(cache)", BOTH, "ignore_mismatch"),
     "number-for-a-member": Mutation("clear_flag(trt.BuilderFlag.TF32)", "clear_flag(7)", BOTH, '"BuilderFlag"'),
     "member-of-another-enum": Mutation(
