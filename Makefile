@@ -12,7 +12,7 @@ ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test lint types unit plan ui benchmark faults clean
+.PHONY: run test test-gpu lint types unit plan ui benchmark faults clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
@@ -21,6 +21,11 @@ test: $(VENV)/.test lint types unit
 
 unit: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadfile
+
+# The same tests' machinery on a real device, in an environment with onnxruntime for CUDA; fails where there is none.
+test-gpu: $(VENV)-gpu/.test
+	$(VENV)-gpu/bin/python -m pytest tests/gpu
+	$(VENV)-gpu/bin/python benchmarks/gpu.py
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .
@@ -54,5 +59,12 @@ $(VENV)/.test: $(VENV)/bin/uv pyproject.toml
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable ".[ui,test]"
 	touch $@ $(VENV)/.run
 
+$(VENV)-gpu/.test: $(VENV)/bin/uv pyproject.toml
+	$(BIN)/uv venv --quiet --clear $(VENV)-gpu
+	$(BIN)/uv pip install --quiet --python $(VENV)-gpu/bin/python --editable ".[test]"
+	$(BIN)/uv pip uninstall --quiet --python $(VENV)-gpu/bin/python onnxruntime
+	$(BIN)/uv pip install --quiet --python $(VENV)-gpu/bin/python "onnxruntime-gpu[cuda,cudnn]==1.31.*" cuda-python
+	touch $@
+
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-gpu build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

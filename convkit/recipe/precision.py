@@ -129,7 +129,7 @@ class QuantizedPrecision(_WithExceptions):
         "operators: onnxruntime's own quantised operators (default with the others)",
     )
     symmetric: Switch = Field(
-        default=False, description="true: ranges lie evenly around zero, so that zero points are zero"
+        default=False, description="true: zero points are zero and biases stay in float32, as TensorRT demands"
     )
     calibration: Calibration | None = Field(
         None, description="with static-int8: how ranges are found", examples=[{"method": "entropy"}]

@@ -4,7 +4,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from small_recipe import recipe
 
-from convkit.recipe.models import CoreMLTarget, Export, OnnxRuntimeTarget
+from convkit.recipe.models import CoreMLTarget, Export, OnnxRuntimeTarget, TensorRTTarget
 from convkit.toolchain import requirements
 from convkit.toolchain.defaults import DEFAULT_PYTHON, DEFAULTS, DEFAULTS_BY_EXPORTER, OLDEST_PYTHON
 from convkit.toolchain.known_pairs import KNOWN_PAIRS, broken_pairs
@@ -154,10 +154,10 @@ class _Version:
 def test_every_exporter_and_runtime_has_its_packages_and_every_package_a_default() -> None:
     exporters = Export.model_fields["exporter"].annotation.__args__
     assert {key.removeprefix("export ") for key in NEEDS if key.startswith("export ")} == {*exporters, "onnx"}
-    targets = (OnnxRuntimeTarget, CoreMLTarget)
+    targets = (OnnxRuntimeTarget, TensorRTTarget, CoreMLTarget)
     runtimes = [name for target in targets for name in target.model_fields["runtime"].annotation.__args__]
     for stage in ("build", "verify"):
-        assert {key.partition(" ")[2] for key in NEEDS if key.startswith(stage)} == set(runtimes)
+        assert {key.partition(" ")[2] for key in NEEDS if key.startswith(stage)} == {*runtimes, "tensorrt stand-in"}
     assert {name for needed in NEEDS.values() for name in needed} <= set(DEFAULTS)
     for default in [*DEFAULTS.values(), *(row for rows in DEFAULTS_BY_EXPORTER.values() for row in rows.values())]:
         SpecifierSet(default.specifier)

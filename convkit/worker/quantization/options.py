@@ -28,7 +28,8 @@ class Quantization:
     """Weights, and with int8 activations too, as whole numbers with a scale: see `QuantizedPrecision` of the recipe.
 
     `keep_float32` is `auto` until a plan has been made. `reduce_range` gives weights seven bits instead of eight, so
-    that no processor's 16-bit sums of two products saturate. `symmetric`: zero points are zero, as TensorRT demands.
+    that no processor's 16-bit sums of two products saturate. `symmetric`: zero points are zero and biases in float32,
+    as TensorRT demands.
     """
 
     quantize: Kind

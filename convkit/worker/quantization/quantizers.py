@@ -86,7 +86,8 @@ def _static(
     if method == "percentile":
         options["CalibPercentile"] = percentile if percentile is not None else DEFAULT_PERCENTILE
     if quantization.symmetric:
-        options["ActivationSymmetric"] = True
+        # TensorRT dequantises no int32, which a quantised bias would be.
+        options |= {"ActivationSymmetric": True, "QuantizeBias": False}
     if quantization.uses_qdq:
         # What follows a product is in float32 as a rule (a bias, a residual sum), so rounding it would cost twice.
         options["OpTypesToExcludeOutputQuantization"] = ["Gather", "Gemm", "MatMul"]

@@ -31,7 +31,6 @@ def uses_tensorrt() -> Iterator[Path]:
 
 
 MODULES = list(uses_tensorrt())
-needs_modules = pytest.mark.skipif(not MODULES, reason="no module of convkit imports TensorRT")
 
 
 @pytest.fixture(params=RELEASES.values(), ids=str)
@@ -43,13 +42,12 @@ def told(findings: list[Finding]) -> str:
     return "\n".join(map(str, findings))
 
 
-@needs_modules
 def test_convkit_uses_what_the_release_has(release: Release) -> None:
+    assert {path.name for path in MODULES} >= {"engine.py", "session.py", "timing.py", "outputs.py", "progress.py"}
     found = check(release, MODULES)
     assert not found, told(found)
 
 
-@needs_modules
 def test_no_use_in_convkit_is_lost_to_any() -> None:
     found = unchecked(MODULES)
     assert not found, f"misspelt here, no check would tell; annotate the value:\n{told(found)}"
@@ -205,6 +203,30 @@ def test_missing_compiler_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(AssertionError, match="needs a C compiler"):
         bindings.compile_library(tmp_path / "libnvinfer.so.11", bindings.SYMBOLS)
+
+
+@pytest.mark.parametrize(
+    ("module", "old", "new", "majors"),
+    [
+        ("engine.py", "builder.build_serialized_network(", "builder.build_serialised_network(", BOTH),
+        ("engine.py", "trt.BuilderFlag.REFIT", "trt.BuilderFlag.FP16", {11}),
+        ("engine.py", "parser.parse_from_file(str(graph))", "parser.supports_model(graph.read_bytes())[0]", {11}),
+        ("engine.py", "    if TENSORRT_11:\n        return 0", "    if graphless:\n        return 0", BOTH),
+        ("session.py", "execute_async_v3(memory.stream)", "execute_async_v3(queue=memory.stream)", BOTH),
+        ("session.py", "self._context.set_tensor_address(", "self._context.set_tensor_pointer(", BOTH),
+        ("outputs.py", "def notify_shape(", "def notify_shapes(", BOTH),
+        ("timing.py", "ignore_mismatch=False", "ignore_mismatches=False", BOTH),
+    ],
+)
+def test_a_fault_in_convkits_own_module_is_told(
+    module: str, old: str, new: str, majors: set[int], tmp_path: Path
+) -> None:
+    (source,) = [path for path in MODULES if path.name == module and "tensorrt" in path.parts]
+    text = source.read_text()
+    assert old in text
+    mutant = tmp_path / module
+    mutant.write_text(text.replace(old, new))
+    assert {major for major, release in RELEASES.items() if check(release, [mutant])} == majors
 
 
 def test_releases_differ_as_they_are_known_to() -> None:

@@ -27,7 +27,7 @@ def test_a_model_in_a_folder_is_built_with_its_contract_beside_it(tmp_path):
     save(tmp_path / "export", graph())
     result, findings, output = run(tmp_path, tmp_path / "export")
     assert findings == []
-    assert result.files == ("contract.json", "model.onnx")
+    assert result.files == ("bindings.hpp", "bindings.py", "contract.json", "model.onnx")
     assert result.session.inputs == CONTRACT.inputs
     assert decode(Contract, json.loads((output / "contract.json").read_text())) == CONTRACT
 
@@ -99,7 +99,14 @@ def test_a_low_precision_keeps_the_contract_and_lowers_what_lies_between(tmp_pat
     result, findings, output = run(tmp_path, save(tmp_path / "export", graph()), options=LOW)
     assert findings == []
     assert result.session.outputs == CONTRACT.outputs
-    assert result.files == ("contract.json", "model.onnx", "model.onnx.data", "operators.json")
+    assert result.files == (
+        "bindings.hpp",
+        "bindings.py",
+        "contract.json",
+        "model.onnx",
+        "model.onnx.data",
+        "operators.json",
+    )
     inferred = onnx.shape_inference.infer_shapes(onnx.load(output / "model.onnx"))
     types = {value.type.tensor_type.elem_type for value in inferred.graph.value_info}
     assert onnx.TensorProto.FLOAT16 in types
