@@ -66,6 +66,10 @@ class WorkerError(ConvkitError):
     """A worker process could not be started, or spoke another protocol."""
 
 
+class ProvenanceError(ConvkitError):
+    """A run's `provenance.json` is damaged, or not one that this convkit reads."""
+
+
 class TrackingError(ConvkitError):
     """MLflow could not be reached or refused the run. The conversion's own result is on disk all the same."""
 
