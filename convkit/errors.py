@@ -70,6 +70,12 @@ class ProvenanceError(ConvkitError):
     """A run's `provenance.json` is damaged, or not one that this convkit reads."""
 
 
+class UnknownBytesError(ConvkitError):
+    """No run is known to have made the bytes that an audit was asked about."""
+
+    exit_code = 1
+
+
 class TrackingError(ConvkitError):
     """MLflow could not be reached or refused the run. The conversion's own result is on disk all the same."""
 

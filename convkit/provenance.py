@@ -6,7 +6,7 @@ is not proven, which only a signature could do.
 """
 
 import dataclasses
-import datetime
+import datetime as dt
 import hashlib
 import json
 import os
@@ -242,6 +242,11 @@ def _dependency(entry: Json) -> Dependency:
     notes = dict(entry["annotations"])
     kind = decode(str, notes.pop("kind"))
     digest = decode(dict[str, str], entry.get("digest", {}))
+    if kind == "tool":
+        decode(str, notes["version"])
+        decode(tuple[str, ...], notes["stages"])
+    elif kind == "lock":
+        decode(str, digest["sha256"])
     return Dependency(decode(str, entry["name"]), kind, decode(str | None, entry.get("uri")), digest, notes)  # type: ignore[arg-type]
 
 
@@ -270,7 +275,7 @@ def _inside(name: Json) -> str:
 
 
 def _time(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _text(statement: dict[str, Json]) -> str:

@@ -35,6 +35,7 @@ def _seeds(place: str, model: Model | None) -> dict[str, int]:
 
 def _source(kind: str, model: Model, identity: str, home: Home) -> Dependency:
     """Return a model's origin. `identity` is its digest where it lies on this machine."""
+    notes: dict[str, Json]
     tree = {"convkitTree": identity}
     if model.hub is not None:
         uri = f"pkg:huggingface/{model.hub.id}@{model.hub.revision}"
