@@ -73,7 +73,7 @@ class ProvenanceError(ConvkitError):
 class UnknownBytesError(ConvkitError):
     """No run is known to have made the bytes that an audit was asked about."""
 
-    exit_code = 1
+    exit_code = EXIT_FAILED
 
 
 class TrackingError(ConvkitError):

@@ -55,6 +55,7 @@ def locate(name: str, home: Home) -> Located:
     if named := _named(name, folders):
         return Located(named)
     if given.exists():
+        _refuse_home(given)
         return _by_bytes(name, digests_of(given), _run_around(given), folders)
     if (match := _DIGEST.fullmatch(name)) is not None:
         return _by_digest(name, match[1].lower(), folders)
@@ -79,6 +80,13 @@ def _named(name: str, folders: list[Path]) -> Path | None:
     if any(folder.parent.name == name for folder in folders):  # a recipe's name: its last run
         return next(folder for folder in folders if folder.parent.name == name)
     return folders[0] if name == "latest" and folders else None
+
+
+def _refuse_home(path: Path) -> None:
+    """Refuse a folder that holds runs: its bytes are no artifact."""
+    inside = [*path.glob("*/result.json"), *path.glob("*/*/result.json")] if path.is_dir() else []
+    if inside:
+        raise UsageError(f"{path}: a folder of runs; name one of them, such as {max(inside).parent}")
 
 
 def _run_around(path: Path) -> Path | None:

@@ -62,10 +62,18 @@ def audit(
     """Answer for a run or a built file, offline: are the bytes intact, what made them, what was verified."""
     from convkit.audit.answer import audit as answer_for
     from convkit.audit.locating import locate
+    from convkit.errors import UnknownBytesError
     from convkit.home import Home
 
     place = Home.find(home)
-    answer = answer_for(locate(subject, place), place)
+    try:
+        located = locate(subject, place)
+    except UnknownBytesError as error:
+        if not json:
+            raise
+        _print_json({"integrity": "unknown", "asked": subject, "notes": [str(error)], "exit_code": error.exit_code})
+        raise typer.Exit(error.exit_code) from error
+    answer = answer_for(located, place)
     if json:
         _print_json(answer, exit_code=answer.exit_code)
     else:

@@ -299,6 +299,8 @@ def test_a_built_file_leads_to_its_run(folder: Path, tmp_path: Path) -> None:
     flip_byte(copy)
     with pytest.raises(UnknownBytesError, match=r"deployed\.onnx: no run"):
         answer_for(copy, home)
+    code, output = command_line("audit", copy, "--json", home=home)
+    assert (code, json.loads(output)["integrity"]) == (1, "unknown")
     (tmp_path / "deployed" / "more.bin").write_bytes(b"more")
     with pytest.raises(UnknownBytesError):
         answer_for(tmp_path / "deployed", home)
@@ -333,6 +335,9 @@ def test_bytes_that_several_runs_made_name_them_all(folder: Path) -> None:
 def test_what_there_is_not_is_said_with_what_there_is(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no run 'smal'.*perhaps you meant"):
         answer_for("smal", folder.parent.parent)
+    for place in (folder.parent, folder.parent.parent):
+        with pytest.raises(UsageError, match="a folder of runs; name one of them"):
+            answer_for(place, folder.parent.parent)
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="empty folder"):
         answer_for(tmp_path / "empty", folder.parent.parent)

@@ -13,6 +13,7 @@ from convkit.audit.reproductions import Acceptance, Reproduction, write_acceptan
 from convkit.cli.main import app
 from convkit.errors import UsageError
 from convkit.execute.run import RunOutcome
+from convkit.execute.selecting import find_run
 from convkit.home import Home
 
 DAY = 86_400.0
@@ -161,6 +162,12 @@ def test_the_command_line(home: Path) -> None:
     arguments = ["runs", "--home", str(home), "--since", "2031-01-01"]
     assert "no run fits" in CliRunner().invoke(app, arguments).output
     assert CliRunner().invoke(app, ["runs", "--home", str(home), "--verdict", "good"]).exit_code == 2
+
+
+def test_latest_is_the_newest_run_for_every_command(home: Path) -> None:
+    assert find_run("latest", Home(home)).name == OTHER
+    with pytest.raises(UsageError, match="holds no finished run"):
+        find_run("latest", Home(home / "nothing"))
 
 
 def test_a_real_run_is_listed_and_the_store_beside_it_is_not(finished: RunOutcome) -> None:
