@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from convkit.audit.built_difference import describe_difference
+from convkit.audit.integrity import readable_provenance
 from convkit.audit.locating import recorded_files
 from convkit.codec import encode
 from convkit.execute.run import read_record
@@ -77,6 +78,7 @@ class Difference:
     a: str
     b: str
     recipe: tuple[Change, ...]
+    sources: tuple[Change, ...]
     contract: tuple[Change, ...]
     tools: tuple[ToolChange, ...]
     locks: tuple[Change, ...]
@@ -92,8 +94,9 @@ class Difference:
     @property
     def same(self) -> bool:
         """True where the two agree in all that matters."""
-        matters = (self.recipe, self.contract, self.tools, self.locks, self.built, self.metrics, self.verdicts)
-        return not any(matters) and not self.new_findings and not self.gone_findings
+        inputs = (self.recipe, self.sources, self.contract, self.tools, self.locks)
+        outcome = (self.built, self.metrics, self.verdicts, self.new_findings, self.gone_findings)
+        return not any(inputs) and not any(outcome)
 
 
 def compare_runs(folder_a: Path, folder_b: Path) -> Difference:
@@ -105,6 +108,7 @@ def compare_runs(folder_a: Path, folder_b: Path) -> Difference:
         a=f"{a.recipe}/{a.id}",
         b=f"{b.recipe}/{b.id}",
         recipe=_changes(_recipe(a), _recipe(b)),
+        sources=_changes(_sources(folder_a), _sources(folder_b)),
         contract=_changes(flatten(encode(a.contract)), flatten(encode(b.contract))),
         tools=_tools(a, b),
         locks=_changes(_lock_digests(folder_a), _lock_digests(folder_b)),
@@ -129,6 +133,17 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Chang
 def _recipe(record: RunRecord) -> dict[str, str]:
     """Return a recipe's keys as they were written; what defaults fill in is not compared."""
     return flatten(read_document(record.recipe_text, record.recipe_file).content)
+
+
+def _sources(folder: Path) -> dict[str, str]:
+    """Return what identifies the models and files that a run was made from; nothing where only the recipe tells."""
+    provenance, _ = readable_provenance(folder)
+    made_from = provenance.dependencies if provenance is not None else ()
+    return {
+        f"{item.kind} {item.name}": ", ".join(f"{name} {value}" for name, value in item.digest.items())
+        for item in made_from
+        if item.kind in ("source", "original", "file") and item.digest
+    }
 
 
 def _tools(a: RunRecord, b: RunRecord) -> tuple[ToolChange, ...]:

@@ -34,6 +34,7 @@ def difference_text(difference: Difference) -> "RenderableType":
 def _sections(difference: Difference) -> Iterator[tuple[str, Iterator[str]]]:
     yield "Verdicts", _changes(difference.verdicts)
     yield "Recipe", _changes(difference.recipe)
+    yield "Made from", _changes(difference.sources)
     yield "Contract", _changes(difference.contract)
     yield "Tools", _tools(difference)
     yield "Locks", _changes(difference.locks)
@@ -74,12 +75,16 @@ def _figures(figures: Sequence[Figure]) -> Iterator[str]:
     for figure in figures:
         name = ", ".join(part for part in (figure.target, figure.case, figure.output) if part)
         ratio = "" if figure.ratio is None or figure.metric == "cosine" else f" (x {figure.ratio:.3g})"
-        digits = 9 if figure.metric == "cosine" else 4
-        yield f"{name}: {figure.metric} {_number(figure.before, digits)} -> {_number(figure.after, digits)}{ratio}"
+        yield f"{name}: {figure.metric} {_numbers(figure.before, figure.after)}{ratio}"
 
 
-def _number(value: float | None, digits: int) -> str:
-    return "(absent)" if value is None else f"{value:.{digits}g}"
+def _numbers(before: float | None, after: float | None) -> str:
+    """Return two figures in as few digits as tell them apart."""
+    for digits in (4, 9, 17):
+        texts = ["(absent)" if value is None else f"{value:.{digits}g}" for value in (before, after)]
+        if texts[0] != texts[1]:
+            break
+    return " -> ".join(texts)
 
 
 def _findings(entries: Sequence[FindingEntry]) -> Iterator[str]:

@@ -17,7 +17,18 @@ from convkit.errors import ConvkitError
 from convkit.execute.run import RunOutcome
 
 A, B = "20251009-085320-3f9a", "20251010-085320-0001"
-MATTERS = ("recipe", "contract", "tools", "locks", "built", "metrics", "verdicts", "new_findings", "gone_findings")
+MATTERS = (
+    "recipe",
+    "sources",
+    "contract",
+    "tools",
+    "locks",
+    "built",
+    "metrics",
+    "verdicts",
+    "new_findings",
+    "gone_findings",
+)
 
 
 def changed_parts(difference: Difference) -> set[str]:
@@ -182,7 +193,9 @@ def test_real_runs_that_differ_by_a_key_and_by_the_model(tmp_path: Path, finishe
     assert difference.recipe == (Change("verify.tolerance.max_abs", "1e-05", "1e-06"),)
     other = make_run(home, MODEL.replace("tanh", "sigmoid"))
     difference = compare_runs(first.folder, other.folder)
-    assert {"built", "metrics"} <= changed_parts(difference) <= {"built", "metrics", "findings"}
+    assert {"sources", "built", "metrics"} <= changed_parts(difference)
+    assert [change.path for change in difference.sources] == ["source model.py:build"]
+    assert not difference.recipe
     assert "models/ort/model.onnx" in [change.path for change in difference.built]
     assert compare_runs(first.folder, finished.folder).same  # made apart, from the same recipe
     done = CliRunner().invoke(app, ["diff", first.record.id, again.record.id, "--home", str(home)])
@@ -223,3 +236,11 @@ def test_describe_difference_says_where_bytes_part(tmp_path: Path) -> None:
         "10 B became 4 B (-6 bytes)",
         "the first differing byte is number 4 (from 0)",
     ]
+
+
+def test_figures_are_told_apart(tmp_path: Path) -> None:
+    close = replace_metric(build_record(), "ort-cpu", "padded", cosine=1.0 - 1e-15)
+    write_run(tmp_path, replace_metric(build_record(), "ort-cpu", "padded", cosine=1.0))
+    write_run(tmp_path, dataclasses.replace(close, id=B))
+    done = CliRunner().invoke(app, ["diff", A, B, "--home", str(tmp_path)], env={"COLUMNS": "200"})
+    assert "cosine 1 -> 0.99999999999999" in done.output
