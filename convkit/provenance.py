@@ -92,55 +92,45 @@ class Provenance:
     files: dict[str, FileDigest]
 
 
-def digest_folder(folder: Path) -> dict[str, FileDigest]:
-    """Return every file of a run's folder but `provenance.json`, by path inside it."""
+def digest_folder(folder: Path, built: Mapping[str, FileDigest]) -> dict[str, FileDigest]:
+    """Return every file of a run's folder but `provenance.json`, by path inside it.
+
+    `built` are digests that were taken when the files were built. They are not taken anew: what was verified is what
+    was built, and bytes that have changed since must show as changed.
+    """
     files = {}
     for parent, _, names in os.walk(folder):
         for name in names:
             path = Path(parent) / name
             inside = path.relative_to(folder).as_posix()
             if inside != FILE_NAME:
-                files[inside] = FileDigest(digest_file(path), path.stat().st_size)
+                files[inside] = built.get(inside) or FileDigest(digest_file(path), path.stat().st_size)
     return dict(sorted(files.items()))
 
 
-def write_provenance(folder: Path, record: RunRecord, materials: Materials) -> Path:
-    """Write the provenance of a run whose folder is otherwise whole. Call it last: nothing may be added afterwards."""
+def write_provenance(
+    folder: Path, record: RunRecord, materials: Materials, built: Mapping[str, FileDigest] | None = None
+) -> Path:
+    """Write the provenance of a run whose folder is otherwise whole. Call it last: nothing may be added afterwards.
+
+    `built` are the digests of built files, by path in the folder, as they were taken when these were built.
+    """
     path = folder / FILE_NAME
-    path.write_text(seal(make_statement(record, digest_folder(folder), materials)), encoding="utf-8")
+    files = digest_folder(folder, built or {})
+    path.write_text(seal(make_statement(record, files, materials)), encoding="utf-8")
     return path
 
 
 def make_statement(record: RunRecord, files: Mapping[str, FileDigest], materials: Materials) -> dict[str, Json]:
     """Return the statement, not yet sealed. `files` are those of the run's folder."""
     built = [name for name in files if name.startswith("models/")]
-    dependencies = [_descriptor(item) for item in (*materials.dependencies, *_locks(files), *_tools(record))]
     return {
         "_type": STATEMENT_TYPE,
         # A statement must be about something: of a run that built nothing it is about the result.
         "subject": [_file(name, files[name]) for name in built or ["result.json"]],
         "predicateType": PREDICATE_TYPE,
         "predicate": {
-            "buildDefinition": {
-                "buildType": BUILD_TYPE,
-                "externalParameters": {
-                    "recipe": {"name": record.recipe, "file": record.recipe_file, "text": record.recipe_text},
-                    "targets": [target.name for target in record.targets],
-                },
-                "internalParameters": {
-                    "command": list(record.command),
-                    "seeds": materials.seeds,
-                    "runKey": record.key,
-                    "stages": {
-                        stage.id: _stage_claim(stage.key, stage.status, stage.artifact) for stage in record.stages
-                    },
-                    "toolchain": record.toolchain,
-                    "platform": materials.platform,
-                    "host": encode(record.host),
-                    "workerCode": materials.worker_code,
-                },
-                "resolvedDependencies": dependencies,
-            },
+            "buildDefinition": _definition(record, files, materials),
             "runDetails": {
                 "builder": {
                     "id": f"pkg:pypi/convkit@{record.convkit}",
@@ -154,6 +144,28 @@ def make_statement(record: RunRecord, files: Mapping[str, FileDigest], materials
                 "byproducts": [_byproduct(name, files[name], record) for name in files if name not in built],
             },
         },
+    }
+
+
+def _definition(record: RunRecord, files: Mapping[str, FileDigest], materials: Materials) -> dict[str, Json]:
+    dependencies = (*materials.dependencies, *_locks(files), *_tools(record))
+    return {
+        "buildType": BUILD_TYPE,
+        "externalParameters": {
+            "recipe": {"name": record.recipe, "file": record.recipe_file, "text": record.recipe_text},
+            "targets": [target.name for target in record.targets],
+        },
+        "internalParameters": {
+            "command": list(record.command),
+            "seeds": materials.seeds,
+            "runKey": record.key,
+            "stages": {stage.id: _stage_claim(stage.key, stage.status, stage.artifact) for stage in record.stages},
+            "toolchain": record.toolchain,
+            "platform": materials.platform,
+            "host": encode(record.host),
+            "workerCode": materials.worker_code,
+        },
+        "resolvedDependencies": [_descriptor(item) for item in dependencies],
     }
 
 

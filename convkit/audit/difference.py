@@ -12,7 +12,7 @@ from convkit.codec import encode
 from convkit.execute.run import read_record
 from convkit.figures import first_line, located_findings
 from convkit.plan.stages import flatten
-from convkit.provenance import FileDigest
+from convkit.provenance import FileDigest, Provenance
 from convkit.recipe.document import read_document
 from convkit.record import RunRecord
 from convkit.store.digests import digest_file
@@ -108,7 +108,7 @@ def compare_runs(folder_a: Path, folder_b: Path) -> Difference:
         a=f"{a.recipe}/{a.id}",
         b=f"{b.recipe}/{b.id}",
         recipe=_changes(_recipe(a), _recipe(b)),
-        sources=_changes(_sources(folder_a), _sources(folder_b)),
+        sources=_source_changes(folder_a, folder_b),
         contract=_changes(flatten(encode(a.contract)), flatten(encode(b.contract))),
         tools=_tools(a, b),
         locks=_changes(_lock_digests(folder_a), _lock_digests(folder_b)),
@@ -135,13 +135,16 @@ def _recipe(record: RunRecord) -> dict[str, str]:
     return flatten(read_document(record.recipe_text, record.recipe_file).content)
 
 
-def _sources(folder: Path) -> dict[str, str]:
-    """Return what identifies the models and files that a run was made from; nothing where only the recipe tells."""
-    provenance, _ = readable_provenance(folder)
-    made_from = provenance.dependencies if provenance is not None else ()
+def _source_changes(folder_a: Path, folder_b: Path) -> tuple[Change, ...]:
+    """Return what changed of the models and files that two runs were made from, where both have a provenance."""
+    a, b = readable_provenance(folder_a)[0], readable_provenance(folder_b)[0]
+    return () if a is None or b is None else _changes(_sources(a), _sources(b))
+
+
+def _sources(provenance: Provenance) -> dict[str, str]:
     return {
         f"{item.kind} {item.name}": ", ".join(f"{name} {value}" for name, value in item.digest.items())
-        for item in made_from
+        for item in provenance.dependencies
         if item.kind in ("source", "original", "file") and item.digest
     }
 

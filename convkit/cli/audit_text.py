@@ -181,8 +181,9 @@ def _findings(answer: Answer) -> Iterator[str]:
 
 def _since(answer: Answer) -> Iterator[str]:
     if answer.acceptance is not None:
-        who = f" by {answer.acceptance.by}" if answer.acceptance.by else ""
-        yield f"accepted{who} on {_day(answer.acceptance.when)}" + (f": {answer.acceptance.note}" if who else "")
+        said = answer.acceptance
+        who, note = f" by {said.by}" if said.by else "", f": {said.note}" if said.note else ""
+        yield f"accepted{who} on {_day(said.when)}{note}"
     for each in answer.reproductions:
         classes = ", ".join(f"{name} {found}" for name, found in each.artifacts.items())
         yield f"reproduced on {_day(each.when)}: {each.worst} ({classes}) on {each.host.get('platform', 'unknown')}"

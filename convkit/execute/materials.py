@@ -5,10 +5,12 @@ from collections.abc import Mapping
 from convkit.codec import Json, encode
 from convkit.execute.facts import Surroundings
 from convkit.home import Home
-from convkit.provenance import Dependency, Materials
+from convkit.provenance import Dependency, FileDigest, Materials
 from convkit.recipe.loading import LoadedRecipe
 from convkit.recipe.models import Model
+from convkit.record import RunRecord
 from convkit.store.digests import DigestCache
+from convkit.store.store import Store
 
 
 def materials_of(loaded: LoadedRecipe, surroundings: Surroundings, home: Home) -> Materials:
@@ -24,6 +26,16 @@ def materials_of(loaded: LoadedRecipe, surroundings: Surroundings, home: Home) -
         platform=facts.platform,
         worker_code={str(job): digest for job, digest in facts.worker_code.items()},
     )
+
+
+def built_files(record: RunRecord, store: Store) -> dict[str, FileDigest]:
+    """Return the digests that built files had when the store took them in, by path in the run's folder."""
+    return {
+        f"models/{stage.target}/{name}": FileDigest(entry.sha256, entry.size)
+        for stage in record.stages
+        if stage.kind == "build" and stage.artifact is not None
+        for name, entry in store.files(stage.artifact).items()
+    }
 
 
 def _seeds(place: str, model: Model | None) -> dict[str, int]:

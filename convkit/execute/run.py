@@ -17,7 +17,7 @@ from convkit.errors import ConvkitError, TrackingError, storage_error
 from convkit.execute.events import Listener, Silence
 from convkit.execute.executor import execute
 from convkit.execute.facts import Surroundings, ToolchainKind, absent_devices, describe_host, gather
-from convkit.execute.materials import materials_of
+from convkit.execute.materials import built_files, materials_of
 from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.home import Home
 from convkit.plan.stages import Facts, Stage, contract_of, ingredients, plan_stages, stage_key
@@ -240,7 +240,7 @@ def _write_folder(
                     store.link_into(built.artifact, whole / "models" / target.name)
             write_report(record, whole)
             write_json(whole / "result.json", record)
-            write_provenance(whole, record, materials)
+            write_provenance(whole, record, materials, built_files(record, store))
             folder.parent.mkdir(parents=True, exist_ok=True)
             whole.rename(folder)
     except OSError as error:
