@@ -66,6 +66,16 @@ class WorkerError(ConvkitError):
     """A worker process could not be started, or spoke another protocol."""
 
 
+class ProvenanceError(ConvkitError):
+    """A run's `provenance.json` is damaged, or not one that this convkit reads."""
+
+
+class UnknownBytesError(ConvkitError):
+    """No run is known to have made the bytes that an audit was asked about."""
+
+    exit_code = EXIT_FAILED
+
+
 class TrackingError(ConvkitError):
     """MLflow could not be reached or refused the run. The conversion's own result is on disk all the same."""
 

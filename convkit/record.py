@@ -141,7 +141,8 @@ class RepairStep:
 class RunRecord:
     """A run, whole. `key` digests everything that decides the outcome: stage keys, tolerances, targets.
 
-    `repaired_from` is the id of the run that this one repairs with the remedies in `repair`.
+    `repaired_from` is the id of the run that this one repairs with the remedies in `repair`. `provenance`: a
+    `provenance.json` was written beside this record, so that its absence is a loss.
     """
 
     format: int
@@ -166,6 +167,7 @@ class RunRecord:
     targets: tuple[TargetReport, ...]
     repaired_from: str | None = None
     repair: tuple[RepairStep, ...] = ()
+    provenance: bool = False
 
     @property
     def findings(self) -> tuple[Finding, ...]:

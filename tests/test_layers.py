@@ -23,7 +23,9 @@ MAY_IMPORT = {
     "track": {"findings", "store", "recipe", "worker.protocol"},
     "report": {"findings", "recipe", "worker.protocol", "verdict"},
     "execute": {"plan", "recipe", "findings", "store", "toolchain", "track", "report", "verdict", "worker.protocol"},
+    "audit": {"execute", "recipe", "findings", "store", "plan", "worker.protocol"},
     "cli": {
+        "audit",
         "execute",
         "plan",
         "recipe",
@@ -38,7 +40,7 @@ MAY_IMPORT = {
     },
     "worker": {"findings.model"},
 }
-BOTTOM = {"codec", "tensors", "errors", "home", "record", "figures", "session"}
+BOTTOM = {"codec", "tensors", "errors", "home", "record", "provenance", "figures", "session"}
 WORKER_BOTTOM = {"codec", "tensors"}
 HOST_ONLY = {"pydantic", "yaml", "typer", "rich", "mlflow", "jinja2", "filelock", "uv", "click", "sqlalchemy"}
 STAGE_ONLY = {"torch", "onnx", "onnx_ir", "onnxruntime", "numpy", "transformers", "coremltools", "tensorrt"}

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import typer
 
-from convkit.cli import diagnosing, inspecting, recipes, running, runs, stores
+from convkit.cli import auditing, diagnosing, inspecting, recipes, running, runs, stores
 from convkit.errors import ENVIRONMENT_ERRNOS, EXIT_BUG, ConvkitError, Interrupted, storage_error
 
 app = typer.Typer(
@@ -27,6 +27,9 @@ app.command("plan")(running.plan)
 app.command("verify")(runs.verify)
 app.command("show")(runs.show)
 app.command("diagnose")(diagnosing.diagnose)
+app.command("runs")(auditing.runs)
+app.command("audit")(auditing.audit)
+app.command("diff")(auditing.diff)
 app.command("track")(runs.track)
 app.command("ui")(runs.ui)
 app.command("init")(recipes.init)

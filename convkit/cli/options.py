@@ -7,7 +7,10 @@ import typer
 
 RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe's YAML file.")]
 Run = Annotated[
-    str, typer.Argument(metavar="RUN", help="A run: its folder, RECIPE/ID, an ID, or a recipe's name for its last run.")
+    str,
+    typer.Argument(
+        metavar="RUN", help="A run: its folder, RECIPE/ID, an ID, a recipe's name for its last run, or latest."
+    ),
 ]
 HomeFolder = Annotated[
     Path | None,

@@ -18,9 +18,11 @@ from convkit.execute.absence import absent_parts
 from convkit.execute.events import Listener, Silence
 from convkit.execute.executor import execute
 from convkit.execute.facts import Surroundings, ToolchainKind, describe_host, gather
+from convkit.execute.materials import built_files, materials_of
 from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.home import Home
 from convkit.plan.stages import Facts, Stage, contract_of, ingredients, plan_stages, stage_key
+from convkit.provenance import Materials, write_provenance
 from convkit.recipe.loading import LoadedRecipe, load_recipe
 from convkit.record import FORMAT, RepairStep, RunRecord, TargetReport
 from convkit.store.digests import digest_json, write_json
@@ -196,9 +198,10 @@ def _finish(
         targets=targets,
         repaired_from=lineage.repaired_from if lineage else None,
         repair=lineage.ended_as(targets) if lineage else (),
+        provenance=True,
     )
-    locks = _locks(stages, surroundings)
-    folder = _write_folder(record, settled, locks, store, options.home)
+    materials = materials_of(loaded, surroundings, options.home)
+    folder = _write_folder(record, settled, _locks(stages, surroundings), materials, store, options.home)
     if all(report.status in ("hit", "done") for report in reports) and all(
         store.record(report.key) is not None for report in reports
     ):
@@ -213,7 +216,12 @@ def _locks(stages: tuple[Stage, ...], surroundings: Surroundings) -> dict[str, s
 
 
 def _write_folder(
-    record: RunRecord, settled: Mapping[str, Settled], locks: Mapping[str, str], store: Store, home: Home
+    record: RunRecord,
+    settled: Mapping[str, Settled],
+    locks: Mapping[str, str],
+    materials: Materials,
+    store: Store,
+    home: Home,
 ) -> Path:
     """Write a run's folder aside and move it into place, whole."""
     from convkit.report.render import write_report  # noqa: PLC0415 - the template engine, only when a run has finished
@@ -235,6 +243,7 @@ def _write_folder(
                     store.link_into(built.artifact, whole / "models" / target.name)
             write_report(record, whole)
             write_json(whole / "result.json", record)
+            write_provenance(whole, record, materials, built_files(record, store))
             folder.parent.mkdir(parents=True, exist_ok=True)
             whole.rename(folder)
     except OSError as error:

@@ -8,7 +8,7 @@ from convkit.home import Home
 
 
 def find_run(name: str, home: Home) -> Path:
-    """Return a run's folder from its path, `recipe/id`, an id, or a recipe's name (its last run).
+    """Return a run's folder from its path, `recipe/id`, an id, a recipe's name (its last run), or `latest`.
 
     Raises UsageError that lists what there is.
     """
@@ -25,6 +25,8 @@ def find_run(name: str, home: Home) -> Path:
     of_recipe = [folder for folder in runs if folder.parent.name == name]
     if of_recipe:
         return of_recipe[-1]
+    if name == "latest" and runs:
+        return runs[-1]
     raise UsageError(_unknown(name, runs, home))
 
 

@@ -83,6 +83,7 @@ def test_a_run_verifies_and_leaves_its_folder(finished: tuple[Path, Path, RunOut
     assert {path.name for path in outcome.folder.iterdir()} == {
         "logs",
         "models",
+        "provenance.json",
         "recipe.yaml",
         "report.html",
         "result.json",

@@ -1,0 +1,147 @@
+"""`convkit audit`: all that a run's folder answers for, offline: bytes, making, verification, what came after."""
+
+import dataclasses
+from pathlib import Path
+
+from convkit.audit.integrity import (
+    Digester,
+    FileProblem,
+    FolderCheck,
+    IntegrityStatus,
+    StoreCheck,
+    check_folder,
+    check_store,
+    readable_provenance,
+    store_beside,
+)
+from convkit.audit.locating import Artifact, Located
+from convkit.audit.making import Making, making_of
+from convkit.audit.proof import TargetProof, proofs_of
+from convkit.audit.reproductions import (
+    Acceptance,
+    Reproduction,
+    acceptance_of,
+    read_reproduction,
+    reproduction_files,
+)
+from convkit.errors import ConvkitError, ProvenanceError
+from convkit.execute.run import read_record
+from convkit.figures import Located as LocatedFinding
+from convkit.figures import located_findings
+from convkit.home import Home
+from convkit.provenance import Provenance
+from convkit.record import RunRecord
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """What an audit found.
+
+    `folder_check` and `store_check` are on bytes; `making` is None where neither the record nor the provenance can be
+    read. `artifact` is what was asked about, where that was not the run itself. `notes` say what could not be answered.
+    """
+
+    run: str
+    folder: str
+    integrity: IntegrityStatus
+    folder_check: FolderCheck
+    store_check: StoreCheck
+    making: Making | None
+    verdict: str | None
+    targets: tuple[TargetProof, ...] = ()
+    findings: tuple[LocatedFinding, ...] = ()
+    reproductions: tuple[Reproduction, ...] = ()
+    acceptance: Acceptance | None = None
+    artifact: Artifact | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """1 where anything is broken, else 0: what a run's targets came to is told, not judged again."""
+        return 1 if self.integrity == "broken" else 0
+
+    @property
+    def problems(self) -> tuple[FileProblem, ...]:
+        """Everything that is not what it was: in the folder, then in the store."""
+        return (*self.folder_check.problems, *self.store_check.problems)
+
+
+def audit(located: Located, home: Home) -> Answer:
+    """Answer for a run from its folder; the store, where there is one, is checked as well."""
+    folder = located.folder
+    notes: list[str] = []
+    provenance, damage = readable_provenance(folder)
+    record, unreadable = _record(folder)
+    digester, store = Digester(), store_beside(folder, home.root)
+    checked = check_folder(folder, record, provenance, store, digester)
+    later, acceptance, lost = _since(folder)
+    extra = [problem for problem in (damage, unreadable) if problem is not None]
+    known = {problem.path for problem in checked.problems}
+    problems = (*checked.problems, *(problem for problem in (*extra, *lost) if problem.path not in known))
+    gone = {problem.path for problem in problems}
+    checked = dataclasses.replace(
+        checked, problems=problems, unproven=tuple(name for name in checked.unproven if name not in gone)
+    )
+    if provenance is None:
+        notes.append(_without_provenance(checked))
+    if record is None:
+        notes.append("result.json cannot be read: what was verified is known only as far as provenance.json tells")
+    stored = check_store(_artifacts(record, provenance), store, digester)
+    broken = bool(checked.problems or stored.problems)
+    return Answer(
+        run=record.id if record else provenance.run if provenance else folder.name,
+        folder=str(folder),
+        integrity="broken" if broken else "unproven" if provenance is None else "intact",
+        folder_check=checked,
+        store_check=stored,
+        making=making_of(folder, record, provenance),
+        verdict=record.status if record else None,
+        targets=proofs_of(record, provenance),
+        findings=located_findings(record) if record else (),
+        reproductions=tuple(sorted(later, key=lambda each: each.when)),
+        acceptance=acceptance,
+        artifact=located.artifact,
+        notes=tuple(notes),
+    )
+
+
+def _record(folder: Path) -> tuple[RunRecord | None, FileProblem | None]:
+    if not (folder / "result.json").exists():
+        return None, FileProblem("result.json", "missing")
+    try:
+        return read_record(folder), None
+    except ConvkitError as error:
+        return None, FileProblem("result.json", "changed", str(error).removeprefix(f"{folder}: "))
+
+
+def _since(folder: Path) -> tuple[list[Reproduction], Acceptance | None, list[FileProblem]]:
+    """Return what came after the run, and the files about it that cannot be read."""
+    found: list[Reproduction] = []
+    problems: list[FileProblem] = []
+    for path in reproduction_files(folder):
+        try:
+            found.append(read_reproduction(path))
+        except ProvenanceError as error:
+            problems.append(FileProblem(f"../{path.parent.name}/{path.name}", "unreadable", str(error)))
+    try:
+        return found, acceptance_of(folder), problems
+    except ProvenanceError as error:
+        return found, None, [*problems, FileProblem(f"../{folder.name}.accepted.json", "unreadable", str(error))]
+
+
+def _artifacts(record: RunRecord | None, provenance: Provenance | None) -> list[str]:
+    stages = record.stages if record else tuple(provenance.stages.values()) if provenance else ()
+    return [stage.artifact for stage in stages if stage.artifact is not None]
+
+
+def _without_provenance(checked: FolderCheck) -> str:
+    """Say what a run whose provenance is not there, or not readable, cannot prove."""
+    proven = (
+        f"{checked.checked} built files were held against the store's manifests instead"
+        if checked.checked
+        else "the store has no manifest of its models either"
+    )
+    return (
+        "without a readable provenance.json (older releases of convkit wrote none) the bytes cannot be proven from the "
+        f"folder alone; {proven}, and {len(checked.unproven)} files are vouched for by nothing"
+    )

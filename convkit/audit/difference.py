@@ -1,0 +1,260 @@
+"""`convkit diff`: how two runs differ in all that matters, and in what it took."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from convkit.audit.built_difference import describe_difference
+from convkit.audit.integrity import readable_provenance
+from convkit.audit.locating import recorded_files
+from convkit.codec import encode
+from convkit.execute.run import read_record
+from convkit.figures import first_line, located_findings
+from convkit.plan.stages import flatten
+from convkit.provenance import FileDigest, Provenance
+from convkit.recipe.document import read_document
+from convkit.record import RunRecord
+from convkit.store.digests import digest_file
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """A value by its dotted path; None where a run does not have it."""
+
+    path: str
+    before: str | None
+    after: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class ToolChange:
+    """A package in another version, in the stages that both runs have."""
+
+    package: str
+    before: str | None
+    after: str | None
+    stages: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class FileChange:
+    """A built file with other bytes: its digests, None where a run does not have it, and how the two differ."""
+
+    path: str
+    before: str | None
+    after: str | None
+    description: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A figure of a case in both runs: `max_abs`, `cosine` or `seconds`. `ratio` is after / before."""
+
+    target: str
+    case: str
+    output: str | None
+    metric: str
+    before: float | None
+    after: float | None
+    ratio: float | None
+
+
+@dataclasses.dataclass(frozen=True)
+class FindingEntry:
+    """A finding, and the targets or stages that show it."""
+
+    code: str
+    severity: str
+    message: str
+    place: str
+    where: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """How two runs differ. `surroundings` and `latencies` are told, but are no difference between the results."""
+
+    a: str
+    b: str
+    recipe: tuple[Change, ...]
+    sources: tuple[Change, ...]
+    contract: tuple[Change, ...]
+    tools: tuple[ToolChange, ...]
+    locks: tuple[Change, ...]
+    built: tuple[FileChange, ...]
+    metrics: tuple[Figure, ...]
+    verdicts: tuple[Change, ...]
+    new_findings: tuple[FindingEntry, ...]
+    gone_findings: tuple[FindingEntry, ...]
+    same_findings: tuple[FindingEntry, ...]
+    surroundings: tuple[Change, ...]
+    latencies: tuple[Figure, ...]
+
+    @property
+    def same(self) -> bool:
+        """True where the two agree in all that matters."""
+        inputs = (self.recipe, self.sources, self.contract, self.tools, self.locks)
+        outcome = (self.built, self.metrics, self.verdicts, self.new_findings, self.gone_findings)
+        return not any(inputs) and not any(outcome)
+
+
+def compare_runs(folder_a: Path, folder_b: Path) -> Difference:
+    """Return how the second run differs from the first; raises ConvkitError where a record cannot be read."""
+    a, b = read_record(folder_a), read_record(folder_b)
+    found_a, found_b = _findings(a), _findings(b)
+    metrics, latencies = _figures(a, b)
+    return Difference(
+        a=f"{a.recipe}/{a.id}",
+        b=f"{b.recipe}/{b.id}",
+        recipe=_changes(_recipe(a), _recipe(b)),
+        sources=_source_changes(folder_a, folder_b),
+        contract=_changes(flatten(encode(a.contract)), flatten(encode(b.contract))),
+        tools=_tools(a, b),
+        locks=_changes(_lock_digests(folder_a), _lock_digests(folder_b)),
+        built=_built(folder_a, folder_b),
+        metrics=metrics,
+        verdicts=_changes(_verdicts(a), _verdicts(b)),
+        new_findings=tuple(entry for key, entry in found_b.items() if key not in found_a),
+        gone_findings=tuple(entry for key, entry in found_a.items() if key not in found_b),
+        same_findings=tuple(entry for key, entry in found_b.items() if key in found_a),
+        surroundings=_changes(_surroundings(a), _surroundings(b)),
+        latencies=latencies,
+    )
+
+
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change, ...]:
+    names = dict.fromkeys([*before, *after])
+    return tuple(
+        Change(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
+    )
+
+
+def _recipe(record: RunRecord) -> dict[str, str]:
+    """Return a recipe's keys as they were written; what defaults fill in is not compared."""
+    return flatten(read_document(record.recipe_text, record.recipe_file).content)
+
+
+def _source_changes(folder_a: Path, folder_b: Path) -> tuple[Change, ...]:
+    """Return what changed of the models and files that two runs were made from, where both have a provenance."""
+    a, b = readable_provenance(folder_a)[0], readable_provenance(folder_b)[0]
+    return () if a is None or b is None else _changes(_sources(a), _sources(b))
+
+
+def _sources(provenance: Provenance) -> dict[str, str]:
+    return {
+        f"{item.kind} {item.name}": ", ".join(f"{name} {value}" for name, value in item.digest.items())
+        for item in provenance.dependencies
+        if item.kind in ("source", "original", "file") and item.digest
+    }
+
+
+def _tools(a: RunRecord, b: RunRecord) -> tuple[ToolChange, ...]:
+    used_b = {stage.id: stage.versions for stage in b.stages}
+    changed: dict[tuple[str, str | None, str | None], list[str]] = {}
+    for stage in a.stages:
+        # A stage that did not run in one of the two recorded no versions: nothing to compare.
+        if not stage.versions or not used_b.get(stage.id):
+            continue
+        for change in _changes(stage.versions, used_b[stage.id]):
+            changed.setdefault((change.path, change.before, change.after), []).append(stage.id)
+    return tuple(ToolChange(*key, tuple(stages)) for key, stages in sorted(changed.items(), key=str))
+
+
+def _lock_digests(folder: Path) -> dict[str, str]:
+    return {path.stem: digest_file(path) for path in sorted(folder.glob("locks/*.txt"))}
+
+
+def _built(folder_a: Path, folder_b: Path) -> tuple[FileChange, ...]:
+    before, after = _models(folder_a), _models(folder_b)
+    changes = _changes(
+        {name: entry.sha256 for name, entry in before.items()}, {name: entry.sha256 for name, entry in after.items()}
+    )
+    return tuple(
+        FileChange(
+            change.path,
+            change.before,
+            change.after,
+            tuple(describe_difference(folder_a / change.path, folder_b / change.path)),
+        )
+        for change in changes
+    )
+
+
+def _models(folder: Path) -> dict[str, FileDigest]:
+    return {name: entry for name, entry in recorded_files(folder).items() if name.startswith("models/")}
+
+
+def _figures(a: RunRecord, b: RunRecord) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:
+    """Return the figures that differ: metrics, and how long the cases took."""
+    before, after = _all_figures(a), _all_figures(b)
+    changed = [
+        Figure(*key, before.get(key), after.get(key), _ratio(before.get(key), after.get(key)))
+        for key in dict.fromkeys([*before, *after])
+        if not _equal(before.get(key), after.get(key))
+    ]
+    return (
+        tuple(figure for figure in changed if figure.metric != "seconds"),
+        tuple(figure for figure in changed if figure.metric == "seconds"),
+    )
+
+
+_Key = tuple[str, str, str | None, str]
+
+
+def _all_figures(record: RunRecord) -> dict[_Key, float]:
+    figures: dict[_Key, float] = {}
+    for target in record.targets:
+        for verification in target.verifications:
+            name = verification.stage.partition(":")[2]
+            for case in verification.cases:
+                figures[name, case.case, None, "seconds"] = case.seconds
+                for output in case.outputs:
+                    figures[name, case.case, output.output, "max_abs"] = output.metrics.max_abs
+                    figures[name, case.case, output.output, "cosine"] = output.metrics.cosine
+    return figures
+
+
+def _equal(before: float | None, after: float | None) -> bool:
+    if before is not None and after is not None and math.isnan(before) and math.isnan(after):
+        return True
+    return before == after
+
+
+def _ratio(before: float | None, after: float | None) -> float | None:
+    if not before or after is None or not math.isfinite(before) or not math.isfinite(after):
+        return None
+    return after / before
+
+
+def _verdicts(record: RunRecord) -> dict[str, str]:
+    """Return how targets, their verifications and their cases came out."""
+    verdicts: dict[str, str] = {}
+    for target in record.targets:
+        verdicts[target.name] = target.status
+        for verification in target.verifications:
+            name = verification.stage
+            verdicts[name] = f"{verification.status} ({verification.evidence})"
+            for case in verification.cases:
+                broken = {failure.partition(" ")[0].rstrip(":") for out in case.outputs for failure in out.failures}
+                why = first_line(case.error or "") or ", ".join(sorted(broken))
+                verdicts[f"{name}.{case.case}"] = "passed" if case.passed else f"failed: {why}"
+    return verdicts
+
+
+def _findings(record: RunRecord) -> dict[tuple[str, str, str, str], FindingEntry]:
+    """Return the findings by what makes two of them the same: the code and the place, not figures in the message."""
+    found: dict[tuple[str, str, str, str], FindingEntry] = {}
+    for located in located_findings(record):
+        finding = located.finding
+        entry = FindingEntry(finding.code, finding.severity, finding.message, str(finding.place), located.where)
+        for where in located.where:
+            found[finding.code, finding.severity, str(finding.place), where] = dataclasses.replace(
+                entry, where=(where,)
+            )
+    return found
+
+
+def _surroundings(record: RunRecord) -> dict[str, str]:
+    facts = {"convkit": record.convkit, "toolchain": record.toolchain, "host": record.host}
+    return flatten(encode(facts))

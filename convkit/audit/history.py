@@ -1,0 +1,172 @@
+"""`convkit runs`: the past runs of a home, filtered. Runs that cannot be read are listed as damaged, not hidden."""
+
+import dataclasses
+import datetime as dt
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from convkit.audit.folders import is_run_id, run_folders
+from convkit.audit.making import tool_uses
+from convkit.audit.reproductions import acceptance_of, reproductions_of
+from convkit.errors import ConvkitError, ProvenanceError, UsageError
+from convkit.execute.run import read_record
+from convkit.home import Home
+from convkit.record import RunRecord, TargetStatus
+
+# The packages that decide what a converted model is; the others are in the record.
+TOOLS_THAT_MATTER = ("torch", "transformers", "onnx", "onnxruntime", "onnxruntime-gpu", "coremltools", "tensorrt")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunEntry:
+    """One run. `started` in seconds since the epoch; `tools` are versions by package, over all stages.
+
+    `status` is `damaged` and `problem` says why where the run cannot be read. `reproduced` is the class of the last
+    reproduction, `remarks` what could not be read of the files beside the run.
+    """
+
+    run: str
+    recipe: str
+    folder: str
+    started: float | None
+    status: TargetStatus | Literal["damaged"]
+    targets: dict[str, TargetStatus] = dataclasses.field(default_factory=dict)
+    tools: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    accepted: bool = False
+    reproduced: str | None = None
+    remarks: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Filter:
+    """Which runs are wanted. `tools` must all have been used; `verdict` is the target's where one is named.
+
+    `since` and `until` (excluded) are seconds since the epoch.
+    """
+
+    recipe: str | None = None
+    target: str | None = None
+    tools: tuple[Requirement, ...] = ()
+    verdict: TargetStatus | None = None
+    since: float | None = None
+    until: float | None = None
+
+
+def list_runs(home: Home, wanted: Filter) -> list[RunEntry]:
+    """Return the runs that fit, newest first. A damaged run fits wherever its recipe and date do not exclude it."""
+    entries = []
+    for folder in run_folders(home):
+        try:
+            record = read_record(folder)
+        except ConvkitError as error:
+            entry = _damaged(folder, str(error))
+            fits = True
+        else:
+            entry = _entry(folder, record)
+            fits = _fits(entry, record, wanted)
+        if fits and _in_time(entry, wanted) and wanted.recipe in (None, entry.recipe):
+            entries.append(entry)
+    return sorted(entries, key=lambda entry: (entry.started or 0.0, entry.run), reverse=True)
+
+
+def parse_tools(texts: Sequence[str]) -> tuple[Requirement, ...]:
+    """Return what `onnxruntime==1.21.*`-like texts ask for; raises UsageError."""
+    return tuple(map(_parse_tool, texts))
+
+
+def _parse_tool(text: str) -> Requirement:
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement as error:
+        raise UsageError(f"--tool {text}: write a package and its versions, such as onnxruntime==1.21.*") from error
+    if requirement.marker is not None or requirement.extras or requirement.url is not None:
+        raise UsageError(f"--tool {text}: a package and its versions only, such as onnxruntime==1.21.*")
+    return requirement
+
+
+def parse_date(option: str, text: str | None, *, end: bool = False) -> float | None:
+    """Return the moment that a date or a time in UTC stands for; with `end`, the end of a date's day."""
+    if text is None:
+        return None
+    try:
+        moment = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(f"{option} {text}: write a date such as 2026-01-31, or 2026-01-31T18:00 (UTC)") from error
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=dt.UTC)
+    whole_day = end and len(text) <= len("2026-01-31")
+    return (moment + dt.timedelta(days=1 if whole_day else 0)).timestamp()
+
+
+def _fits(entry: RunEntry, record: RunRecord, wanted: Filter) -> bool:
+    if wanted.target is not None and wanted.target not in entry.targets:
+        return False
+    verdict = entry.targets[wanted.target] if wanted.target is not None else entry.status
+    if wanted.verdict is not None and verdict != wanted.verdict:
+        return False
+    return all(_used(record, wanted.target, requirement) for requirement in wanted.tools)
+
+
+def _used(record: RunRecord, target: str | None, requirement: Requirement) -> bool:
+    """Say whether a stage used a package in a fitting version; of a target: its own stages and the shared ones."""
+    name = canonicalize_name(requirement.name)
+    return any(
+        canonicalize_name(package) == name and _contains(requirement, version)
+        for stage in record.stages
+        if target is None or stage.target in (None, target)
+        for package, version in stage.versions.items()
+    )
+
+
+def _contains(requirement: Requirement, version: str) -> bool:
+    try:
+        return requirement.specifier.contains(Version(version), prereleases=True)
+    except InvalidVersion:
+        return not requirement.specifier  # no version by PEP 440: no specifier can speak of it
+
+
+def _in_time(entry: RunEntry, wanted: Filter) -> bool:
+    if entry.started is None:
+        return True
+    after = wanted.since is None or entry.started >= wanted.since
+    return after and (wanted.until is None or entry.started < wanted.until)
+
+
+def _entry(folder: Path, record: RunRecord) -> RunEntry:
+    used: dict[str, tuple[str, ...]] = {}
+    for use in tool_uses(record):
+        used[use.name] = (*used.get(use.name, ()), use.version)
+    remarks: list[str] = []
+    accepted, reproduced = False, None
+    try:
+        accepted = acceptance_of(folder) is not None
+        reproduced = next((each.worst for each in reversed(reproductions_of(folder))), None)
+    except ProvenanceError as error:
+        remarks.append(str(error))
+    return RunEntry(
+        run=record.id,
+        recipe=record.recipe,
+        folder=str(folder),
+        started=record.started,
+        status=record.status,
+        targets={target.name: target.status for target in record.targets},
+        tools=used,
+        accepted=accepted,
+        reproduced=reproduced,
+        remarks=tuple(remarks),
+    )
+
+
+def _damaged(folder: Path, problem: str) -> RunEntry:
+    started = None
+    if is_run_id(folder.name):
+        moment = dt.datetime.strptime(folder.name[:15] + "+0000", "%Y%m%d-%H%M%S%z")
+        started = moment.timestamp()
+    problem = problem.removeprefix(f"{folder}: ")
+    return RunEntry(folder.name, folder.parent.name, str(folder), started, "damaged", problem=problem)

@@ -1,0 +1,151 @@
+"""Finds what an audit is about: a run, or the run that made given bytes."""
+
+import dataclasses
+import os
+import re
+from pathlib import Path
+
+from convkit.audit.folders import is_run, run_folders
+from convkit.audit.integrity import readable_provenance
+from convkit.errors import ConvkitError, UnknownBytesError, UsageError, storage_error
+from convkit.execute.run import read_record
+from convkit.execute.selecting import find_run
+from convkit.home import Home
+from convkit.provenance import FileDigest
+from convkit.store.digests import digest_file
+
+_DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{8,64})", re.IGNORECASE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Artifact:
+    """Bytes that somebody asked about.
+
+    `asked` is how they were named; `files` are the paths in the audited run's folder that hold these bytes, `target`
+    the target that they belong to, `runs` all runs that hold them, newest first, as recipe/id.
+    """
+
+    asked: str
+    files: tuple[str, ...]
+    target: str | None
+    runs: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Located:
+    """The folder of the run to audit, and the artifact that led to it."""
+
+    folder: Path
+    artifact: Artifact | None = None
+
+
+def locate(name: str, home: Home) -> Located:
+    """Return the run that a command line names, or the newest run that made the bytes it names.
+
+    A run: its folder, recipe/id, an id, `latest`, a recipe's name. Bytes: a file, a folder of files, or a SHA-256 (of a
+    file or of an artifact, at least its first 8 digits). Raises UsageError where there is no such thing, and
+    UnknownBytesError where no run made the bytes.
+    """
+    given = Path(name)
+    if is_run(given):
+        return Located(given)
+    if given.name in ("result.json", "provenance.json") and is_run(given.absolute().parent):
+        return Located(given.absolute().parent)
+    folders = run_folders(home)
+    if named := _named(name, folders):
+        return Located(named)
+    if given.exists():
+        _refuse_home(given)
+        return _by_bytes(name, digests_of(given), _run_around(given), folders)
+    if (match := _DIGEST.fullmatch(name)) is not None:
+        return _by_digest(name, match[1].lower(), folders)
+    return Located(find_run(name, home))
+
+
+def digests_of(path: Path) -> set[str]:
+    """Return the SHA-256 of a file, or of every file in a folder."""
+    files = [path] if path.is_file() else [Path(parent) / name for parent, _, names in os.walk(path) for name in names]
+    if not files:
+        raise UsageError(f"{path}: an empty folder; name a built file, a folder of built files, or a run")
+    try:
+        return {digest_file(file) for file in files}
+    except OSError as error:
+        raise storage_error(error, path) from error
+
+
+def _named(name: str, folders: list[Path]) -> Path | None:
+    for folder in folders:
+        if name in (folder.name, f"{folder.parent.name}/{folder.name}"):
+            return folder
+    if any(folder.parent.name == name for folder in folders):  # a recipe's name: its last run
+        return next(folder for folder in folders if folder.parent.name == name)
+    return folders[0] if name == "latest" and folders else None
+
+
+def _refuse_home(path: Path) -> None:
+    """Refuse a folder that holds runs: its bytes are no artifact."""
+    inside = [*path.glob("*/result.json"), *path.glob("*/*/result.json")] if path.is_dir() else []
+    if inside:
+        raise UsageError(f"{path}: a folder of runs; name one of them, such as {max(inside).parent}")
+
+
+def _run_around(path: Path) -> Path | None:
+    """Return the run's folder that a path lies in."""
+    return next((folder for folder in path.resolve().parents if is_run(folder)), None)
+
+
+def _by_bytes(name: str, digests: set[str], around: Path | None, folders: list[Path]) -> Located:
+    """Return the newest run that holds all these bytes; the run that they lie in goes first, right or wrong."""
+    made = [folder for folder in folders if digests <= {entry.sha256 for entry in recorded_files(folder).values()}]
+    if around is not None and around not in made:
+        made = [around, *made]
+    elif around is not None:
+        made = [around, *(folder for folder in made if folder != around)]
+    if not made:
+        shown = ", ".join(sorted(digest[:12] for digest in digests)[:3])
+        raise UnknownBytesError(
+            f"{name}: no run in this home made these bytes (sha256 {shown}). They were changed since, or made "
+            "elsewhere: name that place with --home, or the run to compare with."
+        )
+    return _located(name, made, digests)
+
+
+def _by_digest(name: str, digest: str, folders: list[Path]) -> Located:
+    """Return the newest run with a file, or an artifact of a stage, that has this digest."""
+    made = []
+    digests: set[str] = set()
+    for folder in folders:
+        found = {entry.sha256 for entry in recorded_files(folder).values() if entry.sha256.startswith(digest)}
+        if found or any(artifact.startswith(digest) for artifact in _artifacts(folder)):
+            made.append(folder)
+            digests |= found
+    if not made:
+        raise UnknownBytesError(f"{name}: no run in this home holds a file or an artifact with this digest")
+    return _located(name, made, digests)
+
+
+def _located(name: str, made: list[Path], digests: set[str]) -> Located:
+    files = tuple(path for path, entry in recorded_files(made[0]).items() if entry.sha256 in digests)
+    targets = {path.split("/")[1] for path in files if path.startswith("models/")}
+    target = targets.pop() if len(targets) == 1 else None
+    runs = tuple(f"{folder.parent.name}/{folder.name}" for folder in made)
+    return Located(made[0], Artifact(name, files, target, runs))
+
+
+def recorded_files(folder: Path) -> dict[str, FileDigest]:
+    """Return a run's files as its provenance has them; of a run without one, its models as they lie there."""
+    provenance, _ = readable_provenance(folder)
+    if provenance is not None:
+        return provenance.files
+    models = [path for path in sorted((folder / "models").rglob("*")) if path.is_file()]
+    return {path.relative_to(folder).as_posix(): FileDigest(digest_file(path), path.stat().st_size) for path in models}
+
+
+def _artifacts(folder: Path) -> list[str]:
+    provenance, _ = readable_provenance(folder)
+    if provenance is not None:
+        return [stage.artifact for stage in provenance.stages.values() if stage.artifact]
+    try:
+        return [stage.artifact for stage in read_record(folder).stages if stage.artifact]
+    except ConvkitError:
+        return []  # a damaged run names no artifact; `convkit runs` lists it as damaged

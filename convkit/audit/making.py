@@ -1,0 +1,93 @@
+"""How a run was made: the recipe, the source, the locks, the platform, the command, the seeds."""
+
+import dataclasses
+from pathlib import Path
+
+from convkit.codec import Json
+from convkit.provenance import Dependency, Provenance
+from convkit.record import RunRecord
+from convkit.store.digests import digest_file
+
+
+@dataclasses.dataclass(frozen=True)
+class ToolUse:
+    """A package in the version that some stages used; `version` is empty where only a lock tells."""
+
+    name: str
+    version: str
+    stages: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class LockFile:
+    """The exact versions of a stage's environment: a requirements file in the run's folder, and its SHA-256."""
+
+    path: str
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Making:
+    """What made a run. Times are text in UTC; `sources` and `seeds` are None where nothing tells (no provenance)."""
+
+    recipe: str
+    recipe_text: str
+    convkit: str
+    command: tuple[str, ...]
+    toolchain: str
+    host: dict[str, Json]
+    started: float | str
+    sources: tuple[Dependency, ...] | None
+    files: tuple[Dependency, ...]
+    seeds: dict[str, int] | None
+    locks: tuple[LockFile, ...]
+    tools: tuple[ToolUse, ...]
+
+
+def making_of(folder: Path, record: RunRecord | None, provenance: Provenance | None) -> Making | None:
+    """Return how a run was made, from its provenance and, where that cannot be read, from its record."""
+    if provenance is not None:
+        found = provenance.dependencies
+        return Making(
+            recipe=provenance.recipe,
+            recipe_text=provenance.recipe_text,
+            convkit=provenance.convkit,
+            command=provenance.command,
+            toolchain=provenance.toolchain,
+            host=provenance.host,
+            started=provenance.started,
+            sources=tuple(item for item in found if item.kind in ("source", "original")),
+            files=tuple(item for item in found if item.kind == "file"),
+            seeds=provenance.seeds,
+            locks=tuple(LockFile(item.name, item.digest["sha256"]) for item in found if item.kind == "lock"),
+            tools=tuple(_tool(item) for item in found if item.kind == "tool"),
+        )
+    if record is None:
+        return None
+    return Making(
+        recipe=record.recipe,
+        recipe_text=record.recipe_text,
+        convkit=record.convkit,
+        command=record.command,
+        toolchain=record.toolchain,
+        host=record.host,
+        started=record.started,
+        sources=None,
+        files=(),
+        seeds=None,
+        locks=tuple(LockFile(f"locks/{path.name}", digest_file(path)) for path in sorted(folder.glob("locks/*.txt"))),
+        tools=tool_uses(record),
+    )
+
+
+def tool_uses(record: RunRecord) -> tuple[ToolUse, ...]:
+    """Return every package that a run's stages used, each version once."""
+    stages: dict[tuple[str, str], list[str]] = {}
+    for stage in record.stages:
+        for name, version in stage.versions.items():
+            stages.setdefault((name, version), []).append(stage.id)
+    return tuple(ToolUse(name, version, tuple(used)) for (name, version), used in sorted(stages.items()))
+
+
+def _tool(item: Dependency) -> ToolUse:
+    return ToolUse(item.name, str(item.notes["version"]), tuple(map(str, item.notes["stages"])))

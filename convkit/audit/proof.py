@@ -1,0 +1,94 @@
+"""What was verified of each target: on which inputs, at what tolerance, on which evidence."""
+
+import dataclasses
+
+from convkit.figures import worst_comparison
+from convkit.provenance import FileDigest, Provenance
+from convkit.record import RunRecord, TargetReport, Verification
+
+
+@dataclasses.dataclass(frozen=True)
+class CaseProof:
+    """A case, and the sizes of its axes."""
+
+    case: str
+    sizes: dict[str, int]
+    passed: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class VerificationProof:
+    """One verification: `tolerances` by output, `closest` the comparison closest to its limit, in words."""
+
+    version: str | None
+    status: str
+    evidence: str
+    headline: str
+    tolerances: dict[str, dict[str, float]]
+    cases: tuple[CaseProof, ...]
+    omitted: dict[str, str]
+    closest: str
+
+
+@dataclasses.dataclass(frozen=True)
+class TargetProof:
+    """A target: what it is, how it came out, its files by path in the run's folder."""
+
+    target: str
+    runtime: str
+    device: str
+    precision: str
+    status: str
+    headline: str
+    verifications: tuple[VerificationProof, ...]
+    files: dict[str, FileDigest]
+
+
+def proofs_of(record: RunRecord | None, provenance: Provenance | None) -> tuple[TargetProof, ...]:
+    """Return what was verified; where only the provenance can be read, the verdicts alone."""
+    files = provenance.files if provenance is not None else {}
+    if record is not None:
+        return tuple(_target(target, files) for target in record.targets)
+    verdicts = provenance.verdicts if provenance is not None else {}
+    return tuple(
+        TargetProof(name, "", "", "", status, "as provenance.json tells", (), _files_of(name, files))
+        for name, status in verdicts.items()
+    )
+
+
+def _target(target: TargetReport, files: dict[str, FileDigest]) -> TargetProof:
+    return TargetProof(
+        target=target.name,
+        runtime=target.runtime,
+        device=target.device,
+        precision=target.precision,
+        status=target.status,
+        headline=target.headline,
+        verifications=tuple(map(_verification, target.verifications)),
+        files=_files_of(target.name, files),
+    )
+
+
+def _verification(verification: Verification) -> VerificationProof:
+    tolerances: dict[str, dict[str, float]] = {}
+    for case in verification.cases:
+        for output in case.outputs:
+            tolerances.setdefault(output.output, output.limits)
+            if tolerances[output.output] != output.limits:
+                tolerances[f"{output.output} in {case.case}"] = output.limits
+    worst = worst_comparison(verification.cases)
+    where = "" if worst is None else f" in {worst.case}"
+    return VerificationProof(
+        version=verification.version,
+        status=verification.status,
+        evidence=verification.evidence,
+        headline=verification.headline,
+        tolerances=tolerances,
+        cases=tuple(CaseProof(case.case, case.sizes, case.passed) for case in verification.cases),
+        omitted={case.name: case.reason for case in verification.omitted},
+        closest="" if worst is None else f"{worst}{where}",
+    )
+
+
+def _files_of(target: str, files: dict[str, FileDigest]) -> dict[str, FileDigest]:
+    return {name: entry for name, entry in files.items() if name.startswith(f"models/{target}/")}

@@ -1,0 +1,111 @@
+"""What was found later on about a run: whether it was reproduced, whether somebody accepted it.
+
+Such files lie beside the run's folder, never inside: the folder is what its provenance vouches for.
+
+    <home>/<recipe>/<id>.reproductions/<time>-<random>.json   one per attempt
+    <home>/<recipe>/<id>.accepted.json
+"""
+
+import dataclasses
+import json
+import secrets
+import time
+from pathlib import Path
+from typing import Literal, TypeVar, get_args
+
+from convkit.codec import Json, decode
+from convkit.errors import ProvenanceError, storage_error
+from convkit.store.digests import write_json
+
+T = TypeVar("T")
+
+# How close a reproduction came, best first; the last three say why there is nothing to compare.
+ReproductionClass = Literal[
+    "BIT_IDENTICAL",
+    "CANONICAL_IDENTICAL",
+    "STRUCTURAL",
+    "NUMERIC_OK",
+    "DRIFTED",
+    "BUILD_FAILED",
+    "SKIPPED_NO_WORKER",
+    "UNVERIFIABLE",
+]
+CLASSES: tuple[ReproductionClass, ...] = get_args(ReproductionClass)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reproduction:
+    """One attempt to make a run's artifacts again.
+
+    `run` is the id of the run that was made again, `when` in seconds since the epoch, `worst` the worst class of all
+    artifacts, `artifacts` the class of each (by target), `host` the machine that tried.
+    """
+
+    run: str
+    when: float
+    worst: ReproductionClass
+    artifacts: dict[str, ReproductionClass]
+    host: dict[str, Json] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Acceptance:
+    """Somebody's word that a run is the one to use. `when` in seconds since the epoch."""
+
+    run: str
+    when: float
+    by: str = ""
+    note: str = ""
+
+
+def reproductions_of(folder: Path) -> list[Reproduction]:
+    """Return the reproductions of the run in a folder, oldest first; raises ProvenanceError for a damaged file."""
+    found = [_read(path, Reproduction) for path in reproduction_files(folder)]
+    return sorted(found, key=lambda reproduction: reproduction.when)
+
+
+def reproduction_files(folder: Path) -> list[Path]:
+    """Return the files that tell of a run's reproductions."""
+    return sorted(_beside(folder, ".reproductions").glob("*.json"))
+
+
+def read_reproduction(path: Path) -> Reproduction:
+    """Return one reproduction; raises ProvenanceError for a damaged file."""
+    return _read(path, Reproduction)
+
+
+def write_reproduction(folder: Path, reproduction: Reproduction) -> Path:
+    """Keep a reproduction beside the run's folder; return the file."""
+    moment = time.strftime("%Y%m%d-%H%M%S-", time.gmtime(reproduction.when)) + secrets.token_hex(2)
+    return _write(_beside(folder, ".reproductions") / f"{moment}.json", reproduction)
+
+
+def acceptance_of(folder: Path) -> Acceptance | None:
+    """Return who accepted a run; None where nobody did. Raises ProvenanceError for a damaged file."""
+    path = _beside(folder, ".accepted.json")
+    return _read(path, Acceptance) if path.exists() else None
+
+
+def write_acceptance(folder: Path, acceptance: Acceptance) -> Path:
+    """Keep an acceptance beside the run's folder; return the file."""
+    return _write(_beside(folder, ".accepted.json"), acceptance)
+
+
+def _beside(folder: Path, ending: str) -> Path:
+    whole = folder.resolve()
+    return whole.with_name(whole.name + ending)
+
+
+def _write(path: Path, value: object) -> Path:
+    try:
+        write_json(path, value)
+    except OSError as error:
+        raise storage_error(error, path) from error
+    return path
+
+
+def _read(path: Path, kind: type[T]) -> T:
+    try:
+        return decode(kind, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise ProvenanceError(f"{path}: not a readable {kind.__name__.lower()}: {error}") from error

@@ -1,0 +1,200 @@
+"""An audit's answer on the terminal, from what a manager asks to what an engineer looks up."""
+
+import shlex
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from convkit.audit.answer import Answer
+from convkit.audit.making import Making
+from convkit.audit.proof import TargetProof, VerificationProof
+from convkit.cli.history_table import STYLES
+from convkit.cli.plain import Encodable
+from convkit.figures import bytes_text, sizes_text
+from convkit.provenance import Dependency
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+_VERDICTS = {
+    "intact": ("INTACT", "bold green", "every byte of the run's folder is what it was when the run ended"),
+    "broken": ("BROKEN", "bold red", "something is not what it was when the run ended"),
+    "unproven": ("UNPROVEN", "bold yellow", "nothing is known to be wrong, but not every byte could be checked"),
+}
+# How much is told of long lists; --json has all of it.
+_MOST_TOOLS = 40
+
+
+def audit_text(answer: Answer) -> "RenderableType":
+    """Return an answer for people: the verdict, the bytes, the making, the verification, what came after."""
+    from rich.console import Group
+    from rich.text import Text
+
+    word, style, meaning = _VERDICTS[answer.integrity]
+    head = Text.assemble(f"Audit of run {answer.run}: ", (word, style), f", {meaning}.")
+    parts: list[RenderableType] = [head]
+    if answer.verdict is not None:
+        parts.append(
+            Text.assemble(
+                "Its verification ended as: ", (answer.verdict, STYLES[answer.verdict]), f" ({_counts(answer)})."
+            )
+        )
+    for title, lines in (
+        ("Asked about", _artifact(answer)),
+        ("Bytes", _bytes(answer)),
+        ("Made from", _sources(answer.making)),
+        ("Made by", _making(answer.making)),
+        ("Verified", _verified(answer)),
+        ("Findings", _findings(answer)),
+        ("Since then", _since(answer)),
+        ("Recipe", _recipe(answer.making)),
+    ):
+        parts += _section(title, list(lines))
+    return Encodable(Group(*parts))
+
+
+def _section(title: str, lines: list[str]) -> "list[RenderableType]":
+    from rich.padding import Padding
+    from rich.text import Text
+
+    if not lines:
+        return []
+    body = [Padding(Text(line, overflow="fold"), (0, 0, 0, 2), expand=False) for line in lines]
+    return [Text(), Text(title, style="bold"), *body]
+
+
+def _counts(answer: Answer) -> str:
+    return ", ".join(f"{target.target} {target.status}" for target in answer.targets) or "no targets"
+
+
+def _artifact(answer: Answer) -> Iterator[str]:
+    if (artifact := answer.artifact) is None:
+        return
+    yield f"{artifact.asked}: {', '.join(artifact.files) or 'not as any file that the run recorded'}"
+    if artifact.target is not None:
+        status = next((proof.status for proof in answer.targets if proof.target == artifact.target), "unknown")
+        yield f"target {artifact.target}: {status}"
+    yield f"in {len(artifact.runs)} run{'' if len(artifact.runs) == 1 else 's'}: {', '.join(artifact.runs)}"
+
+
+def _bytes(answer: Answer) -> Iterator[str]:
+    folder, store = answer.folder_check, answer.store_check
+    yield f"{answer.folder}: {folder.checked} files ({bytes_text(folder.size)}) digested again, against {folder.basis}"
+    if store.place is None:
+        yield "store: there is none here; answered from the run's folder alone"
+    else:
+        yield f"store {store.place}: {store.objects} objects of {store.artifacts} artifacts digested again"
+    if store.absent:
+        yield f"not in the store any more: {len(store.absent)} artifacts of this run"
+    for problem in answer.problems:
+        yield f"!! {problem}"
+    yield from answer.notes
+    if folder.unproven:
+        yield f"vouched for by nothing: {', '.join(folder.unproven)}"
+
+
+def _sources(making: Making | None) -> Iterator[str]:
+    if making is None:
+        return
+    if making.sources is None:
+        yield "the source is named in the recipe below; its digest was recorded by nothing but provenance.json"
+        return
+    for item in (*making.sources, *making.files):
+        yield _dependency(item)
+
+
+def _dependency(item: Dependency) -> str:
+    word = {"source": "model", "original": "compared with", "file": "file"}[item.kind]
+    digest = ", ".join(f"{name} {value}" for name, value in item.digest.items()) or "no digest: the recipe defines it"
+    notes = ", ".join(f"{name}={value}" for name, value in item.notes.items() if value not in ({}, None))
+    return f"{word} {item.name}: {' '.join(filter(None, [item.uri, digest]))}" + (f" ({notes})" if notes else "")
+
+
+def _making(making: Making | None) -> Iterator[str]:
+    if making is None:
+        return
+    started = making.started
+    when = started if isinstance(started, str) else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))
+    yield f"convkit {making.convkit} on {when}"
+    yield f"command: {shlex.join(making.command) or 'called from Python'}"
+    yield "platform: " + ", ".join(f"{name} {value}" for name, value in making.host.items() if name != "tools")
+    seeds = "recorded by nothing but provenance.json; see the recipe" if making.seeds is None else _pairs(making.seeds)
+    yield f"seeds: {seeds or 'none'}"
+    for lock in making.locks:
+        yield f"lock {lock.path}: sha256 {lock.sha256}"
+    if not making.locks:
+        yield "lock: none; the stages ran in the environment that convkit was started in"
+    for use in making.tools[:_MOST_TOOLS]:
+        yield f"{use.name} {use.version} in {', '.join(use.stages)}"
+    if len(making.tools) > _MOST_TOOLS:
+        yield f"and {len(making.tools) - _MOST_TOOLS} more packages (--json lists them)"
+
+
+def _pairs(values: dict[str, int]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _verified(answer: Answer) -> Iterator[str]:
+    for target in answer.targets:
+        yield from _target(target)
+
+
+def _target(target: TargetProof) -> Iterator[str]:
+    what = ", ".join(filter(None, [target.runtime, target.device, target.precision]))
+    yield f"{target.target}: {target.status}" + (f" ({what})" if what else "") + f": {target.headline}"
+    for name, entry in target.files.items():
+        yield f"  {name}: {bytes_text(entry.size)}, sha256 {entry.sha256}"
+    for verification in target.verifications:
+        yield from _verification(verification)
+
+
+def _verification(verification: VerificationProof) -> Iterator[str]:
+    release = f"under {verification.version}: " if verification.version else ""
+    evidence = {
+        "device": "on the device itself",
+        "simulated": "simulated, not on the device",
+        "skipped": "SKIPPED, nothing was verified",
+    }.get(verification.evidence, verification.evidence)
+    yield f"  {release}{verification.status}, {evidence}"
+    for output, limits in verification.tolerances.items():
+        yield f"    tolerance of {output}: " + (
+            ", ".join(f"{k} {v:g}" for k, v in limits.items()) or "no limit was set"
+        )
+    if verification.cases:
+        shown = [
+            f"{case.case} ({sizes_text(case.sizes)}{'' if case.passed else '; FAILED'})" for case in verification.cases
+        ]
+        yield f"    {len(shown)} cases: " + ", ".join(shown)
+    if verification.closest:
+        yield f"    closest to its limit: {verification.closest}"
+    for name, reason in verification.omitted.items():
+        yield f"    not run: {name}: {reason}"
+
+
+def _findings(answer: Answer) -> Iterator[str]:
+    for located in answer.findings:
+        finding = located.finding
+        yield f"{finding.severity} {finding.code} in {', '.join(located.where)}: {finding.message}"
+    if not answer.findings and answer.verdict is not None:
+        yield "none"
+
+
+def _since(answer: Answer) -> Iterator[str]:
+    if answer.acceptance is not None:
+        said = answer.acceptance
+        who, note = f" by {said.by}" if said.by else "", f": {said.note}" if said.note else ""
+        yield f"accepted{who} on {_day(said.when)}{note}"
+    for each in answer.reproductions:
+        classes = ", ".join(f"{name} {found}" for name, found in each.artifacts.items())
+        yield f"reproduced on {_day(each.when)}: {each.worst} ({classes}) on {each.host.get('platform', 'unknown')}"
+    if not answer.reproductions:
+        yield "never reproduced, as far as the files beside the run tell"
+
+
+def _day(moment: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment))
+
+
+def _recipe(making: Making | None) -> Iterator[str]:
+    if making is not None:
+        yield from making.recipe_text.splitlines()

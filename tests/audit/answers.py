@@ -1,0 +1,33 @@
+"""Audits a run and reads its answer, for several test modules."""
+
+import json
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from convkit.audit.answer import Answer, audit
+from convkit.audit.locating import locate
+from convkit.cli.main import app
+from convkit.home import Home
+
+
+def answer_for(subject: object, home: Path) -> Answer:
+    return audit(locate(str(subject), Home(home)), Home(home))
+
+
+def audit_folder(folder: Path) -> Answer:
+    return answer_for(folder, folder.parent.parent)
+
+
+def problems(answer: Answer) -> dict[str, str]:
+    return {problem.path: problem.problem for problem in answer.problems}
+
+
+def command_line(*arguments: object, home: Path) -> tuple[int, str]:
+    done = CliRunner().invoke(app, [*map(str, arguments), "--home", str(home)], env={"COLUMNS": "200"})
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.output
+
+
+def audit_record(folder: Path):
+    return json.loads((folder / "result.json").read_text())

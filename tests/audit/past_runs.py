@@ -1,0 +1,84 @@
+"""A real run to audit: a tiny seeded model, exported, built and verified in this environment."""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from convkit.execute.run import RunOptions, RunOutcome, run_recipe
+from convkit.home import Home
+
+MODEL = """
+import torch
+
+class Small(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Linear(4, 3)
+
+    def forward(self, x):
+        return torch.tanh(self.scale(x))
+
+def build():
+    return Small()
+"""
+
+RECIPE: dict[str, Any] = {
+    "schema": 1,
+    "name": "small",
+    "model": {"factory": {"call": "model.py:build", "seed": 3}},
+    "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
+    "export": {"exporter": "torchscript", "opset": 17},
+    "axes": {"batch": {"min": 1, "typical": 3, "max": 5}},
+    "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 4]}],
+    "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 3]}],
+    "verify": {"seed": 11, "tolerance": {"max_abs": 1e-5}},
+    "targets": {"ort": {"runtime": "onnxruntime"}},
+}
+
+# Every file that such a run leaves.
+FILES = (
+    "logs/build-ort.log",
+    "logs/export.log",
+    "logs/reference.log",
+    "logs/verify-ort.log",
+    "models/ort/bindings.hpp",
+    "models/ort/bindings.py",
+    "models/ort/contract.json",
+    "models/ort/model.onnx",
+    "models/ort/operators.json",
+    "provenance.json",
+    "recipe.yaml",
+    "report.html",
+    "result.json",
+)
+
+
+def make_run(home: Path, code: str = MODEL, *, track: bool = False, **changes: Any) -> RunOutcome:
+    """Run the small recipe, changed at the top level, into a home; an earlier run's stages are taken from its store."""
+    folder = home.parent / "recipes"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.py").write_text(code)
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(RECIPE | changes, sort_keys=False))
+    command = ("convkit", "run", "recipes/recipe.yaml")
+    return run_recipe(RunOptions(path, Home(home), toolchain="host", track=track, command=command))
+
+
+def copy_home(home: Path, place: Path) -> Path:
+    """Copy a home, so that a test may damage it; return the copy's newest run."""
+    shutil.copytree(home, place)
+    return max(place.glob("small/*/result.json"), key=lambda path: path.parent.name).parent
+
+
+def flip_byte(path: Path, position: int | None = None) -> None:
+    """Change one byte of a file, by default the middle one; its size stays (an empty file gets its first byte)."""
+    content = bytearray(path.read_bytes())
+    if not content:
+        content = bytearray(b"x")
+    else:
+        content[len(content) // 2 if position is None else position] ^= 1
+    path.unlink()
+    path.write_bytes(content)

@@ -1,0 +1,90 @@
+"""`convkit audit ARTIFACT`: which run made these bytes."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from answers import answer_for, audit_record, command_line, problems
+from past_runs import flip_byte
+
+from convkit.errors import UnknownBytesError, UsageError
+from convkit.store.store import Store
+
+
+def test_a_built_file_leads_to_its_run(folder: Path, tmp_path: Path) -> None:
+    home = folder.parent.parent
+    copy = tmp_path / "deployed.onnx"
+    shutil.copyfile(folder / "models" / "ort" / "model.onnx", copy)
+    answer = answer_for(copy, home)
+    assert (answer.run, answer.exit_code) == (folder.name, 0)
+    assert answer.artifact is not None
+    assert (answer.artifact.files, answer.artifact.target) == (("models/ort/model.onnx",), "ort")
+    shutil.copytree(folder / "models" / "ort", tmp_path / "deployed")
+    whole = answer_for(tmp_path / "deployed", home).artifact
+    assert whole is not None
+    assert len(whole.files) == 5
+    assert "target ort: verified" in command_line("audit", copy, home=home)[1]
+    flip_byte(copy)
+    with pytest.raises(UnknownBytesError, match=r"deployed\.onnx: no run"):
+        answer_for(copy, home)
+    code, output = command_line("audit", copy, "--json", home=home)
+    assert (code, json.loads(output)["integrity"]) == (1, "unknown")
+    (tmp_path / "deployed" / "more.bin").write_bytes(b"more")
+    with pytest.raises(UnknownBytesError):
+        answer_for(tmp_path / "deployed", home)
+
+
+def test_a_changed_file_inside_a_run_leads_to_that_run(folder: Path) -> None:
+    flip_byte(folder / "models" / "ort" / "model.onnx")
+    answer = answer_for(folder / "models" / "ort" / "model.onnx", folder.parent.parent)
+    assert answer.run == folder.name
+    assert problems(answer) == {"models/ort/model.onnx": "changed"}
+
+
+def test_a_digest_leads_to_its_run(folder: Path) -> None:
+    home = folder.parent.parent
+    stage = next(stage for stage in audit_record(folder)["stages"] if stage["id"] == "build:ort")
+    sha256 = Store(home / "store").files(stage["artifact"])["model.onnx"].sha256
+    for digest in (sha256, sha256[:12].upper(), f"sha256:{sha256}", stage["artifact"]):
+        assert answer_for(digest, home).run == folder.name
+    with pytest.raises(UnknownBytesError):
+        answer_for("0" * 64, home)
+
+
+def test_bytes_that_several_runs_made_name_them_all(folder: Path) -> None:
+    home = folder.parent.parent
+    twin = folder.with_name("20990101-000000-abcd")
+    shutil.copytree(folder, twin)
+    artifact = answer_for(folder / "models" / "ort" / "model.onnx", home).artifact
+    assert artifact is not None
+    assert artifact.runs == (f"small/{folder.name}", f"small/{twin.name}")
+
+
+def test_the_program_itself_exits_with_what_it_found(folder: Path) -> None:
+    def convkit(*arguments: object) -> "subprocess.CompletedProcess[str]":
+        command = [sys.executable, "-m", "convkit.cli.main", *map(str, arguments), "--home", str(folder.parent.parent)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+    assert convkit("audit", folder.name).returncode == 0
+    unknown = convkit("audit", "f" * 64)
+    assert (unknown.returncode, "no run in this home" in unknown.stderr) == (1, True)
+    assert convkit("audit", "nothing").returncode == 2
+    assert convkit("diff", folder.name, "nothing").returncode == 2
+    (folder / "report.html").unlink()
+    broken = convkit("audit", folder.name)
+    assert (broken.returncode, "report.html: missing" in broken.stdout) == (1, True)
+    assert "Traceback" not in unknown.stderr + broken.stderr
+
+
+def test_what_there_is_not_is_said_with_what_there_is(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no run 'smal'.*perhaps you meant"):
+        answer_for("smal", folder.parent.parent)
+    for place in (folder.parent, folder.parent.parent):
+        with pytest.raises(UsageError, match="a folder of runs; name one of them"):
+            answer_for(place, folder.parent.parent)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match="empty folder"):
+        answer_for(tmp_path / "empty", folder.parent.parent)

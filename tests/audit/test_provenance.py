@@ -1,0 +1,139 @@
+"""provenance.json: what it says, and that no byte of it can change unnoticed."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+from past_runs import FILES, MODEL, flip_byte, make_run
+from records import build_record, non_finite_record, write_run
+
+from convkit.codec import encode
+from convkit.errors import ProvenanceError
+from convkit.execute.run import RunOutcome
+from convkit.provenance import (
+    Dependency,
+    FileDigest,
+    Materials,
+    make_statement,
+    read_provenance,
+    seal,
+    write_provenance,
+)
+
+
+def statement_of(folder: Path):
+    return json.loads((folder / "provenance.json").read_text(), parse_constant=pytest.fail)
+
+
+def test_it_is_an_in_toto_statement_about_every_built_file(finished: RunOutcome) -> None:
+    statement = statement_of(finished.folder)
+    assert statement["_type"] == "https://in-toto.io/Statement/v1"
+    assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
+    subjects = {entry["name"]: entry["digest"]["sha256"] for entry in statement["subject"]}
+    built = {name for name in FILES if name.startswith("models/")}
+    assert set(subjects) == built
+    for name, digest in subjects.items():
+        assert hashlib.sha256((finished.folder / name).read_bytes()).hexdigest() == digest
+
+
+def test_every_file_of_the_folder_but_itself_is_listed(finished: RunOutcome) -> None:
+    found = {path.relative_to(finished.folder).as_posix() for path in finished.folder.rglob("*") if path.is_file()}
+    assert found == set(FILES)
+    listed = read_provenance(finished.folder).files
+    assert set(listed) == found - {"provenance.json"}
+    assert all((finished.folder / name).stat().st_size == entry.size for name, entry in listed.items())
+
+
+def test_it_says_what_made_the_run(finished: RunOutcome) -> None:
+    said = read_provenance(finished.folder)
+    record = finished.record
+    assert said.run == record.id
+    assert said.recipe_text == record.recipe_text
+    assert said.command == ("convkit", "run", "recipes/recipe.yaml")
+    assert said.seeds == {"verify.seed": 11, "model.factory.seed": 3}
+    assert {name: stage.key for name, stage in said.stages.items()} == {stage.id: stage.key for stage in record.stages}
+    assert said.verdicts == {"ort": "verified"}
+    source = next(item for item in said.dependencies if item.kind == "source")
+    assert source.digest == {"sha256": hashlib.sha256(MODEL.encode()).hexdigest()}
+    tools = {item.name: item for item in said.dependencies if item.kind == "tool"}
+    build = next(stage for stage in record.stages if stage.id == "build:ort")
+    assert tools["onnxruntime"].notes["version"] == build.versions["onnxruntime"]
+    assert "build:ort" in tools["onnxruntime"].notes["stages"]
+    details = statement_of(finished.folder)["predicate"]["runDetails"]
+    assert details["builder"]["version"]["convkit"] == record.convkit
+    assert details["metadata"]["invocationId"] == record.id
+
+
+def test_locks_are_dependencies_with_their_digests(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, build_record())
+    (folder / "locks").mkdir()
+    (folder / "locks" / "export.txt").write_text("torch==2.13.0\n")
+    write_provenance(folder, build_record(), Materials())
+    locks = {item.name: item.digest for item in read_provenance(folder).dependencies if item.kind == "lock"}
+    assert locks == {"locks/export.txt": {"sha256": hashlib.sha256(b"torch==2.13.0\n").hexdigest()}}
+
+
+def test_a_run_that_built_nothing_has_its_result_as_subject(tmp_path: Path) -> None:
+    outcome = make_run(tmp_path / "home", "def build():\n    raise ValueError('no weights')\n")
+    assert outcome.record.status == "broken"
+    assert [entry["name"] for entry in statement_of(outcome.folder)["subject"]] == ["result.json"]
+    assert "result.json" in read_provenance(outcome.folder).files
+
+
+def test_not_a_byte_of_it_changes_unnoticed(folder: Path) -> None:
+    whole = (folder / "provenance.json").read_bytes()
+    for position in [*range(0, len(whole), 41), len(whole) - 1]:
+        flip_byte(folder / "provenance.json", position)
+        with pytest.raises(ProvenanceError, match=r"provenance\.json"):
+            read_provenance(folder)
+        (folder / "provenance.json").write_bytes(whole)
+    assert read_provenance(folder).run == folder.name
+
+
+SPOILT = {
+    "text": "not json",
+    "a list": "[]",
+    "NaN": '{"_type": NaN}',
+    "a key twice": '{"_type": "a", "_type": "b"}',
+    "another predicate": '{"_type": "https://in-toto.io/Statement/v1", "predicateType": "x", '
+    '"predicate": {"buildDefinition": {"buildType": "y"}}}',
+}
+
+
+@pytest.mark.parametrize("fault", SPOILT)
+def test_what_is_no_provenance_is_refused(folder: Path, fault: str) -> None:
+    (folder / "provenance.json").write_text(SPOILT[fault])
+    with pytest.raises(ProvenanceError, match=r"provenance\.json"):
+        read_provenance(folder)
+
+
+def resealed(folder: Path, change) -> None:
+    statement = statement_of(folder)
+    change(statement)
+    (folder / "provenance.json").write_text(seal(statement))
+
+
+@pytest.mark.parametrize("name", ["../outside", "/etc/hostname", "models/../../outside", ""])
+def test_a_path_out_of_the_folder_is_refused_even_when_sealed(folder: Path, name: str) -> None:
+    resealed(folder, lambda statement: statement["subject"][0].update(name=name))
+    with pytest.raises(ProvenanceError, match="inside the run's folder"):
+        read_provenance(folder)
+
+
+@pytest.mark.parametrize("part", ["invocationId", "startedOn"])
+def test_a_sealed_statement_that_lacks_a_part_is_refused(folder: Path, part: str) -> None:
+    resealed(folder, lambda _: None)
+    assert read_provenance(folder).run == folder.name  # sealed again as it was
+    resealed(folder, lambda statement: statement["predicate"]["runDetails"]["metadata"].pop(part))
+    with pytest.raises(ProvenanceError, match=part):
+        read_provenance(folder)
+
+
+def test_it_is_strict_json_whatever_a_recipe_holds() -> None:
+    materials = Materials((Dependency("m", "source", notes={"overrides": {"eps": float("nan")}}),))
+    record = non_finite_record()
+    files = {"result.json": FileDigest("0" * 64, 3)}
+    text = seal(make_statement(record, files, materials))
+    assert json.loads(text, parse_constant=pytest.fail)["predicate"]
+    assert encode(float("nan")) in text
