@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal, assert_never
 
 import convkit
+from convkit.execute.tools import Resolver
 from convkit.home import Home
 from convkit.plan.stages import Facts, Stage, calibration_file
 from convkit.plan.worker_code import WORKER_CODE
@@ -18,7 +19,7 @@ from convkit.store.digests import DigestCache, digest_json
 from convkit.store.external_files import external_files
 from convkit.toolchain.host import host_packages
 from convkit.toolchain.requirements import EnvironmentSpec
-from convkit.toolchain.resolution import Resolution, resolve, resolved
+from convkit.toolchain.resolution import Resolution
 from convkit.worker.protocol import JobKind
 
 ToolchainKind = Literal["isolated", "host"]
@@ -37,12 +38,9 @@ class Surroundings:
 
 
 def gather(
-    loaded: LoadedRecipe, stages: Iterable[Stage], home: Home, toolchain: ToolchainKind, *, may_resolve: bool
+    loaded: LoadedRecipe, stages: Iterable[Stage], home: Home, toolchain: ToolchainKind, tools: Resolver
 ) -> Surroundings:
-    """Return the facts for a recipe's stages.
-
-    With `may_resolve`, tools that no earlier run resolved are resolved now (uv, network); without, they stay unknown.
-    """
+    """Return the facts for a recipe's stages; `tools` gives the isolated environments' versions."""
     digests = DigestCache(home.store / "digests")
     resolutions: dict[EnvironmentSpec, Resolution] = {}
     packages: dict[EnvironmentSpec, Mapping[str, str]] = {}
@@ -50,7 +48,7 @@ def gather(
         if toolchain == "host":
             packages[spec] = host_packages(spec) | {"python": platform.python_version()}
             continue
-        resolution = resolve(spec, home.root) if may_resolve else resolved(spec, home.root)
+        resolution = tools(spec)
         if resolution is not None:
             resolutions[spec] = resolution
             packages[spec] = resolution.packages

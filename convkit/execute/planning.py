@@ -7,6 +7,7 @@ from typing import Literal
 from convkit.execute.absence import absent_parts
 from convkit.execute.facts import ToolchainKind, gather
 from convkit.execute.run import settled_records
+from convkit.execute.tools import recipe_tools
 from convkit.home import Home
 from convkit.plan.stages import explain_change, ingredients, plan_stages, stage_key
 from convkit.recipe.loading import load_recipe
@@ -30,7 +31,7 @@ def forecast(recipe: Path, home: Home, only: tuple[str, ...], toolchain: Toolcha
     absent = absent_parts(loaded.recipe, home, toolchain, may_resolve=False)
     stages = plan_stages(loaded.recipe, only, frozenset(absent))
     store = Store(home.store)
-    facts = gather(loaded, stages, home, toolchain, may_resolve=False).facts
+    facts = gather(loaded, stages, home, toolchain, recipe_tools(loaded, home, may_resolve=False)).facts
     records = settled_records(loaded, stages, facts, store)
     rows = []
     for stage in stages:

@@ -10,6 +10,7 @@ from convkit.execute.events import Listener
 from convkit.execute.executor import execute
 from convkit.execute.facts import ToolchainKind, gather
 from convkit.execute.stage_runner import Settled, StageRunner
+from convkit.execute.tools import recipe_tools
 from convkit.findings.model import Finding
 from convkit.home import Home
 from convkit.plan.stages import Stage, plan_stages, precision_id
@@ -57,7 +58,7 @@ def _with_needs(wanted: list[Stage], planned: tuple[Stage, ...]) -> tuple[Stage,
 def _settle(
     loaded: LoadedRecipe, stages: tuple[Stage, ...], home: Home, toolchain: ToolchainKind, listener: Listener
 ) -> dict[str, Settled]:
-    surroundings = gather(loaded, stages, home, toolchain, may_resolve=True)
+    surroundings = gather(loaded, stages, home, toolchain, recipe_tools(loaded, home, may_resolve=True))
     cancelled = threading.Event()
     runner = StageRunner(loaded, surroundings, home, Store(home.store), listener, cancelled)
     return execute(stages, runner, listener, cancelled, jobs=2)

@@ -20,6 +20,7 @@ from convkit.execute.executor import execute
 from convkit.execute.facts import Surroundings, ToolchainKind, describe_host, gather
 from convkit.execute.materials import built_files, materials_of
 from convkit.execute.stage_runner import Settled, StageRunner
+from convkit.execute.tools import Resolver, recipe_tools, recorded_tools
 from convkit.home import Home
 from convkit.plan.stages import Facts, Stage, contract_of, ingredients, plan_stages, stage_key
 from convkit.provenance import Materials, write_provenance
@@ -86,22 +87,37 @@ def run_recipe(options: RunOptions, listener: Listener | None = None) -> RunOutc
 
 
 def run_loaded(
-    options: RunOptions, loaded: LoadedRecipe, listener: Listener | None = None, lineage: Lineage | None = None
+    options: RunOptions,
+    loaded: LoadedRecipe,
+    listener: Listener | None = None,
+    lineage: Lineage | None = None,
+    tools: Resolver | None = None,
 ) -> RunOutcome:
-    """Run a recipe that has been read, as `run_recipe`; its text may be another than the file's."""
+    """Run a recipe that has been read, as `run_recipe`; its text may be another than the file's.
+
+    `tools` gives exact versions in place of the recipe's lock or this home's memory.
+    """
     absent = absent_parts(loaded.recipe, options.home, options.toolchain, may_resolve=True)
     stages = plan_stages(loaded.recipe, options.only, frozenset(absent))
     store = Store(options.home.store)
     if not options.force:
-        known = gather(loaded, stages, options.home, options.toolchain, may_resolve=False)
+        known_tools = tools or _tools(options, loaded, lineage, may_resolve=False)
+        known = gather(loaded, stages, options.home, options.toolchain, known_tools)
         settled = find_settled(loaded, stages, known.facts, store)
         if settled is not None:
             return RunOutcome(read_record(settled), settled, up_to_date=True)
     with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="track") as tracking:
         # MLflow takes two seconds to import and open: that goes on while the stages run.
         tracker = tracking.submit(_prepare_tracker, options) if options.track else None
-        outcome = _run(options, loaded, stages, store, absent, listener or Silence(), lineage)
+        chosen = tools or _tools(options, loaded, lineage, may_resolve=True)
+        outcome = _run(options, loaded, stages, store, absent, chosen, listener or Silence(), lineage)
         return _log(outcome, tracker)
+
+
+def _tools(options: RunOptions, loaded: LoadedRecipe, lineage: Lineage | None, *, may_resolve: bool) -> Resolver:
+    if options.toolchain == "host":
+        return recorded_tools({})  # asked for nothing
+    return recipe_tools(loaded, options.home, may_resolve=may_resolve, strict=lineage is None)
 
 
 def _run(
@@ -110,6 +126,7 @@ def _run(
     stages: tuple[Stage, ...],
     store: Store,
     absent: Mapping[str, str],
+    tools: Resolver,
     listener: Listener,
     lineage: Lineage | None,
 ) -> RunOutcome:
@@ -117,7 +134,7 @@ def _run(
     store.sweep()
     for stage in stages:
         listener.stage_waiting(stage.id)
-    surroundings = gather(loaded, stages, options.home, options.toolchain, may_resolve=True)
+    surroundings = gather(loaded, stages, options.home, options.toolchain, tools)
     cancelled = threading.Event()
     runner = StageRunner(loaded, surroundings, options.home, store, listener, cancelled, options.force, absent)
     settled = execute(stages, runner, listener, cancelled, jobs=options.jobs)

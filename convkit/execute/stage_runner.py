@@ -178,7 +178,7 @@ class StageRunner:
         output.mkdir()
         return run_worker(
             python,
-            Envelope(PROTOCOL, stage.job, str(output), encode(request)),
+            Envelope(PROTOCOL, stage.job, str(output), encode(request), expected=self._expected(stage)),
             folder,
             timeout_seconds=self.loaded.recipe.verify.timeout,
             on_event=progress,
@@ -190,6 +190,10 @@ class StageRunner:
             return host_python()
         resolution = self.surroundings.resolutions[stage.environment]
         return ensure_environment(resolution, self.home.root, progress=progress).python
+
+    def _expected(self, stage: Stage) -> dict[str, str]:
+        resolution = self.surroundings.resolutions.get(stage.environment)
+        return dict(resolution.packages) if resolution is not None else {}
 
     def _keep(
         self, report: StageReport, parts: Mapping[str, str], inputs: Mapping[str, str], answer: Answer, log: str

@@ -474,6 +474,14 @@ CATALOGUE: dict[str, Explanation] = {
         "The parser tries all the same, and fails at a node that has changed since.",
         "Export with an opset in between (export.opset).",
     ),
+    "V106": Explanation(
+        "a stage used other tools than were resolved for it",
+        "error",
+        "What the stage imported is not of the versions that were resolved or locked for its environment: somebody "
+        "installed into it, or another folder got in front of it on the path.",
+        "A result is then filed under versions that did not make it.",
+        "Remove the environment (convkit env prune --all) and run again; nothing was kept of the stage.",
+    ),
     "E101": Explanation(
         "the device or provider is absent",
         "warning",

@@ -26,6 +26,7 @@ from convkit.toolchain.uv import run_uv
 
 MARKER = "convkit.json"
 _STAGING = ".staging"
+_SAFELY = ("--link-mode", "copy", "--allow-empty-requirements")
 _LIST_PACKAGES = (
     "import importlib.metadata as m, json;"
     "print(json.dumps([[d.metadata['Name'], d.version] for d in m.distributions()]))"
@@ -98,10 +99,11 @@ def _build(resolution: Resolution, folder: Path) -> None:
             ["venv", "--relocatable", "--no-project", "--python", str(base), str(staging)],
             f"making an environment for Python {resolution.python}",
         )
+        hashed = ["--require-hashes"] if resolution.hashes else []
         listing = staging / "requirements.txt"
         listing.write_text(resolution.text, encoding="utf-8")
         run_uv(
-            ["pip", "sync", "--link-mode", "copy", "--allow-empty-requirements", "--python", str(python), str(listing)],
+            ["pip", "sync", *hashed, *_SAFELY, "--python", str(python), str(listing)],
             f"installing {len(resolution.packages)} packages",
         )
         _check(python, resolution)

@@ -1,8 +1,11 @@
-"""From specifiers to exact versions: resolved once by uv, remembered, and reused without a network or uv."""
+"""From specifiers to exact versions and hashes: resolved once by uv, remembered, reused without a network or uv."""
 
 import dataclasses
 import os
 import re
+import tempfile
+import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -16,25 +19,45 @@ from convkit.toolchain.requirements import CONVKIT_DEFAULT, EnvironmentSpec, pac
 from convkit.toolchain.uv import Failure, attempt_uv
 
 _PIN = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;]+)")
+_HASHED_PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s;]+)((?: --hash=sha256:[0-9a-f]{64})+)")
+_HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 
 
 @dataclasses.dataclass(frozen=True)
 class Resolution:
-    """Exact versions by package name. `source` says what they rest on: the index as it was, or a committed lock."""
+    """Exact versions by package name, and the SHA-256 of the files that may be installed for each.
+
+    `source` says what they rest on: the index as it was, a committed lock, or what a past run recorded.
+    """
 
     python: str
     packages: dict[str, str]
-    source: Literal["index", "lock"] = "index"
+    hashes: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    source: Literal["index", "lock", "run"] = "index"
 
     @property
     def digest(self) -> str:
-        """The identity of the environment this makes: versions, Python and platform."""
-        return digest_json([self.python, self.packages, platform_name()])
+        """The identity of the environment this makes: versions, files, Python and platform."""
+        return digest_json([self.python, self.packages, self.hashes, platform_name()])
 
     @property
     def text(self) -> str:
-        """The versions as a requirements file: one pin a line, no address of any index."""
-        return "".join(f"{name}=={version}\n" for name, version in sorted(self.packages.items()))
+        """The versions as a requirements file: one pin a line with its hashes, no address of any index."""
+        return "".join(
+            " ".join([f"{name}=={version}", *(f"--hash={value}" for value in self.hashes.get(name, ()))]) + "\n"
+            for name, version in sorted(self.packages.items())
+        )
+
+
+def read_pins(text: str, python: str, source: Literal["index", "lock", "run"] = "index") -> Resolution | None:
+    """Return a resolution from its text; None where that is no list of pins with hashes."""
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    pins = [_HASHED_PIN.fullmatch(line) for line in lines]
+    found = [pin for pin in pins if pin is not None]
+    if not found or len(found) < len(lines):
+        return None
+    hashes = {pin[1]: tuple(_HASH.findall(pin[3])) for pin in found}
+    return Resolution(python, {pin[1]: pin[2] for pin in found}, hashes, source)
 
 
 def resolved(spec: EnvironmentSpec, home: Path) -> Resolution | None:
@@ -43,11 +66,7 @@ def resolved(spec: EnvironmentSpec, home: Path) -> Resolution | None:
         text = resolution_file(spec, home).read_text(encoding="utf-8")
     except OSError:
         return None
-    lines = [line for line in text.splitlines() if not line.startswith("#")]
-    pins = [_PIN.fullmatch(line) for line in lines]
-    # A damaged file is only a lost memory.
-    packages = {pin[1]: pin[2] for pin in pins if pin}
-    return Resolution(spec.python, packages) if packages and len(packages) == len(lines) else None
+    return read_pins(text, spec.python)  # a damaged file is only a lost memory
 
 
 def resolve(spec: EnvironmentSpec, home: Path) -> Resolution:
@@ -67,8 +86,7 @@ def resolve(spec: EnvironmentSpec, home: Path) -> Resolution:
             known = resolved(spec, home)
             if known is not None:
                 return known
-            find_interpreter(spec.python, spec.origin("python") or "python")
-            resolution = _resolve_with_known_pairs(spec)
+            resolution = resolve_anew(spec)
             staging = file.with_suffix(f".{os.getpid()}.part")
             staging.write_text(resolution.text, encoding="utf-8")
             staging.replace(file)
@@ -83,11 +101,29 @@ def resolution_file(spec: EnvironmentSpec, home: Path) -> Path:
     return home / "resolutions" / f"{digest}.txt"
 
 
-def _resolve_with_known_pairs(spec: EnvironmentSpec) -> Resolution:
+def resolve_anew(
+    spec: EnvironmentSpec, platform: str | None = None, preferred: Mapping[str, str] | None = None
+) -> Resolution:
+    """Return uv's answer now, and remember nothing; raises ToolchainError, as `resolve`.
+
+    `platform` is uv's name of another one than this. `preferred` are versions to stay with where the specification
+    allows: the rest may be newer.
+    """
+    if platform is None:
+        find_interpreter(spec.python, spec.origin("python") or "python")
+    with tempfile.TemporaryDirectory(prefix="convkit-resolve-") as folder:
+        pins = Path(folder) / "pins.txt"  # uv prefers the versions that its output file holds already
+        pins.write_text("".join(f"{name}=={version}\n" for name, version in (preferred or {}).items()))
+        options = [] if platform is None else ["--python-platform", platform]
+        resolution = _resolve_with_known_pairs(spec, options, pins)
+        return dataclasses.replace(resolution, hashes=_hashes(resolution, options))
+
+
+def _resolve_with_known_pairs(spec: EnvironmentSpec, options: list[str], pins: Path) -> Resolution:
     """Resolve; where releases come out that are known not to work together, hold the one and limit the other."""
     constraints: dict[str, KnownPair] = {}
     while True:
-        packages = _compile(spec, constraints)
+        packages = _compile(spec, constraints, options, pins)
         fresh = {
             f"{pair.package}=={packages[pair.package]} {pair.partner}{pair.needs}": pair
             for pair in broken_pairs(packages)
@@ -98,14 +134,33 @@ def _resolve_with_known_pairs(spec: EnvironmentSpec) -> Resolution:
         constraints |= fresh
 
 
-def _compile(spec: EnvironmentSpec, constraints: dict[str, KnownPair]) -> dict[str, str]:
+def _hashes(resolution: Resolution, options: list[str]) -> dict[str, tuple[str, ...]]:
+    """Return the SHA-256 of the files that this platform would install: wheels, or a source where there is none."""
+    arguments = ["pip", "compile", "-", "--no-deps", "--python-version", resolution.python, "--format", "pylock.toml"]
+    answer = attempt_uv([*arguments, "--no-emit-index-url", *options], given=resolution.text)
+    if isinstance(answer, Failure):
+        raise ToolchainError(f"finding the hashes of the tools failed: {answer.advice()}\n{answer.words}")
+    found: dict[str, tuple[str, ...]] = {}
+    for package in tomllib.loads(answer).get("packages", []):
+        files = package.get("wheels") or [package.get("sdist") or package.get("archive") or {}]
+        values = {f"sha256:{file['hashes']['sha256']}" for file in files if "sha256" in file.get("hashes", {})}
+        found[str(canonicalize_name(package["name"]))] = tuple(sorted(values))
+    if missing := [name for name in resolution.packages if not found.get(name)]:
+        raise ToolchainError(f"the index gives no SHA-256 of {', '.join(missing)}; use an index that does (PEP 503)")
+    return found
+
+
+def _compile(
+    spec: EnvironmentSpec, constraints: dict[str, KnownPair], options: list[str], file: Path
+) -> dict[str, str]:
     lines = [*spec.requirements, *(part for constraint in constraints for part in constraint.split())]
     arguments = ["pip", "compile", "-", "--python-version", spec.python, "--no-header", "--no-annotate"]
-    answer = attempt_uv([*arguments, "--no-emit-index-url", "--no-emit-find-links"], given="\n".join(lines))
+    plain = ["--no-emit-index-url", "--no-emit-find-links", "--output-file", str(file)]
+    answer = attempt_uv([*arguments, *plain, *options], given="\n".join(lines))
     if isinstance(answer, Failure):
         raise ToolchainError(_explain(answer, spec, constraints))
     pins = {}
-    for line in answer.splitlines():
+    for line in file.read_text().splitlines():
         pin = _PIN.match(line)
         if pin is None:
             raise ToolchainError(f"uv resolved {', '.join(spec.requirements)} to something that is no pin: {line}")

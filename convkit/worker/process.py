@@ -13,6 +13,7 @@ import traceback
 from pathlib import Path
 
 from convkit.codec import decode, encode
+from convkit.findings.model import Finding, Place, Remedy
 from convkit.worker.context import Context, StageFailedError, StageSkippedError
 from convkit.worker.protocol import PROTOCOL, REQUEST_TYPES, Answer, Envelope
 from convkit.worker.stages import stage_function
@@ -26,8 +27,12 @@ def serve(request_file: Path, result_file: Path) -> int:
     started = time.monotonic()
     _end_with(envelope.parent_pid)
     answer = _run(envelope)
+    versions = _versions()
+    if strangers := _strangers(versions, envelope.expected):
+        told = _told(strangers)
+        answer = dataclasses.replace(answer, outcome="broken", result=None, error=told.message, findings=(told,))
     answer = dataclasses.replace(
-        answer, versions=_versions(), seconds=time.monotonic() - started, peak_memory_bytes=_peak_memory()
+        answer, versions=versions, seconds=time.monotonic() - started, peak_memory_bytes=_peak_memory()
     )
     staging = result_file.with_name(result_file.name + ".part")
     staging.write_text(json.dumps(encode(answer)), encoding="utf-8")
@@ -78,6 +83,29 @@ def _versions() -> dict[str, str]:
         if name and name.lower().replace("-", "_") in top_level:
             names[name.lower()] = distribution.version
     return names
+
+
+def _strangers(versions: dict[str, str], expected: dict[str, str]) -> dict[str, tuple[str, str | None]]:
+    """Return what was imported in another version than expected, or is not expected at all: found, and expected.
+
+    Nothing is expected of an environment that somebody else made.
+    """
+    if not expected:
+        return {}
+    found = {
+        name.replace("_", "-").replace(".", "-"): version for name, version in versions.items() if name != "python"
+    }
+    return {name: (version, expected.get(name)) for name, version in found.items() if expected.get(name) != version}
+
+
+def _told(strangers: dict[str, tuple[str, str | None]]) -> Finding:
+    listed = ", ".join(
+        f"{name} {found}" + (f" instead of {wanted}" if wanted else ", which is not among the tools")
+        for name, (found, wanted) in sorted(strangers.items())
+    )
+    message = f"the stage used other tools than were resolved for it: {listed}"
+    remedy = Remedy("Remove the environment (convkit env prune --all) and run again; nothing was kept of this stage.")
+    return Finding("V106", "error", message, Place(), {"found": {n: f for n, (f, _) in strangers.items()}}, remedy)
 
 
 def _peak_memory() -> int:

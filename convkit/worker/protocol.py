@@ -507,7 +507,8 @@ RESULT_TYPES: dict[JobKind, type] = {
 class Envelope:
     """What the request file holds. `output` is an empty folder for the stage's files.
 
-    The worker ends itself when the process `parent_pid` is gone.
+    The worker ends itself when the process `parent_pid` is gone. `expected` are the versions that its environment is to
+    have, by normalised package name: what it imports of other versions breaks the stage.
     """
 
     protocol: int
@@ -517,6 +518,7 @@ class Envelope:
     events_fd: int | None = None
     threads: int | None = None
     parent_pid: int | None = None
+    expected: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 Outcome = Literal["done", "broken", "skipped"]

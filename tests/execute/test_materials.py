@@ -8,6 +8,7 @@ import yaml
 
 from convkit.execute.facts import Surroundings, gather
 from convkit.execute.materials import materials_of
+from convkit.execute.tools import recorded_tools
 from convkit.home import Home
 from convkit.plan.stages import plan_stages
 from convkit.provenance import Dependency, Materials
@@ -30,7 +31,7 @@ def materials(folder: Path, model: dict[str, Any], **changes: Any) -> Materials:
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump({**RECIPE, "model": model, **changes}))
     loaded, home = load_recipe(path), Home(folder / "home")
-    surroundings: Surroundings = gather(loaded, plan_stages(loaded.recipe), home, "host", may_resolve=False)
+    surroundings: Surroundings = gather(loaded, plan_stages(loaded.recipe), home, "host", recorded_tools({}))
     return materials_of(loaded, surroundings, home)
 
 

@@ -1,3 +1,4 @@
+import hashlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -26,7 +27,10 @@ def test_the_newest_releases_that_fit_are_chosen_and_remembered(
     resolution = resolve(wanted, tmp_path)
     assert resolution.packages == {"alpha": "1.1", "beta": "1.0"}
     assert (resolution.python, resolution.source) == (HERE, "index")
-    assert resolution.text == "alpha==1.1\nbeta==1.0\n"
+    pins = [line.partition(" --hash=sha256:")[0] for line in resolution.text.splitlines()]
+    assert pins == ["alpha==1.1", "beta==1.0"]
+    wheel = next(wheels.glob("alpha-1.1-*.whl"))
+    assert resolution.hashes["alpha"] == (f"sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}",)
     # What is remembered holds pins only: no address of an index or a folder.
     assert resolution_file(wanted, tmp_path).read_text() == resolution.text
     no_uv()

@@ -1,0 +1,129 @@
+"""`convkit lock`: resolves every environment that a recipe can need, on this machine and on others."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from convkit.errors import ToolchainError, UsageError
+from convkit.plan.stages import plan_stages
+from convkit.recipe.loading import LoadedRecipe
+from convkit.recipe.models import Recipe
+from convkit.toolchain.lockfile import PLATFORMS, Lock, LockedEnvironment, this_platform
+from convkit.toolchain.requirements import EnvironmentSpec, package_name
+from convkit.toolchain.resolution import Resolution, resolve_anew
+
+# What a machine may lack; another plan, with other environments, stands in for it.
+_ABSENT = frozenset({"cuda", "tensorrt"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Locked:
+    """A new lock, and the environments that could not be resolved, with the reason: those are not in it."""
+
+    lock: Lock
+    failed: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Upgrade:
+    """Which tools may become newer than a lock says: all, or those named."""
+
+    everything: bool = False
+    tools: tuple[str, ...] = ()
+
+    def preferred(self, before: Mapping[str, str]) -> dict[str, str]:
+        """Return the versions to stay with."""
+        named = {package_name(tool) for tool in self.tools}
+        return {} if self.everything else {name: v for name, v in before.items() if name not in named}
+
+
+def recipe_environments(recipe: Recipe) -> dict[EnvironmentSpec, tuple[str, ...]]:
+    """Return every environment that a recipe's stages use, with devices and without, and the stages that use each."""
+    stages: dict[EnvironmentSpec, list[str]] = {}
+    for absent in (frozenset[str](), _ABSENT):
+        for stage in plan_stages(recipe, (), absent):
+            stages.setdefault(stage.environment, []).append(stage.id)
+    return {spec: tuple(dict.fromkeys(names)) for spec, names in stages.items()}
+
+
+def lock_recipe(loaded: LoadedRecipe, before: Lock | None, platforms: Iterable[str], upgrade: Upgrade) -> Locked:
+    """Return a lock of a recipe's tools for platforms (default: those of before, else this one).
+
+    Versions stay as they were where the recipe allows it and `upgrade` does not name them. An environment that cannot
+    be resolved for want of a package on the index (TensorRT is on few) is left out and told. Raises UsageError for an
+    unknown platform or tool, ToolchainError where nothing can be resolved.
+    """
+    chosen = tuple(platforms) or tuple(before.hashes if before is not None else ()) or (this_platform(),)
+    for platform in chosen:
+        if platform not in PLATFORMS:
+            raise UsageError(f"--platform {platform}: known are {', '.join(PLATFORMS)}")
+    environments: list[LockedEnvironment] = []
+    hashes: dict[str, dict[str, tuple[str, ...]]] = {platform: {} for platform in sorted(chosen)}
+    failed: dict[str, str] = {}
+    for spec, stages in recipe_environments(loaded.recipe).items():
+        known = _nearest(before, spec, stages)
+        try:
+            found = {platform: _resolve(spec, platform, known, upgrade) for platform in chosen}
+        except ToolchainError as error:
+            failed[", ".join(stages)] = str(error)
+            continue
+        packages = {platform: resolution.packages for platform, resolution in found.items()}
+        environments.append(LockedEnvironment(stages, spec.python, spec.requirements, packages))
+        for platform, resolution in found.items():
+            hashes[platform] |= {f"{name}=={v}": resolution.hashes[name] for name, v in resolution.packages.items()}
+    if not environments:
+        raise ToolchainError("nothing could be resolved: " + "; ".join(failed.values()))
+    _check_tools(upgrade, environments)
+    return Locked(Lock(loaded.recipe.name, tuple(environments), hashes), failed)
+
+
+def check_lock(loaded: LoadedRecipe, lock: Lock | None, file: Path) -> list[str]:
+    """Return where a lock does not fit its recipe, a line each; nothing where it does. Asks no index."""
+    if lock is None:
+        return [f"{file}: there is no lock; write it with `convkit lock {loaded.path}`"]
+    wanted = recipe_environments(loaded.recipe)
+    problems = []
+    for spec, stages in wanted.items():
+        if lock.find(spec) is None:
+            problems.append(f"{', '.join(stages)}: {_difference(spec, _nearest(lock, spec, stages))}")
+    for each in lock.environments:
+        if not any((each.python, each.requirements) == (spec.python, spec.requirements) for spec in wanted):
+            problems.append(f"{', '.join(each.stages)}: locked for requirements that the recipe no longer has")
+        problems += [
+            f"{', '.join(each.stages)}: not locked for {platform}"
+            for platform in lock.hashes
+            if platform not in each.packages
+        ]
+    return problems
+
+
+def _resolve(spec: EnvironmentSpec, platform: str, known: LockedEnvironment | None, upgrade: Upgrade) -> Resolution:
+    preferred = upgrade.preferred(known.packages.get(platform, {}) if known is not None else {})
+    return resolve_anew(spec, None if platform == this_platform() else PLATFORMS[platform], preferred)
+
+
+def _nearest(lock: Lock | None, spec: EnvironmentSpec, stages: tuple[str, ...]) -> LockedEnvironment | None:
+    """Return what was locked for a specification, or for the same stages before the recipe changed."""
+    if lock is None:
+        return None
+    exact = lock.find(spec)
+    return exact or next((each for each in lock.environments if set(each.stages) & set(stages)), None)
+
+
+def _difference(spec: EnvironmentSpec, locked: LockedEnvironment | None) -> str:
+    if locked is None:
+        return "not locked"
+    if spec.python != locked.python:
+        return f"the recipe asks for Python {spec.python}; locked for {locked.python}"
+    new = [line for line in spec.requirements if line not in locked.requirements]
+    old = [line for line in locked.requirements if line not in spec.requirements]
+    return f"the recipe asks for {', '.join(new) or 'less'}; locked for {', '.join(old) or 'less'}"
+
+
+def _check_tools(upgrade: Upgrade, environments: Iterable[LockedEnvironment]) -> None:
+    known = {name for each in environments for packages in each.packages.values() for name in packages}
+    for tool in upgrade.tools:
+        if package_name(tool) not in known:
+            raise UsageError(
+                f"--upgrade {tool}: no environment of the recipe has it; {', '.join(sorted(known)[:8])}, ..."
+            )

@@ -1,0 +1,175 @@
+"""`<recipe>.lock`: exact versions and hashes of a recipe's tools, by platform, committed beside the recipe.
+
+    lock: 1
+    recipe: bert
+    environments:
+      - stages: [export, reference]
+        python: "3.11"
+        requirements: [numpy>=1.24,<3, ...]
+        linux-x86_64: {numpy: 2.4.6, ...}
+    hashes:
+      linux-x86_64:
+        numpy==2.4.6: [sha256:...]
+
+Hashes are those of the files that a platform installs. No address of an index stands here: whoever builds from the lock
+gets the same bytes from whatever index has them.
+"""
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from convkit.errors import ToolchainError, storage_error
+from convkit.toolchain.interpreters import platform_name
+from convkit.toolchain.requirements import EnvironmentSpec
+from convkit.toolchain.resolution import Resolution
+
+FORMAT = 1
+_HASH = re.compile(r"sha256:[0-9a-f]{64}")
+HEADER = "# Written by `convkit lock`; commit it, and do not edit it.\n"
+
+# Platforms that tools can be locked for, by the names that uv has for them.
+PLATFORMS: dict[str, str] = {
+    "linux-x86_64": "x86_64-manylinux_2_28",
+    "linux-aarch64": "aarch64-manylinux_2_28",
+    "macos-arm64": "aarch64-apple-darwin",
+    "macos-x86_64": "x86_64-apple-darwin",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class LockedEnvironment:
+    """One environment: what was asked for, and what that came to on each platform. `stages` serve people only."""
+
+    stages: tuple[str, ...]
+    python: str
+    requirements: tuple[str, ...]
+    packages: Mapping[str, Mapping[str, str]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Lock:
+    """A recipe's lock. `hashes` are by platform, then by `name==version`."""
+
+    recipe: str
+    environments: tuple[LockedEnvironment, ...]
+    hashes: Mapping[str, Mapping[str, tuple[str, ...]]]
+
+    def find(self, spec: EnvironmentSpec) -> LockedEnvironment | None:
+        """Return the environment that was locked for a specification; None where that was another one."""
+        asked = (spec.python, spec.requirements)
+        return next((each for each in self.environments if (each.python, each.requirements) == asked), None)
+
+    def resolution(self, spec: EnvironmentSpec, platform: str) -> Resolution | None:
+        """Return what a specification is locked to on a platform; None where it is not."""
+        found = self.find(spec)
+        packages = dict(found.packages.get(platform, {})) if found is not None else {}
+        if not packages:
+            return None
+        known = self.hashes.get(platform, {})
+        hashes = {name: tuple(known.get(f"{name}=={version}", ())) for name, version in packages.items()}
+        return Resolution(spec.python, packages, hashes, "lock")
+
+
+def lock_file(recipe: Path) -> Path:
+    """Return where a recipe's lock lies: beside it."""
+    return recipe.with_suffix(".lock")
+
+
+def this_platform() -> str:
+    """Return this machine's platform as locks call it; what they do not know keeps its own name."""
+    own = platform_name()
+    system = "macos" if own.startswith("macosx") else own.partition("-")[0]
+    for machine in ("x86_64", "aarch64", "arm64"):
+        if machine in own:
+            return f"{system}-{machine}"
+    return own
+
+
+def read_lock(file: Path) -> Lock | None:
+    """Return a recipe's lock, or None where there is none; raises ToolchainError for one that cannot be read."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise ToolchainError(f"{file}: cannot be read: {error}; write it anew with `convkit lock`") from error
+    try:
+        lock = _decode(yaml.safe_load(text))
+    except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ToolchainError(
+            f"{file}: not a lock that this convkit reads ({error}); write it anew with `convkit lock`"
+        ) from error
+    for platform, hashes in lock.hashes.items():
+        for environment in lock.environments:
+            pins = {f"{name}=={version}" for name, version in environment.packages.get(platform, {}).items()}
+            if missing := sorted(pin for pin in pins if not _are_hashes(hashes.get(pin, ()))):
+                raise ToolchainError(
+                    f"{file}: no hash of {missing[0]} on {platform}; write it anew with `convkit lock`"
+                )
+    return lock
+
+
+def _are_hashes(values: tuple[str, ...]) -> bool:
+    return bool(values) and all(_HASH.fullmatch(value) for value in values)
+
+
+def _decode(content: Any) -> Lock:  # noqa: ANN401 - whatever stands in the file
+    if content["lock"] != FORMAT:
+        raise ValueError(f"it is of format {content['lock']}")
+    environments = tuple(
+        LockedEnvironment(
+            stages=tuple(map(str, each["stages"])),
+            python=str(each["python"]),
+            requirements=tuple(map(str, each["requirements"])),
+            packages={
+                platform: {str(name): str(version) for name, version in each[platform].items()}
+                for platform in PLATFORMS
+                if platform in each
+            },
+        )
+        for each in content["environments"]
+    )
+    hashes = {
+        str(platform): {str(pin): tuple(map(str, values)) for pin, values in pins.items()}
+        for platform, pins in content["hashes"].items()
+    }
+    return Lock(str(content["recipe"]), environments, hashes)
+
+
+def write_lock(file: Path, lock: Lock) -> None:
+    """Write a lock, whole or not at all; raises a ConvkitError where that fails."""
+    staging = file.with_name(f".{file.name}.part")
+    try:
+        staging.write_text(lock_text(lock), encoding="utf-8")
+        staging.replace(file)
+    except OSError as error:
+        raise storage_error(error, file) from error
+    finally:
+        staging.unlink(missing_ok=True)
+
+
+def lock_text(lock: Lock) -> str:
+    """Return a lock as its file's text: one package a line, in a fixed order, so that a diff shows what changed."""
+    content = {
+        "lock": FORMAT,
+        "recipe": lock.recipe,
+        "environments": [
+            {
+                "stages": list(each.stages),
+                "python": each.python,
+                "requirements": list(each.requirements),
+                **{name: dict(sorted(each.packages[name].items())) for name in sorted(each.packages)},
+            }
+            for each in lock.environments
+        ],
+        "hashes": {
+            platform: {pin: list(lock.hashes[platform][pin]) for pin in sorted(lock.hashes[platform])}
+            for platform in sorted(lock.hashes)
+        },
+    }
+    return HEADER + yaml.safe_dump(content, sort_keys=False, width=10_000, default_flow_style=False)
