@@ -168,6 +168,7 @@ class RunRecord:
     repaired_from: str | None = None
     repair: tuple[RepairStep, ...] = ()
     provenance: bool = False
+    recipe_folder: str = ""
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -23,9 +23,11 @@ MAY_IMPORT = {
     "track": {"findings", "store", "recipe", "worker.protocol"},
     "report": {"findings", "recipe", "worker.protocol", "verdict"},
     "execute": {"plan", "recipe", "findings", "store", "toolchain", "track", "report", "verdict", "worker.protocol"},
-    "audit": {"execute", "recipe", "findings", "store", "plan", "worker.protocol"},
+    "audit": {"execute", "recipe", "findings", "store", "plan", "toolchain", "worker.protocol"},
+    "nightly": {"audit", "execute", "recipe", "findings", "store", "toolchain", "track"},
     "cli": {
         "audit",
+        "nightly",
         "execute",
         "plan",
         "recipe",

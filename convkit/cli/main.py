@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import typer
 
-from convkit.cli import auditing, diagnosing, inspecting, locking, recipes, running, runs, stores
+from convkit.cli import auditing, diagnosing, inspecting, locking, nights, recipes, running, runs, stores
 from convkit.errors import ENVIRONMENT_ERRNOS, EXIT_BUG, ConvkitError, Interrupted, storage_error
 
 app = typer.Typer(
@@ -25,6 +25,9 @@ app = typer.Typer(
 app.command("run")(running.run)
 app.command("plan")(running.plan)
 app.command("lock")(locking.lock)
+app.command("reproduce")(nights.reproduce)
+app.command("nightly")(nights.nightly)
+app.command("accept")(nights.accept)
 app.command("verify")(runs.verify)
 app.command("show")(runs.show)
 app.command("diagnose")(diagnosing.diagnose)

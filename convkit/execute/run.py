@@ -21,6 +21,7 @@ from convkit.execute.facts import Surroundings, ToolchainKind, describe_host, ga
 from convkit.execute.materials import built_files, materials_of
 from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.execute.tools import Resolver, recipe_tools, recorded_tools
+from convkit.execute.variation import Variation
 from convkit.home import Home
 from convkit.plan.stages import Facts, Stage, contract_of, ingredients, plan_stages, stage_key
 from convkit.provenance import Materials, write_provenance
@@ -29,6 +30,7 @@ from convkit.record import FORMAT, RepairStep, RunRecord, TargetReport
 from convkit.store.digests import digest_json, write_json
 from convkit.store.store import StageRecord, Store
 from convkit.verdict.targets import Finished, exit_code, gravest, judge_target
+from convkit.worker.protocol import StageKind
 
 if TYPE_CHECKING:
     from convkit.track.tracker import Tracker
@@ -36,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions:
-    """What the command line says of a run."""
+    """What the command line says of a run. Stages of the kinds in `rerun` always run, whatever the store holds."""
 
     recipe: Path
     home: Home
@@ -46,6 +48,8 @@ class RunOptions:
     force: bool = False
     track: bool = True
     command: tuple[str, ...] = ()
+    variation: Variation | None = None
+    rerun: tuple[StageKind, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,7 +104,7 @@ def run_loaded(
     absent = absent_parts(loaded.recipe, options.home, options.toolchain, may_resolve=True)
     stages = plan_stages(loaded.recipe, options.only, frozenset(absent))
     store = Store(options.home.store)
-    if not options.force:
+    if not options.force and not options.rerun:
         known_tools = tools or _tools(options, loaded, lineage, may_resolve=False)
         known = gather(loaded, stages, options.home, options.toolchain, known_tools)
         settled = find_settled(loaded, stages, known.facts, store)
@@ -136,7 +140,18 @@ def _run(
         listener.stage_waiting(stage.id)
     surroundings = gather(loaded, stages, options.home, options.toolchain, tools)
     cancelled = threading.Event()
-    runner = StageRunner(loaded, surroundings, options.home, store, listener, cancelled, options.force, absent)
+    runner = StageRunner(
+        loaded,
+        surroundings,
+        options.home,
+        store,
+        listener,
+        cancelled,
+        force=options.force,
+        absent=absent,
+        variation=options.variation,
+        rerun=options.rerun,
+    )
     settled = execute(stages, runner, listener, cancelled, jobs=options.jobs)
     return _finish(options, loaded, stages, store, surroundings, settled, started, lineage)
 
@@ -189,7 +204,7 @@ def _finish(
     targets = tuple(judge_target(name, recipe, finished) for name in names)
     status = gravest([target.status for target in targets])
     reports = tuple(
-        dataclasses.replace(settled[stage.id].report, log=f"logs/{_file_name(stage.id)}.log") for stage in stages
+        dataclasses.replace(settled[stage.id].report, log=f"logs/{stage_file(stage.id)}.log") for stage in stages
     )
     key = run_key(loaded, {report.id: report.key for report in reports})
     record = RunRecord(
@@ -199,6 +214,7 @@ def _finish(
         key=key,
         recipe=recipe.name,
         recipe_file=os.path.relpath(loaded.path),
+        recipe_folder=str(loaded.dirname),
         recipe_text=loaded.text,
         recipe_digest=loaded.digest,
         description=recipe.description,
@@ -249,10 +265,10 @@ def _write_folder(
             whole = staging / "run"
             (whole / "logs").mkdir(parents=True)
             for name, stage in settled.items():
-                (whole / "logs" / f"{_file_name(name)}.log").write_text(stage.log, encoding="utf-8")
+                (whole / "logs" / f"{stage_file(name)}.log").write_text(stage.log, encoding="utf-8")
             for name, text in locks.items():
                 (whole / "locks").mkdir(exist_ok=True)
-                (whole / "locks" / f"{_file_name(name)}.txt").write_text(text, encoding="utf-8")
+                (whole / "locks" / f"{stage_file(name)}.txt").write_text(text, encoding="utf-8")
             (whole / "recipe.yaml").write_text(record.recipe_text, encoding="utf-8")
             for target in record.targets:
                 built = settled[f"build:{target.name}"].report
@@ -268,7 +284,8 @@ def _write_folder(
     return folder
 
 
-def _file_name(stage: str) -> str:
+def stage_file(stage: str) -> str:
+    """Return the name, without its ending, that a stage's log and lock have in a run's folder."""
     return "".join(character if character.isalnum() or character in "-_.=<>~!*" else "-" for character in stage)
 
 

@@ -15,6 +15,7 @@ from convkit.errors import Interrupted, WorkerError
 from convkit.execute.events import Listener
 from convkit.execute.facts import Surroundings
 from convkit.execute.requests import request_for
+from convkit.execute.variation import Variation
 from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
 from convkit.findings.model import Finding, Place, Remedy, Severity
 from convkit.home import Home
@@ -25,7 +26,7 @@ from convkit.store.store import StageRecord, Store
 from convkit.toolchain.devices import find_device
 from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
-from convkit.worker.protocol import PROTOCOL, RESULT_TYPES, Answer, Envelope, StageResult
+from convkit.worker.protocol import PROTOCOL, RESULT_TYPES, Answer, Envelope, StageKind, StageResult
 
 _OF_TARGET = "target."  # how a worker's remedy begins a key of its own target
 
@@ -59,6 +60,8 @@ class StageRunner:
     cancelled: threading.Event
     force: bool = False
     absent: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    variation: Variation | None = None
+    rerun: tuple[StageKind, ...] = ()
 
     def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
         """Settle a stage whose inputs (artifact digests by stage id) are known.
@@ -70,7 +73,7 @@ class StageRunner:
         key = stage_key(stage, parts, inputs)
         with self._only_one(key):
             known = self.store.record(key)
-            if known is not None and not self.force:
+            if known is not None and not self.force and stage.kind not in self.rerun:
                 self.store.set_latest(self.loaded.recipe.name, stage.id, key)
                 self.listener.stage_finished(stage.id, "hit", 0.0)
                 return _addressed(self._hit(stage, known), self.loaded.path)
@@ -176,13 +179,17 @@ class StageRunner:
         request = request_for(stage, self.loaded, self.surroundings, views, self.home)
         output = folder / "output"
         output.mkdir()
+        envelope = Envelope(PROTOCOL, stage.job, str(output), encode(request), expected=self._expected(stage))
+        varied = self.variation
         return run_worker(
             python,
-            Envelope(PROTOCOL, stage.job, str(output), encode(request), expected=self._expected(stage)),
+            dataclasses.replace(envelope, threads=varied.threads) if varied is not None else envelope,
             folder,
             timeout_seconds=self.loaded.recipe.verify.timeout,
             on_event=progress,
             cancelled=self.cancelled,
+            environment=varied.applied_to(os.environ) if varied is not None else None,
+            hash_seed=varied.hash_seed if varied is not None else 0,
         )
 
     def _python(self, stage: Stage, progress: Callable[[str], None]) -> Path:

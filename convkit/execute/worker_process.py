@@ -54,6 +54,7 @@ def run_worker(
     on_event: OnEvent,
     cancelled: threading.Event,
     environment: Mapping[str, str] | None = None,
+    hash_seed: int = 0,
     entry: Path = BOOTSTRAP,
 ) -> WorkerOutcome:
     """Run one job in a process of its own and wait for it; `on_event` gets messages and the share done (0 to 1).
@@ -78,7 +79,9 @@ def run_worker(
                 [str(python), "-s", "-P", "-X", "faulthandler", str(entry), str(request), str(result)],
                 log,
                 writing,
-                worker_environment(os.environ if environment is None else environment, python, envelope.threads),
+                worker_environment(
+                    os.environ if environment is None else environment, python, envelope.threads, hash_seed
+                ),
             )
         finally:
             os.close(writing)
@@ -89,7 +92,9 @@ def run_worker(
     return _outcome(process.returncode, stopped, result, log, started, kills_before)
 
 
-def worker_environment(given: Mapping[str, str], python: Path, threads: int | None) -> dict[str, str]:
+def worker_environment(
+    given: Mapping[str, str], python: Path, threads: int | None, hash_seed: int = 0
+) -> dict[str, str]:
     """Return the environment of a worker: little of the user's, nothing of the host's Python, no telemetry.
 
     `threads` limits what tools use to compute; None leaves it to them.
@@ -102,7 +107,7 @@ def worker_environment(given: Mapping[str, str], python: Path, threads: int | No
     return {
         **passed,
         "PATH": os.pathsep.join([str(python.parent), given.get("PATH", os.defpath)]),
-        "PYTHONHASHSEED": "0",
+        "PYTHONHASHSEED": str(hash_seed),
         "PYTHONNOUSERSITE": "1",  # for Pythons that the worker starts
         "PYTHONUTF8": "1",
         "TOKENIZERS_PARALLELISM": "false",

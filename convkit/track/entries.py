@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
@@ -186,6 +187,9 @@ def _target_points(record: RunRecord, target: TargetReport) -> list[Point]:
     if target.size_bytes:
         points.append(Point(f"{target.name}/size_bytes", target.size_bytes))
     points.append(Point(f"{target.name}/seconds", seconds_of(record, target.name)))
+    # What the typical case took: the figure to hold against earlier runs.
+    typical = [case.seconds for case in cases if case.case == "typical" and case.error is None]
+    points += [Point(f"{target.name}/typical_seconds", statistics.median(typical))] if typical else []
     return [dataclasses.replace(point, target=target.name) for point in points]
 
 

@@ -81,6 +81,40 @@ class Tracker:
         link = self.location.run_link(experiment_id, parent_id)
         return Tracked(parent_id, experiment_id, self.location.shown, link)
 
+    def earlier_runs(self, record: RunRecord, most: int) -> list[Any]:
+        """Return MLflow's entries of earlier runs of a recipe on the same processor, newest first."""
+        with _reported(self.location):
+            experiment = self.client.get_experiment_by_name(record.experiment)
+            if experiment is None:
+                return []
+            tags = {"role": "run", "recipe": record.recipe, "host.processor": str(record.host.get("processor", ""))}
+            wanted = " and ".join(f"tags.`convkit.{name}` = '{_quoted(value)}'" for name, value in tags.items())
+            found = self.client.search_runs(
+                [experiment.experiment_id], wanted, max_results=most + 1, order_by=["attributes.start_time DESC"]
+            )
+        return [entry for entry in found if entry.data.tags.get("convkit.run") != record.id][:most]
+
+    def accept(self, record: RunRecord, folder: Path, alias: str) -> str:
+        """Give a run an alias in MLflow's registry, under a model of the recipe's name; return the model's version.
+
+        The run is logged first, where it is not. Raises TrackingError.
+        """
+        tracked = self.log(record, folder)
+        from mlflow.exceptions import MlflowException
+
+        with _reported(self.location), _lock(self.home):
+            try:
+                self.client.create_registered_model(record.recipe, tags={"convkit": "baseline"})
+            except MlflowException as error:
+                if error.error_code != "RESOURCE_ALREADY_EXISTS":
+                    raise
+            source = self.client.get_run(tracked.parent_run_id).info.artifact_uri
+            made = self.client.create_model_version(
+                record.recipe, source, tracked.parent_run_id, tags={"convkit.run": record.id}
+            )
+            self.client.set_registered_model_alias(record.recipe, alias, made.version)
+        return str(made.version)
+
     def _experiment(self, name: str) -> str:
         experiment = self.client.get_experiment_by_name(name)
         if experiment is None:

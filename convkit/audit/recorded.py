@@ -1,0 +1,76 @@
+"""What a past run recorded of its making, as what making it again needs."""
+
+from pathlib import Path
+
+from convkit.audit.integrity import readable_provenance
+from convkit.errors import UsageError
+from convkit.execute.facts import Surroundings
+from convkit.execute.materials import materials_of
+from convkit.execute.run import stage_file
+from convkit.home import Home
+from convkit.plan.stages import Stage
+from convkit.recipe.loading import LoadedRecipe, parse_recipe
+from convkit.record import RunRecord
+from convkit.toolchain.requirements import EnvironmentSpec
+from convkit.toolchain.resolution import Resolution, read_pins
+
+
+def recorded_recipe(record: RunRecord, beside: Path | None) -> LoadedRecipe:
+    """Return a run's recipe, as it was, standing where its files are looked for: in `beside`, or where it stood.
+
+    Raises UsageError where that folder is gone, RecipeError where files that the recipe names are.
+    """
+    folder = beside or Path(record.recipe_folder or Path(record.recipe_file).parent)
+    if not folder.is_dir():
+        raise UsageError(f"the recipe's folder {folder} is gone; name one that has its files with --files")
+    return parse_recipe(record.recipe_text, folder / Path(record.recipe_file).name)
+
+
+def recorded_resolutions(folder: Path, stages: tuple[Stage, ...]) -> dict[EnvironmentSpec, Resolution]:
+    """Return the exact versions of each stage's environment, from the locks in the run's folder."""
+    found = {}
+    for stage in stages:
+        try:
+            text = (folder / "locks" / f"{stage_file(stage.id)}.txt").read_text(encoding="utf-8")
+        except OSError:
+            continue
+        resolution = read_pins(text, stage.environment.python, "run")
+        if resolution is not None:
+            found[stage.environment] = resolution
+    return found
+
+
+def changed_sources(folder: Path, loaded: LoadedRecipe, surroundings: Surroundings, home: Home) -> tuple[str, ...]:
+    """Return what a run was made from and is other now: the model's files, samples, texts. Each with both digests."""
+    provenance, _ = readable_provenance(folder)
+    if provenance is None:
+        return ()
+    before = {(item.kind, item.name): item.digest for item in provenance.dependencies}
+    now = materials_of(loaded, surroundings, home).dependencies
+    changed = []
+    for item in now:
+        digest = before.get((item.kind, item.name), {})
+        for algorithm, value in item.digest.items():
+            if digest.get(algorithm, value) != value:
+                changed.append(f"{item.kind} {item.name}: {algorithm} {digest[algorithm][:12]}, now {value[:12]}")
+    return tuple(changed)
+
+
+def changed_surroundings(before: RunRecord, after: RunRecord) -> tuple[str, ...]:
+    """Return which tools and which parts of the platform differ between two runs of one recipe."""
+    changes = []
+    versions = {stage.id: stage.versions for stage in after.stages}
+    for stage in before.stages:
+        now = versions.get(stage.id, {})
+        for name, version in sorted(stage.versions.items()):
+            if now.get(name) not in (None, version):
+                changes.append(f"{name} {version}, now {now[name]} ({stage.id})")
+    if before.convkit != after.convkit:
+        changes.append(f"convkit {before.convkit}, now {after.convkit}")
+    parts = sorted({*before.host, *after.host} - {"tools"})
+    changes += [
+        f"{name} {before.host.get(name)}, now {after.host.get(name)}"
+        for name in parts
+        if before.host.get(name) != after.host.get(name)
+    ]
+    return tuple(dict.fromkeys(changes))

@@ -1,0 +1,208 @@
+"""`convkit reproduce`: makes a past run again, from what it recorded, and says how close each artifact came."""
+
+import dataclasses
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from convkit.audit.recorded import changed_sources, changed_surroundings, recorded_recipe, recorded_resolutions
+from convkit.audit.reproductions import CLASSES, Reproduction, ReproductionClass, write_reproduction
+from convkit.errors import ConvkitError, Interrupted, RecipeError, UsageError
+from convkit.execute.absence import absent_parts
+from convkit.execute.comparison import compare_artifacts, worst_likeness
+from convkit.execute.events import Listener, Silence
+from convkit.execute.facts import gather
+from convkit.execute.run import RunOptions, RunOutcome, read_record, run_loaded
+from convkit.execute.tools import Resolver, recorded_tools
+from convkit.execute.variation import Variation
+from convkit.home import Home
+from convkit.plan.stages import plan_stages
+from convkit.recipe.loading import LoadedRecipe
+from convkit.record import RunRecord, TargetReport
+from convkit.worker.protocol import CompareResult
+
+# What lies in the home and serves a reproduction as well: made from hashes, or from pins.
+_SHARED = ("environments", "packages")
+# An engine's bytes are timed anew by every build: its graph must be the same, and its results right.
+_ENGINE = "model.engine"
+
+
+@dataclasses.dataclass(frozen=True)
+class ArtifactOutcome:
+    """One target's artifact, made again. `where` says what differs, `why` what else is other than it was."""
+
+    target: str
+    likeness: ReproductionClass
+    where: tuple[str, ...] = ()
+    why: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class ReproductionReport:
+    """A run made again: every target's outcome, the worst first among the classes, and what was varied on purpose."""
+
+    run: str
+    folder: str
+    artifacts: tuple[ArtifactOutcome, ...]
+    varied: str
+    seconds: float
+
+    @property
+    def worst(self) -> ReproductionClass:
+        """The worst class of all artifacts; UNVERIFIABLE where there is none."""
+        return max((each.likeness for each in self.artifacts), key=CLASSES.index, default="UNVERIFIABLE")
+
+    @property
+    def reproduced(self) -> bool:
+        """True where every artifact came out as it was, or gives the same results within the tolerance."""
+        return CLASSES.index(self.worst) <= CLASSES.index("NUMERIC_OK")
+
+
+def reproduce(
+    folder: Path,
+    home: Home,
+    *,
+    files: Path | None = None,
+    variation: Variation | None = None,
+    listener: Listener | None = None,
+    jobs: int = 2,
+) -> ReproductionReport:
+    """Make a run again in scratch space, nothing taken from the store, and compare its artifacts with the run's.
+
+    `files` is a folder with what the recipe names, where it no longer stands where it stood. The outcome is kept
+    beside the run's folder. Raises UsageError where the recipe's files are gone, KeyboardInterrupt.
+    """
+    started = time.time()
+    record = read_record(folder)
+    varied = variation or Variation()
+    try:
+        loaded = recorded_recipe(record, files)
+        with _scratch(home) as scratch:
+            artifacts = _make_again(folder, record, loaded, scratch, home, varied, listener or Silence(), jobs)
+    except RecipeError as error:
+        artifacts = _all(record, "UNVERIFIABLE", f"the recorded recipe cannot be read here: {error}")
+    report = ReproductionReport(record.id, str(folder), artifacts, str(varied), time.time() - started)
+    classes = {each.target: each.likeness for each in artifacts}
+    write_reproduction(folder, Reproduction(record.id, started, report.worst, classes, dict(record.host)))
+    return report
+
+
+def _make_again(
+    folder: Path,
+    record: RunRecord,
+    loaded: LoadedRecipe,
+    scratch: Home,
+    home: Home,
+    varied: Variation,
+    listener: Listener,
+    jobs: int,
+) -> tuple[ArtifactOutcome, ...]:
+    targets = tuple(target.name for target in record.targets)
+    options = RunOptions(
+        recipe=loaded.path,
+        home=scratch,
+        only=targets,
+        toolchain=record.toolchain,
+        jobs=jobs,
+        force=True,
+        track=False,
+        command=("convkit", "reproduce", record.id),
+        variation=varied,
+    )
+    absent = frozenset(absent_parts(loaded.recipe, scratch, record.toolchain, may_resolve=False))
+    stages = plan_stages(loaded.recipe, targets, absent)
+    tools = recorded_tools(recorded_resolutions(folder, stages))
+    try:
+        sources = _sources(folder, loaded, stages, tools, scratch, record)
+        outcome = run_loaded(options, loaded, listener, tools=tools)
+    except Interrupted:
+        raise
+    except ConvkitError as error:
+        return _all(record, "BUILD_FAILED", str(error).splitlines()[0])
+    changes = changed_surroundings(record, outcome.record)
+    again = {target.name: target for target in outcome.record.targets}
+    return tuple(
+        _classify(target, again[target.name], folder, outcome, home, record, sources, changes)
+        for target in record.targets
+    )
+
+
+def _sources(
+    folder: Path, loaded: LoadedRecipe, stages: tuple, tools: Resolver, scratch: Home, record: RunRecord
+) -> tuple[str, ...]:
+    surroundings = gather(loaded, stages, scratch, record.toolchain, tools)
+    return changed_sources(folder, loaded, surroundings, scratch)
+
+
+def _classify(
+    before: TargetReport,
+    after: TargetReport,
+    folder: Path,
+    outcome: RunOutcome,
+    home: Home,
+    record: RunRecord,
+    sources: tuple[str, ...],
+    changes: tuple[str, ...],
+) -> ArtifactOutcome:
+    """Return how close one target's artifact came."""
+    name = before.name
+    if not before.files:
+        return ArtifactOutcome(name, "UNVERIFIABLE", (), ("the run built nothing for this target",))
+    if not after.files:
+        if after.status == "skipped":
+            return ArtifactOutcome(name, "SKIPPED_NO_WORKER", (), (after.headline,))
+        return ArtifactOutcome(name, "BUILD_FAILED", (), (after.headline, *sources, *changes))
+    first, second = folder / "models" / name, outcome.folder / "models" / name
+    if missing := [file for file in before.files if not (folder / file).is_file()]:
+        return ArtifactOutcome(name, "UNVERIFIABLE", (), (f"the run's own {missing[0]} is gone",))
+    compared = compare_artifacts(first, second, home, record.toolchain)
+    likeness = worst_likeness(compared)
+    where = differences_of(compared)
+    if likeness in ("BIT_IDENTICAL", "CANONICAL_IDENTICAL", "STRUCTURAL"):
+        return ArtifactOutcome(name, likeness, where, () if likeness == "BIT_IDENTICAL" else (*sources, *changes))
+    # What differs is measured against the original: the same one, or its agreement says nothing of the run.
+    holds = after.status == "verified" and not sources
+    return ArtifactOutcome(name, "NUMERIC_OK" if holds else "DRIFTED", where, (*sources, *changes, after.headline))
+
+
+def differences_of(compared: CompareResult) -> tuple[str, ...]:
+    """Return what differs between two artifacts, a line each."""
+    lines = []
+    for file in compared.files:
+        if file.likeness in ("MISSING", "EXTRA"):
+            lines.append(f"{file.name}: {file.likeness.lower()}")
+        for difference in file.differences:
+            sides = f": {difference.first} -> {difference.second}" if difference.first or difference.second else ""
+            lines.append(f"{file.name}: {difference.kind} {difference.place}{sides}")
+    return tuple(lines)
+
+
+def _all(record: RunRecord, likeness: ReproductionClass, why: str) -> tuple[ArtifactOutcome, ...]:
+    return tuple(ArtifactOutcome(target.name, likeness, (), (why,)) for target in record.targets)
+
+
+@contextmanager
+def _scratch(home: Home) -> Iterator[Home]:
+    """Give an empty home that shares the environments and fetched packages of another; it is removed afterwards."""
+    root = home.root / "scratch" / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+    root.mkdir(parents=True)
+    for name in _SHARED:
+        (home.root / name).mkdir(exist_ok=True)
+        (root / name).symlink_to(home.root / name, target_is_directory=True)
+    try:
+        yield Home(root)
+    finally:
+        for name in _SHARED:
+            (root / name).unlink(missing_ok=True)  # the link, never what it leads to
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def check_class(text: str) -> ReproductionClass:
+    """Return a class by its name; raises UsageError."""
+    for known in CLASSES:
+        if text.upper().replace("-", "_") == known:
+            return known
+    raise UsageError(f"{text!r} is no class of reproduction; known: {', '.join(CLASSES)}")

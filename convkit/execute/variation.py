@@ -1,0 +1,21 @@
+"""What a reproduction changes on purpose around each stage: nothing of it may change a result."""
+
+import dataclasses
+from collections.abc import Mapping
+
+
+@dataclasses.dataclass(frozen=True)
+class Variation:
+    """Another seed of Python's hashes, time zone (POSIX form) and number of threads; folders differ by themselves."""
+
+    hash_seed: int = 4711
+    timezone: str = "XYZ-11:30"
+    threads: int | None = 1
+
+    def applied_to(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Return an environment with the time zone in it."""
+        return {**environment, "TZ": self.timezone}
+
+    def __str__(self) -> str:
+        threads = f", {self.threads} thread{'s' if self.threads != 1 else ''}" if self.threads is not None else ""
+        return f"hash seed {self.hash_seed}, time zone {self.timezone}{threads}, other folders"
