@@ -17,6 +17,7 @@ from convkit.errors import ConvkitError, TrackingError, storage_error
 from convkit.execute.events import Listener, Silence
 from convkit.execute.executor import execute
 from convkit.execute.facts import Surroundings, ToolchainKind, absent_devices, describe_host, gather
+from convkit.execute.fleet.fleet import Fleet, fleet_of
 from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.home import Home
 from convkit.plan.stages import Facts, Stage, contract_of, ingredients, plan_stages, stage_key
@@ -42,6 +43,8 @@ class RunOptions:
     force: bool = False
     track: bool = True
     command: tuple[str, ...] = ()
+    scheduler: str | None = None  # stages run on the workers of this Dask cluster,
+    shared_store: str | None = None  # which read and write the store at this URL
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +89,15 @@ def run_loaded(
     options: RunOptions, loaded: LoadedRecipe, listener: Listener | None = None, lineage: Lineage | None = None
 ) -> RunOutcome:
     """Run a recipe that has been read, as `run_recipe`; its text may be another than the file's."""
-    stages = plan_stages(loaded.recipe, options.only, absent_devices(loaded.recipe))
+    with fleet_of(options.scheduler, options.shared_store, options.home) as fleet:
+        return _run_on(fleet, options, loaded, listener or Silence(), lineage)
+
+
+def _run_on(
+    fleet: Fleet | None, options: RunOptions, loaded: LoadedRecipe, listener: Listener, lineage: Lineage | None
+) -> RunOutcome:
+    absent = absent_devices(loaded.recipe) if fleet is None else fleet.absent_devices(loaded.recipe)
+    stages = plan_stages(loaded.recipe, options.only, absent)
     store = Store(options.home.store)
     if not options.force:
         known = gather(loaded, stages, options.home, options.toolchain, may_resolve=False)
@@ -96,7 +107,7 @@ def run_loaded(
     with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="track") as tracking:
         # MLflow takes two seconds to import and open: that goes on while the stages run.
         tracker = tracking.submit(_prepare_tracker, options) if options.track else None
-        outcome = _run(options, loaded, stages, store, listener or Silence(), lineage)
+        outcome = _run(options, loaded, stages, store, listener, lineage, fleet)
         return _log(outcome, tracker)
 
 
@@ -107,6 +118,7 @@ def _run(
     store: Store,
     listener: Listener,
     lineage: Lineage | None,
+    fleet: Fleet | None,
 ) -> RunOutcome:
     started = time.time()
     store.sweep()
@@ -115,7 +127,11 @@ def _run(
     surroundings = gather(loaded, stages, options.home, options.toolchain, may_resolve=True)
     cancelled = threading.Event()
     runner = StageRunner(loaded, surroundings, options.home, store, listener, cancelled, options.force)
-    settled = execute(stages, runner, listener, cancelled, jobs=options.jobs)
+    if fleet is None:
+        settled = execute(stages, runner, listener, cancelled, jobs=options.jobs)
+    else:
+        settler = fleet.settler(runner, listener)
+        settled = execute(stages, settler, listener, cancelled, jobs=fleet.jobs(options.jobs))
     return _finish(options, loaded, stages, store, surroundings, settled, started, lineage)
 
 
@@ -184,7 +200,7 @@ def _finish(
         contract=contract_of(recipe),
         command=options.command,
         toolchain=surroundings.facts.toolchain,
-        host=describe_host(surroundings.facts.toolchain),
+        host=describe_host(surroundings.facts.toolchain) | ({"fleet": options.scheduler} if options.scheduler else {}),
         started=started,
         ended=time.time(),
         status=status,
