@@ -1,13 +1,11 @@
 """Stages on a real Dask cluster: a scheduler and worker processes, each with a home of its own."""
 
-import dataclasses
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -113,7 +111,7 @@ def stubs(tmp_path: Path) -> Path:
 def test_a_run_on_a_fleet_is_the_run_of_one_machine(fleet: SmallFleet, tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path)
     outcome = run(recipe, tmp_path / "home", fleet)
-    assert (outcome.record.status, outcome.record.exit_code) == ("verified", 0)
+    assert (outcome.record.status, outcome.record.exit_code) == ("verified", 0), outcome.record.stages
     assert outcome.record.host["fleet"] == fleet.address
     assert all("(on w" in stage.reason for stage in outcome.record.stages)
     assert (outcome.folder / "models" / "ort" / "model.onnx").is_file()
@@ -345,5 +343,3 @@ def test_a_worker_that_is_told_to_stop_hands_its_stages_on(stubs: Path, tmp_path
         stopper.join()
         assert fleet.workers[0].wait(10) == 0
     assert {each.report.status for each in settled.values()} == {"done"}
-    assert dataclasses.replace(settled["export"].report).status == "done"
-    assert time.time() > 0

@@ -59,7 +59,9 @@ def perform(order: Order, home: Home, listener: Silence, cancelled: threading.Ev
     """Settle an order's stage with this machine's store and environments; push what it left to the shared store."""
     store, shared = Store(home.store), SharedStore(order.store)
     shared.pull(order.files, store)
-    loaded = parse_recipe(order.recipe, store.view(order.files) / PurePosixPath(order.place))
+    place = store.view(order.files) / PurePosixPath(order.place)
+    place.parent.mkdir(parents=True, exist_ok=True)  # paths that begin with .. start there, also where no file does
+    loaded = parse_recipe(order.recipe, place)
     surroundings = _surroundings(order, loaded, home, name)
     for artifact in order.inputs.values():
         shared.pull(artifact, store)
