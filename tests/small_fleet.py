@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
@@ -41,12 +41,13 @@ Path(sys.argv[2] + ".part").write_text(json.dumps(answer))
 os.replace(sys.argv[2] + ".part", sys.argv[2])
 """
 
+# Dask runs a copy of it, twice.
 PRELOAD = """
 import functools
 from pathlib import Path
 from convkit.execute import stage_runner
 from convkit.execute.worker_process import run_worker
-stage_runner.run_worker = functools.partial(run_worker, entry=Path(__file__).parent / "stub.py")
+stage_runner.run_worker = functools.partial(run_worker, entry=Path({stub!r}))
 """
 
 
@@ -65,7 +66,7 @@ def write_stub(folder: Path, *, seconds: float = 0.1, kills_its_worker: bool = F
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     (folder / "settings.json").write_text(json.dumps(settings))
     (folder / "stub.py").write_text(STUB)
-    (folder / "preload.py").write_text(PRELOAD)
+    (folder / "preload.py").write_text(PRELOAD.format(stub=str(folder / "stub.py")))
     return folder / "preload.py"
 
 
@@ -125,7 +126,7 @@ class SmallFleet:
         self.processes.append(process)
         return process
 
-    def __enter__(self) -> "SmallFleet":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

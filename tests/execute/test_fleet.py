@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from small_fleet import SmallFleet, alive, soon, stub_processes, stub_targets, write_stub
 
 from convkit.errors import FleetError, UsageError
 from convkit.execute.events import Silence
@@ -27,7 +28,6 @@ from convkit.plan.stages import plan_stages
 from convkit.recipe.loading import load_recipe
 from convkit.store.shared import SharedStore
 from convkit.store.store import Store
-from small_fleet import SmallFleet, alive, soon, stub_processes, stub_targets, write_stub
 
 pytestmark = [
     pytest.mark.slow,
@@ -172,7 +172,7 @@ def test_an_unmet_tag_is_skipped_at_once(fleet: SmallFleet, tmp_path: Path) -> N
 
 def run_stubbed_cuda(recipe: Path, home: Path, fleet: SmallFleet) -> RunOutcome:
     """Run a recipe with a CUDA target in an environment that has onnxruntime for the CPU only."""
-    import convkit.execute.facts as facts
+    from convkit.execute import facts
 
     real = facts.host_packages
     with pytest.MonkeyPatch.context() as patch:
@@ -202,8 +202,9 @@ def test_workers_that_would_make_something_else_refuse(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path)
     preload = tmp_path / "preload.py"
     preload.write_text(
-        "import convkit.execute.facts as facts\nreal = facts.worker_code_digests\n"
-        "facts.worker_code_digests = lambda: {name: 'other' for name in real()}\n"
+        "from convkit.execute import facts\n"
+        "from convkit.plan.worker_code import WORKER_CODE\n"
+        "facts.worker_code_digests = lambda: dict.fromkeys(WORKER_CODE, 'other')\n"
     )
     with SmallFleet(tmp_path / "fleet", 1, preload=preload) as fleet:
         record = run(recipe, tmp_path / "home", fleet).record
@@ -259,7 +260,8 @@ def test_two_hundred_stages_survive_two_killed_workers(stubs: Path, tmp_path: Pa
         killer.join()
         assert [worker.poll() for worker in fleet.workers] == [-9, None, -9, None]
     assert len(settled) == 200
-    assert {each.report.status for each in settled.values()} == {"done"}
+    # A hit: a worker was killed when its record stood already, and before its answer was fetched.
+    assert {each.report.status for each in settled.values()} <= {"done", "hit"}
     assert len(stub_processes(stubs)) > 200, "what ran on a killed worker ran again"
     _check_one_result_for_each_key(
         settled, Store(home / "store"), SharedStore((tmp_path / "fleet" / "shared").as_uri())
@@ -280,7 +282,7 @@ def _check_one_result_for_each_key(settled: dict[str, Settled], store: Store, sh
 def test_a_stage_that_kills_every_worker_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cluster, "_GONE_SECONDS", 3.0)
     recipe = write_recipe(tmp_path)
-    preload = write_stub(tmp_path / "stub", seconds=5, kills_its_worker=True)
+    preload = write_stub(tmp_path / "stub", kills_its_worker=True)
     allowed = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
     with SmallFleet(tmp_path / "fleet", 3, preload=preload, **allowed) as fleet:
         settled = settle(recipe, tmp_path / "home", fleet, threading.Event())

@@ -14,6 +14,7 @@ _CONNECT_SECONDS = 15.0
 # How long workers are looked at as they were; and how long a stage waits for one when the last that fits is gone.
 _FRESH_SECONDS = 2.0
 _GONE_SECONDS = 20.0
+_POLL_SECONDS = 0.2
 # Another try where a shared store did not answer.
 _RETRIES = 2
 
@@ -94,8 +95,7 @@ class Cluster:
         ended = threading.Event()
         future.add_done_callback(lambda _: ended.set())
         try:
-            self._wait(ended, resources, cancelled)
-            return str(future.result(timeout=_CONNECT_SECONDS))
+            return self._result(future, ended, resources, cancelled)
         except (ConvkitError, NoWorkerLeft):
             raise
         except Exception as error:
@@ -103,10 +103,14 @@ class Cluster:
         finally:
             future.cancel()
 
-    def _wait(self, ended: threading.Event, resources: Tags, cancelled: threading.Event) -> None:
+    def _result(self, future: Any, ended: threading.Event, resources: Tags, cancelled: threading.Event) -> str:  # noqa: ANN401
         gone_since: float | None = None
         looked = time.monotonic()
-        while not ended.wait(0.2):
+        while True:
+            if ended.wait(_POLL_SECONDS):
+                # Where the worker was lost before its answer was fetched, Dask runs the task again by itself.
+                with contextlib.suppress(TimeoutError):
+                    return str(future.result(timeout=_POLL_SECONDS))
             if cancelled.is_set():
                 raise Interrupted("interrupted")
             if time.monotonic() < looked + _FRESH_SECONDS:

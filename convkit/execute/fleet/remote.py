@@ -5,6 +5,7 @@ import dataclasses
 import json
 import threading
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -31,7 +32,7 @@ _WANTED = frozenset({"executing", "long-running", "resumed"})
 def run_stage(text: str) -> str:
     """Run an order (JSON) in this worker and return its answer (JSON).
 
-    Raises StoreUnreachable, for another try. Whatever else goes wrong is part of the answer.
+    Raises StoreUnreachable, for another try. Whatever else goes wrong is told in the answer.
     """
     import dask.config  # noqa: PLC0415 - this runs in a Dask worker
     from distributed import get_worker  # noqa: PLC0415
@@ -52,6 +53,9 @@ def run_stage(text: str) -> str:
         answer = Answered(str(worker.name), error=told)
     except ConvkitError as error:
         answer = Answered(str(worker.name), error=f"worker {worker.name}: {error}")
+    except Exception:  # noqa: BLE001 - a bug. Dask cannot carry every exception, and would then never answer
+        told = f"worker {worker.name}: this is a bug in convkit; please report it\n{traceback.format_exc()}"
+        answer = Answered(str(worker.name), error=told)
     return json.dumps(encode(answer))
 
 
