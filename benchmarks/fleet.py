@@ -108,8 +108,8 @@ def main() -> None:
     text = f"""\
 # benchmarks/fleet.py
 
-{os.cpu_count()} cores ({platform.machine()}, shared and noisy), {platform.system()}, Python {platform.python_version()}; \
-one scheduler and
+{os.cpu_count()} cores ({platform.machine()}, shared and noisy), {platform.system()}, Python \
+{platform.python_version()}; one scheduler and
 one worker with {JOBS} threads on this machine, a shared store in a folder, {JOBS} stages at once on either side; the
 smallest of {arguments.repeat} rounds taken in turns. A stub stage is a Python process that writes one file. The fleet's
 share holds connecting to it (half a second, once) and, for each stage, that the worker digests convkit's code and lists

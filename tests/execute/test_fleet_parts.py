@@ -2,9 +2,11 @@
 
 import dataclasses
 import functools
+import json
 import sys
 import threading
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,13 @@ from small_fleet import write_stub
 from small_recipe import recipe as small_recipe
 from test_fleet import write_recipe
 
-from convkit.errors import FleetError, Interrupted, StoreError, UsageError
+from convkit.codec import decode, encode
+from convkit.errors import FleetError, Interrupted, StoreError, StoreUnreachable, UsageError
 from convkit.execute import stage_runner
 from convkit.execute.events import Silence
 from convkit.execute.facts import gather
 from convkit.execute.fleet import cluster as cluster_module
+from convkit.execute.fleet import remote
 from convkit.execute.fleet.bundle import bundle_of
 from convkit.execute.fleet.cluster import Cluster
 from convkit.execute.fleet.orders import Answered, Order
@@ -58,9 +62,10 @@ def test_a_stage_goes_where_its_needs_are_met() -> None:
 def test_what_no_worker_has_is_named() -> None:
     assert fit({"CUDA": 1.0}, PLAIN) == (None, "CUDA")
     assert fit({"MEM": 128.0}, GPU, PLAIN) == (None, "MEM=128")
-    assert fit({}) == (None, LINUX)
+    assert fit({}, {"platform:darwin-arm64": 1e6, ARM: 1e6}) == (None, LINUX)
     assert fit({}, {"CUDA": 1.0}) == (None, LINUX), "a worker that convkit did not start"
     assert fit({"MACOS": 1.0, "CUDA": 1.0}, PLAIN) == (None, "MACOS and CUDA")
+    assert fit({}) == (None, "joined it: there are none")
     both = fit({"MEM": 64.0, "SM80": 1.0}, GPU, {**PLAIN, "SM80": 1.0})
     assert both == (None, f"MEM=64 and SM80 and {LINUX}"), "each is there, no worker has all"
 
@@ -83,6 +88,22 @@ def test_this_machine_s_tags(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     found = announced_tags({})
     assert (found["CUDA"], found["SM90"], found["SM89"], found["MACOS"]) == (3.0, 2.0, 1.0, 1.0)
+
+
+def test_compute_capabilities_are_the_driver_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from convkit.execute.fleet import tags
+
+    class Driver:
+        def cuDeviceGetCount(self, count: Any) -> int:
+            count._obj.value = 2
+            return 0
+
+        def cuDeviceGetAttribute(self, value: Any, attribute: int, device: int) -> int:
+            value._obj.value = {75: (9, 8), 76: (0, 9)}[attribute][device]
+            return 0
+
+    monkeypatch.setattr(tags.ctypes, "CDLL", lambda _: Driver())
+    assert tags._capabilities() == [90, 89]
 
 
 def test_only_a_device_s_own_stages_need_it() -> None:
@@ -150,10 +171,6 @@ class OneOrder:
         return [announced_tags({})]
 
     def perform(self, task: Any, argument: str, *_: Any) -> str:
-        import json
-
-        from convkit.codec import decode, encode
-
         self.order = decode(Order, json.loads(argument))
         return json.dumps(encode(self._answer(self.order)))
 
@@ -251,6 +268,82 @@ def test_an_order_whose_files_are_damaged_is_refused(stubbed: None, tmp_path: Pa
     asked = settler(tmp_path, damaged)
     with pytest.raises(StoreError, match="damaged: the bytes do not match"):
         asked.settle(plan_stages(asked.local.loaded.recipe)[0], {})
+
+
+# The task, as Dask calls it.
+
+
+class DaskWorker:
+    name, status = "w7", types.SimpleNamespace(name="running")
+
+    def __init__(self, state: str = "executing") -> None:
+        self.state = types.SimpleNamespace(tasks={"key": types.SimpleNamespace(state=state)})
+        self.events: list[dict[str, Any]] = []
+
+    def get_current_task(self) -> str:
+        return "key"
+
+    def log_event(self, topic: str, message: dict[str, Any]) -> None:
+        self.events.append({"topic": topic, **message})
+
+
+def order_text(tmp_path: Path) -> str:
+    kept: list[Order] = []
+
+    def keep(order: Order) -> Answered:
+        kept.append(order)
+        return Answered("w", error="kept")
+
+    asked = settler(tmp_path, keep)
+    with pytest.raises(FleetError, match="kept"):
+        asked.settle(plan_stages(asked.local.loaded.recipe)[0], {})
+    return json.dumps(encode(kept[0]))
+
+
+def answer_to(text: str, monkeypatch: pytest.MonkeyPatch, worker: DaskWorker) -> Answered:
+    monkeypatch.setattr("distributed.get_worker", lambda: worker)
+    return decode(Answered, json.loads(remote.run_stage(text)))
+
+
+def test_the_task_answers_and_tells_its_progress(
+    stubbed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = DaskWorker()
+    real = remote.StageRunner.settle
+
+    def settle(self: StageRunner, *given: Any) -> Any:
+        for done in (0.1, 0.2):
+            self.listener.stage_progress("export", "at it", done)
+        return real(self, *given)
+
+    monkeypatch.setattr(remote.StageRunner, "settle", settle)
+    answer = answer_to(order_text(tmp_path), monkeypatch, worker)
+    assert (answer.worker, answer.kept, answer.error) == ("w7", True, None)
+    assert worker.events == [{"topic": "topic", "stage": "export", "message": "at it", "done": 0.1}], "not too many"
+
+
+def test_a_task_that_nobody_wants_any_more_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub = write_stub(tmp_path / "stub", seconds=60).parent / "stub.py"
+    monkeypatch.setattr(stage_runner, "run_worker", functools.partial(run_worker, entry=stub))
+    started = time.monotonic()
+    assert answer_to(order_text(tmp_path), monkeypatch, DaskWorker("cancelled")).interrupted
+    assert time.monotonic() < started + 20
+
+
+def test_whatever_goes_wrong_in_a_task_is_told(stubbed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = order_text(tmp_path)
+    newer = json.dumps(json.loads(text) | {"format": 2})
+    assert "does not understand the run" in str(answer_to(newer, monkeypatch, DaskWorker()).error)
+    with monkeypatch.context() as patch:
+        patch.setattr(remote, "gather", lambda *_, **__: 1 / 0)
+        error = str(answer_to(text, patch, DaskWorker()).error)
+    assert "bug in convkit" in error
+    assert "ZeroDivisionError" in error
+    shared = tmp_path / "shared"
+    shared.rename(tmp_path / "away")
+    shared.write_text("a file stands in the way")
+    with pytest.raises(StoreUnreachable):  # for another try
+        answer_to(text, monkeypatch, DaskWorker())
 
 
 # Waiting for an answer.

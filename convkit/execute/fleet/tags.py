@@ -95,6 +95,8 @@ class Fit:
 def find_fit(needs: Tags, workers: Iterable[Tags], platform_name: str, preferred: str) -> Fit:
     """Return the processor of the workers that a stage can go to: the preferred one where such a worker fits."""
     workers = list(workers)
+    if not workers:
+        return Fit(None, "joined it: there are none")
     wanted = {**needs, PLATFORM + platform_name: 1.0}
     fitting = [tags for tags in workers if all(tags.get(name, 0.0) >= amount for name, amount in wanted.items())]
     processors = sorted({name.removeprefix(PROCESSOR) for tags in fitting for name in tags if _is_processor(name)})
