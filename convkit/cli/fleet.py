@@ -44,4 +44,4 @@ def status(scheduler: Scheduler, json: Json = False) -> None:
         tags = " ".join(f"{tag}={amount:g}" for tag, amount in sorted(each.tags.items()))
         typer.echo(f"{each.name}  {each.running}/{each.threads} running  {tags}")
         typer.echo(f"    {each.address}  {each.platform or 'not started by convkit'}  {each.processor}")
-    typer.echo(f"{len(workers)} workers, {sum(each.threads for each in workers)} stages at once")
+    typer.echo(f"workers: {len(workers)}, stages at once: {sum(each.threads for each in workers)}")

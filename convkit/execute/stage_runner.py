@@ -77,8 +77,8 @@ class StageRunner:
         self.listener.stage_finished(stage.id, settled.report.status, settled.report.seconds)
         return _addressed(settled)
 
-    def _only_one(self, key: str) -> "_KeyLock":
-        return _KeyLock(self.home.store / "locks" / f"{key}.lock", self.cancelled)
+    def _only_one(self, key: str) -> "KeyLock":
+        return KeyLock(self.home.store / "locks" / f"{key}.lock", self.cancelled)
 
     def _reason(self, stage: Stage, parts: Mapping[str, str], inputs: Mapping[str, str], *, forced: bool) -> str:
         if forced:
@@ -259,7 +259,7 @@ def _two_artifacts(stage: Stage, known: StageRecord, artifact: str) -> Finding:
     )
 
 
-class _KeyLock:
+class KeyLock:
     """Holds a stage key's lock file, so that two runs never work on the same key; waiting can be cancelled."""
 
     def __init__(self, path: Path, cancelled: threading.Event) -> None:

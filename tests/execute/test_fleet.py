@@ -137,6 +137,40 @@ def test_what_was_made_here_before_is_pushed_for_the_workers(fleet: SmallFleet, 
     assert [stage.status for stage in outcome.record.stages] == ["hit", "hit", "done", "done"]
 
 
+def test_a_worker_may_share_the_run_s_home(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, verify={"seed": 8, "tolerance": {"max_abs": 1e-5}})
+    with SmallFleet(tmp_path / "own", 1) as own:
+        outcome = run(recipe, own.folder / "home-w0", own)
+    assert outcome.record.status == "verified"
+    assert {stage.status for stage in outcome.record.stages} == {"done"}
+
+
+def test_a_run_through_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server_of = pytest.importorskip("moto.server", reason="no local S3 server")
+    pytest.importorskip("s3fs", reason="no s3fs")
+    import fsspec
+
+    server = server_of.ThreadedMotoServer(port=0)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        fsspec.filesystem("s3", skip_instance_cache=True).mkdir("models")
+        recipe = write_recipe(tmp_path)
+        with SmallFleet(tmp_path / "fleet", 2) as fleet:
+            outcome = run(recipe, tmp_path / "home", fleet, shared_store="s3://models/convkit")
+            other = run(recipe, tmp_path / "other", fleet, shared_store="s3://models/convkit")
+    finally:
+        server.stop()
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+    assert outcome.record.status == "verified"
+    assert {stage.status for stage in outcome.record.stages} == {"done"}
+    assert {stage.status for stage in other.record.stages} == {"hit"}
+
+
 def test_a_broken_stage_is_told_as_on_one_machine(fleet: SmallFleet, tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path)
     (tmp_path / "models" / "small.py").write_text(MODEL.replace("torch.tanh(", "torch.no_such_function("))
@@ -154,6 +188,7 @@ def test_forced_stages_run_and_the_first_record_stands(fleet: SmallFleet, tmp_pa
     forced = run(recipe, tmp_path / "home", fleet, force=True).record
     assert {stage.status for stage in forced.stages} == {"done"}
     assert [stage.artifact for stage in forced.stages] == [stage.artifact for stage in first.stages]
+    assert not [finding for finding in forced.findings if finding.code == "R101"], "the reference holds seconds"
 
 
 def test_an_unmet_tag_is_skipped_at_once(fleet: SmallFleet, tmp_path: Path) -> None:
@@ -239,7 +274,7 @@ def test_status_lists_the_workers_with_their_tags(fleet: SmallFleet) -> None:
     assert [worker["name"] for worker in workers] == ["w0", "w1", "w2", "w3"]
     assert all(worker["tags"]["MEM"] > 0 and worker["threads"] == 2 for worker in workers)
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert "4 workers, 8 stages at once" in text
+    assert "workers: 4, stages at once: 8" in text
 
 
 # Lost workers, with stubs for stages.

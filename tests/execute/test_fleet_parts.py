@@ -21,7 +21,7 @@ from convkit.execute import stage_runner
 from convkit.execute.events import Silence
 from convkit.execute.facts import gather
 from convkit.execute.fleet import cluster as cluster_module
-from convkit.execute.fleet import remote
+from convkit.execute.fleet import fleet, remote
 from convkit.execute.fleet.bundle import bundle_of
 from convkit.execute.fleet.cluster import Cluster
 from convkit.execute.fleet.orders import Answered, Order
@@ -126,6 +126,12 @@ def test_tags_of_the_command_line() -> None:
     for wrong in ("CUDA", "CUDA=many", "=1"):
         with pytest.raises(UsageError, match="NAME=NUMBER"):
             parse_tags(wrong)
+
+
+def test_a_plain_path_is_the_same_store_for_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert fleet._url("shared") == (tmp_path / "shared").as_uri()
+    assert fleet._url("s3://models/convkit") == "s3://models/convkit"
 
 
 def test_files_travel_with_their_places_kept(tmp_path: Path) -> None:

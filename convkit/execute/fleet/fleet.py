@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from convkit.errors import UsageError
@@ -55,4 +56,9 @@ def fleet_of(scheduler: str | None, store: str | None, home: Home) -> Iterator[F
         yield None
         return
     with connect(scheduler) as cluster:
-        yield Fleet(cluster, store or (home.root / "shared").as_uri())
+        yield Fleet(cluster, _url(store) if store else (home.root / "shared").as_uri())
+
+
+def _url(store: str) -> str:
+    """Return a store's URL; a plain path would mean another folder in each worker's own."""
+    return store if "://" in store else Path(store).expanduser().absolute().as_uri()

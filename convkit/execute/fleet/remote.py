@@ -27,6 +27,7 @@ _LOOK_SECONDS = 0.2
 _PROGRESS_SECONDS = 0.5
 # Dask's states of a task that somebody still wants.
 _WANTED = frozenset({"executing", "long-running", "resumed"})
+_ALIVE = frozenset({"running", "paused"})
 
 
 def run_stage(text: str) -> str:
@@ -134,7 +135,7 @@ def _watching(worker: Any) -> Iterator[threading.Event]:  # noqa: ANN401 - Dask'
     def watch() -> None:
         while not ended.wait(_LOOK_SECONDS):
             task = worker.state.tasks.get(key)
-            if task is None or task.state not in _WANTED or worker.status.name != "running":
+            if task is None or task.state not in _WANTED or worker.status.name not in _ALIVE:
                 cancelled.set()
                 return
 

@@ -12,7 +12,7 @@ from convkit.execute.fleet.cluster import Cluster, NoWorkerLeft
 from convkit.execute.fleet.orders import Answered, Order
 from convkit.execute.fleet.remote import run_stage
 from convkit.execute.fleet.tags import Fit, find_fit, needs_of, resources_for
-from convkit.execute.stage_runner import Settled, StageRunner
+from convkit.execute.stage_runner import KeyLock, Settled, StageRunner
 from convkit.findings.model import Finding, Remedy
 from convkit.plan.stages import Stage, ingredients, stage_key
 from convkit.record import StageReport
@@ -22,6 +22,8 @@ from convkit.worker.protocol import RESULT_TYPES
 
 # How often a stage is sent again because its worker was told to stop, and not by this run.
 _ATTEMPTS = 5
+# Stages whose artifacts should be equal whenever they are made; those of the others hold seconds.
+_EXACT = ("export", "precision", "build")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +70,10 @@ class _FleetRunner(StageRunner):
 
     fleet: FleetSettler
     fit: Fit
+
+    def _only_one(self, key: str) -> KeyLock:
+        # Not the stage's own lock: a worker on this machine may share this home, and takes that one.
+        return super()._only_one(f"fleet-{key}")
 
     def _run(
         self,
@@ -144,6 +150,8 @@ class _FleetRunner(StageRunner):
             raise FleetError(f"{ended.id}: its record is gone from {self.fleet.shared.url}; run again to make it")
         self.store.set_latest(self.loaded.recipe.name, ended.id, ended.key)
         others = {answer.second, known.artifact if known else None} - {None, standing.artifact}
+        if ended.kind not in _EXACT:
+            others.clear()
         findings = (*standing.findings, *(_two_artifacts(ended.id, str(other), standing.artifact) for other in others))
         ended = dataclasses.replace(ended, artifact=standing.artifact, findings=findings)
         return Settled(ended, self.store.log(ended.key), decode(RESULT_TYPES[ended.kind], standing.result))
