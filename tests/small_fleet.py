@@ -102,13 +102,18 @@ class SmallFleet:
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "scheduler.json"
         arguments = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
-        self.scheduler = self._start("scheduler", "-m", "distributed.cli.dask_scheduler", *arguments)
-        assert soon(lambda: file.is_file() and file.stat().st_size, 30), self.log("scheduler")
-        time.sleep(0.05)
-        self.address: str = json.loads(file.read_text())["address"]
-        self.workers = [self.add_worker(f"w{number}") for number in range(workers)]
-        for number in range(workers):
-            assert soon(lambda name=f"w{number}": "Starting established" in self.log(name), 60), self.log(f"w{number}")
+        try:
+            self.scheduler = self._start("scheduler", "-m", "distributed.cli.dask_scheduler", *arguments)
+            assert soon(lambda: file.is_file() and file.stat().st_size, 90), self.log("scheduler")
+            time.sleep(0.05)
+            self.address: str = json.loads(file.read_text())["address"]
+            self.workers = [self.add_worker(f"w{number}") for number in range(workers)]
+            for number in range(workers):
+                name = f"w{number}"
+                assert soon(lambda name=name: "Starting established" in self.log(name), 90), self.log(name)
+        except BaseException:
+            self.__exit__()
+            raise
 
     def add_worker(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         home = str(self.folder / f"home-{name}")
