@@ -62,6 +62,14 @@ class StoreError(ConvkitError):
     """The store is damaged, full or not writable."""
 
 
+class StoreUnreachable(StoreError):  # noqa: N818 - a state of the network, which may pass
+    """A shared store did not answer, or refused; another try may do."""
+
+
+class FleetError(ConvkitError):
+    """The fleet's scheduler cannot be reached, its workers do not fit the run, or its extra is not installed."""
+
+
 class WorkerError(ConvkitError):
     """A worker process could not be started, or spoke another protocol."""
 

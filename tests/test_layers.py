@@ -45,6 +45,7 @@ MAY_IMPORT = {
 BOTTOM = {"codec", "tensors", "errors", "home", "record", "provenance", "figures", "session"}
 WORKER_BOTTOM = {"codec", "tensors"}
 HOST_ONLY = {"pydantic", "yaml", "typer", "rich", "mlflow", "jinja2", "filelock", "uv", "click", "sqlalchemy"}
+HOST_ONLY |= {"dask", "distributed", "fsspec"}
 STAGE_ONLY = {"torch", "onnx", "onnx_ir", "onnxruntime", "numpy", "transformers", "coremltools", "tensorrt"}
 
 
@@ -110,6 +111,8 @@ def test_help_imports_nothing_heavy() -> None:
         "yaml",
         "jinja2",
         "transformers",
+        "distributed",
+        "fsspec",
     ]
     done = subprocess.run([sys.executable, "-c", HEAVY % heavy], capture_output=True, text=True, check=True)
     assert "Usage" in done.stdout

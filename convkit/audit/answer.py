@@ -25,7 +25,7 @@ from convkit.audit.reproductions import (
     reproduction_files,
 )
 from convkit.errors import ConvkitError, ProvenanceError
-from convkit.execute.run import read_record
+from convkit.execute.run_folder import read_record
 from convkit.figures import Located as LocatedFinding
 from convkit.figures import located_findings
 from convkit.home import Home

@@ -9,7 +9,7 @@ from convkit.audit.built_difference import describe_difference
 from convkit.audit.integrity import readable_provenance
 from convkit.audit.locating import recorded_files
 from convkit.codec import encode
-from convkit.execute.run import read_record
+from convkit.execute.run_folder import read_record
 from convkit.figures import first_line, located_findings
 from convkit.plan.stages import flatten
 from convkit.provenance import FileDigest, Provenance

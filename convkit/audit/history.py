@@ -14,7 +14,7 @@ from convkit.audit.folders import is_run_id, run_folders
 from convkit.audit.making import tool_uses
 from convkit.audit.reproductions import acceptance_of, reproductions_of
 from convkit.errors import ConvkitError, ProvenanceError, UsageError
-from convkit.execute.run import read_record
+from convkit.execute.run_folder import read_record
 from convkit.home import Home
 from convkit.record import RunRecord, TargetStatus
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from convkit.audit.folders import is_run, run_folders
 from convkit.audit.integrity import readable_provenance
 from convkit.errors import ConvkitError, UnknownBytesError, UsageError, storage_error
-from convkit.execute.run import read_record
+from convkit.execute.run_folder import read_record
 from convkit.execute.selecting import find_run
 from convkit.home import Home
 from convkit.provenance import FileDigest

@@ -6,7 +6,7 @@ from convkit.audit.integrity import readable_provenance
 from convkit.errors import UsageError
 from convkit.execute.facts import Surroundings
 from convkit.execute.materials import materials_of
-from convkit.execute.run import stage_file
+from convkit.execute.run_folder import stage_file
 from convkit.home import Home
 from convkit.plan.stages import Stage
 from convkit.recipe.loading import LoadedRecipe, parse_recipe

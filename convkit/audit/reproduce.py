@@ -15,11 +15,12 @@ from convkit.execute.absence import absent_parts
 from convkit.execute.comparison import compare_artifacts, worst_likeness
 from convkit.execute.events import Listener, Silence
 from convkit.execute.facts import gather
-from convkit.execute.run import RunOptions, RunOutcome, read_record, run_loaded
+from convkit.execute.run import RunOptions, RunOutcome, run_loaded
+from convkit.execute.run_folder import read_record
 from convkit.execute.tools import Resolver, recorded_tools
 from convkit.execute.variation import Variation
 from convkit.home import Home
-from convkit.plan.stages import plan_stages
+from convkit.plan.stages import Stage, plan_stages
 from convkit.recipe.loading import LoadedRecipe
 from convkit.record import RunRecord, TargetReport
 from convkit.worker.protocol import CompareResult
@@ -131,7 +132,7 @@ def _make_again(
 
 
 def _sources(
-    folder: Path, loaded: LoadedRecipe, stages: tuple, tools: Resolver, scratch: Home, record: RunRecord
+    folder: Path, loaded: LoadedRecipe, stages: tuple[Stage, ...], tools: Resolver, scratch: Home, record: RunRecord
 ) -> tuple[str, ...]:
     surroundings = gather(loaded, stages, scratch, record.toolchain, tools)
     return changed_sources(folder, loaded, surroundings, scratch)

@@ -53,7 +53,8 @@ def diagnose(
 def _record(subject: str, home: "Home", only: tuple[str, ...], toolchain: str, *, quiet: bool) -> "RunRecord":
     from convkit.cli.live import LiveProgress
     from convkit.execute.diagnosis import diagnose_model, diagnose_recipe, is_model, is_recipe
-    from convkit.execute.run import RunOptions, read_record
+    from convkit.execute.run import RunOptions
+    from convkit.execute.run_folder import read_record
     from convkit.execute.selecting import find_run
 
     path = Path(subject)

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import typer
 
-from convkit.cli import auditing, diagnosing, inspecting, locking, nights, recipes, running, runs, stores
+from convkit.cli import auditing, diagnosing, fleet, inspecting, locking, nights, recipes, running, runs, stores
 from convkit.errors import ENVIRONMENT_ERRNOS, EXIT_BUG, ConvkitError, Interrupted, storage_error
 
 app = typer.Typer(
@@ -42,6 +42,7 @@ app.command("explain")(recipes.explain)
 app.command("inspect")(inspecting.inspect)
 app.command("doctor")(inspecting.doctor)
 app.add_typer(stores.app, name="store")
+app.add_typer(fleet.app, name="fleet")
 
 
 @app.callback(invoke_without_command=True)

@@ -25,6 +25,14 @@ def run(
         bool, typer.Option("--repair", help="Apply the remedies of what is found, and run again.")
     ] = False,
     write: Annotated[bool, typer.Option("--write", help="With --repair: write a proven repair to the recipe.")] = False,
+    scheduler: Annotated[
+        str | None,
+        typer.Option("--scheduler", metavar="ADDRESS", help="Run stages on this Dask cluster: tcp://host:8786."),
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option("--store", metavar="URL", help="The fleet's shared store: file://, s3://, gs://. [HOME/shared]"),
+    ] = None,
     json: Json = False,
     quiet: Quiet = False,
     home: HomeFolder = None,
@@ -47,6 +55,8 @@ def run(
         force=force,
         track=track,
         command=("convkit", *sys.argv[1:]),
+        scheduler=scheduler,
+        shared_store=store,
     )
     silent = quiet or json
     repaired = None

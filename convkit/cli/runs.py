@@ -35,7 +35,7 @@ def verify(
 def show(run: Run, json: Json = False, home: HomeFolder = None) -> None:
     """Show a past run's table and findings."""
     from convkit.cli.table import record_json, summary
-    from convkit.execute.run import read_record
+    from convkit.execute.run_folder import read_record
     from convkit.execute.selecting import find_run
     from convkit.home import Home
 
@@ -51,7 +51,7 @@ def show(run: Run, json: Json = False, home: HomeFolder = None) -> None:
 
 def track(run: Run, home: HomeFolder = None) -> None:
     """Log a finished run to MLflow, for instance after the tracking server was down."""
-    from convkit.execute.run import read_record
+    from convkit.execute.run_folder import read_record
     from convkit.execute.selecting import find_run
     from convkit.home import Home
     from convkit.track.tracker import prepare

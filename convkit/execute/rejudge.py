@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from convkit.errors import UsageError
-from convkit.execute.run import read_record
+from convkit.execute.run_folder import read_record
 from convkit.recipe.document import read_document
 from convkit.recipe.models import Recipe, Tolerance
 from convkit.record import RunRecord, TargetReport, Verification

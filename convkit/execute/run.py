@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import dataclasses
-import json
 import os
 import secrets
 import threading
@@ -12,22 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import convkit
-from convkit.codec import decode
-from convkit.errors import ConvkitError, TrackingError, storage_error
+from convkit.errors import TrackingError
 from convkit.execute.absence import absent_parts
 from convkit.execute.events import Listener, Silence
 from convkit.execute.executor import execute
 from convkit.execute.facts import Surroundings, ToolchainKind, describe_host, gather
-from convkit.execute.materials import built_files, materials_of
+from convkit.execute.fleet.fleet import Fleet, fleet_of
+from convkit.execute.materials import materials_of
+from convkit.execute.run_folder import locks_of, read_record, stage_file, write_folder
 from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.execute.tools import Resolver, recipe_tools, recorded_tools
 from convkit.execute.variation import Variation
 from convkit.home import Home
 from convkit.plan.stages import Facts, Stage, contract_of, ingredients, plan_stages, stage_key
-from convkit.provenance import Materials, write_provenance
 from convkit.recipe.loading import LoadedRecipe, load_recipe
 from convkit.record import FORMAT, RepairStep, RunRecord, TargetReport
-from convkit.store.digests import digest_json, write_json
+from convkit.store.digests import digest_json
 from convkit.store.store import StageRecord, Store
 from convkit.verdict.targets import Finished, exit_code, gravest, judge_target
 from convkit.worker.protocol import StageKind
@@ -50,6 +49,8 @@ class RunOptions:
     command: tuple[str, ...] = ()
     variation: Variation | None = None
     rerun: tuple[StageKind, ...] = ()
+    scheduler: str | None = None  # stages run on the workers of this Dask cluster,
+    shared_store: str | None = None  # which read and write the store at this URL
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,59 +102,77 @@ def run_loaded(
 
     `tools` gives exact versions in place of the recipe's lock or this home's memory.
     """
-    absent = absent_parts(loaded.recipe, options.home, options.toolchain, may_resolve=True)
-    stages = plan_stages(loaded.recipe, options.only, frozenset(absent))
-    store = Store(options.home.store)
+    with fleet_of(options.scheduler, options.shared_store, options.home) as fleet:
+        absent = (
+            absent_parts(loaded.recipe, options.home, options.toolchain, may_resolve=True)
+            if fleet is None
+            else fleet.absent_parts(loaded.recipe)
+        )
+        stages = plan_stages(loaded.recipe, options.only, frozenset(absent))
+        work = _Work(options, loaded, stages, Store(options.home.store), absent, listener or Silence(), lineage, fleet)
+        return _run_tracked(work, tools)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Work:
+    """One run's work: what is to be done, where, and who is told."""
+
+    options: RunOptions
+    loaded: LoadedRecipe
+    stages: tuple[Stage, ...]
+    store: Store
+    absent: Mapping[str, str]
+    listener: Listener
+    lineage: Lineage | None
+    fleet: Fleet | None
+
+    def tools(self, *, may_resolve: bool) -> Resolver:
+        """Return what gives exact versions: the recipe's lock or this home's memory."""
+        if self.options.toolchain == "host":
+            return recorded_tools({})  # asked for nothing
+        return recipe_tools(self.loaded, self.options.home, may_resolve=may_resolve, strict=self.lineage is None)
+
+
+def _run_tracked(work: _Work, tools: Resolver | None) -> RunOutcome:
+    """Return the run that settled this before, or run and log."""
+    options = work.options
     if not options.force and not options.rerun:
-        known_tools = tools or _tools(options, loaded, lineage, may_resolve=False)
-        known = gather(loaded, stages, options.home, options.toolchain, known_tools)
-        settled = find_settled(loaded, stages, known.facts, store)
+        known_tools = tools or work.tools(may_resolve=False)
+        known = gather(work.loaded, work.stages, options.home, options.toolchain, known_tools)
+        settled = find_settled(work.loaded, work.stages, known.facts, work.store)
         if settled is not None:
             return RunOutcome(read_record(settled), settled, up_to_date=True)
     with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="track") as tracking:
         # MLflow takes two seconds to import and open: that goes on while the stages run.
         tracker = tracking.submit(_prepare_tracker, options) if options.track else None
-        chosen = tools or _tools(options, loaded, lineage, may_resolve=True)
-        outcome = _run(options, loaded, stages, store, absent, chosen, listener or Silence(), lineage)
+        outcome = _run(work, tools or work.tools(may_resolve=True))
         return _log(outcome, tracker)
 
 
-def _tools(options: RunOptions, loaded: LoadedRecipe, lineage: Lineage | None, *, may_resolve: bool) -> Resolver:
-    if options.toolchain == "host":
-        return recorded_tools({})  # asked for nothing
-    return recipe_tools(loaded, options.home, may_resolve=may_resolve, strict=lineage is None)
-
-
-def _run(
-    options: RunOptions,
-    loaded: LoadedRecipe,
-    stages: tuple[Stage, ...],
-    store: Store,
-    absent: Mapping[str, str],
-    tools: Resolver,
-    listener: Listener,
-    lineage: Lineage | None,
-) -> RunOutcome:
+def _run(work: _Work, tools: Resolver) -> RunOutcome:
     started = time.time()
-    store.sweep()
-    for stage in stages:
-        listener.stage_waiting(stage.id)
-    surroundings = gather(loaded, stages, options.home, options.toolchain, tools)
+    work.store.sweep()
+    for stage in work.stages:
+        work.listener.stage_waiting(stage.id)
+    options = work.options
+    surroundings = gather(work.loaded, work.stages, options.home, options.toolchain, tools)
     cancelled = threading.Event()
     runner = StageRunner(
-        loaded,
+        work.loaded,
         surroundings,
         options.home,
-        store,
-        listener,
+        work.store,
+        work.listener,
         cancelled,
         force=options.force,
-        absent=absent,
+        absent=work.absent,
         variation=options.variation,
         rerun=options.rerun,
     )
-    settled = execute(stages, runner, listener, cancelled, jobs=options.jobs)
-    return _finish(options, loaded, stages, store, surroundings, settled, started, lineage)
+    settler = runner if work.fleet is None else work.fleet.settler(runner, work.listener)
+    jobs = options.jobs if work.fleet is None else work.fleet.jobs(options.jobs)
+    settled = execute(work.stages, settler, work.listener, cancelled, jobs=jobs)
+    return _finish(work, surroundings, settled, started)
 
 
 def find_settled(loaded: LoadedRecipe, stages: tuple[Stage, ...], facts: Facts, store: Store) -> Path | None:
@@ -188,16 +207,8 @@ def run_key(loaded: LoadedRecipe, stage_keys: Mapping[str, str]) -> str:
     return digest_json([FORMAT, dict(stage_keys), judged])
 
 
-def _finish(
-    options: RunOptions,
-    loaded: LoadedRecipe,
-    stages: tuple[Stage, ...],
-    store: Store,
-    surroundings: Surroundings,
-    settled: Mapping[str, Settled],
-    started: float,
-    lineage: Lineage | None,
-) -> RunOutcome:
+def _finish(work: _Work, surroundings: Surroundings, settled: Mapping[str, Settled], started: float) -> RunOutcome:
+    options, loaded, stages, lineage = work.options, work.loaded, work.stages, work.lineage
     recipe = loaded.recipe
     finished = {name: Finished(stage.report, stage.result) for name, stage in settled.items()}
     names = list(dict.fromkeys(stage.target for stage in stages if stage.kind == "verify" and stage.target))
@@ -222,7 +233,7 @@ def _finish(
         contract=contract_of(recipe),
         command=options.command,
         toolchain=surroundings.facts.toolchain,
-        host=describe_host(surroundings.facts.toolchain),
+        host=describe_host(surroundings.facts.toolchain) | ({"fleet": options.scheduler} if options.scheduler else {}),
         started=started,
         ended=time.time(),
         status=status,
@@ -234,70 +245,12 @@ def _finish(
         provenance=True,
     )
     materials = materials_of(loaded, surroundings, options.home)
-    folder = _write_folder(record, settled, _locks(stages, surroundings), materials, store, options.home)
+    folder = write_folder(record, settled, locks_of(stages, surroundings), materials, work.store, options.home)
     if all(report.status in ("hit", "done") for report in reports) and all(
-        store.record(report.key) is not None for report in reports
+        work.store.record(report.key) is not None for report in reports
     ):
-        store.settle_run(key, folder)
+        work.store.settle_run(key, folder)
     return RunOutcome(record, folder)
-
-
-def _locks(stages: tuple[Stage, ...], surroundings: Surroundings) -> dict[str, str]:
-    """Return the exact versions of each stage's environment, as requirements files by stage id."""
-    resolutions = surroundings.resolutions
-    return {stage.id: resolutions[stage.environment].text for stage in stages if stage.environment in resolutions}
-
-
-def _write_folder(
-    record: RunRecord,
-    settled: Mapping[str, Settled],
-    locks: Mapping[str, str],
-    materials: Materials,
-    store: Store,
-    home: Home,
-) -> Path:
-    """Write a run's folder aside and move it into place, whole."""
-    from convkit.report.render import write_report  # noqa: PLC0415 - the template engine, only when a run has finished
-
-    folder = home.runs_of(record.recipe) / record.id
-    try:
-        with store.staging() as staging:
-            whole = staging / "run"
-            (whole / "logs").mkdir(parents=True)
-            for name, stage in settled.items():
-                (whole / "logs" / f"{stage_file(name)}.log").write_text(stage.log, encoding="utf-8")
-            for name, text in locks.items():
-                (whole / "locks").mkdir(exist_ok=True)
-                (whole / "locks" / f"{stage_file(name)}.txt").write_text(text, encoding="utf-8")
-            (whole / "recipe.yaml").write_text(record.recipe_text, encoding="utf-8")
-            for target in record.targets:
-                built = settled[f"build:{target.name}"].report
-                if built.artifact is not None:
-                    store.link_into(built.artifact, whole / "models" / target.name)
-            write_report(record, whole)
-            write_json(whole / "result.json", record)
-            write_provenance(whole, record, materials, built_files(record, store))
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            whole.rename(folder)
-    except OSError as error:
-        raise storage_error(error, folder) from error
-    return folder
-
-
-def stage_file(stage: str) -> str:
-    """Return the name, without its ending, that a stage's log and lock have in a run's folder."""
-    return "".join(character if character.isalnum() or character in "-_.=<>~!*" else "-" for character in stage)
-
-
-def read_record(folder: Path) -> RunRecord:
-    """Return a finished run's record; raises ConvkitError where it cannot be read."""
-    try:
-        value = json.loads((folder / "result.json").read_text(encoding="utf-8"))
-        if value.get("format") != FORMAT:
-            raise ConvkitError(f"{folder}: result.json has format {value.get('format')!r}; this convkit reads {FORMAT}")
-        return decode(RunRecord, value)
-    except (OSError, ValueError, AttributeError) as error:
-        raise ConvkitError(f"{folder}: no readable result.json: {error}") from error
 
 
 def _prepare_tracker(options: RunOptions) -> "Tracker":

@@ -73,7 +73,7 @@ class StageRunner:
         key = stage_key(stage, parts, inputs)
         with self._only_one(key):
             known = self.store.record(key)
-            if known is not None and not self.force and stage.kind not in self.rerun:
+            if known is not None and not self.is_forced(stage):
                 self.store.set_latest(self.loaded.recipe.name, stage.id, key)
                 self.listener.stage_finished(stage.id, "hit", 0.0)
                 return _addressed(self._hit(stage, known), self.loaded.path)
@@ -83,8 +83,12 @@ class StageRunner:
         self.listener.stage_finished(stage.id, settled.report.status, settled.report.seconds)
         return _addressed(settled, self.loaded.path)
 
-    def _only_one(self, key: str) -> "_KeyLock":
-        return _KeyLock(self.home.store / "locks" / f"{key}.lock", self.cancelled)
+    def is_forced(self, stage: Stage) -> bool:
+        """Say whether a stage runs whatever the store holds."""
+        return self.force or stage.kind in self.rerun
+
+    def _only_one(self, key: str) -> "KeyLock":
+        return KeyLock(self.home.store / "locks" / f"{key}.lock", self.cancelled)
 
     def _reason(self, stage: Stage, parts: Mapping[str, str], inputs: Mapping[str, str], *, forced: bool) -> str:
         if forced:
@@ -277,7 +281,7 @@ def _two_artifacts(stage: Stage, known: StageRecord, artifact: str) -> Finding:
     )
 
 
-class _KeyLock:
+class KeyLock:
     """Holds a stage key's lock file, so that two runs never work on the same key; waiting can be cancelled."""
 
     def __init__(self, path: Path, cancelled: threading.Event) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from convkit.audit.reproductions import Acceptance, write_acceptance
 from convkit.errors import TrackingError, UsageError
-from convkit.execute.run import read_record
+from convkit.execute.run_folder import read_record
 from convkit.home import Home
 from convkit.nightly.baseline import damage_of
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from convkit.audit.folders import run_folders
 from convkit.audit.integrity import Digester, check_folder, readable_provenance
 from convkit.audit.reproductions import CLASSES, ReproductionClass, acceptance_of, reproductions_of
-from convkit.execute.run import read_record
+from convkit.execute.run_folder import read_record
 from convkit.home import Home
 from convkit.record import RunRecord, TargetStatus
 

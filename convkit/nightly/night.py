@@ -14,7 +14,8 @@ from convkit.codec import CodecError, decode
 from convkit.errors import ConvkitError, Interrupted, TrackingError, UsageError
 from convkit.execute.events import Listener, Silence
 from convkit.execute.facts import ToolchainKind
-from convkit.execute.run import RunOptions, read_record, run_recipe
+from convkit.execute.run import RunOptions, run_recipe
+from convkit.execute.run_folder import read_record
 from convkit.execute.tools import recipe_tools
 from convkit.home import Home
 from convkit.nightly.baseline import damage_of, find_baseline, former_class, worse_verdicts

@@ -14,7 +14,8 @@ from test_low_precision import BERT, LOSING, OVERFLOWING, built, share_of_float1
 from convkit.errors import ConvkitError
 from convkit.execute.repair import RepairOutcome, repair_recipe
 from convkit.execute.repair import write_recipe as write_repaired
-from convkit.execute.run import RunOptions, read_record, run_recipe
+from convkit.execute.run import RunOptions, run_recipe
+from convkit.execute.run_folder import read_record
 from convkit.home import Home
 from convkit.recipe.loading import load_recipe
 

@@ -17,7 +17,8 @@ import yaml
 from convkit.errors import EXIT_FAILED
 from convkit.execute.planning import forecast
 from convkit.execute.rejudge import parse_tolerance, rejudge
-from convkit.execute.run import RunOptions, RunOutcome, read_record, run_recipe
+from convkit.execute.run import RunOptions, RunOutcome, run_recipe
+from convkit.execute.run_folder import read_record
 from convkit.home import Home
 from convkit.store.store import Store
 from convkit.toolchain.devices import find_device

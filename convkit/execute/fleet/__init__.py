@@ -1,0 +1,1 @@
+"""Stages on the workers of a Dask cluster."""

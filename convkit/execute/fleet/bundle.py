@@ -1,0 +1,79 @@
+"""The files that a recipe names, as one artifact in the shared store: workers have none of the user's folders."""
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from convkit.errors import FleetError
+from convkit.plan.stages import calibration_file, sample_files
+from convkit.recipe.loading import LoadedRecipe
+from convkit.recipe.models import Model
+from convkit.store.external_files import external_files
+
+_LEFT_OUT = frozenset({"__pycache__", ".git"})
+
+
+@dataclasses.dataclass(frozen=True)
+class Bundle:
+    """Files by their names among each other, and where the recipe stands among them."""
+
+    files: dict[str, Path]
+    place: str
+
+
+def bundle_of(loaded: LoadedRecipe) -> Bundle:
+    """Return the files that a recipe names, with their places relative to each other kept.
+
+    Raises FleetError for a path that is absolute: it would mean another file on another machine.
+    """
+    dirname = Path(os.path.normpath(loaded.dirname))
+    found = [Path(os.path.normpath(file)) for file in _files(loaded)]
+    top = Path(os.path.commonpath([dirname, *(file.parent for file in found)]))
+    place = (dirname / loaded.path.name).relative_to(top).as_posix()
+    return Bundle({file.relative_to(top).as_posix(): file for file in found}, place)
+
+
+def _files(loaded: LoadedRecipe) -> Iterator[Path]:
+    recipe, dirname = loaded.recipe, loaded.dirname
+    for key, model in (("model", recipe.model), ("original", recipe.reference_model)):
+        yield from _model_files(key, model, dirname)
+    named = {f"inputs: sample: file: {name}": name for name in sample_files(recipe)}
+    if recipe.verify.texts:
+        named["verify.texts"] = recipe.verify.texts
+    for target, settings in recipe.targets.items():
+        if (file := calibration_file(settings)) is not None:
+            named[f"targets.{target}.precision.calibration.file"] = file
+    for key, name in named.items():
+        yield _place(key, name, dirname)
+
+
+def _model_files(key: str, model: Model, dirname: Path) -> Iterator[Path]:
+    if model.path is not None:
+        yield from _tree(_place(f"{key}.path", model.path, dirname), "")
+    elif model.onnx is not None:
+        file = _place(f"{key}.onnx", model.onnx, dirname)
+        yield file
+        yield from external_files(file)
+    elif model.factory is not None:
+        file = _place(f"{key}.factory.call", model.factory.call.rpartition(":")[0], dirname)
+        yield file
+        # A factory may import what lies beside it.
+        yield from (path for path in file.parent.glob("*.py") if path.is_file())
+        for package in file.parent.glob("*/__init__.py"):
+            yield from _tree(package.parent, ".py")
+
+
+def _tree(folder: Path, suffix: str) -> Iterator[Path]:
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = sorted(name for name in folders if name not in _LEFT_OUT)
+        yield from (Path(parent) / name for name in sorted(files) if name.endswith(suffix))
+
+
+def _place(key: str, name: str, dirname: Path) -> Path:
+    if Path(name).is_absolute():
+        raise FleetError(
+            f"{key}: {name} is an absolute path, which means another file, or none, on the fleet's workers; write it "
+            "relative to the recipe's folder"
+        )
+    return dirname / name

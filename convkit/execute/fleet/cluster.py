@@ -1,0 +1,137 @@
+"""A Dask cluster as a run sees it: which workers it has, and one task at a time that is waited for."""
+
+import contextlib
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from convkit.errors import ConvkitError, FleetError, Interrupted
+from convkit.execute.fleet.tags import Tags
+
+_CONNECT_SECONDS = 15.0
+# How long workers are looked at as they were; and how long a stage waits for one when the last that fits is gone.
+_FRESH_SECONDS = 2.0
+_GONE_SECONDS = 20.0
+_POLL_SECONDS = 0.2
+# Another try where a shared store did not answer.
+_RETRIES = 2
+
+
+class NoWorkerLeft(Exception):  # noqa: N818 - an answer, which the settler turns into a skipped stage
+    """Every worker that could run a stage has gone."""
+
+
+def import_distributed() -> Any:  # noqa: ANN401 - Dask is typed in part only
+    """Return the `distributed` package; raises FleetError where the extra is not installed."""
+    try:
+        import distributed  # noqa: PLC0415 - an extra, and only fleets need it
+    except ImportError as error:
+        raise FleetError("a fleet needs Dask's distributed: pip install 'convkit[fleet]'") from error
+    return distributed
+
+
+@contextlib.contextmanager
+def connect(address: str) -> Iterator["Cluster"]:
+    """Give the cluster of a scheduler; raises FleetError where none answers."""
+    distributed = import_distributed()
+    try:
+        client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise FleetError(
+            f"--scheduler {address}: no Dask scheduler answers there ({error}). Start one with: dask scheduler"
+        ) from error
+    try:
+        yield Cluster(address, client)
+    finally:
+        client.close(timeout=5)
+
+
+class Cluster:
+    """The workers of a scheduler, and a way to them."""
+
+    def __init__(self, address: str, client: Any) -> None:  # noqa: ANN401 - as above
+        self.address = address
+        self.client = client
+        self._known: dict[str, Any] = {}
+        self._known_at = float("-inf")
+        self._lock = threading.Lock()
+
+    def workers(self, *, fresh: bool = False) -> dict[str, Any]:
+        """Return what the scheduler knows of each worker, by address; at most two seconds old."""
+        with self._lock:
+            if fresh or time.monotonic() > self._known_at + _FRESH_SECONDS:
+                try:
+                    self._known = dict(self.client.scheduler_info(n_workers=-1)["workers"])
+                except (OSError, TimeoutError) as error:
+                    raise FleetError(f"the scheduler at {self.address} does not answer any more: {error}") from error
+                self._known_at = time.monotonic()
+            return self._known
+
+    def tags(self) -> list[Tags]:
+        """Return what each worker announces."""
+        return [worker["resources"] for worker in self.workers().values()]
+
+    @property
+    def threads(self) -> int:
+        """How many stages the workers run at once."""
+        return sum(int(worker["nthreads"]) for worker in self.workers().values())
+
+    def perform(self, task: Any, argument: str, name: str, resources: Tags, cancelled: threading.Event) -> str:  # noqa: ANN401
+        """Run `task(argument)` on a worker with these resources and return what it says.
+
+        A worker that is lost meanwhile is replaced by another. Raises NoWorkerLeft, Interrupted when `cancelled` is
+        set (the task is told to stop), FleetError for what the cluster could not do.
+        """
+        future = self.client.submit(
+            task,
+            argument,
+            key=f"convkit-{name}-{secrets.token_hex(6)}",
+            resources=dict(resources),
+            retries=_RETRIES,
+            pure=False,
+        )
+        ended = threading.Event()
+        future.add_done_callback(lambda _: ended.set())
+        try:
+            return self._result(future, ended, resources, cancelled)
+        except (ConvkitError, NoWorkerLeft):
+            raise
+        except Exception as error:
+            raise FleetError(f"{name}: {_explain(error, self.address)}") from error
+        finally:
+            future.cancel()
+
+    def _result(self, future: Any, ended: threading.Event, resources: Tags, cancelled: threading.Event) -> str:  # noqa: ANN401
+        gone_since: float | None = None
+        looked = time.monotonic()
+        while True:
+            if ended.wait(_POLL_SECONDS):
+                # Where the worker was lost before its answer was fetched, Dask runs the task again by itself.
+                with contextlib.suppress(TimeoutError):
+                    return str(future.result(timeout=_POLL_SECONDS))
+            if cancelled.is_set():
+                raise Interrupted("interrupted")
+            if time.monotonic() < looked + _FRESH_SECONDS:
+                continue
+            looked = time.monotonic()
+            if any(all(tags.get(name, 0.0) >= n for name, n in resources.items()) for tags in self.tags()):
+                gone_since = None
+                continue
+            gone_since = gone_since or looked
+            if looked > gone_since + _GONE_SECONDS:
+                raise NoWorkerLeft
+
+
+def _explain(error: Exception, address: str) -> str:
+    match type(error).__name__:
+        case "KilledWorker":
+            return (
+                "every worker that took it was lost while it ran: killed, out of memory, or cut off. See the workers' "
+                "own logs; a stage that needs more memory wants a bigger machine"
+            )
+        case "FutureCancelledError" | "CancelledError":
+            return f"the task was lost: the scheduler at {address} was stopped or restarted; run again to go on"
+        case _:
+            return f"{type(error).__name__}: {error}"

@@ -1,0 +1,64 @@
+"""The fleet of a run: a cluster, a shared store, and the settler that uses them."""
+
+import contextlib
+import dataclasses
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from convkit.errors import UsageError
+from convkit.execute.events import Listener
+from convkit.execute.fleet.cluster import Cluster, connect
+from convkit.execute.fleet.settler import FleetSettler
+from convkit.execute.fleet.tags import absent_devices_among
+from convkit.execute.stage_runner import StageRunner
+from convkit.home import Home
+from convkit.recipe.models import Recipe
+
+_MOST_THREADS = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class Fleet:
+    """Where a run's stages go. `store` is the shared store's URL."""
+
+    cluster: Cluster
+    store: str
+
+    def absent_parts(self, recipe: Recipe) -> dict[str, str]:
+        """Return the devices that a recipe's targets name and no worker has, with that in words."""
+        absent = absent_devices_among(recipe, self.cluster.tags())
+        return {device: f"no worker of the fleet has a {device} device" for device in sorted(absent)}
+
+    def jobs(self, asked: int) -> int:
+        """Return how many stages to have under way: enough that no worker waits for the next one."""
+        return min(_MOST_THREADS, max(asked, 2 * self.cluster.threads))
+
+    def settler(self, local: StageRunner, listener: Listener) -> FleetSettler:
+        """Return what settles a run's stages; pushes the files that its recipe names."""
+        topic = f"convkit-{secrets.token_hex(6)}"
+
+        def told(event: tuple[float, dict[str, Any]]) -> None:
+            message = event[1]
+            listener.stage_progress(message["stage"], message["message"], message["done"])
+
+        self.cluster.client.subscribe_topic(topic, told)
+        return FleetSettler.of(local, self.cluster, self.store, topic)
+
+
+@contextlib.contextmanager
+def fleet_of(scheduler: str | None, store: str | None, home: Home) -> Iterator[Fleet | None]:
+    """Give the fleet of a run, None where it names no scheduler; its stages run on this machine then."""
+    if scheduler is None:
+        if store is not None:
+            raise UsageError(f"--store {store}: a shared store serves a fleet; name its --scheduler too")
+        yield None
+        return
+    with connect(scheduler) as cluster:
+        yield Fleet(cluster, _url(store) if store else (home.root / "shared").as_uri())
+
+
+def _url(store: str) -> str:
+    """Return a store's URL; a plain path would mean another folder in each worker's own."""
+    return store if "://" in store else Path(store).expanduser().absolute().as_uri()

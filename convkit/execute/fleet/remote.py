@@ -1,0 +1,141 @@
+"""What a worker of a fleet does with one stage: fetch what it lacks, settle it as any run does, push what came."""
+
+import contextlib
+import json
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from convkit.codec import CodecError, decode, encode
+from convkit.errors import ConvkitError, FleetError, Interrupted, StoreUnreachable
+from convkit.execute.events import Silence
+from convkit.execute.facts import Surroundings, gather
+from convkit.execute.fleet.orders import Answered, Order
+from convkit.execute.stage_runner import Settled, StageRunner
+from convkit.execute.tools import recorded_tools
+from convkit.home import Home
+from convkit.plan.stages import explain_change, ingredients, stage_key
+from convkit.recipe.loading import LoadedRecipe, parse_recipe
+from convkit.store.shared import SharedStore
+from convkit.store.store import Store
+
+HOME_KEY = "convkit.home"  # in Dask's configuration, which is the process's own
+_LOOK_SECONDS = 0.2
+_PROGRESS_SECONDS = 0.5
+# Dask's states of a task that somebody still wants.
+_WANTED = frozenset({"executing", "long-running", "resumed"})
+_ALIVE = frozenset({"running", "paused"})
+
+
+def run_stage(text: str) -> str:
+    """Run an order (JSON) in this worker and return its answer (JSON).
+
+    Raises StoreUnreachable, for another try. Whatever else goes wrong is told in the answer.
+    """
+    import dask.config  # noqa: PLC0415 - this runs in a Dask worker
+    from distributed import get_worker  # noqa: PLC0415
+
+    worker = get_worker()
+    given = dask.config.get(HOME_KEY, None)
+    home = Home.find(Path(given) if given else None)
+    try:
+        order = decode(Order, json.loads(text))
+        with _watching(worker) as cancelled:
+            answer = perform(order, home, _Reporter(worker, order.topic), cancelled, str(worker.name))
+    except StoreUnreachable:
+        raise
+    except Interrupted:
+        answer = Answered(str(worker.name), interrupted=True)
+    except CodecError as error:
+        told = f"worker {worker.name} does not understand the run: {error}. Install the same convkit on both."
+        answer = Answered(str(worker.name), error=told)
+    except ConvkitError as error:
+        answer = Answered(str(worker.name), error=f"worker {worker.name}: {error}")
+    except Exception:  # noqa: BLE001 - a bug. Dask cannot carry every exception, and would then never answer
+        told = f"worker {worker.name}: this is a bug in convkit; please report it\n{traceback.format_exc()}"
+        answer = Answered(str(worker.name), error=told)
+    return json.dumps(encode(answer))
+
+
+def perform(order: Order, home: Home, listener: Silence, cancelled: threading.Event, name: str) -> Answered:
+    """Settle an order's stage with this machine's store and environments; push what it left to the shared store."""
+    store, shared = Store(home.store), SharedStore(order.store)
+    shared.pull(order.files, store)
+    place = store.view(order.files) / PurePosixPath(order.place)
+    place.parent.mkdir(parents=True, exist_ok=True)  # paths that begin with .. start there, also where no file does
+    loaded = parse_recipe(order.recipe, place)
+    surroundings = _surroundings(order, loaded, home, name)
+    for artifact in order.inputs.values():
+        shared.pull(artifact, store)
+    if not order.force and store.record(order.key) is None:
+        shared.adopt(order.key, store)  # a worker that was lost since may have come as far as that
+    runner = StageRunner(loaded, surroundings, home, store, listener, cancelled, order.force)
+    settled = runner.settle(order.stage, order.inputs)
+    return _push(settled, store, shared, name)
+
+
+def _surroundings(order: Order, loaded: LoadedRecipe, home: Home, name: str) -> Surroundings:
+    """Return this machine's facts; raises FleetError where the stage would not be the run's with them."""
+    known = {order.stage.environment: order.resolution} if order.resolution is not None else {}
+    found = gather(loaded, (order.stage,), home, order.toolchain, recorded_tools(known))
+    parts = ingredients(order.stage, loaded.recipe, found.facts)
+    if parts is None or stage_key(order.stage, parts, order.inputs) != order.key:
+        difference = "its tools are not known" if parts is None else explain_change(parts, {}, order.ingredients, {})
+        raise FleetError(
+            f"{order.stage.id} would be another stage on worker {name} than in this run: {difference}. Install the "
+            "same convkit (and, with --toolchain host, the same packages) there."
+        )
+    return found
+
+
+def _push(settled: Settled, store: Store, shared: SharedStore, name: str) -> Answered:
+    report = settled.report
+    if report.artifact is None:
+        return Answered(name, report, settled.log)
+    shared.push(report.artifact, store)
+    record = store.record(report.key)
+    if record is None:  # it found errors: such results are used, and not kept
+        return Answered(name, report, settled.log, encode(settled.result))
+    standing = shared.push_record(record, settled.log)
+    if standing.artifact == record.artifact:
+        return Answered(name, report, kept=True)
+    shared.adopt(report.key, store)
+    return Answered(name, report, kept=True, second=record.artifact)
+
+
+class _Reporter(Silence):
+    """Passes a stage's progress on to the run, a few times a second at most."""
+
+    def __init__(self, worker: Any, topic: str) -> None:  # noqa: ANN401 - Dask's
+        self._worker, self._topic = worker, topic
+        self._told = float("-inf")
+
+    def stage_progress(self, stage: str, message: str, done: float | None) -> None:
+        """Pass it on."""
+        if time.monotonic() > self._told + _PROGRESS_SECONDS:
+            self._told = time.monotonic()
+            self._worker.log_event(self._topic, {"stage": stage, "message": message, "done": done})
+
+
+@contextlib.contextmanager
+def _watching(worker: Any) -> Iterator[threading.Event]:  # noqa: ANN401 - Dask's
+    """Give an event that is set when nobody wants this task any more: Dask itself never stops one that runs."""
+    key, cancelled, ended = worker.get_current_task(), threading.Event(), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_LOOK_SECONDS):
+            task = worker.state.tasks.get(key)
+            if task is None or task.state not in _WANTED or worker.status.name not in _ALIVE:
+                cancelled.set()
+                return
+
+    watcher = threading.Thread(target=watch, name="convkit-watch", daemon=True)
+    watcher.start()
+    try:
+        yield cancelled
+    finally:
+        ended.set()
+        watcher.join()

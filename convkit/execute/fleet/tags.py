@@ -1,0 +1,129 @@
+"""What a worker of a fleet announces, and what a stage asks of one: tags with amounts, as Dask's resources.
+
+CUDA (devices), SM<capability> (devices of it), MACOS, MEM (GiB) are amounts that stages use up while they run. The
+platform and the processor are tags too, since they are part of stage keys; of those there is always enough.
+"""
+
+import ctypes
+import dataclasses
+import os
+import platform
+import sys
+from collections.abc import Iterable, Mapping
+
+from convkit.execute.facts import processor
+from convkit.plan.stages import Stage
+from convkit.recipe.models import Recipe
+from convkit.toolchain.devices import find_device
+from convkit.worker.protocol import Device
+
+Tags = Mapping[str, float]
+
+PLATFORM = "platform:"
+PROCESSOR = "processor:"
+_ENOUGH = 1e6
+_TAG_OF_DEVICE: dict[Device, str | None] = {"cpu": None, "cuda": "CUDA"}
+
+# CUdevice_attribute: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR (cuda.h).
+_CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
+
+
+def announced_tags(given: Tags) -> dict[str, float]:
+    """Return what this machine's worker announces; `given` goes before what is found."""
+    tags = {
+        PLATFORM + f"{platform.system()}-{platform.machine()}".lower(): _ENOUGH,
+        PROCESSOR + processor(): _ENOUGH,
+        "MEM": float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30),
+    }
+    if sys.platform == "darwin":
+        tags["MACOS"] = 1.0
+    if find_device("cuda").there:
+        capabilities = _capabilities()
+        tags["CUDA"] = float(len(capabilities))
+        for capability in capabilities:
+            tags[f"SM{capability}"] = tags.get(f"SM{capability}", 0.0) + 1.0
+    return tags | dict(given)
+
+
+def _capabilities() -> list[int]:
+    """Return each CUDA device's compute capability, 90 for 9.0; the driver has been started already."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    count, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
+    driver.cuDeviceGetCount(ctypes.byref(count))
+    found = []
+    for device in range(count.value):
+        driver.cuDeviceGetAttribute(ctypes.byref(major), _CAPABILITY_MAJOR, device)
+        driver.cuDeviceGetAttribute(ctypes.byref(minor), _CAPABILITY_MINOR, device)
+        found.append(10 * major.value + minor.value)
+    return found
+
+
+def needs_of(stage: Stage, recipe: Recipe) -> dict[str, float]:
+    """Return what a stage needs of a worker.
+
+    Core ML targets ask for nothing: they are converted, and judged by evaluation, on every system.
+    """
+    needs: dict[str, float] = {}
+    tag = _TAG_OF_DEVICE[stage.device]
+    if tag is not None and stage.kind in ("build", "verify"):
+        needs[tag] = 1.0
+    if (capability := _capability_of(stage, recipe)) is not None:
+        needs[f"SM{capability}"] = 1.0
+    if (memory := _memory_of(stage, recipe)) is not None:
+        needs["MEM"] = memory
+    return needs
+
+
+def _capability_of(stage: Stage, recipe: Recipe) -> int | None:  # noqa: ARG001 - a place for targets to come
+    """Return the compute capability that a target is built for. No target of today's recipes names one."""
+    return None
+
+
+def _memory_of(stage: Stage, recipe: Recipe) -> float | None:  # noqa: ARG001 - as above
+    """Return the memory that a stage needs, in GiB, where that is known. No recipe of today says it."""
+    return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Fit:
+    """Where a stage can run: on workers with this processor, or nowhere for what is `lacking`."""
+
+    processor: str | None
+    lacking: str | None = None
+
+
+def find_fit(needs: Tags, workers: Iterable[Tags], platform_name: str, preferred: str) -> Fit:
+    """Return the processor of the workers that a stage can go to: the preferred one where such a worker fits."""
+    workers = list(workers)
+    if not workers:
+        return Fit(None, "joined it: there are none")
+    wanted = {**needs, PLATFORM + platform_name: 1.0}
+    fitting = [tags for tags in workers if all(tags.get(name, 0.0) >= amount for name, amount in wanted.items())]
+    processors = sorted({name.removeprefix(PROCESSOR) for tags in fitting for name in tags if _is_processor(name)})
+    if preferred in processors:
+        return Fit(preferred)
+    if processors:
+        return Fit(processors[0])
+    missing = [name for name, amount in wanted.items() if not any(tags.get(name, 0.0) >= amount for tags in workers)]
+    return Fit(None, " and ".join(_told(name, wanted[name]) for name in missing or wanted))
+
+
+def _is_processor(name: str) -> bool:
+    return name.startswith(PROCESSOR)
+
+
+def _told(name: str, amount: float) -> str:
+    return f"{name}={amount:g}" if amount > 1 else name
+
+
+def resources_for(needs: Tags, platform_name: str, processor_name: str) -> dict[str, float]:
+    """Return what Dask must find on a worker before it sends a stage there."""
+    return {**needs, PLATFORM + platform_name: 1.0, PROCESSOR + processor_name: 1.0}
+
+
+def absent_devices_among(recipe: Recipe, workers: Iterable[Tags]) -> frozenset[Device]:
+    """Return the devices that a recipe's targets name and no worker has."""
+    workers = list(workers)
+    named = {target.device for target in recipe.targets.values()}
+    there = {device for device in named if (tag := _TAG_OF_DEVICE[device]) is None or any(tag in w for w in workers)}
+    return frozenset(named - there)

@@ -1,0 +1,94 @@
+"""A worker of a fleet, and what a fleet has."""
+
+import asyncio
+import dataclasses
+import signal
+from pathlib import Path
+from typing import Any
+
+from convkit.errors import FleetError, UsageError
+from convkit.execute.fleet.cluster import connect, import_distributed
+from convkit.execute.fleet.remote import HOME_KEY
+from convkit.execute.fleet.tags import PLATFORM, PROCESSOR, Tags, announced_tags
+from convkit.home import Home
+
+_CONNECT_SECONDS = 30
+
+
+@dataclasses.dataclass(frozen=True)
+class WorkerStatus:
+    """One worker: how many stages it runs at once and now, and what it announces."""
+
+    name: str
+    address: str
+    threads: int
+    running: int
+    platform: str
+    processor: str
+    tags: dict[str, float]
+
+
+def parse_tags(given: str | None) -> dict[str, float]:
+    """Return tags from `CUDA=1,MEM=16`; raises UsageError."""
+    tags: dict[str, float] = {}
+    for part in filter(None, (given or "").replace(",", " ").split()):
+        name, equals, amount = part.partition("=")
+        try:
+            tags[name] = float(amount)
+        except ValueError as error:
+            raise UsageError(f"--resources {part}: write NAME=NUMBER, for instance CUDA=1,MEM=16") from error
+        if not (name and equals):
+            raise UsageError(f"--resources {part}: write NAME=NUMBER, for instance CUDA=1,MEM=16")
+    return tags
+
+
+def run_fleet_worker(scheduler: str, home: Home, given: Tags, threads: int, name: str | None) -> None:
+    """Serve a scheduler until it goes or a signal comes; raises FleetError where none answers."""
+    import_distributed()  # says what to install
+    import dask.config  # noqa: PLC0415 - an extra
+
+    home.root.mkdir(parents=True, exist_ok=True)
+    dask.config.set({HOME_KEY: str(home.root)})
+    asyncio.run(_serve(scheduler, home.root / "fleet", announced_tags(given), threads, name))
+
+
+async def _serve(scheduler: str, folder: Path, tags: dict[str, float], threads: int, name: str | None) -> None:
+    worker = import_distributed().Worker(
+        scheduler,
+        nthreads=threads,
+        name=name,
+        resources=tags,
+        # Stages are processes of their own: what they use is not this one's.
+        memory_limit=0,
+        local_directory=str(folder),
+        death_timeout=_CONNECT_SECONDS,
+    )
+    try:
+        await worker
+    except (OSError, TimeoutError, ValueError) as error:
+        raise FleetError(f"{scheduler}: no Dask scheduler answers there ({error}). Start: dask scheduler") from error
+    loop = asyncio.get_running_loop()
+    closing: list[asyncio.Task[Any]] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, lambda: closing.append(loop.create_task(worker.close(timeout=10))))
+    await worker.finished()
+
+
+def fleet_status(scheduler: str) -> list[WorkerStatus]:
+    """Return the workers of a scheduler, by name; raises FleetError where none answers."""
+    with connect(scheduler) as cluster:
+        found = [_status(address, worker) for address, worker in cluster.workers(fresh=True).items()]
+    return sorted(found, key=lambda worker: worker.name)
+
+
+def _status(address: str, worker: Any) -> WorkerStatus:  # noqa: ANN401 - Dask's
+    resources: dict[str, float] = worker["resources"]
+
+    def one(prefix: str) -> str:
+        return next((name.removeprefix(prefix) for name in resources if name.startswith(prefix)), "")
+
+    tags = {name: amount for name, amount in resources.items() if not name.startswith((PLATFORM, PROCESSOR))}
+    running = int(worker.get("metrics", {}).get("task_counts", {}).get("executing", 0))
+    return WorkerStatus(
+        str(worker["name"]), address, int(worker["nthreads"]), running, one(PLATFORM), one(PROCESSOR), tags
+    )

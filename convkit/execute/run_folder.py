@@ -1,0 +1,75 @@
+"""A finished run on disk: its folder, written aside and moved into place, whole."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from convkit.codec import decode
+from convkit.errors import ConvkitError, storage_error
+from convkit.execute.facts import Surroundings
+from convkit.execute.materials import built_files
+from convkit.execute.stage_runner import Settled
+from convkit.home import Home
+from convkit.plan.stages import Stage
+from convkit.provenance import Materials, write_provenance
+from convkit.record import FORMAT, RunRecord
+from convkit.store.digests import write_json
+from convkit.store.store import Store
+
+
+def locks_of(stages: tuple[Stage, ...], surroundings: Surroundings) -> dict[str, str]:
+    """Return the exact versions of each stage's environment, as requirements files by stage id."""
+    resolutions = surroundings.resolutions
+    return {stage.id: resolutions[stage.environment].text for stage in stages if stage.environment in resolutions}
+
+
+def write_folder(
+    record: RunRecord,
+    settled: Mapping[str, Settled],
+    locks: Mapping[str, str],
+    materials: Materials,
+    store: Store,
+    home: Home,
+) -> Path:
+    """Write a run's folder aside and move it into place, whole."""
+    from convkit.report.render import write_report  # noqa: PLC0415 - the template engine, only when a run has finished
+
+    folder = home.runs_of(record.recipe) / record.id
+    try:
+        with store.staging() as staging:
+            whole = staging / "run"
+            (whole / "logs").mkdir(parents=True)
+            for name, stage in settled.items():
+                (whole / "logs" / f"{stage_file(name)}.log").write_text(stage.log, encoding="utf-8")
+            for name, text in locks.items():
+                (whole / "locks").mkdir(exist_ok=True)
+                (whole / "locks" / f"{stage_file(name)}.txt").write_text(text, encoding="utf-8")
+            (whole / "recipe.yaml").write_text(record.recipe_text, encoding="utf-8")
+            for target in record.targets:
+                built = settled[f"build:{target.name}"].report
+                if built.artifact is not None:
+                    store.link_into(built.artifact, whole / "models" / target.name)
+            write_report(record, whole)
+            write_json(whole / "result.json", record)
+            write_provenance(whole, record, materials, built_files(record, store))
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            whole.rename(folder)
+    except OSError as error:
+        raise storage_error(error, folder) from error
+    return folder
+
+
+def stage_file(stage: str) -> str:
+    """Return the name, without its ending, that a stage's log and lock have in a run's folder."""
+    return "".join(character if character.isalnum() or character in "-_.=<>~!*" else "-" for character in stage)
+
+
+def read_record(folder: Path) -> RunRecord:
+    """Return a finished run's record; raises ConvkitError where it cannot be read."""
+    try:
+        value = json.loads((folder / "result.json").read_text(encoding="utf-8"))
+        if value.get("format") != FORMAT:
+            raise ConvkitError(f"{folder}: result.json has format {value.get('format')!r}; this convkit reads {FORMAT}")
+        return decode(RunRecord, value)
+    except (OSError, ValueError, AttributeError) as error:
+        raise ConvkitError(f"{folder}: no readable result.json: {error}") from error

@@ -1,0 +1,391 @@
+"""Stages on a real Dask cluster: a scheduler and worker processes, each with a home of its own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from small_fleet import SmallFleet, alive, soon, stub_processes, stub_targets, write_stub
+
+from convkit.errors import FleetError, UsageError
+from convkit.execute.events import Silence
+from convkit.execute.executor import execute
+from convkit.execute.facts import gather
+from convkit.execute.fleet import cluster
+from convkit.execute.fleet.fleet import fleet_of
+from convkit.execute.fleet.worker import fleet_status
+from convkit.execute.run import RunOptions, RunOutcome, run_recipe
+from convkit.execute.stage_runner import Settled, StageRunner
+from convkit.home import Home
+from convkit.plan.stages import plan_stages
+from convkit.recipe.loading import load_recipe
+from convkit.store.shared import SharedStore
+from convkit.store.store import Store
+
+pytestmark = [
+    pytest.mark.slow,
+    # Dask's client leaves its sockets to the collector when the other end was killed.
+    pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning"),
+]
+
+MODEL = """
+import torch
+
+class Small(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(10, 4)
+        self.scale = torch.nn.Linear(4, 3)
+
+    def forward(self, ids, mask):
+        return torch.tanh(self.scale(self.embedding(ids) * mask.unsqueeze(-1)))
+
+def build():
+    return Small()
+"""
+
+
+def write_recipe(folder: Path, **changes: Any) -> Path:
+    """Write a recipe whose model lies beside its folder, which workers do not have."""
+    (folder / "recipes").mkdir(parents=True, exist_ok=True)
+    (folder / "models").mkdir(exist_ok=True)
+    (folder / "models" / "small.py").write_text(MODEL)
+    recipe: dict[str, Any] = {
+        "schema": 1,
+        "name": "small",
+        "model": {"factory": {"call": "../models/small.py:build", "seed": 3}},
+        "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
+        "export": {"exporter": "torchscript", "opset": 17},
+        "axes": {"batch": {"min": 1, "typical": 3, "max": 5}, "length": {"min": 2, "typical": 6, "max": 9}},
+        "inputs": [
+            {"name": "ids", "dtype": "int64", "shape": ["batch", "length"], "sample": {"integers": [0, 10]}},
+            {"name": "mask", "dtype": "int64", "shape": ["batch", "length"], "sample": "padding_mask"},
+        ],
+        "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", "length", 3]}],
+        "verify": {"tolerance": {"max_abs": 1e-5}},
+        "targets": {"ort": {"runtime": "onnxruntime"}},
+    }
+    path = folder / "recipes" / "recipe.yaml"
+    path.write_text(yaml.safe_dump(recipe | changes, sort_keys=False))
+    return path
+
+
+def run(recipe: Path, home: Path, fleet: SmallFleet, **options: Any) -> RunOutcome:
+    given = {"scheduler": fleet.address, "shared_store": (fleet.folder / "shared").as_uri(), **options}
+    return run_recipe(RunOptions(recipe, Home(home), toolchain="host", track=False, **given))
+
+
+def settle(recipe: Path, home: Path, fleet: SmallFleet, cancelled: threading.Event) -> dict[str, Settled]:
+    """Settle a recipe's stages as a run does, and judge nothing."""
+    loaded = load_recipe(recipe)
+    stages = plan_stages(loaded.recipe)
+    surroundings = gather(loaded, stages, Home(home), "host", may_resolve=False)
+    runner = StageRunner(loaded, surroundings, Home(home), Store(home / "store"), Silence(), cancelled)
+    with fleet_of(fleet.address, (fleet.folder / "shared").as_uri(), Home(home)) as opened:
+        assert opened is not None
+        settler = opened.settler(runner, Silence())
+        return execute(stages, settler, Silence(), cancelled, jobs=opened.jobs(2))
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SmallFleet]:
+    with SmallFleet(tmp_path_factory.mktemp("fleet"), 4) as started:
+        yield started
+
+
+@pytest.fixture
+def stubs(tmp_path: Path) -> Path:
+    return write_stub(tmp_path / "stub")
+
+
+# Whole runs, with the real worker.
+
+
+def test_a_run_on_a_fleet_is_the_run_of_one_machine(fleet: SmallFleet, tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path)
+    outcome = run(recipe, tmp_path / "home", fleet)
+    assert (outcome.record.status, outcome.record.exit_code) == ("verified", 0), outcome.record.stages
+    assert outcome.record.host["fleet"] == fleet.address
+    assert all("(on w" in stage.reason for stage in outcome.record.stages)
+    assert (outcome.folder / "models" / "ort" / "model.onnx").is_file()
+    alone = run_recipe(RunOptions(recipe, Home(tmp_path / "alone"), toolchain="host", track=False))
+    built = {stage.id: (stage.key, stage.artifact) for stage in outcome.record.stages if stage.kind != "verify"}
+    assert {stage.id: (stage.key, stage.artifact) for stage in alone.record.stages if stage.id in built} | {
+        "reference": built["reference"]  # holds seconds
+    } == built
+    assert run(recipe, tmp_path / "home", fleet).up_to_date
+
+    other = run(recipe, tmp_path / "another-home", fleet)
+    assert {stage.status for stage in other.record.stages} == {"hit"}, "another machine finds all in the shared store"
+    assert {stage.artifact for stage in other.record.stages} == {stage.artifact for stage in outcome.record.stages}
+
+
+def test_what_was_made_here_before_is_pushed_for_the_workers(fleet: SmallFleet, tmp_path: Path) -> None:
+    recipe, home = write_recipe(tmp_path, verify={"seed": 4, "tolerance": {"max_abs": 1e-5}}), tmp_path / "home"
+    run_recipe(RunOptions(recipe, Home(home), toolchain="host", track=False))
+    targets = {"basic": {"runtime": "onnxruntime", "optimization": "basic"}}
+    recipe = write_recipe(tmp_path, verify={"seed": 4, "tolerance": {"max_abs": 1e-5}}, targets=targets)
+    outcome = run(recipe, home, fleet)
+    assert outcome.record.status == "verified"
+    assert [stage.status for stage in outcome.record.stages] == ["hit", "hit", "done", "done"]
+
+
+def test_a_worker_may_share_the_run_s_home(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, verify={"seed": 8, "tolerance": {"max_abs": 1e-5}})
+    with SmallFleet(tmp_path / "own", 1) as own:
+        outcome = run(recipe, own.folder / "home-w0", own)
+    assert outcome.record.status == "verified"
+    assert {stage.status for stage in outcome.record.stages} == {"done"}
+
+
+def test_a_run_through_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server_of = pytest.importorskip("moto.server", reason="no local S3 server")
+    pytest.importorskip("s3fs", reason="no s3fs")
+    import fsspec
+
+    server = server_of.ThreadedMotoServer(port=0)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        fsspec.filesystem("s3", skip_instance_cache=True).mkdir("models")
+        recipe = write_recipe(tmp_path)
+        with SmallFleet(tmp_path / "fleet", 2) as fleet:
+            outcome = run(recipe, tmp_path / "home", fleet, shared_store="s3://models/convkit")
+            other = run(recipe, tmp_path / "other", fleet, shared_store="s3://models/convkit")
+    finally:
+        server.stop()
+        fsspec.get_filesystem_class("s3").clear_instance_cache()
+    assert outcome.record.status == "verified"
+    assert {stage.status for stage in outcome.record.stages} == {"done"}
+    assert {stage.status for stage in other.record.stages} == {"hit"}
+
+
+def test_a_broken_stage_is_told_as_on_one_machine(fleet: SmallFleet, tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path)
+    (tmp_path / "models" / "small.py").write_text(MODEL.replace("torch.tanh(", "torch.no_such_function("))
+    record = run(recipe, tmp_path / "home", fleet).record
+    assert record.exit_code == 3
+    reference = next(stage for stage in record.stages if stage.id == "reference")
+    assert reference.status == "broken"
+    assert "no_such_function" in str(reference.error)
+    assert SharedStore((fleet.folder / "shared").as_uri()).record(reference.key) is None, "failures are never kept"
+
+
+def test_forced_stages_run_and_the_first_record_stands(fleet: SmallFleet, tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, verify={"seed": 5, "tolerance": {"max_abs": 1e-5}})
+    first = run(recipe, tmp_path / "home", fleet).record
+    forced = run(recipe, tmp_path / "home", fleet, force=True).record
+    assert {stage.status for stage in forced.stages} == {"done"}
+    assert [stage.artifact for stage in forced.stages] == [stage.artifact for stage in first.stages]
+    assert not [finding for finding in forced.findings if finding.code == "R101"], "the reference holds seconds"
+
+
+def test_an_unmet_tag_is_skipped_at_once(fleet: SmallFleet, tmp_path: Path) -> None:
+    targets = {"ort": {"runtime": "onnxruntime"}, "cuda": {"runtime": "onnxruntime", "device": "cuda"}}
+    recipe = write_recipe(tmp_path, targets=targets, verify={"seed": 6, "tolerance": {"max_abs": 1e-5}})
+    outcome = run_stubbed_cuda(recipe, tmp_path / "home", fleet)
+    stages = {stage.id: stage for stage in outcome.record.stages}
+    build = stages["build:cuda"]
+    assert build.status == "skipped"
+    assert str(build.error).startswith("SKIPPED_NO_WORKER: no worker of the fleet has CUDA")
+    assert [finding.code for finding in build.findings] == ["E101"]
+    assert stages["verify:cuda"].status == "blocked"
+    assert stages["verify:ort"].status == "done"
+    assert {target.name: target.status for target in outcome.record.targets} == {"ort": "verified", "cuda": "skipped"}
+
+
+def run_stubbed_cuda(recipe: Path, home: Path, fleet: SmallFleet) -> RunOutcome:
+    """Run a recipe with a CUDA target in an environment that has onnxruntime for the CPU only."""
+    from convkit.execute import facts
+
+    real = facts.host_packages
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            facts, "host_packages", lambda spec: {} if "onnxruntime-gpu" in str(spec.requirements) else real(spec)
+        )
+        return run(recipe, home, fleet)
+
+
+def test_a_corrupted_object_in_the_shared_store_is_refused_by_name(fleet: SmallFleet, tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path, verify={"seed": 7, "tolerance": {"max_abs": 1e-5}})
+    shared = tmp_path / "shared"
+    first = run(recipe, tmp_path / "home", fleet, shared_store=shared.as_uri()).record
+    export = next(stage for stage in first.stages if stage.id == "export")
+    entry = Store(tmp_path / "home" / "store").files(str(export.artifact))["model.onnx"]
+    damaged = shared / "objects" / entry.sha256[:2] / entry.sha256
+    damaged.chmod(0o644)
+    damaged.write_bytes(b"x" * entry.size)
+    record = run(recipe, tmp_path / "other", fleet, shared_store=shared.as_uri()).record
+    broken = next(stage for stage in record.stages if stage.id == "export")
+    assert broken.status == "broken"
+    assert f"{entry.sha256}: damaged: the bytes do not match the digest" in str(broken.error)
+    assert record.exit_code == 3
+
+
+def test_workers_that_would_make_something_else_refuse(tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path)
+    preload = tmp_path / "preload.py"
+    preload.write_text(
+        "from convkit.execute import facts\n"
+        "from convkit.plan.worker_code import WORKER_CODE\n"
+        "facts.worker_code_digests = lambda: dict.fromkeys(WORKER_CODE, 'other')\n"
+    )
+    with SmallFleet(tmp_path / "fleet", 1, preload=preload) as fleet:
+        record = run(recipe, tmp_path / "home", fleet).record
+    assert record.exit_code == 3
+    assert "convkit's own code changed" in str(record.stages[0].error)
+    assert "Install the same convkit" in str(record.stages[0].error)
+
+
+def test_absolute_paths_and_a_store_without_a_fleet_are_refused(fleet: SmallFleet, tmp_path: Path) -> None:
+    recipe = write_recipe(tmp_path)
+    call = f"{tmp_path / 'models' / 'small.py'}:build"
+    absolute = write_recipe(tmp_path, model={"factory": {"call": call, "seed": 3}})
+    with pytest.raises(FleetError, match=r"model\.factory\.call: .*absolute path"):
+        run(absolute, tmp_path / "home", fleet)
+    with pytest.raises(UsageError, match="--scheduler"):
+        run_recipe(RunOptions(recipe, Home(tmp_path / "home"), shared_store="file:///x"))
+
+
+def test_no_scheduler_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_CONNECT_SECONDS", 1.0)
+    with pytest.raises(FleetError, match="no Dask scheduler answers there"):
+        fleet_status("tcp://127.0.0.1:1")
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(FleetError, match=r"pip install 'convkit\[fleet\]'"):
+        fleet_status("tcp://127.0.0.1:1")
+
+
+def test_status_lists_the_workers_with_their_tags(fleet: SmallFleet) -> None:
+    command = [sys.executable, "-m", "convkit.cli.main", "fleet", "status", fleet.address]
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    workers = json.loads(done.stdout)
+    assert [worker["name"] for worker in workers] == ["w0", "w1", "w2", "w3"]
+    assert all(worker["tags"]["MEM"] > 0 and worker["threads"] == 2 for worker in workers)
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "workers: 4, stages at once: 8" in text
+
+
+# Lost workers, with stubs for stages.
+
+
+def test_two_hundred_stages_survive_two_killed_workers(stubs: Path, tmp_path: Path) -> None:
+    recipe, home = write_recipe(tmp_path, targets=stub_targets(66)), tmp_path / "home"
+    with SmallFleet(tmp_path / "fleet", 4, preload=stubs) as fleet:
+
+        def kill() -> None:
+            for worker, after in ((fleet.workers[0], 40), (fleet.workers[2], 100)):
+                assert soon(lambda after=after: len(stub_processes(stubs)) > after, 120)
+                assert soon(lambda worker=worker: kill_at_work(worker), 60)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        settled = settle(recipe, home, fleet, threading.Event())
+        killer.join()
+        assert [worker.poll() for worker in fleet.workers] == [-9, None, -9, None]
+    assert len(settled) == 200
+    # A hit: a worker was killed when its record stood already, and before its answer was fetched.
+    assert {each.report.status for each in settled.values()} <= {"done", "hit"}
+    assert len(stub_processes(stubs)) >= 202, "what ran on a killed worker ran again"
+    _check_one_result_for_each_key(
+        settled, Store(home / "store"), SharedStore((tmp_path / "fleet" / "shared").as_uri())
+    )
+
+
+def kill_at_work(worker: subprocess.Popen[bytes]) -> bool:
+    """Kill a worker if it runs a stage now; say whether."""
+    worker.send_signal(signal.SIGSTOP)
+    running = [each for each in psutil.Process(worker.pid).children() if each.status() != psutil.STATUS_ZOMBIE]
+    worker.send_signal(signal.SIGKILL if running else signal.SIGCONT)
+    return bool(running)
+
+
+def _check_one_result_for_each_key(settled: dict[str, Settled], store: Store, shared: SharedStore) -> None:
+    assert len({each.report.key for each in settled.values()}) == len(settled)
+    for each in settled.values():
+        here, there = store.record(each.report.key), shared.record(each.report.key)
+        assert here is not None
+        assert there is not None
+        assert here == there.record
+        assert here.artifact == each.report.artifact
+        assert here.inputs == {name: settled[name].report.artifact for name in here.inputs}
+
+
+def test_a_stage_that_kills_every_worker_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_GONE_SECONDS", 3.0)
+    recipe = write_recipe(tmp_path)
+    preload = write_stub(tmp_path / "stub", kills_its_worker=True)
+    allowed = {"DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "0"}
+    with SmallFleet(tmp_path / "fleet", 3, preload=preload, **allowed) as fleet:
+        settled = settle(recipe, tmp_path / "home", fleet, threading.Event())
+    assert settled["export"].report.status == "broken"
+    assert "every worker that took it was lost" in str(settled["export"].report.error)
+
+
+def test_when_the_last_worker_goes_its_stages_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_GONE_SECONDS", 1.0)
+    recipe = write_recipe(tmp_path)
+    preload = write_stub(tmp_path / "stub", seconds=60)
+    with SmallFleet(tmp_path / "fleet", 1, preload=preload) as fleet:
+
+        def kill() -> None:
+            assert soon(lambda: len(stub_processes(preload)) == 2, 60)
+            fleet.workers[0].send_signal(signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        settled = settle(recipe, tmp_path / "home", fleet, threading.Event())
+        killer.join()
+    assert settled["export"].report.status == "skipped"
+    assert "SKIPPED_NO_WORKER: the last worker" in str(settled["export"].report.error)
+    for pid in stub_processes(preload):
+        os.kill(pid, signal.SIGKILL)  # a stub does not look after its parent, as the real worker does
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "killed"])
+def test_a_run_that_ends_stops_what_its_workers_run(tmp_path: Path, number: signal.Signals) -> None:
+    recipe = write_recipe(tmp_path)
+    preload = write_stub(tmp_path / "stub", seconds=120)
+    with SmallFleet(tmp_path / "fleet", 2, preload=preload) as fleet:
+        command = [sys.executable, "-m", "convkit.cli.main", "run", str(recipe), "--scheduler", fleet.address]
+        command += ["--toolchain", "host", "--no-track", "--home", str(tmp_path / "home")]
+        started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        assert soon(lambda: len(stub_processes(preload)) == 2, 60)
+        pids = stub_processes(preload)
+        assert all(alive(pid) for pid in pids)
+        started.send_signal(number)
+        output, _ = started.communicate(timeout=30)
+        assert started.returncode == (130 if number == signal.SIGINT else -9), output
+        assert soon(lambda: not any(alive(pid) for pid in pids), 15)
+        assert all(worker.poll() is None for worker in fleet.workers)
+        workers = fleet_status(fleet.address)
+        assert soon(lambda: all(worker.running == 0 for worker in fleet_status(fleet.address)), 10), workers
+
+
+def test_a_worker_that_is_told_to_stop_hands_its_stages_on(stubs: Path, tmp_path: Path) -> None:
+    write_stub(stubs.parent, seconds=3)
+    recipe = write_recipe(tmp_path)
+    with SmallFleet(tmp_path / "fleet", 2, preload=stubs) as fleet:
+
+        def stop() -> None:
+            assert soon(lambda: len(stub_processes(stubs)) == 2, 60)
+            fleet.workers[0].send_signal(signal.SIGTERM)
+
+        stopper = threading.Thread(target=stop)
+        stopper.start()
+        settled = settle(recipe, tmp_path / "home", fleet, threading.Event())
+        stopper.join()
+        assert fleet.workers[0].wait(10) == 0
+    assert {each.report.status for each in settled.values()} == {"done"}

@@ -1,0 +1,422 @@
+"""The parts of a fleet that need no cluster: tags, the files that travel, what a worker does with an order."""
+
+import dataclasses
+import functools
+import json
+import sys
+import threading
+import time
+import types
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_fleet import write_stub
+from small_recipe import recipe as small_recipe
+from test_fleet import write_recipe
+
+from convkit.codec import decode, encode
+from convkit.errors import FleetError, Interrupted, StoreError, StoreUnreachable, UsageError
+from convkit.execute import stage_runner
+from convkit.execute.events import Silence
+from convkit.execute.facts import gather
+from convkit.execute.fleet import cluster as cluster_module
+from convkit.execute.fleet import fleet, remote
+from convkit.execute.fleet.bundle import bundle_of
+from convkit.execute.fleet.cluster import Cluster
+from convkit.execute.fleet.orders import Answered, Order
+from convkit.execute.fleet.remote import perform
+from convkit.execute.fleet.settler import FleetSettler
+from convkit.execute.fleet.tags import absent_devices_among, announced_tags, find_fit, needs_of, resources_for
+from convkit.execute.fleet.worker import parse_tags
+from convkit.execute.stage_runner import StageRunner
+from convkit.execute.worker_process import run_worker
+from convkit.home import Home
+from convkit.plan.stages import plan_stages
+from convkit.recipe.loading import load_recipe
+from convkit.store.shared import SharedStore
+from convkit.store.store import Store
+
+LINUX, INTEL, ARM = "platform:linux-x86_64", "processor:intel", "processor:arm"
+PLAIN = {LINUX: 1e6, INTEL: 1e6, "MEM": 16.0}
+GPU = {LINUX: 1e6, "processor:amd": 1e6, "MEM": 64.0, "CUDA": 2.0, "SM90": 2.0}
+
+
+def fit(needs: dict[str, float], *workers: dict[str, float], preferred: str = "intel") -> tuple[str | None, str | None]:
+    found = find_fit(needs, workers, "linux-x86_64", preferred)
+    return found.processor, found.lacking
+
+
+def test_a_stage_goes_to_the_run_s_own_processor_where_a_worker_has_it() -> None:
+    assert fit({}, GPU, PLAIN) == ("intel", None)
+    assert fit({}, GPU, PLAIN, preferred="amd") == ("amd", None)
+    assert fit({}, GPU, PLAIN, preferred="unheard of") == ("amd", None)
+
+
+def test_a_stage_goes_where_its_needs_are_met() -> None:
+    assert fit({"CUDA": 1.0}, GPU, PLAIN) == ("amd", None)
+    assert fit({"MEM": 32.0}, GPU, PLAIN) == ("amd", None)
+    assert fit({"CUDA": 2.0, "SM90": 1.0}, GPU, PLAIN) == ("amd", None)
+
+
+def test_what_no_worker_has_is_named() -> None:
+    assert fit({"CUDA": 1.0}, PLAIN) == (None, "CUDA")
+    assert fit({"MEM": 128.0}, GPU, PLAIN) == (None, "MEM=128")
+    assert fit({}, {"platform:darwin-arm64": 1e6, ARM: 1e6}) == (None, LINUX)
+    assert fit({}, {"CUDA": 1.0}) == (None, LINUX), "a worker that convkit did not start"
+    assert fit({"MACOS": 1.0, "CUDA": 1.0}, PLAIN) == (None, "MACOS and CUDA")
+    assert fit({}) == (None, "joined it: there are none")
+    both = fit({"MEM": 64.0, "SM80": 1.0}, GPU, {**PLAIN, "SM80": 1.0})
+    assert both == (None, f"MEM=64 and SM80 and {LINUX}"), "each is there, no worker has all"
+
+
+def test_resources_name_platform_and_processor() -> None:
+    assert resources_for({"CUDA": 1.0}, "linux-x86_64", "intel") == {"CUDA": 1.0, LINUX: 1.0, INTEL: 1.0}
+
+
+def test_this_machine_s_tags(monkeypatch: pytest.MonkeyPatch) -> None:
+    from convkit.execute.fleet import tags
+    from convkit.toolchain.devices import Presence
+
+    found = announced_tags({"LICENCE": 2.0})
+    assert found["MEM"] >= 1
+    assert found["LICENCE"] == 2.0
+    assert sum(name.startswith(("platform:", "processor:")) for name in found) == 2
+    assert announced_tags({"MEM": 3.0})["MEM"] == 3.0
+    monkeypatch.setattr(tags, "find_device", lambda _: Presence(there=True, detail="two devices"))
+    monkeypatch.setattr(tags, "_capabilities", lambda: [90, 89, 90])
+    monkeypatch.setattr(sys, "platform", "darwin")
+    found = announced_tags({})
+    assert (found["CUDA"], found["SM90"], found["SM89"], found["MACOS"]) == (3.0, 2.0, 1.0, 1.0)
+
+
+def test_compute_capabilities_are_the_driver_s_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    from convkit.execute.fleet import tags
+
+    class Driver:
+        def cuDeviceGetCount(self, count: Any) -> int:
+            count._obj.value = 2
+            return 0
+
+        def cuDeviceGetAttribute(self, value: Any, attribute: int, device: int) -> int:
+            value._obj.value = {75: (9, 8), 76: (0, 9)}[attribute][device]
+            return 0
+
+    monkeypatch.setattr(tags.ctypes, "CDLL", lambda _: Driver())
+    assert tags._capabilities() == [90, 89]
+
+
+def test_only_a_device_s_own_stages_need_it() -> None:
+    recipe = small_recipe(
+        targets={
+            "cuda": {"runtime": "onnxruntime", "device": "cuda"},
+            "phone": {"runtime": "coreml", "minimum": "iOS17"},
+        }
+    )
+    needs = {stage.id: needs_of(stage, recipe) for stage in plan_stages(recipe)}
+    assert {name for name, asked in needs.items() if asked} == {"build:cuda", "verify:cuda"}
+    assert needs["build:cuda"] == {"CUDA": 1.0}
+    assert absent_devices_among(recipe, [PLAIN]) == {"cuda"}
+    assert absent_devices_among(recipe, [PLAIN, GPU]) == frozenset()
+
+
+def test_tags_of_the_command_line() -> None:
+    assert parse_tags("CUDA=1, MEM=16.5") == {"CUDA": 1.0, "MEM": 16.5}
+    assert parse_tags(None) == {}
+    for wrong in ("CUDA", "CUDA=many", "=1"):
+        with pytest.raises(UsageError, match="NAME=NUMBER"):
+            parse_tags(wrong)
+
+
+def test_a_plain_path_is_the_same_store_for_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert fleet._url("shared") == (tmp_path / "shared").as_uri()
+    assert fleet._url("s3://models/convkit") == "s3://models/convkit"
+
+
+def test_files_travel_with_their_places_kept(tmp_path: Path) -> None:
+    inputs = [
+        {"name": "ids", "dtype": "int64", "shape": ["batch", "length"], "sample": {"file": "data/ids.npy"}},
+        {"name": "mask", "dtype": "int64", "shape": ["batch", "length"], "sample": "padding_mask"},
+    ]
+    for name in ("recipes/data/ids.npy", "models/helper.py", "models/parts/__init__.py", "models/parts/deep/a.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x")
+    (tmp_path / "models" / "parts" / "weights.bin").write_text("not code")
+    (tmp_path / "models" / "other").mkdir()
+    (tmp_path / "models" / "other" / "no_package.py").write_text("x")
+    bundle = bundle_of(load_recipe(write_recipe(tmp_path, inputs=inputs)))
+    assert bundle.place == "recipes/recipe.yaml"
+    assert sorted(bundle.files) == [
+        "models/helper.py",
+        "models/parts/__init__.py",
+        "models/parts/deep/a.py",
+        "models/small.py",
+        "recipes/data/ids.npy",
+    ]
+
+
+def test_a_recipe_without_files_has_none_to_send(tmp_path: Path) -> None:
+    bundle = bundle_of(load_recipe(write_recipe(tmp_path, model={"config": {"architecture": "bert"}})))
+    assert (bundle.files, bundle.place) == ({}, "recipe.yaml")
+
+
+# What a worker does with an order, in this process.
+
+
+class OneOrder:
+    """Keeps what a run would send to its fleet, and answers as told."""
+
+    address = "tcp://nowhere"
+
+    def __init__(self, answer: Any) -> None:
+        self.order: Order | None = None
+        self._answer = answer
+
+    def tags(self) -> list[dict[str, float]]:
+        return [announced_tags({})]
+
+    def perform(self, task: Any, argument: str, *_: Any) -> str:
+        self.order = decode(Order, json.loads(argument))
+        return json.dumps(encode(self._answer(self.order)))
+
+
+@pytest.fixture
+def stubbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub = write_stub(tmp_path / "stub", seconds=0.0).parent / "stub.py"
+    monkeypatch.setattr(stage_runner, "run_worker", functools.partial(run_worker, entry=stub))
+
+
+def settler(tmp_path: Path, answer: Any, cancelled: threading.Event | None = None) -> FleetSettler:
+    loaded = load_recipe(write_recipe(tmp_path))
+    home = Home(tmp_path / "home")
+    stages = plan_stages(loaded.recipe)
+    surroundings = gather(loaded, stages, home, "host", may_resolve=False)
+    local = StageRunner(
+        loaded, surroundings, home, Store(home.store), Silence(), cancelled or threading.Event(), force=False
+    )
+    return FleetSettler.of(local, OneOrder(answer), (tmp_path / "shared").as_uri(), "topic")  # type: ignore[arg-type]
+
+
+def work(order: Order, home: Path) -> Answered:
+    return perform(order, Home(home), Silence(), threading.Event(), home.name)
+
+
+def test_of_two_workers_on_one_key_the_first_stands(stubbed: None, tmp_path: Path) -> None:
+    def both(order: Order) -> Answered:
+        # As when a network parts: both run it, and neither knows of the other.
+        first = work(order, tmp_path / "first")
+        record = SharedStore(order.store).record(order.key)
+        assert record is not None
+        second = work(dataclasses.replace(order, force=True), tmp_path / "second")
+        assert (first.second, second.kept) == (None, True)
+        assert second.second not in (None, record.record.artifact)
+        assert Store(tmp_path / "second" / "store").record(order.key) == record.record
+        return second
+
+    asked = settler(tmp_path, both)
+    stage = plan_stages(asked.local.loaded.recipe)[0]
+    settled = asked.settle(stage, {})
+    standing = asked.shared.record(settled.report.key)
+    assert standing is not None
+    assert settled.report.artifact == standing.record.artifact
+    assert [finding.code for finding in settled.report.findings] == ["R101"]
+    assert asked.local.store.record(settled.report.key) == standing.record
+
+
+def test_one_worker_alone_is_no_finding(stubbed: None, tmp_path: Path) -> None:
+    asked = settler(tmp_path, lambda order: work(order, tmp_path / "only"))
+    settled = asked.settle(plan_stages(asked.local.loaded.recipe)[0], {})
+    assert (settled.report.status, settled.report.findings) == ("done", ())
+    assert settled.report.reason == "new (on only)"
+
+
+def test_a_worker_that_was_stopped_is_replaced_and_not_for_ever(stubbed: None, tmp_path: Path) -> None:
+    asked_times: list[str] = []
+
+    def at_the_third(order: Order) -> Answered:
+        asked_times.append(order.key)
+        return Answered("w", interrupted=True) if len(asked_times) < 3 else work(order, tmp_path / "w")
+
+    asked = settler(tmp_path, at_the_third)
+    stage = plan_stages(asked.local.loaded.recipe)[0]
+    assert asked.settle(stage, {}).report.status == "done"
+    assert len(asked_times) == 3
+    never = settler(tmp_path / "never", lambda _: Answered("w", interrupted=True))
+    with pytest.raises(FleetError, match="workers were stopped"):
+        never.settle(stage, {})
+    cancelled = threading.Event()
+    cancelled.set()
+    with pytest.raises(Interrupted):
+        settler(tmp_path / "cancelled", lambda _: Answered("w", interrupted=True), cancelled).settle(stage, {})
+
+
+def test_an_order_that_would_be_another_stage_here_is_refused(stubbed: None, tmp_path: Path) -> None:
+    def changed(order: Order) -> Answered:
+        (tmp_path / "models" / "small.py").write_text("def build(): ...\n")
+        other = bundle_of(load_recipe(tmp_path / "recipes" / "recipe.yaml"))
+        files = SharedStore(order.store).push_files(other.files, Store(tmp_path / "x").digests)
+        return work(dataclasses.replace(order, files=files), tmp_path / "w")
+
+    asked = settler(tmp_path, changed)
+    with pytest.raises(FleetError, match="source changed"):
+        asked.settle(plan_stages(asked.local.loaded.recipe)[0], {})
+
+
+def test_an_order_whose_files_are_damaged_is_refused(stubbed: None, tmp_path: Path) -> None:
+    def damaged(order: Order) -> Answered:
+        for path in (tmp_path / "shared" / "objects").rglob("*"):
+            if path.is_file():
+                path.unlink()
+                path.write_text("other code")
+        return work(order, tmp_path / "w")
+
+    asked = settler(tmp_path, damaged)
+    with pytest.raises(StoreError, match="damaged: the bytes do not match"):
+        asked.settle(plan_stages(asked.local.loaded.recipe)[0], {})
+
+
+# The task, as Dask calls it.
+
+
+class DaskWorker:
+    name, status = "w7", types.SimpleNamespace(name="running")
+
+    def __init__(self, state: str = "executing") -> None:
+        self.state = types.SimpleNamespace(tasks={"key": types.SimpleNamespace(state=state)})
+        self.events: list[dict[str, Any]] = []
+
+    def get_current_task(self) -> str:
+        return "key"
+
+    def log_event(self, topic: str, message: dict[str, Any]) -> None:
+        self.events.append({"topic": topic, **message})
+
+
+def order_text(tmp_path: Path) -> str:
+    kept: list[Order] = []
+
+    def keep(order: Order) -> Answered:
+        kept.append(order)
+        return Answered("w", error="kept")
+
+    asked = settler(tmp_path, keep)
+    with pytest.raises(FleetError, match="kept"):
+        asked.settle(plan_stages(asked.local.loaded.recipe)[0], {})
+    return json.dumps(encode(kept[0]))
+
+
+def answer_to(text: str, monkeypatch: pytest.MonkeyPatch, worker: DaskWorker) -> Answered:
+    monkeypatch.setattr("distributed.get_worker", lambda: worker)
+    return decode(Answered, json.loads(remote.run_stage(text)))
+
+
+def test_the_task_answers_and_tells_its_progress(
+    stubbed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = DaskWorker()
+    real = remote.StageRunner.settle
+
+    def settle(self: StageRunner, *given: Any) -> Any:
+        for done in (0.1, 0.2):
+            self.listener.stage_progress("export", "at it", done)
+        return real(self, *given)
+
+    monkeypatch.setattr(remote.StageRunner, "settle", settle)
+    answer = answer_to(order_text(tmp_path), monkeypatch, worker)
+    assert (answer.worker, answer.kept, answer.error) == ("w7", True, None)
+    assert worker.events == [{"topic": "topic", "stage": "export", "message": "at it", "done": 0.1}], "not too many"
+
+
+def test_a_task_that_nobody_wants_any_more_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stub = write_stub(tmp_path / "stub", seconds=60).parent / "stub.py"
+    monkeypatch.setattr(stage_runner, "run_worker", functools.partial(run_worker, entry=stub))
+    started = time.monotonic()
+    assert answer_to(order_text(tmp_path), monkeypatch, DaskWorker("cancelled")).interrupted
+    assert time.monotonic() < started + 20
+
+
+def test_whatever_goes_wrong_in_a_task_is_told(stubbed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = order_text(tmp_path)
+    newer = json.dumps(json.loads(text) | {"format": 2})
+    assert "does not understand the run" in str(answer_to(newer, monkeypatch, DaskWorker()).error)
+    with monkeypatch.context() as patch:
+        patch.setattr(remote, "gather", lambda *_, **__: 1 / 0)
+        error = str(answer_to(text, patch, DaskWorker()).error)
+    assert "bug in convkit" in error
+    assert "ZeroDivisionError" in error
+    shared = tmp_path / "shared"
+    shared.rename(tmp_path / "away")
+    shared.write_text("a file stands in the way")
+    with pytest.raises(StoreUnreachable):  # for another try
+        answer_to(text, monkeypatch, DaskWorker())
+
+
+# Waiting for an answer.
+
+
+class Future:
+    """A Dask future that answers at the nth question, and remembers being cancelled."""
+
+    def __init__(self, answers: list[Any]) -> None:
+        self.answers, self.cancelled = answers, False
+
+    def add_done_callback(self, told: Any) -> None:
+        told(self)
+
+    def result(self, timeout: float) -> Any:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            time.sleep(0.002)
+            raise answer
+        return answer
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Client:
+    def __init__(self, future: Future, workers: dict[str, Any]) -> None:
+        self.future, self._workers = future, workers
+
+    def submit(self, *_: Any, **__: Any) -> Future:
+        return self.future
+
+    def scheduler_info(self, n_workers: int) -> dict[str, Any]:
+        return {"workers": self._workers}
+
+
+def wait_for(*answers: Any, **resources: float) -> tuple[str, Future]:
+    future = Future(list(answers))
+    client = Client(future, {"a": {"resources": PLAIN, "nthreads": 1}})
+    try:
+        return Cluster("tcp://here", client).perform(str, "", "export", resources, threading.Event()), future
+    finally:
+        assert future.cancelled
+
+
+def test_an_answer_that_was_lost_is_waited_for_again() -> None:
+    assert wait_for(TimeoutError(), TimeoutError(), "answer")[0] == "answer"
+
+
+def test_errors_of_the_cluster_are_told_in_words() -> None:
+    class KilledWorker(Exception):
+        pass
+
+    class FutureCancelledError(Exception):
+        pass
+
+    with pytest.raises(FleetError, match="every worker that took it was lost"):
+        wait_for(KilledWorker())
+    with pytest.raises(FleetError, match="scheduler at tcp://here was stopped or restarted"):
+        wait_for(FutureCancelledError())
+    with pytest.raises(StoreError, match="as it was"):
+        wait_for(StoreError("as it was"))
+
+
+def test_a_stage_does_not_wait_for_ever_for_a_worker_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster_module, "_FRESH_SECONDS", 0.01)
+    monkeypatch.setattr(cluster_module, "_GONE_SECONDS", 0.05)
+    with pytest.raises(cluster_module.NoWorkerLeft):
+        wait_for(*[TimeoutError()] * 1000, CUDA=1.0)
+    assert wait_for(*[TimeoutError()] * 1000, "answer", MEM=1.0)[0] == "answer"
