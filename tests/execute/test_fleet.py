@@ -24,6 +24,7 @@ from convkit.execute.fleet.fleet import fleet_of
 from convkit.execute.fleet.worker import fleet_status
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.execute.stage_runner import Settled, StageRunner
+from convkit.execute.tools import recorded_tools
 from convkit.home import Home
 from convkit.plan.stages import plan_stages
 from convkit.recipe.loading import load_recipe
@@ -87,7 +88,7 @@ def settle(recipe: Path, home: Path, fleet: SmallFleet, cancelled: threading.Eve
     """Settle a recipe's stages as a run does, and judge nothing."""
     loaded = load_recipe(recipe)
     stages = plan_stages(loaded.recipe)
-    surroundings = gather(loaded, stages, Home(home), "host", may_resolve=False)
+    surroundings = gather(loaded, stages, Home(home), "host", recorded_tools({}))
     runner = StageRunner(loaded, surroundings, Home(home), Store(home / "store"), Silence(), cancelled)
     with fleet_of(fleet.address, (fleet.folder / "shared").as_uri(), Home(home)) as opened:
         assert opened is not None

@@ -30,6 +30,7 @@ from convkit.execute.fleet.settler import FleetSettler
 from convkit.execute.fleet.tags import absent_devices_among, announced_tags, find_fit, needs_of, resources_for
 from convkit.execute.fleet.worker import parse_tags
 from convkit.execute.stage_runner import StageRunner
+from convkit.execute.tools import recorded_tools
 from convkit.execute.worker_process import run_worker
 from convkit.home import Home
 from convkit.plan.stages import plan_stages
@@ -191,7 +192,7 @@ def settler(tmp_path: Path, answer: Any, cancelled: threading.Event | None = Non
     loaded = load_recipe(write_recipe(tmp_path))
     home = Home(tmp_path / "home")
     stages = plan_stages(loaded.recipe)
-    surroundings = gather(loaded, stages, home, "host", may_resolve=False)
+    surroundings = gather(loaded, stages, home, "host", recorded_tools({}))
     local = StageRunner(
         loaded, surroundings, home, Store(home.store), Silence(), cancelled or threading.Event(), force=False
     )
