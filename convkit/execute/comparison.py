@@ -53,7 +53,7 @@ def compare_artifacts(
 
 
 def worst_likeness(result: CompareResult) -> ArtifactLikeness:
-    """Return how alike two artifacts are as a whole: DIFFERENT where a file is on one side only, or nothing is there."""
+    """Return how alike two artifacts are as a whole: DIFFERENT where a side lacks a file, or nothing is there."""
     order = get_args(ArtifactLikeness)
     likenesses = [_of_artifact(file.likeness) for file in result.files]
     return max(likenesses, key=order.index, default="DIFFERENT")

@@ -71,7 +71,10 @@ class _Models:
         self._listing.compare_texts(place, metadata(first.metadata_props), metadata(second.metadata_props))
         self._interface("input", place, first.input, second.input)
         self._interface("output", place, first.output, second.output)
-        self._values(place, first.value_info, second.value_info)
+        # Some writers repeat the types of initializers, which are compared as tensors.
+        stored = {each.name for graph in (first, second) for each in graph.initializer}
+        values = [[each for each in graph.value_info if each.name not in stored] for graph in (first, second)]
+        self._values(place, *values)
         named = [((each.name, each) for each in graph.initializer) for graph in (first, second)]
         for name, own, other in named_pairs(*named):
             self._tensors("initializer", f"{place}{name}", own, other)
