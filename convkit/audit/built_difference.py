@@ -1,10 +1,109 @@
 """How two built files differ, beyond that they do. The one place to teach convkit more about a kind of file."""
 
+import dataclasses
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from convkit.errors import ModelFileError, StoreError, ToolchainError, WorkerError
+from convkit.execute.comparison import compare_artifacts
+from convkit.execute.facts import ToolchainKind
 from convkit.figures import bytes_text
+from convkit.home import Home
+from convkit.worker.protocol import Difference, FileComparison, Likeness
 
 _CHUNK = 1 << 20
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparing:
+    """Where environments that read models lie or may be made, and who hears of it."""
+
+    home: Home
+    toolchain: ToolchainKind = "isolated"
+    progress: Callable[[str], None] = lambda _message: None
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """How two built files differ, a line each; how alike they are, where something could read them."""
+
+    lines: tuple[str, ...]
+    likeness: Likeness | None = None
+
+
+def describe_built(
+    folder_a: Path, folder_b: Path, names: Iterable[str], comparing: Comparing | None
+) -> dict[str, Description]:
+    """Return how the files with these paths (`models/<target>/...`) differ in two runs.
+
+    What models consist of is compared in an environment that reads them. Without `comparing`, or where there can be no
+    such environment, bytes are, and the reason is stated.
+    """
+    artifacts: dict[str, list[str]] = {}
+    for name in names:
+        artifacts.setdefault("/".join(name.split("/")[:2]), []).append(name)
+    found: dict[str, Description] = {}
+    for artifact, members in artifacts.items():
+        compared, reason = _compared(folder_a / artifact, folder_b / artifact, comparing)
+        told: dict[str, str] = {}  # where a package with several changed files was told of
+        for name in members:
+            file = _entry(compared, name.removeprefix(f"{artifact}/"))
+            if file is None:
+                found[name] = _by_bytes(folder_a / name, folder_b / name, reason)
+            else:
+                found[name] = Description(_lines(file, name, told.setdefault(file.name, name)), file.likeness)
+    return found
+
+
+def _compared(folder_a: Path, folder_b: Path, comparing: Comparing | None) -> tuple[dict[str, FileComparison], str]:
+    """Return what is said of two artifacts' files, by name; where nothing is, why."""
+    if comparing is None or not (folder_a.is_dir() and folder_b.is_dir()):
+        return {}, ""
+    try:
+        result = compare_artifacts(folder_a, folder_b, comparing.home, comparing.toolchain, progress=comparing.progress)
+    except (ModelFileError, StoreError, ToolchainError, WorkerError) as error:
+        return {}, str(error)
+    return {file.name: file for file in result.files}, ""
+
+
+def _entry(files: dict[str, FileComparison], name: str) -> FileComparison | None:
+    """Return what is said of a file, or of the package that it lies in."""
+    path = Path(name)
+    return next((files[each.as_posix()] for each in (path, *path.parents) if each.as_posix() in files), None)
+
+
+def _by_bytes(file_a: Path, file_b: Path, reason: str) -> Description:
+    lines = describe_difference(file_a, file_b)
+    if lines and reason:
+        lines.append(f"only bytes were compared: {reason}")
+    return Description(tuple(lines))
+
+
+def _lines(file: FileComparison, name: str, told_at: str) -> tuple[str, ...]:
+    if told_at != name:
+        return (f"{_WORDS[file.likeness]}; see {told_at}",)
+    return (_WORDS[file.likeness], *map(difference_text, file.differences))
+
+
+_WORDS: dict[Likeness, str] = {
+    "BIT_IDENTICAL": "the bytes are the same now",
+    "CANONICAL_IDENTICAL": "the same but for the way it is written (CANONICAL_IDENTICAL)",
+    "STRUCTURAL": "the same but for weights within epsilon (STRUCTURAL)",
+    "DIFFERENT": "it is another (DIFFERENT)",
+    "MISSING": "only the first run has it",
+    "EXTRA": "only the second run has it",
+}
+
+
+def difference_text(difference: Difference) -> str:
+    """Return a difference as a line."""
+    if difference.kind == "more":
+        return difference.detail
+    values = ""
+    if difference.first or difference.second:
+        values = f": {difference.first or '(absent)'} -> {difference.second or '(absent)'}"
+    detail = f" ({difference.detail})" if difference.detail else ""
+    return f"{difference.kind} {difference.place}".rstrip() + values + detail
 
 
 def describe_difference(file_a: Path, file_b: Path) -> list[str]:

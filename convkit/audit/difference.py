@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from convkit.audit.built_difference import describe_difference
+from convkit.audit.built_difference import Comparing, Description, describe_built
 from convkit.audit.integrity import readable_provenance
 from convkit.audit.locating import recorded_files
 from convkit.codec import encode
@@ -16,6 +16,7 @@ from convkit.provenance import FileDigest, Provenance
 from convkit.recipe.document import read_document
 from convkit.record import RunRecord
 from convkit.store.digests import digest_file
+from convkit.worker.protocol import Likeness
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +40,16 @@ class ToolChange:
 
 @dataclasses.dataclass(frozen=True)
 class FileChange:
-    """A built file with other bytes: its digests, None where a run does not have it, and how the two differ."""
+    """A built file with other bytes: its digests, None where a run does not have it, and how the two differ.
+
+    `likeness` is None where only bytes were compared.
+    """
 
     path: str
     before: str | None
     after: str | None
     description: tuple[str, ...] = ()
+    likeness: Likeness | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,8 +104,11 @@ class Difference:
         return not any(inputs) and not any(outcome)
 
 
-def compare_runs(folder_a: Path, folder_b: Path) -> Difference:
-    """Return how the second run differs from the first; raises ConvkitError where a record cannot be read."""
+def compare_runs(folder_a: Path, folder_b: Path, comparing: Comparing | None = None) -> Difference:
+    """Return how the second run differs from the first; raises ConvkitError where a record cannot be read.
+
+    `comparing` says where models can be read that differ; without it they are compared by their bytes.
+    """
     a, b = read_record(folder_a), read_record(folder_b)
     found_a, found_b = _findings(a), _findings(b)
     metrics, latencies = _figures(a, b)
@@ -112,7 +120,7 @@ def compare_runs(folder_a: Path, folder_b: Path) -> Difference:
         contract=_changes(flatten(encode(a.contract)), flatten(encode(b.contract))),
         tools=_tools(a, b),
         locks=_changes(_lock_digests(folder_a), _lock_digests(folder_b)),
-        built=_built(folder_a, folder_b),
+        built=_built(folder_a, folder_b, comparing),
         metrics=metrics,
         verdicts=_changes(_verdicts(a), _verdicts(b)),
         new_findings=tuple(entry for key, entry in found_b.items() if key not in found_a),
@@ -165,20 +173,17 @@ def _lock_digests(folder: Path) -> dict[str, str]:
     return {path.stem: digest_file(path) for path in sorted(folder.glob("locks/*.txt"))}
 
 
-def _built(folder_a: Path, folder_b: Path) -> tuple[FileChange, ...]:
+def _built(folder_a: Path, folder_b: Path, comparing: Comparing | None) -> tuple[FileChange, ...]:
     before, after = _models(folder_a), _models(folder_b)
     changes = _changes(
         {name: entry.sha256 for name, entry in before.items()}, {name: entry.sha256 for name, entry in after.items()}
     )
-    return tuple(
-        FileChange(
-            change.path,
-            change.before,
-            change.after,
-            tuple(describe_difference(folder_a / change.path, folder_b / change.path)),
-        )
-        for change in changes
-    )
+    described = describe_built(folder_a, folder_b, [change.path for change in changes], comparing)
+    return tuple(_file_change(change, described[change.path]) for change in changes)
+
+
+def _file_change(change: Change, described: Description) -> FileChange:
+    return FileChange(change.path, change.before, change.after, described.lines, described.likeness)
 
 
 def _models(folder: Path) -> dict[str, FileDigest]:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from convkit.cli.options import HomeFolder, Json
+from convkit.cli.options import HomeFolder, Json, Toolchain
 
 Verdict = Literal["verified", "failed", "skipped", "broken"]
 
@@ -88,16 +88,19 @@ def audit(
 def diff(
     run_a: Annotated[str, typer.Argument(metavar="RUN_A", help="The earlier run, named as for show.")],
     run_b: Annotated[str, typer.Argument(metavar="RUN_B", help="The later run.")],
+    toolchain: Toolchain = "isolated",
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
     """Compare two runs: recipes, tools, contracts, built files, metrics, findings, verdicts. 1 where they differ."""
+    from convkit.audit.built_difference import Comparing
     from convkit.audit.difference import compare_runs
     from convkit.execute.selecting import find_run
     from convkit.home import Home
 
     place = Home.find(home)
-    difference = compare_runs(find_run(run_a, place), find_run(run_b, place))
+    comparing = Comparing(place, toolchain, lambda message: None if json else typer.echo(message, err=True))
+    difference = compare_runs(find_run(run_a, place), find_run(run_b, place), comparing)
     if json:
         _print_json(difference, same=difference.same)
     else:

@@ -15,8 +15,8 @@ from convkit.tensors import Contract
 PROTOCOL = 1
 
 StageKind = Literal["export", "reference", "precision", "build", "verify"]
-# What a worker can be asked: a stage, or a look into a model file. Core ML's stages work on the model itself, not on
-# its graph, and TensorRT's make and run engines, in tools of their own.
+# What a worker can be asked: a stage, a look into a model file, a comparison of two built artifacts. Core ML's stages
+# work on the model itself, not on its graph, and TensorRT's make and run engines, in tools of their own.
 JobKind = Literal[
     "export",
     "reference",
@@ -30,6 +30,8 @@ JobKind = Literal[
     "tensorrt-verify",
     "inspect",
     "coreml-inspect",
+    "compare",
+    "coreml-compare",
 ]
 SourceKind = Literal["hub", "path", "package", "config", "factory", "onnx"]
 Exporter = Literal["torch", "optimum", "torchscript"]
@@ -462,6 +464,70 @@ class InspectResult:
     modules: tuple[ModuleTypes, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True)
+class CompareRequest:
+    """Two built artifacts: folders, or single files (a package is one).
+
+    Weights of floats may be `epsilon` apart, relative to the largest magnitude in their tensor.
+    """
+
+    first: str
+    second: str
+    epsilon: float = 1e-6
+
+
+# Best first; the last two say that only the first, or only the second has the file.
+Likeness = Literal["BIT_IDENTICAL", "CANONICAL_IDENTICAL", "STRUCTURAL", "DIFFERENT", "MISSING", "EXTRA"]
+
+# value: the type of a tensor between nodes · model: another field of the model or of one of its graphs · file: bytes ·
+# more: how many further differences are not listed.
+DifferenceKind = Literal[
+    "initializer",
+    "node",
+    "attribute",
+    "metadata",
+    "input",
+    "output",
+    "value",
+    "opset",
+    "function",
+    "model",
+    "file",
+    "more",
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """One thing in which two files differ: where, what either has (empty: nothing), and what else is to be said."""
+
+    kind: DifferenceKind
+    place: str
+    first: str = ""
+    second: str = ""
+    detail: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class FileComparison:
+    """How alike two files of one name are. A package is one file; a file of weights is as alike as its model.
+
+    `differences` are at most 50, of `kind` "more" the last where there are others. They are told with the model, not
+    again with its file of weights.
+    """
+
+    name: str
+    likeness: Likeness
+    differences: tuple[Difference, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class CompareResult:
+    """Every file of two artifacts, sorted by name."""
+
+    files: tuple[FileComparison, ...]
+
+
 StageRequest = (
     ExportRequest
     | ReferenceRequest
@@ -486,6 +552,8 @@ REQUEST_TYPES: dict[JobKind, type] = {
     "tensorrt-verify": VerifyRequest,
     "inspect": InspectRequest,
     "coreml-inspect": InspectRequest,
+    "compare": CompareRequest,
+    "coreml-compare": CompareRequest,
 }
 RESULT_TYPES: dict[JobKind, type] = {
     "export": ExportResult,
@@ -500,6 +568,8 @@ RESULT_TYPES: dict[JobKind, type] = {
     "tensorrt-verify": VerifyResult,
     "inspect": InspectResult,
     "coreml-inspect": InspectResult,
+    "compare": CompareResult,
+    "coreml-compare": CompareResult,
 }
 
 

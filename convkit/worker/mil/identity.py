@@ -18,7 +18,7 @@ from convkit.worker.context import StageFailedError
 from convkit.worker.mil.package import MANIFEST, Item, Package, read_model, read_package
 
 # What coremltools writes into the metadata at each conversion.
-_DATE_KEY = "com.github.apple.coremltools.conversion_date"
+DATE_KEY = "com.github.apple.coremltools.conversion_date"
 _CHUNK = 1 << 20
 # The namespace of the items' identifiers in canonical packages: an arbitrary constant.
 _ITEMS = uuid.UUID("6f1d3f5c-5b0e-4c59-9a0e-2f7b1c9d8e4a")
@@ -47,7 +47,7 @@ def make_canonical(path: Path) -> None:
     """
     package = read_package(path)
     model = read_model(package)
-    model.description.metadata.userDefined.pop(_DATE_KEY, None)
+    model.description.metadata.userDefined.pop(DATE_KEY, None)
     package.model.write_bytes(model.SerializeToString(deterministic=True))
     manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     root = manifest["rootModelIdentifier"]
@@ -80,7 +80,7 @@ def _files(package: Package, item: Item) -> Iterator[Path]:
 
 def _model_digest(package: Package) -> bytes:
     model = read_model(package)
-    model.description.metadata.userDefined.pop(_DATE_KEY, None)
+    model.description.metadata.userDefined.pop(DATE_KEY, None)
     return hashlib.sha256(model.SerializeToString(deterministic=True)).digest()
 
 

@@ -5,12 +5,12 @@ from typing import Any
 
 from convkit.findings.model import Finding
 from convkit.worker.context import Context
-from convkit.worker.protocol import InspectResult, JobKind, StageResult
+from convkit.worker.protocol import CompareResult, InspectResult, JobKind, StageResult
 
-StageFunction = Callable[[Any, Context], tuple[StageResult | InspectResult, list[Finding]]]
+StageFunction = Callable[[Any, Context], tuple[StageResult | InspectResult | CompareResult, list[Finding]]]
 
 
-def stage_function(stage: JobKind) -> StageFunction:
+def stage_function(stage: JobKind) -> StageFunction:  # noqa: C901 - a case for each job
     """Return a stage's function, importing only that stage's module."""
     match stage:
         case "export":
@@ -61,3 +61,11 @@ def stage_function(stage: JobKind) -> StageFunction:
             from convkit.worker.stages import coreml_inspect
 
             return coreml_inspect.run
+        case "compare":
+            from convkit.worker.stages import compare
+
+            return compare.run
+        case "coreml-compare":
+            from convkit.worker.stages import coreml_compare
+
+            return coreml_compare.run
