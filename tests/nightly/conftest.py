@@ -1,0 +1,6 @@
+"""Nights are tried on the small run that audits are tried on."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "audit"))
