@@ -27,6 +27,9 @@ _LOOK_SECONDS = 0.2
 _PROGRESS_SECONDS = 0.5
 # Dask's states of a task that somebody still wants.
 _WANTED = frozenset({"executing", "long-running", "resumed"})
+# Python 3.11's own parser (recipes' factories, packages' markers) fails now and then when two threads use it at once:
+# SystemError: AST constructor recursion depth mismatch (python/cpython#106905).
+_PARSING = threading.Lock()
 _ALIVE = frozenset({"running", "paused"})
 
 
@@ -66,8 +69,9 @@ def perform(order: Order, home: Home, listener: Silence, cancelled: threading.Ev
     shared.pull(order.files, store)
     place = store.view(order.files) / PurePosixPath(order.place)
     place.parent.mkdir(parents=True, exist_ok=True)  # paths that begin with .. start there, also where no file does
-    loaded = parse_recipe(order.recipe, place)
-    surroundings = _surroundings(order, loaded, home, name)
+    with _PARSING:
+        loaded = parse_recipe(order.recipe, place)
+        surroundings = _surroundings(order, loaded, home, name)
     for artifact in order.inputs.values():
         shared.pull(artifact, store)
     if not order.force and store.record(order.key) is None:
