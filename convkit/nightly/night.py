@@ -180,7 +180,7 @@ def _drifts(record: RunRecord, options: NightOptions) -> tuple[tuple[Drift, ...]
 
 def _lost_class(made: ReproductionReport, reached: str | None) -> list[str]:
     """Return the artifacts that came out worse than the baseline's did before, or did not come out at all."""
-    bound = CLASSES.index(reached) if reached is not None else CLASSES.index("NUMERIC_OK")  # type: ignore[arg-type]
+    bound = CLASSES.index(reached) if reached is not None else CLASSES.index("NUMERIC_OK")
     lost = []
     for artifact in made.artifacts:
         if artifact.likeness == "SKIPPED_NO_WORKER" or CLASSES.index(artifact.likeness) <= bound:
@@ -200,7 +200,7 @@ def _canaries(file: Path, options: NightOptions) -> list[Canary]:
                 usual = recipe_tools(load_recipe(file), options.home, may_resolve=False, strict=False)
             except ConvkitError:
                 usual = None
-            found.append(run_canary(file, kind, Home(scratch), usual, options.jobs))  # type: ignore[arg-type]
+            found.append(run_canary(file, kind, Home(scratch), usual, options.jobs))
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
     return found
