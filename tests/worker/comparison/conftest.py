@@ -1,4 +1,4 @@
-"""The pairs of models that these tests share lie beside this file, programs of a few operations with the evaluator's."""
+"""What these tests share lies beside this file; small programs lie with the evaluator's tests."""
 
 import sys
 from pathlib import Path
