@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import typer
 
-from convkit.cli import auditing, diagnosing, inspecting, recipes, running, runs, stores
+from convkit.cli import auditing, diagnosing, environments, inspecting, recipes, running, runs, stores
 from convkit.errors import ENVIRONMENT_ERRNOS, EXIT_BUG, ConvkitError, Interrupted, storage_error
 
 app = typer.Typer(
@@ -38,6 +38,7 @@ app.command("explain")(recipes.explain)
 app.command("inspect")(inspecting.inspect)
 app.command("doctor")(inspecting.doctor)
 app.add_typer(stores.app, name="store")
+app.add_typer(environments.app, name="env")
 
 
 @app.callback(invoke_without_command=True)

@@ -12,19 +12,25 @@ from convkit.errors import ToolchainError, storage_error
 from convkit.store.digests import digest_json
 from convkit.toolchain.interpreters import find_interpreter, platform_name
 from convkit.toolchain.known_pairs import KNOWN_PAIRS, KnownPair, broken_pairs
+from convkit.toolchain.missing_releases import missing_release
 from convkit.toolchain.requirements import CONVKIT_DEFAULT, EnvironmentSpec, package_name
-from convkit.toolchain.uv import Failure, attempt_uv
+from convkit.toolchain.uv import Failure, attempt_uv_with_warnings
+from convkit.toolchain.yanked import read_yanked, yanked_in, yanked_lines
 
 _PIN = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;]+)")
 
 
 @dataclasses.dataclass(frozen=True)
 class Resolution:
-    """Exact versions by package name. `source` says what they rest on: the index as it was, or a committed lock."""
+    """Exact versions by package name. `source` says what they rest on: the index as it was, or a committed lock.
+
+    `yanked` holds why a release was withdrawn, by name, as far as that is known; it is no part of the identity.
+    """
 
     python: str
     packages: dict[str, str]
     source: Literal["index", "lock"] = "index"
+    yanked: dict[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
     @property
     def digest(self) -> str:
@@ -47,7 +53,9 @@ def resolved(spec: EnvironmentSpec, home: Path) -> Resolution | None:
     pins = [_PIN.fullmatch(line) for line in lines]
     # A damaged file is only a lost memory.
     packages = {pin[1]: pin[2] for pin in pins if pin}
-    return Resolution(spec.python, packages) if packages and len(packages) == len(lines) else None
+    if not packages or len(packages) != len(lines):
+        return None
+    return Resolution(spec.python, packages, yanked=read_yanked(text, packages))
 
 
 def resolve(spec: EnvironmentSpec, home: Path) -> Resolution:
@@ -70,7 +78,7 @@ def resolve(spec: EnvironmentSpec, home: Path) -> Resolution:
             find_interpreter(spec.python, spec.origin("python") or "python")
             resolution = _resolve_with_known_pairs(spec)
             staging = file.with_suffix(f".{os.getpid()}.part")
-            staging.write_text(resolution.text, encoding="utf-8")
+            staging.write_text(resolution.text + yanked_lines(resolution.packages, resolution.yanked), encoding="utf-8")
             staging.replace(file)
     except OSError as error:
         raise storage_error(error, file) from error
@@ -87,30 +95,34 @@ def _resolve_with_known_pairs(spec: EnvironmentSpec) -> Resolution:
     """Resolve; where releases come out that are known not to work together, hold the one and limit the other."""
     constraints: dict[str, KnownPair] = {}
     while True:
-        packages = _compile(spec, constraints)
+        packages, yanked = _compile(spec, constraints)
         fresh = {
             f"{pair.package}=={packages[pair.package]} {pair.partner}{pair.needs}": pair
             for pair in broken_pairs(packages)
         }
         if not fresh:
-            return Resolution(spec.python, packages)
+            return Resolution(spec.python, packages, yanked=yanked)
         assert not fresh.keys() & constraints.keys()  # uv was told so already
         constraints |= fresh
 
 
-def _compile(spec: EnvironmentSpec, constraints: dict[str, KnownPair]) -> dict[str, str]:
+def _compile(spec: EnvironmentSpec, constraints: dict[str, KnownPair]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return exact versions, and which of them are yanked and why, both by name."""
     lines = [*spec.requirements, *(part for constraint in constraints for part in constraint.split())]
     arguments = ["pip", "compile", "-", "--python-version", spec.python, "--no-header", "--no-annotate"]
-    answer = attempt_uv([*arguments, "--no-emit-index-url", "--no-emit-find-links"], given="\n".join(lines))
+    answer = attempt_uv_with_warnings(
+        [*arguments, "--no-emit-index-url", "--no-emit-find-links"], given="\n".join(lines)
+    )
     if isinstance(answer, Failure):
         raise ToolchainError(_explain(answer, spec, constraints))
     pins = {}
-    for line in answer.splitlines():
+    for line in answer.output.splitlines():
         pin = _PIN.match(line)
         if pin is None:
             raise ToolchainError(f"uv resolved {', '.join(spec.requirements)} to something that is no pin: {line}")
         pins[canonicalize_name(pin[1])] = pin[2]
-    return {str(name): version for name, version in sorted(pins.items())}
+    packages = {str(name): version for name, version in sorted(pins.items())}
+    return packages, {name: why for name, why in yanked_in(answer.warnings).items() if name in packages}
 
 
 def _explain(failure: Failure, spec: EnvironmentSpec, constraints: dict[str, KnownPair]) -> str:
@@ -118,6 +130,9 @@ def _explain(failure: Failure, spec: EnvironmentSpec, constraints: dict[str, Kno
     text = f"resolving the tools for Python {spec.python} failed: {failure.advice()}\n{failure.words}"
     if failure.kind != "no_versions":
         return text
+    missing = missing_release(failure.words, spec)
+    if missing is not None:
+        return f"resolving the tools for Python {spec.python} failed: {missing}\n{failure.words}"
     text += "".join(f"\n  known: {pair}" for pair in constraints.values())
     told = failure.words + "".join(constraints)
     involved = [line for line in spec.requirements if _names(told, package_name(line))]
