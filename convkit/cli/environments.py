@@ -108,7 +108,11 @@ def _table(standing: "tuple[Standing, ...]") -> object:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("key", "python", "packages", "size", "last used", "recipes", "resolutions", box=None, padding=(0, 2))
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("key", "python", "packages", "size", "last used"):
+        table.add_column(column, no_wrap=True)
+    for column in ("recipes", "resolutions"):
+        table.add_column(column)
     for entry in standing:
         used = "in use" if entry.in_use else f"{_age(time.time() - entry.last_used)} ago"
         names = ", ".join(file[:_SHORT] for file in entry.resolutions)
