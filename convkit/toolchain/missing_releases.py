@@ -21,10 +21,14 @@ _UNKNOWN = re.compile(
 def missing_release(words: str, spec: EnvironmentSpec) -> str | None:
     """Return what is missing, the recipe's key that asks for it, and what to do; None where uv speaks of another thing.
 
-    Only of what the specification itself names: where a dependency is missing, uv's own chain of reasons says more.
+    Only of what the specification itself names, and only where uv speaks of one of its packages: where several are in
+    each other's way, or a dependency is missing, uv's own chain of reasons says more.
     """
-    asked = {package_name(line): line for line in spec.requirements}
     text = " ".join(words.split())
+    named = (package_name(word) for word in re.split(r"[\s`(),]+", text) if word)
+    asked = {package_name(line): line for line in spec.requirements}
+    if len(asked.keys() & set(named)) != 1:
+        return None
     for pattern, tell in ((_YANKED, _yanked), (_GONE, _gone), (_UNKNOWN, _unknown)):
         for match in pattern.finditer(text):
             line = asked.get(package_name(match[1]))

@@ -1,8 +1,10 @@
+import errno
 import os
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -178,3 +180,25 @@ def test_a_marker_that_others_own_is_used_all_the_same(
     monkeypatch.setattr(usage.os, "utime", refuse)
     assert hold(folder / MARKER)
     assert in_use(folder / MARKER)
+
+
+def test_where_there_are_no_locks_nothing_is_removed(
+    wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = build(tmp_path)
+    monkeypatch.setattr(usage.fcntl, "flock", _no_locks(usage.fcntl.flock, folder))
+    assert hold(folder / MARKER)
+    release_all()
+    assert prune(tmp_path, unused_seconds=0) == ()
+    assert folder.is_dir()
+
+
+def _no_locks(flock: Callable[[int, int], None], folder: Path) -> Callable[[int, int], None]:
+    """Return a flock that refuses markers, as a filesystem without locks does."""
+
+    def refuse(descriptor: int, kind: int) -> None:
+        if os.fstat(descriptor).st_ino == (folder / MARKER).stat().st_ino:
+            raise OSError(errno.ENOLCK, "no locks available")
+        flock(descriptor, kind)
+
+    return refuse

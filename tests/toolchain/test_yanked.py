@@ -120,6 +120,17 @@ def test_a_dependency_that_is_gone_is_left_to_uv_s_own_words(index: PackageIndex
         resolve(spec("delta"), tmp_path)
 
 
+def test_where_several_of_the_recipe_s_packages_are_involved_all_their_keys_are_named(
+    index: PackageIndex, tmp_path: Path
+) -> None:
+    """The yank is a link of the chain only: with another beta the recipe would do."""
+    index.yank("alpha", "1.1", "broken build")
+    with pytest.raises(ToolchainError) as caught:
+        resolve(spec("alpha>1.0", "beta"), tmp_path)
+    assert "alpha>1.0 comes from tools.alpha" in str(caught.value)
+    assert "beta comes from targets.ort.tools.beta" in str(caught.value)
+
+
 def test_a_remembered_release_that_is_gone_says_where_it_is_remembered(
     index: PackageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
