@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "findings": set(),
     "recipe": {"findings"},
     "store": {"findings", "worker.protocol"},
-    "toolchain": {"recipe", "worker.protocol", "store"},
+    "toolchain": {"findings", "recipe", "worker.protocol", "store"},
     "plan": {"recipe", "toolchain", "store", "worker.protocol"},
     # Limits are judged by the same lines on both sides: a search for a precision must mean what the verdict means.
     "verdict": {"plan", "recipe", "findings", "worker.protocol", "worker.numerics.limits"},

@@ -11,7 +11,19 @@ from typing import NoReturn
 
 import typer
 
-from convkit.cli import auditing, diagnosing, fleet, inspecting, locking, nights, recipes, running, runs, stores
+from convkit.cli import (
+    auditing,
+    diagnosing,
+    environments,
+    fleet,
+    inspecting,
+    locking,
+    nights,
+    recipes,
+    running,
+    runs,
+    stores,
+)
 from convkit.errors import ENVIRONMENT_ERRNOS, EXIT_BUG, ConvkitError, Interrupted, storage_error
 
 app = typer.Typer(
@@ -43,6 +55,7 @@ app.command("inspect")(inspecting.inspect)
 app.command("doctor")(inspecting.doctor)
 app.add_typer(stores.app, name="store")
 app.add_typer(fleet.app, name="fleet")
+app.add_typer(environments.app, name="env")
 
 
 @app.callback(invoke_without_command=True)

@@ -26,6 +26,7 @@ from convkit.store.store import StageRecord, Store
 from convkit.toolchain.devices import find_device
 from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
+from convkit.toolchain.version_findings import version_findings
 from convkit.worker.protocol import PROTOCOL, RESULT_TYPES, Answer, Envelope, StageKind, StageResult
 
 _OF_TARGET = "target."  # how a worker's remedy begins a key of its own target
@@ -76,11 +77,19 @@ class StageRunner:
             if known is not None and not self.is_forced(stage):
                 self.store.set_latest(self.loaded.recipe.name, stage.id, key)
                 self.listener.stage_finished(stage.id, "hit", 0.0)
-                return _addressed(self._hit(stage, known), self.loaded.path)
+                return self._told(stage, self._hit(stage, known))
             reason = self._reason(stage, parts, inputs, forced=known is not None)
             self.listener.stage_started(stage.id, reason)
             settled = self._run(stage, key, reason, parts, inputs, known)
         self.listener.stage_finished(stage.id, settled.report.status, settled.report.seconds)
+        return self._told(stage, settled)
+
+    def _told(self, stage: Stage, settled: Settled) -> Settled:
+        """Add what is known by now of the tools' releases, and put names into remedies."""
+        resolution = self.surroundings.resolutions.get(stage.environment)
+        if resolution is not None and (told := version_findings(resolution, stage.environment)):
+            report = dataclasses.replace(settled.report, findings=(*settled.report.findings, *told))
+            settled = dataclasses.replace(settled, report=report)
         return _addressed(settled, self.loaded.path)
 
     def is_forced(self, stage: Stage) -> bool:

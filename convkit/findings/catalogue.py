@@ -474,6 +474,15 @@ CATALOGUE: dict[str, Explanation] = {
         "The parser tries all the same, and fails at a node that has changed since.",
         "Export with an opset in between (export.opset).",
     ),
+    "V105": Explanation(
+        "a tool's release was withdrawn",
+        "warning",
+        "A release that the recipe pins was yanked: its makers took it back, for a broken build or wrong results, and "
+        "it stays on the index only for those who pin it exactly. The reason is theirs.",
+        "Installers warn in a line among hundreds, once; what is installed already is never looked at again.",
+        "Pin another release (tools, or the target's versions). What is known is as of the last time the versions were "
+        "resolved or installed.",
+    ),
     "V106": Explanation(
         "a stage used other tools than were resolved for it",
         "error",

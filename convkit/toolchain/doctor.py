@@ -14,6 +14,7 @@ from convkit.errors import ToolchainError
 from convkit.toolchain.devices import find_device
 from convkit.toolchain.environments import environments_folder, list_environments
 from convkit.toolchain.interpreters import installed_pythons
+from convkit.toolchain.pruning import folder_size
 from convkit.toolchain.requirements import default_python
 from convkit.toolchain.uv import Failure, attempt_uv, uv_environment
 
@@ -140,21 +141,9 @@ def _mlflow_ui() -> Fact:
 
 def _environments(home: Path) -> Fact:
     standing = list_environments(home)
-    size = _size(environments_folder(home))
+    size = folder_size(environments_folder(home))
     return Fact("environments", "ok", f"{len(standing)}, {size / _GB:.1f} GB in {environments_folder(home)}")
 
 
 def _store(home: Path) -> Fact:
-    return Fact("store", "ok", f"{_size(home / 'store') / _GB:.1f} GB in {home / 'store'}")
-
-
-def _size(folder: Path) -> int:
-    """Return the bytes of all files below a folder; what vanishes meanwhile counts nothing."""
-    total = 0
-    for parent, _, files in os.walk(folder):
-        for name in files:
-            try:
-                total += os.lstat(os.path.join(parent, name)).st_size  # noqa: PTH118 - tens of thousands of files
-            except OSError:
-                continue
-    return total
+    return Fact("store", "ok", f"{folder_size(home / 'store') / _GB:.1f} GB in {home / 'store'}")

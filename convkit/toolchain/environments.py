@@ -20,13 +20,18 @@ from packaging.utils import canonicalize_name
 from convkit.codec import CodecError, decode
 from convkit.errors import ToolchainError, storage_error
 from convkit.store.digests import write_json
+from convkit.toolchain.installed_files import wrong_files
 from convkit.toolchain.interpreters import find_interpreter
+from convkit.toolchain.missing_releases import explain_failed_installation
 from convkit.toolchain.resolution import Resolution
-from convkit.toolchain.uv import run_uv
+from convkit.toolchain.usage import hold
+from convkit.toolchain.uv import Failure, attempt_uv_with_warnings, run_uv
+from convkit.toolchain.yanked import remember_yanked, yanked_in
 
 MARKER = "convkit.json"
-_STAGING = ".staging"
+STAGING = ".staging"
 _SAFELY = ("--link-mode", "copy", "--allow-empty-requirements")
+_MOST_FILES = 5  # of those that are not what they should be, named in an error
 _LIST_PACKAGES = (
     "import importlib.metadata as m, json;"
     "print(json.dumps([[d.metadata['Name'], d.version] for d in m.distributions()]))"
@@ -35,11 +40,15 @@ _LIST_PACKAGES = (
 
 @dataclasses.dataclass(frozen=True)
 class Environment:
-    """An environment that stands: its interpreter, the digest of what it was made from, its packages' versions."""
+    """An environment that stands: its interpreter, the digest of what it was made from, its packages' versions.
+
+    `yanked` holds why a release was withdrawn, by package: what the resolution knew, and what installing told.
+    """
 
     python: Path
     key: str
     packages: Mapping[str, str]
+    yanked: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
 
 def environments_folder(home: Path) -> Path:
@@ -54,19 +63,22 @@ def existing_environment(resolution: Resolution, home: Path) -> Environment | No
     python = folder / "bin" / "python"
     # The interpreter is a link to the machine's Python, which may have been removed since.
     stands = (folder / MARKER).is_file() and python.exists()
-    return Environment(python, key, resolution.packages) if stands else None
+    return Environment(python, key, resolution.packages, resolution.yanked) if stands else None
 
 
 def ensure_environment(resolution: Resolution, home: Path, *, progress: Callable[[str], None]) -> Environment:
-    """Return the environment of a resolution, building it where it does not stand. Raises ToolchainError."""
-    standing = existing_environment(resolution, home)
-    if standing is not None:
-        return standing
-    from filelock import FileLock, Timeout  # noqa: PLC0415 - only where something must be built
+    """Return the environment of a resolution, building it where it does not stand. Raises ToolchainError.
 
+    It is held until this process ends: nothing removes it meanwhile (see `convkit.toolchain.usage`).
+    """
     folder = environments_folder(home) / resolution.digest
-    lock = FileLock(folder.with_suffix(".lock"))
     try:
+        standing = _held(resolution, home)
+        if standing is not None:
+            return standing
+        from filelock import FileLock, Timeout  # noqa: PLC0415 - only where something must be built
+
+        lock = FileLock(lock_file(folder))
         folder.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(timeout=0)
@@ -74,23 +86,37 @@ def ensure_environment(resolution: Resolution, home: Path, *, progress: Callable
             progress("waiting for the environment, which is being built already")
             lock.acquire()
         try:
-            standing = existing_environment(resolution, home)
-            if standing is None:
-                progress(f"building an environment of {len(resolution.packages)} packages")
-                _build(resolution, folder)
+            standing = _held(resolution, home)
+            if standing is not None:
+                return standing
+            progress(f"building an environment of {len(resolution.packages)} packages")
+            yanked = _build(resolution, folder, home)
+            hold(folder / MARKER)
         finally:
             lock.release()
     except OSError as error:
         raise storage_error(error, folder) from error
-    return Environment(folder / "bin" / "python", resolution.digest, resolution.packages)
+    return Environment(folder / "bin" / "python", resolution.digest, resolution.packages, yanked)
 
 
-def _build(resolution: Resolution, folder: Path) -> None:
-    """Build aside and move into place; called under the environment's lock."""
+def lock_file(folder: Path) -> Path:
+    """Return the lock under which an environment is built and removed."""
+    return folder.with_name(f"{folder.name}.lock")
+
+
+def _held(resolution: Resolution, home: Path) -> Environment | None:
+    """Return the environment where it stands and nobody is removing it."""
+    standing = existing_environment(resolution, home)
+    marker = environments_folder(home) / resolution.digest / MARKER
+    return standing if standing is not None and hold(marker) else None
+
+
+def _build(resolution: Resolution, folder: Path, home: Path) -> dict[str, str]:
+    """Build aside and move into place; called under the environment's lock. Returns which releases are yanked."""
     # What killed builds left. Names are unique all the same: a killed build's uv may still be writing to its folder.
-    for leftover in folder.parent.glob(f"{folder.name}.*{_STAGING}"):
+    for leftover in folder.parent.glob(f"{folder.name}.*{STAGING}"):
         shutil.rmtree(leftover, ignore_errors=True)
-    staging = folder.with_name(f"{folder.name}.{time.time_ns()}{_STAGING}")
+    staging = folder.with_name(f"{folder.name}.{time.time_ns()}{STAGING}")
     python = staging / "bin" / "python"
     base = find_interpreter(resolution.python, "tools.python")
     try:
@@ -99,24 +125,34 @@ def _build(resolution: Resolution, folder: Path) -> None:
             ["venv", "--relocatable", "--no-project", "--python", str(base), str(staging)],
             f"making an environment for Python {resolution.python}",
         )
-        hashed = ["--require-hashes"] if resolution.hashes else []
         listing = staging / "requirements.txt"
         listing.write_text(resolution.text, encoding="utf-8")
-        run_uv(
-            ["pip", "sync", *hashed, *_SAFELY, "--python", str(python), str(listing)],
-            f"installing {len(resolution.packages)} packages",
-        )
+        yanked = _install(listing, python, resolution, home)
         _check(python, resolution)
-        write_json(staging / MARKER, resolution)
+        write_json(staging / MARKER, dataclasses.replace(resolution, yanked=yanked))
         if folder.exists():  # it has no marker or no interpreter
             shutil.rmtree(folder)
         staging.replace(folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+    return yanked
+
+
+def _install(listing: Path, python: Path, resolution: Resolution, home: Path) -> dict[str, str]:
+    """Install exact versions and return which of them are yanked by now and why; raises ToolchainError."""
+    hashed = ["--require-hashes"] if resolution.hashes else []
+    answer = attempt_uv_with_warnings(["pip", "sync", *hashed, *_SAFELY, "--python", str(python), str(listing)])
+    resolutions = home / "resolutions"
+    if isinstance(answer, Failure):
+        raise ToolchainError(explain_failed_installation(answer, resolution, resolutions))
+    yanked = resolution.yanked | yanked_in(answer.warnings)
+    if yanked != resolution.yanked:
+        remember_yanked(resolution.text, yanked, resolution.packages, resolutions)
+    return yanked
 
 
 def _check(python: Path, resolution: Resolution) -> None:
-    """Start the environment's Python and compare what it has with what was asked for; raises ToolchainError."""
+    """Compare what the environment has with what was asked for, by name and by content; raises ToolchainError."""
     done = subprocess.run(
         [str(python), "-I", "-c", _LIST_PACKAGES],
         capture_output=True,
@@ -132,13 +168,21 @@ def _check(python: Path, resolution: Resolution) -> None:
         names = [name for name in {**resolution.packages, **found} if found.get(name) != resolution.packages.get(name)]
         listed = ", ".join(f"{name} {found.get(name)} instead of {resolution.packages.get(name)}" for name in names)
         raise ToolchainError(f"the new environment holds other packages than were asked for: {listed}")
+    # Once for each environment; torch with transformers (25,000 files, 1 GB) takes 1 to 2 s on two cores.
+    if wrong := wrong_files(python.parents[1]):
+        listed = "".join(f"\n  {file}" for file in wrong[:_MOST_FILES])
+        more = f"\n  and {len(wrong) - _MOST_FILES} more" if len(wrong) > _MOST_FILES else ""
+        raise ToolchainError(
+            f"uv's cache is damaged: the files it gave are not those of the packages:{listed}{more}\n"
+            "Remove these packages from the cache (uv cache clean PACKAGE), then run again."
+        )
 
 
 def list_environments(home: Path) -> tuple[tuple[Path, Resolution], ...]:
     """Return the environments that stand, with what they were made from."""
     found = []
     for marker in sorted(environments_folder(home).glob(f"*/{MARKER}")):
-        if marker.parent.name.endswith(_STAGING):
+        if marker.parent.name.endswith(STAGING):
             continue
         try:
             found.append((marker.parent, decode(Resolution, json.loads(marker.read_text(encoding="utf-8")))))

@@ -15,8 +15,10 @@ from convkit.errors import ToolchainError, storage_error
 from convkit.store.digests import digest_json
 from convkit.toolchain.interpreters import find_interpreter, platform_name
 from convkit.toolchain.known_pairs import KNOWN_PAIRS, KnownPair, broken_pairs
+from convkit.toolchain.missing_releases import missing_release
 from convkit.toolchain.requirements import CONVKIT_DEFAULT, EnvironmentSpec, package_name
-from convkit.toolchain.uv import Failure, attempt_uv
+from convkit.toolchain.uv import Failure, attempt_uv, attempt_uv_with_warnings
+from convkit.toolchain.yanked import read_yanked, yanked_in, yanked_lines
 
 _PIN = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==([^\s;]+)")
 _HASHED_PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s;]+)((?: --hash=sha256:[0-9a-f]{64})+)")
@@ -27,13 +29,15 @@ _HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 class Resolution:
     """Exact versions by package name, and the SHA-256 of the files that may be installed for each.
 
-    `source` says what they rest on: the index as it was, a committed lock, or what a past run recorded.
+    `source` says what they rest on: the index as it was, a committed lock, or what a past run recorded. `yanked` holds
+    why a release was withdrawn, by name, as far as that is known; it is no part of the identity.
     """
 
     python: str
     packages: dict[str, str]
     hashes: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     source: Literal["index", "lock", "run"] = "index"
+    yanked: dict[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
     @property
     def digest(self) -> str:
@@ -56,8 +60,9 @@ def read_pins(text: str, python: str, source: Literal["index", "lock", "run"] = 
     found = [pin for pin in pins if pin is not None]
     if not found or len(found) < len(lines):
         return None
+    packages = {pin[1]: pin[2] for pin in found}
     hashes = {pin[1]: tuple(_HASH.findall(pin[3])) for pin in found}
-    return Resolution(python, {pin[1]: pin[2] for pin in found}, hashes, source)
+    return Resolution(python, packages, hashes, source, read_yanked(text, packages))
 
 
 def resolved(spec: EnvironmentSpec, home: Path) -> Resolution | None:
@@ -88,7 +93,7 @@ def resolve(spec: EnvironmentSpec, home: Path) -> Resolution:
                 return known
             resolution = resolve_anew(spec)
             staging = file.with_suffix(f".{os.getpid()}.part")
-            staging.write_text(resolution.text, encoding="utf-8")
+            staging.write_text(resolution.text + yanked_lines(resolution.packages, resolution.yanked), encoding="utf-8")
             staging.replace(file)
     except OSError as error:
         raise storage_error(error, file) from error
@@ -123,13 +128,13 @@ def _resolve_with_known_pairs(spec: EnvironmentSpec, options: list[str], pins: P
     """Resolve; where releases come out that are known not to work together, hold the one and limit the other."""
     constraints: dict[str, KnownPair] = {}
     while True:
-        packages = _compile(spec, constraints, options, pins)
+        packages, yanked = _compile(spec, constraints, options, pins)
         fresh = {
             f"{pair.package}=={packages[pair.package]} {pair.partner}{pair.needs}": pair
             for pair in broken_pairs(packages)
         }
         if not fresh:
-            return Resolution(spec.python, packages)
+            return Resolution(spec.python, packages, yanked=yanked)
         assert not fresh.keys() & constraints.keys()  # uv was told so already
         constraints |= fresh
 
@@ -152,11 +157,12 @@ def _hashes(resolution: Resolution, options: list[str]) -> dict[str, tuple[str, 
 
 def _compile(
     spec: EnvironmentSpec, constraints: dict[str, KnownPair], options: list[str], file: Path
-) -> dict[str, str]:
+) -> tuple[dict[str, str], dict[str, str]]:
+    """Return exact versions, and which of them are yanked and why, both by name."""
     lines = [*spec.requirements, *(part for constraint in constraints for part in constraint.split())]
     arguments = ["pip", "compile", "-", "--python-version", spec.python, "--no-header", "--no-annotate"]
     plain = ["--no-emit-index-url", "--no-emit-find-links", "--output-file", str(file)]
-    answer = attempt_uv([*arguments, *plain, *options], given="\n".join(lines))
+    answer = attempt_uv_with_warnings([*arguments, *plain, *options], given="\n".join(lines))
     if isinstance(answer, Failure):
         raise ToolchainError(_explain(answer, spec, constraints))
     pins = {}
@@ -165,7 +171,8 @@ def _compile(
         if pin is None:
             raise ToolchainError(f"uv resolved {', '.join(spec.requirements)} to something that is no pin: {line}")
         pins[canonicalize_name(pin[1])] = pin[2]
-    return {str(name): version for name, version in sorted(pins.items())}
+    packages = {str(name): version for name, version in sorted(pins.items())}
+    return packages, {name: why for name, why in yanked_in(answer.warnings).items() if name in packages}
 
 
 def _explain(failure: Failure, spec: EnvironmentSpec, constraints: dict[str, KnownPair]) -> str:
@@ -173,6 +180,9 @@ def _explain(failure: Failure, spec: EnvironmentSpec, constraints: dict[str, Kno
     text = f"resolving the tools for Python {spec.python} failed: {failure.advice()}\n{failure.words}"
     if failure.kind != "no_versions":
         return text
+    missing = missing_release(failure.words, spec)
+    if missing is not None:
+        return f"resolving the tools for Python {spec.python} failed: {missing}\n{failure.words}"
     text += "".join(f"\n  known: {pair}" for pair in constraints.values())
     told = failure.words + "".join(constraints)
     involved = [line for line in spec.requirements if _names(told, package_name(line))]

@@ -32,6 +32,8 @@ _MARKS: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
 _PACKAGE = re.compile(r"/simple/([^/\s`]+)/?|Because (\S+?)(?:[=<>!~]\S*)? was not found in the cache")
 _EMPTY_WORDS = r"^(error: No solution found when resolving dependencies|cause:)\s*"
 _MOST_LINES = 20
+# What uv says without --quiet of work that went well, before the error.
+_PROGRESS = ("Using ", "Resolved ", "Prepared ", "Installed ", "Uninstalled ", "Audited ", "Updated ")
 
 # Variables of the user's that would make one recipe resolve, or one lock install, to different things.
 _DROPPED = frozenset(
@@ -122,15 +124,34 @@ def index_options(environment: Mapping[str, str] = os.environ) -> list[str]:
     return ["--no-index"] if forbidden and not _knows_its_index(environment) else []
 
 
+@dataclasses.dataclass(frozen=True)
+class Told:
+    """What uv printed, and its warnings, a text each."""
+
+    output: str
+    warnings: tuple[str, ...] = ()
+
+
 def attempt_uv(arguments: Sequence[str], *, given: str = "") -> str | Failure:
     """Run uv and return what it prints, or why it failed; `given` goes to its standard input.
 
     Raises ToolchainError where uv cannot be started.
     """
+    done = _run([*arguments, "--quiet"], given)
+    return done.stdout if done.returncode == 0 else failure_of(done.stderr)
+
+
+def attempt_uv_with_warnings(arguments: Sequence[str], *, given: str = "") -> Told | Failure:
+    """Run uv as `attempt_uv` does, and keep its warnings, which `--quiet` would drop: that a release was yanked."""
+    done = _run(arguments, given)
+    return Told(done.stdout, warnings_of(done.stderr)) if done.returncode == 0 else failure_of(done.stderr)
+
+
+def _run(arguments: Sequence[str], given: str) -> subprocess.CompletedProcess[str]:
     options = index_options() if arguments[0] == "pip" else []
     try:
-        done = subprocess.run(
-            [uv_binary(), *arguments, *options, "--quiet"],
+        return subprocess.run(
+            [uv_binary(), *arguments, *options],
             input=given,
             capture_output=True,
             text=True,
@@ -141,7 +162,6 @@ def attempt_uv(arguments: Sequence[str], *, given: str = "") -> str | Failure:
         )
     except OSError as error:
         raise ToolchainError(f"uv cannot be started ({error.strerror}); install it: pip install uv") from error
-    return done.stdout if done.returncode == 0 else failure_of(done.stderr)
 
 
 def run_uv(arguments: Sequence[str], doing: str, *, given: str = "") -> str:
@@ -165,12 +185,26 @@ def failure_of(printed: str) -> Failure:
     return Failure(kind, package, _trimmed(lines))
 
 
+def warnings_of(printed: str) -> tuple[str, ...]:
+    """Return the warnings of uv's standard error, their further lines joined to them."""
+    warnings: list[str] = []
+    inside = False
+    for line in printed.splitlines():
+        if line[:1].strip():
+            inside = line.startswith("warning")
+            if inside:
+                warnings.append(line.partition(":")[2].strip())
+        elif inside and line.strip():
+            warnings[-1] += f" {line.strip()}"
+    return tuple(warnings)
+
+
 def _without_warnings(printed: str) -> list[str]:
-    """Return the lines of errors and hints; a warning's further lines are indented."""
+    """Return the lines of errors and hints; a warning's further lines are indented, as are those of progress."""
     lines, warning = [], False
     for line in printed.splitlines():
         if line[:1].strip():
-            warning = line.startswith("warning")
+            warning = line.startswith(("warning", *_PROGRESS))
         if line.strip() and not warning:
             lines.append(line)
     return lines

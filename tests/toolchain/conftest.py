@@ -1,12 +1,21 @@
 """Fixtures for tests of the toolchain: the real uv, and a folder of wheels in place of an index."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from package_index import PackageIndex, serve
 from wheel_folder import write_wheel
 
 from convkit.toolchain.interpreters import find_interpreter
+from convkit.toolchain.usage import release_all
+
+
+@pytest.fixture(autouse=True)
+def _nothing_held() -> Iterator[None]:
+    """Let go of a test's environments: a process holds them until it ends."""
+    yield
+    release_all()
 
 
 @pytest.fixture
@@ -22,6 +31,17 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("UV_FIND_LINKS", str(folder))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
     return folder
+
+
+@pytest.fixture
+def index(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
+    """The same wheels, served by an index, where releases can be yanked; the folder itself is not looked at."""
+    for variable in ("PIP_NO_INDEX", "UV_FIND_LINKS"):
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    with serve(wheels) as served:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", served.url)
+        yield served
 
 
 @pytest.fixture

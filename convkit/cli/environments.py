@@ -1,0 +1,137 @@
+"""Commands on environments: `convkit env list`, `convkit env prune`, `convkit env verify`."""
+
+import re
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from convkit.cli.options import HomeFolder, Json
+from convkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from convkit.toolchain.pruning import Standing
+
+app = typer.Typer(no_args_is_help=True, help="Look after the stages' environments.", rich_markup_mode=None)
+
+_SHORT = 12
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+
+
+@app.command("list")
+def list_(json: Json = False, home: HomeFolder = None) -> None:
+    """Show the environments that stand: packages, size, when last used, which recipes they belong to."""
+    from convkit.home import Home
+    from convkit.toolchain.pruning import folder_size, leftovers, standing_environments
+
+    root = Home.find(home).root
+    standing = standing_environments(root)
+    left = leftovers(root)
+    if json:
+        import dataclasses
+        import json as json_module
+
+        entries = [{**dataclasses.asdict(entry), "folder": str(entry.folder)} for entry in standing]
+        listed = {"environments": entries, "leftovers": [str(path) for path in left]}
+        typer.echo(json_module.dumps(listed, indent=1))
+        return
+    if standing:
+        from rich.console import Console
+
+        Console().print(_table(standing))
+    total = sum(entry.bytes for entry in standing)
+    typer.echo(f"{len(standing)} environments, {_size(total)}")
+    for path in left:
+        typer.echo(f"left by a killed build: {path.name}, {_size(folder_size(path))} (convkit env prune removes it)")
+
+
+@app.command("prune")
+def prune(
+    older_than: Annotated[
+        str, typer.Option("--older-than", metavar="AGE", help="Not used for so long: 12h, 30d, 8w.")
+    ] = "30d",
+    everything: Annotated[bool, typer.Option("--all", help="Whenever it was last used; resolutions as well.")] = False,
+    resolutions: Annotated[
+        bool,
+        typer.Option("--resolutions", help="Forget the exact versions of recipes whose environments do not stand."),
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; remove nothing.")] = False,
+    home: HomeFolder = None,
+) -> None:
+    """Remove environments that were not used for long, and what killed builds left; never one that is in use."""
+    from convkit.home import Home
+    from convkit.toolchain import pruning
+
+    seconds = 0.0 if everything else _seconds(older_than)
+    root = Home.find(home).root
+    removed = pruning.prune(root, unused_seconds=seconds, resolutions=resolutions or everything, dry_run=dry_run)
+    for removal in removed:
+        typer.echo(f"{removal.kind} {removal.path.name[:_SHORT]}: {_size(removal.bytes)}")
+    verb = "would be freed" if dry_run else "freed"
+    typer.echo(f"{_size(sum(removal.bytes for removal in removed))} {verb}")
+
+
+@app.command("verify")
+def verify(
+    key: Annotated[
+        str | None, typer.Argument(metavar="KEY", help="The beginning of an environment's key; all where not given.")
+    ] = None,
+    home: HomeFolder = None,
+) -> None:
+    """Digest every installed file again and compare it with its package's RECORD; exit with 1 on any difference."""
+    from convkit.home import Home
+    from convkit.toolchain.environments import list_environments
+    from convkit.toolchain.installed_files import wrong_files
+
+    folders = [folder for folder, _ in list_environments(Home.find(home).root)]
+    chosen = [folder for folder in folders if folder.name.startswith(key or "")]
+    if key is not None and not chosen:
+        there = ", ".join(folder.name[:_SHORT] for folder in folders) or "none"
+        raise UsageError(f"KEY: no environment's key begins with {key!r}; there are: {there} (convkit env list)")
+    damaged = 0
+    for folder in chosen:
+        wrong = wrong_files(folder)
+        damaged += bool(wrong)
+        for file in wrong:
+            typer.echo(f"{folder.name[:_SHORT]}: {file}", err=True)
+    state = (
+        "intact"
+        if not damaged
+        else f"{damaged} damaged: delete {'it' if damaged == 1 else 'them'}, and the next run builds anew"
+    )
+    typer.echo(f"{len(chosen)} environments: {state}")
+    raise typer.Exit(1 if damaged else 0)
+
+
+def _table(standing: "tuple[Standing, ...]") -> object:
+    import time
+
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for column in ("key", "python", "packages", "size", "last used"):
+        table.add_column(column, no_wrap=True)
+    for column in ("recipes", "resolutions"):
+        table.add_column(column)
+    for entry in standing:
+        used = "in use" if entry.in_use else f"{_age(time.time() - entry.last_used)} ago"
+        names = ", ".join(file[:_SHORT] for file in entry.resolutions)
+        cells = (entry.key[:_SHORT], entry.python, str(len(entry.packages)), _size(entry.bytes), used)
+        table.add_row(*cells, Text(", ".join(entry.recipes)), names)
+    return table
+
+
+def _size(count: int) -> str:
+    return f"{count / 1e9:.2f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+
+
+def _age(seconds: float) -> str:
+    unit = next((unit for unit in ("d", "h", "m") if seconds >= _UNITS[unit]), "s")
+    return f"{max(0, int(seconds / _UNITS[unit]))} {unit}"
+
+
+def _seconds(age: str) -> float:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", age.strip())
+    if match is None:
+        raise UsageError(f"--older-than: {age!r} is no age; write a number and one of s, m, h, d, w: 30d")
+    return float(match[1]) * _UNITS[match[2]]

@@ -1,0 +1,84 @@
+"""Reads from uv's words that a release asked for is gone from the index, yanked, or never was."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from convkit.toolchain.requirements import CONVKIT_DEFAULT, EnvironmentSpec, package_name
+from convkit.toolchain.uv import Failure
+
+if TYPE_CHECKING:
+    from convkit.toolchain.resolution import Resolution
+
+_NAME = r"([A-Za-z0-9][A-Za-z0-9._-]*?)"
+_GONE = re.compile(rf"there is no version of {_NAME}(?:\[\S*?\])?===?([^\s,]+)")
+_YANKED = re.compile(rf"{_NAME}==(\S+) was yanked(?: \(reason: (.*?)\))?(?=[\s,]|$)")
+_UNKNOWN = re.compile(
+    rf"Because {_NAME}(?:\[\S*?\])? was not found in the (?:package registry|provided package locations)"
+)
+
+
+def missing_release(words: str, spec: EnvironmentSpec) -> str | None:
+    """Return what is missing, the recipe's key that asks for it, and what to do; None where uv speaks of another thing.
+
+    Only of what the specification itself names, and only where uv speaks of one of its packages: where several are in
+    each other's way, or a dependency is missing, uv's own chain of reasons says more.
+    """
+    text = " ".join(words.split())
+    named = (package_name(word) for word in re.split(r"[\s`(),]+", text) if word)
+    asked = {package_name(line): line for line in spec.requirements}
+    if len(asked.keys() & set(named)) != 1:
+        return None
+    for pattern, tell in ((_YANKED, _yanked), (_GONE, _gone), (_UNKNOWN, _unknown)):
+        for match in pattern.finditer(text):
+            line = asked.get(package_name(match[1]))
+            if line is not None:
+                return f"{tell(match)} {_asker(line, spec)} {_FIX}"
+    return None
+
+
+def explain_failed_installation(failure: Failure, resolution: "Resolution", resolutions: Path) -> str:
+    """Return why exact versions could not be installed; where one is gone, where it is remembered and what to do."""
+    text = f"installing {len(resolution.packages)} packages failed: {failure.advice()}\n{failure.words}"
+    gone = _GONE.search(" ".join(failure.words.split())) if failure.kind == "no_versions" else None
+    if gone is None:
+        return text
+    if resolution.source == "lock":
+        how = "The recipe's lock pins it: lock the tools again."
+    else:
+        pin = f"{gone[1]}=={gone[2]}"
+        files = [file for file in sorted(resolutions.glob("*.txt")) if pin in file.read_text("utf-8").splitlines()]
+        where = ", ".join(str(file) for file in files) or "the versions that were resolved before"
+        how = f"It is pinned by {where}: delete that, and the recipe's tools are resolved anew"
+        how += f" (tools.{gone[1]} chooses another release)."
+    return f"{text}\n{_gone(gone)} {how} A folder with the wheel, named in UV_FIND_LINKS, serves as well."
+
+
+_FIX = (
+    "Write a release there that the index has, or name a folder with the wheel in UV_FIND_LINKS; then run again: "
+    "nothing of this failure is kept."
+)
+
+
+def _gone(match: re.Match[str]) -> str:
+    return f"{match[1]} {match[2]} is not on the index: it was removed, or never released."
+
+
+def _yanked(match: re.Match[str]) -> str:
+    reason = f", with the words {match[3]!r}" if match[3] else ""
+    return (
+        f"{match[1]} {match[2]} is yanked: its makers withdrew it{reason}. Such a release is only taken where it is "
+        f'pinned exactly ({match[1]}: "=={match[2]}").'
+    )
+
+
+def _unknown(match: re.Match[str]) -> str:
+    return f"there is no package {match[1]} on the index."
+
+
+def _asker(line: str, spec: EnvironmentSpec) -> str:
+    name = package_name(line)
+    origin = spec.origin(name)
+    if origin == CONVKIT_DEFAULT:
+        return f"{line} is {origin}; tools.{name} in the recipe takes its place."
+    return f"{line} comes from {origin or 'the recipe'}."

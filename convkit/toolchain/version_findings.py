@@ -1,0 +1,26 @@
+"""What is to be said of an environment's versions before anything runs in it."""
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.toolchain.requirements import CONVKIT_DEFAULT, EnvironmentSpec
+from convkit.toolchain.resolution import Resolution
+
+
+def version_findings(resolution: Resolution, spec: EnvironmentSpec) -> list[Finding]:
+    """Return a warning (V105) for each release that its makers withdrew, by name. Asks nothing of any index."""
+    return [
+        _yanked(name, resolution.packages[name], reason, spec.origin(name))
+        for name, reason in sorted(resolution.yanked.items())
+        if name in resolution.packages
+    ]
+
+
+def _yanked(name: str, version: str, reason: str, origin: str | None) -> Finding:
+    evidence = {"package": name, "version": version, "reason": reason, "origin": origin}
+    if origin is None:
+        how = f"{name} is a dependency of another tool: add tools.{name} with a release that was not withdrawn."
+    elif origin == CONVKIT_DEFAULT:
+        how = f"Write a release that was not withdrawn under tools.{name}."
+    else:
+        how = f"Write a release that was not withdrawn at {origin}."
+    message = f"{name} {version} was yanked from the index: {reason}"
+    return Finding("V105", "warning", message, Place(), evidence, Remedy(how))

@@ -1,0 +1,52 @@
+"""Releases that their makers withdrew: told by uv when it looks at the index, remembered beside the exact versions.
+
+A yanked release stays on the index, and whoever pins it exactly still gets it; everybody else is given another. That
+is learnt when versions are resolved or installed, from uv's warnings. Nothing here asks an index: where everything is
+cached, what was learnt before is all that is known.
+"""
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+# As uv 0.8 to 0.13 print it: `alpha==1.1` is yanked (reason: "broken build")
+_WARNING = re.compile(r'`([A-Za-z0-9._-]+)==([^`\s]+)` is yanked(?: \(reason: "?(.*?)"?\))?$')
+_LINE = re.compile(r"# yanked: ([A-Za-z0-9._-]+)==(\S+)(?: (.*))?")
+_NO_REASON = "no reason given"
+
+
+def yanked_in(warnings: Iterable[str]) -> dict[str, str]:
+    """Return the yanked packages that uv's warnings speak of: the reason by normalised name."""
+    found = (_WARNING.search(warning) for warning in warnings)
+    return {str(canonicalize_name(match[1])): _one_line(match[3]) for match in found if match}
+
+
+def yanked_lines(packages: Mapping[str, str], yanked: Mapping[str, str]) -> str:
+    """Return comment lines that remember yanked releases in a file of pins."""
+    return "".join(f"# yanked: {name}=={packages[name]} {reason}\n" for name, reason in sorted(yanked.items()))
+
+
+def read_yanked(text: str, packages: Mapping[str, str]) -> dict[str, str]:
+    """Return what a file of pins remembers of yanked releases: the reason by name, for the versions it pins."""
+    found = (_LINE.fullmatch(line) for line in text.splitlines())
+    return {match[1]: match[3] or _NO_REASON for match in found if match and packages.get(match[1]) == match[2]}
+
+
+def remember_yanked(pins: str, yanked: Mapping[str, str], packages: Mapping[str, str], resolutions: Path) -> None:
+    """Add yanked releases to every remembered resolution that consists of these pins."""
+    for file in sorted(resolutions.glob("*.txt")):
+        text = file.read_text(encoding="utf-8", errors="replace")
+        without = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
+        known = read_yanked(text, packages)
+        if without != pins or known.keys() >= yanked.keys():
+            continue
+        staging = file.with_suffix(f".{os.getpid()}.part")
+        staging.write_text(without + yanked_lines(packages, {**known, **yanked}), encoding="utf-8")
+        staging.replace(file)
+
+
+def _one_line(reason: str | None) -> str:
+    return " ".join((reason or "").split()) or _NO_REASON

@@ -1,0 +1,247 @@
+"""One recipe whose targets need tools that could never share an environment, in isolated environments of real tools."""
+
+import importlib.metadata
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
+
+from convkit.execute.repair import repair_recipe
+from convkit.execute.run import RunOptions, RunOutcome, run_recipe
+from convkit.findings.model import Finding
+from convkit.home import Home
+from convkit.record import StageReport
+from convkit.toolchain.environments import ensure_environment, list_environments
+from convkit.toolchain.interpreters import find_interpreter
+from convkit.toolchain.requirements import DEFAULT_PYTHON
+from convkit.toolchain.usage import release_all
+from convkit.toolchain.uv import uv_environment
+
+pytestmark = [pytest.mark.slow, pytest.mark.network]
+
+BERT = {
+    "architecture": "bert",
+    "seed": 0,
+    "overrides": {
+        "num_hidden_layers": 2,
+        "hidden_size": 32,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "vocab_size": 100,
+        "max_position_embeddings": 64,
+    },
+}
+RECIPE: dict[str, Any] = {
+    "schema": 1,
+    "name": "toolsets",
+    "model": {"config": BERT, "task": "feature-extraction"},
+    "tools": {"python": DEFAULT_PYTHON, "torch": "==2.13.*", "transformers": "==4.57.*", "numpy": "==2.2.*"},
+    "export": {"exporter": "optimum", "opset": 17},
+    "axes": {"batch": {"min": 1, "typical": 2, "max": 4}, "sequence": {"min": 2, "typical": 8, "max": 16}},
+    "inputs": [
+        {"name": "input_ids", "dtype": "int64", "shape": ["batch", "sequence"], "sample": "token_ids"},
+        {"name": "attention_mask", "dtype": "int64", "shape": ["batch", "sequence"], "sample": "padding_mask"},
+        {
+            "name": "token_type_ids",
+            "dtype": "int64",
+            "shape": ["batch", "sequence"],
+            "sample": {"integers": [0, 2]},
+        },
+    ],
+    "outputs": [{"name": "last_hidden_state", "dtype": "float32", "shape": ["batch", "sequence", 32]}],
+    "verify": {"tolerance": {"max_abs": 1e-4}},
+    "targets": {
+        # Built against NumPy 1, its import fails under NumPy 2.
+        "old": {"runtime": "onnxruntime", "versions": ["==1.17.*"], "tools": {"numpy": "==1.26.*"}},
+        "ort": {"runtime": "onnxruntime", "versions": ["==1.21.*", "==1.31.*"]},
+        "coreml": {
+            "runtime": "coreml",
+            "minimum": "iOS17",
+            "tools": {"coremltools": "==9.0", "numpy": "==1.26.*", "transformers": "==4.56.*"},
+        },
+    },
+}
+ORIGINAL = {"torch": "==2.13.*", "transformers": "==4.57.*", "numpy": "==2.2.*"}
+CORE_ML = {"coremltools": "==9.0", "torch": "==2.13.*", "transformers": "==4.56.*", "numpy": "==1.26.*"}
+# What each stage must say it ran with.
+SPECIFIED = {
+    "export": ORIGINAL | {"optimum": ">=2"},
+    "reference": ORIGINAL,
+    "build:old": {"numpy": "==1.26.*"},
+    "build:ort": {"numpy": "==2.2.*", "onnxruntime": "==1.31.*"},
+    "verify:old@==1.17.*": {"numpy": "==1.26.*", "onnxruntime": "==1.17.*"},
+    "verify:ort@==1.21.*": {"numpy": "==2.2.*", "onnxruntime": "==1.21.*"},
+    "verify:ort@==1.31.*": {"numpy": "==2.2.*", "onnxruntime": "==1.31.*"},
+    "build:coreml": CORE_ML,
+    "verify:coreml": CORE_ML,
+}
+FAKE = "raise ImportError('a numpy of the host leaked in')\n"
+
+
+def write(folder: Path, **changes: Any) -> Path:
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(RECIPE | changes, sort_keys=False))
+    return path
+
+
+def options(recipe: Path, home: Path) -> RunOptions:
+    return RunOptions(recipe, Home(home), track=False)
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    yield tmp_path_factory.mktemp("toolsets")
+    release_all()
+
+
+@pytest.fixture(scope="module")
+def poison(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's home whose own packages hold a numpy that cannot be imported."""
+    folder = tmp_path_factory.mktemp("poison")
+    packages = folder / ".local" / "lib" / f"python{DEFAULT_PYTHON}" / "site-packages"
+    for place in (packages, folder / "path"):
+        (place / "numpy").mkdir(parents=True)
+        (place / "numpy" / "__init__.py").write_text(FAKE)
+    return folder
+
+
+def poisoned(folder: Path) -> dict[str, str]:
+    # What is found by way of the home must still be found: the cache, wheels, the index.
+    known = {name: value for name, value in uv_environment().items() if name.startswith("UV_")}
+    cache = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache" / "uv")
+    return known | {
+        "UV_CACHE_DIR": cache,
+        "HOME": str(folder),
+        "PYTHONUSERBASE": str(folder / ".local"),
+        "PYTHONPATH": str(folder / "path"),
+        "PYTHONHOME": str(folder / "no Python is here"),
+    }
+
+
+@pytest.fixture(scope="module")
+def outcome(home: Path, poison: Path) -> RunOutcome:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in poisoned(poison).items():
+            patch.setenv(name, value)
+        return run_recipe(options(write(home), home))
+
+
+def stage(outcome: RunOutcome, name: str) -> StageReport:
+    return next(stage for stage in outcome.record.stages if stage.id == name)
+
+
+@pytest.mark.parametrize("variable", ["PYTHONPATH", "PYTHONHOME", "PYTHONUSERBASE"])
+def test_the_poison_would_work_on_an_unprotected_process(poison: Path, variable: str) -> None:
+    environment = {variable: poisoned(poison)[variable]}
+    python = find_interpreter(DEFAULT_PYTHON, "tools.python")
+    done = subprocess.run([python, "-c", "import numpy"], capture_output=True, text=True, check=False, env=environment)
+    expected = "No module named 'encodings'" if variable == "PYTHONHOME" else "a numpy of the host leaked in"
+    assert expected in done.stderr
+
+
+def test_every_target_is_verified_in_one_run(outcome: RunOutcome) -> None:
+    assert outcome.record.exit_code == 0
+    assert {target.name: target.status for target in outcome.record.targets} == dict.fromkeys(
+        RECIPE["targets"], "verified"
+    )
+    evidence = [v.evidence for target in outcome.record.targets for v in target.verifications]
+    assert sorted(evidence)[:3] == ["device"] * 3  # Core ML's is simulated where there is no macOS
+    assert len(evidence) == 4
+
+
+@pytest.mark.parametrize("name", SPECIFIED)
+def test_every_stage_ran_with_what_the_recipe_says(outcome: RunOutcome, name: str) -> None:
+    versions = stage(outcome, name).versions
+    for package, specifier in SPECIFIED[name].items():
+        assert package in versions, versions
+        assert SpecifierSet(specifier).contains(versions[package].partition("+")[0]), (package, versions[package])
+
+
+@pytest.mark.parametrize("name", SPECIFIED)
+def test_everything_a_stage_saw_is_of_one_environment(outcome: RunOutcome, home: Path, name: str) -> None:
+    versions = stage(outcome, name).versions
+    seen = {canonicalize_name(package): version for package, version in versions.items() if package != "python"}
+    packages = [made_from.packages for _, made_from in list_environments(home)]
+    assert any(seen.items() <= each.items() for each in packages)
+    assert len(seen) >= 2
+
+
+def test_no_release_of_the_host_leaked(outcome: RunOutcome) -> None:
+    assert {each.id for each in outcome.record.stages} == set(SPECIFIED)
+    here = {name: importlib.metadata.version(name) for name in ("numpy", "transformers")}
+    for each in outcome.record.stages:
+        for name, version in here.items():
+            assert each.versions.get(name) != version, (each.id, name)
+    onnxruntime = importlib.metadata.version("onnxruntime")
+    for name in ("verify:old@==1.17.*", "verify:ort@==1.21.*"):
+        assert stage(outcome, name).versions["onnxruntime"] != onnxruntime
+
+
+def test_the_second_time_all_environments_come_in_a_tenth_of_a_second(
+    outcome: RunOutcome, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr("subprocess.Popen", refuse)
+    standing = list_environments(home)
+    assert len(standing) == 6
+    release_all()
+    messages: list[str] = []
+    began = time.perf_counter()
+    environments = [ensure_environment(made_from, home, progress=messages.append) for _, made_from in standing]
+    assert time.perf_counter() - began < 0.1
+    assert messages == []
+    assert len({environment.python for environment in environments}) == 6
+    assert run_recipe(options(home / "recipe.yaml", home)).up_to_date
+
+
+def errors(outcome: RunOutcome) -> list[Finding]:
+    return [finding for finding in outcome.record.findings if finding.is_error]
+
+
+def only_old(version: str) -> dict[str, Any]:
+    return {"old": {"runtime": "onnxruntime", "versions": [version], "tools": {"numpy": "==1.26.*"}}}
+
+
+def test_a_file_format_too_new_for_a_release_is_told_and_its_remedy_heals_it(home: Path, tmp_path: Path) -> None:
+    recipe = write(tmp_path, name="format", export={"exporter": "torch", "opset": 18}, targets=only_old("==1.17.*"))
+    repaired = repair_recipe(options(recipe, home))
+    assert repaired.first.status == "failed"
+    first = [finding for finding in repaired.first.findings if finding.is_error]
+    assert {finding.code for finding in first} == {"V102", "N104"}  # and so nothing was compared
+    first = [finding for finding in first if finding.code == "V102"]
+    assert first[0].evidence["release"].startswith("1.17.")
+    assert first[0].remedy is not None
+    assert first[0].remedy.change == {"export.exporter": "torchscript"}
+    assert [(step.code, step.change) for step in repaired.steps] == [("V102", first[0].remedy.change)]
+    assert repaired.repaired
+    assert repaired.last.record.targets[0].status == "verified"
+
+
+def test_an_opset_too_new_for_a_release_is_told_and_its_remedy_s_words_heal_it(home: Path, tmp_path: Path) -> None:
+    new = write(tmp_path, name="opset", export={"exporter": "torch", "opset": 22}, targets=only_old("==1.18.*"))
+    found = {finding.code: finding for finding in errors(run_recipe(options(new, home)))}
+    assert set(found) == {"V101", "N104"}  # and so nothing was compared
+    finding = found["V101"]
+    assert finding.evidence["opsets"][""] == 22
+    assert finding.remedy is not None
+    assert finding.remedy.text.startswith("Set export.opset to one that every release in the recipe loads")
+    healed = write(tmp_path, name="opset", export={"exporter": "torch", "opset": 18}, targets=only_old("==1.18.*"))
+    record = run_recipe(options(healed, home)).record
+    assert (record.exit_code, record.targets[0].status) == (0, "verified")
+
+
+def test_this_test_s_own_python_is_not_a_stage_s(outcome: RunOutcome, home: Path) -> None:
+    for folder, _ in list_environments(home):
+        assert (folder / "bin" / "python").exists()
+        assert str(folder / "bin") not in sys.path
+        assert not list(folder.glob("lib/python*/site-packages/convkit*"))
