@@ -47,7 +47,11 @@ def explain_failed_installation(failure: Failure, resolution: "Resolution", reso
         how = "The recipe's lock pins it: lock the tools again."
     else:
         pin = f"{gone[1]}=={gone[2]}"
-        files = [file for file in sorted(resolutions.glob("*.txt")) if pin in file.read_text("utf-8").splitlines()]
+        files = [
+            file
+            for file in sorted(resolutions.glob("*.txt"))
+            if any(line.partition(" ")[0] == pin for line in file.read_text("utf-8").splitlines())
+        ]
         where = ", ".join(str(file) for file in files) or "the versions that were resolved before"
         how = f"It is pinned by {where}: delete that, and the recipe's tools are resolved anew"
         how += f" (tools.{gone[1]} chooses another release)."
