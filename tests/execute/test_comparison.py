@@ -40,8 +40,8 @@ def test_equal_bytes_need_no_worker(tmp_path: Path, home: Home, monkeypatch: pyt
     result = compare_artifacts(artifact(tmp_path / "a"), artifact(tmp_path / "b"), home, "isolated")
     assert result.files == tuple(FileComparison(name, "BIT_IDENTICAL") for name in ("contract.json", "model.onnx"))
     assert worst_likeness(result) == "BIT_IDENTICAL"
-    single = compare_artifacts(tmp_path / "a" / "model.onnx", tmp_path / "b" / "model.onnx", home, "isolated")
-    assert single.files == (FileComparison("model.onnx", "BIT_IDENTICAL"),)
+    single = compare_artifacts(tmp_path / "a" / "contract.json", tmp_path / "b" / "contract.json", home, "isolated")
+    assert single.files == (FileComparison("contract.json", "BIT_IDENTICAL"),)
 
 
 def test_a_worker_tells_how_models_differ(tmp_path: Path, home: Home) -> None:
@@ -56,6 +56,17 @@ def test_a_worker_tells_how_models_differ(tmp_path: Path, home: Home) -> None:
     assert worst_likeness(beyond) == "DIFFERENT"
     (file,) = (file for file in beyond.files if file.differences)
     assert (file.name, file.differences[0].place) == ("model.onnx", "w")
+
+
+def test_a_single_graph_is_compared_with_the_weights_beside_it(tmp_path: Path, home: Home) -> None:
+    files = []
+    for name, weight in (("first", 1.0), ("second", 2.0)):
+        file = artifact(tmp_path / name, weight) / "model.onnx"
+        onnx.save(onnx.load(file), file, save_as_external_data=True, location="weights", size_threshold=0)
+        files.append(file)
+    assert files[0].read_bytes() == files[1].read_bytes()
+    assert worst_likeness(compare_artifacts(*files, home, "host")) == "DIFFERENT"
+    assert worst_likeness(compare_artifacts(files[0], files[0], home, "host")) == "BIT_IDENTICAL"
 
 
 def test_a_nan_travels_to_the_host(tmp_path: Path, home: Home) -> None:

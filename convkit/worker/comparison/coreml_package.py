@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from convkit.worker.comparison.coreml_values import ProgramWeights, value_text
-from convkit.worker.comparison.listing import Listing, both, named_pairs
+from convkit.worker.comparison.listing import Listing, both, message_text, named_pairs
 from convkit.worker.comparison.plain import same_bytes
 from convkit.worker.comparison.weights import compare_weights
 from convkit.worker.context import StageFailedError
@@ -91,11 +91,11 @@ class _Packages:
             self._named_types(kind, "", *sides)
 
     def _named_types(self, kind: DifferenceKind, place: str, first: Iterable[Any], second: Iterable[Any]) -> None:
-        sides = [{each.name: _text(each) for each in side} for side in (first, second)]
+        names = [[each.name for each in side] for side in (first, second)]
+        sides = [{each.name: message_text(each) for each in side} for side in (first, second)]
         for name, own, other in named_pairs(sides[0].items(), sides[1].items()):
             self._listing.compare(kind, f"{place}{name}", own or "", other or "")
-        names = [list(side) for side in sides]
-        if names[0] != names[1] and sorted(names[0]) == sorted(names[1]):
+        if names[0] != names[1] and set(names[0]) == set(names[1]):
             self._listing.add(kind, f"{place}order", ", ".join(names[0]), ", ".join(names[1]))
 
     def _function(self, place: str, name: str, first: Any | None, second: Any | None) -> None:  # noqa: ANN401
@@ -114,7 +114,8 @@ class _Packages:
     def _block(self, place: str, first: Any, second: Any) -> None:  # noqa: ANN401
         self._other_fields(place, first, second, _BLOCK)
         self._named_types("input", place, first.inputs, second.inputs)
-        self._listing.compare("output", f"{place}outputs", ", ".join(first.outputs), ", ".join(second.outputs))
+        if list(first.outputs) != list(second.outputs):
+            self._listing.add("output", f"{place}outputs", ", ".join(first.outputs), ", ".join(second.outputs))
         named = [((_name(each), each) for each in block.operations) for block in (first, second)]
         for name, own, other in named_pairs(*named):
             if own is None or other is None:
@@ -125,8 +126,9 @@ class _Packages:
 
     def _operation(self, place: str, first: Any, second: Any) -> None:  # noqa: ANN401
         remark = self._module(_name(first))
-        self._listing.compare("node", place, _described(first), _described(second), remark)
-        types = [[(each.name, _text(each.type)) for each in operation.outputs] for operation in (first, second)]
+        if _wiring(first) != _wiring(second):
+            self._listing.add("node", place, _described(first), _described(second), remark)
+        types = [[(each.name, message_text(each.type)) for each in operation.outputs] for operation in (first, second)]
         for name, own, other in named_pairs(*types):
             self._listing.compare("value", f"{place} -> {name}", own or "", other or "", remark)
         values = [[*_bound(operation), *operation.attributes.items()] for operation in (first, second)]
@@ -140,12 +142,15 @@ class _Packages:
 
     def _value(self, place: str, name: str, first: Any | None, second: Any | None, remark: str) -> None:  # noqa: ANN401
         where = f"{place}.{name}"
-        if first is None or second is None or _text(first.type) != _text(second.type):
+        if first is None or second is None or message_text(first.type) != message_text(second.type):
             self._listing.add("attribute", where, *both(first, second, value_text), remark)
             return
         own, other = (side.weight(each) for side, each in zip(self._weights, (first, second), strict=True))
-        if own is None or other is None or own.kind != other.kind:
+        if own is None and other is None:
             self._listing.compare("attribute", where, value_text(first), value_text(second), remark)
+            return
+        if own is None or other is None or own.kind != other.kind:
+            self._listing.add("attribute", where, value_text(first), value_text(second), remark)
             return
         gap = compare_weights(own, other, self._epsilon)
         if gap is None:
@@ -189,12 +194,8 @@ def _fields(message: Any, known: frozenset[str]) -> Mapping[str, str]:  # noqa: 
         getattr(whole, field.name).MergeFrom(value) if hasattr(value, "MergeFrom") else setattr(
             whole, field.name, value
         )
-        found[field.name] = _text(whole)
+        found[field.name] = message_text(whole)
     return found
-
-
-def _text(message: Any) -> str:  # noqa: ANN401
-    return " ".join(str(message).split())
 
 
 def _item_text(item: Item) -> str:
@@ -231,6 +232,15 @@ def _name(operation: Any) -> str:  # noqa: ANN401
     if operation.outputs:
         return str(operation.outputs[0].name)
     return f"{operation.type} {value_text(operation.attributes['name'])}" if operation.attributes else operation.type
+
+
+def _wiring(operation: Any) -> tuple[object, ...]:  # noqa: ANN401
+    """Return what an operation computes from what; values that it holds itself are compared as values."""
+    given = {
+        name: tuple(each.name if each.WhichOneof("binding") == "name" else None for each in argument.arguments)
+        for name, argument in operation.inputs.items()
+    }
+    return operation.type, given, [each.name for each in operation.outputs]
 
 
 def _described(operation: Any) -> str:  # noqa: ANN401

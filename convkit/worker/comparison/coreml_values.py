@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from convkit.worker.comparison.listing import message_text
 from convkit.worker.comparison.weights import Weight
 from convkit.worker.context import StageFailedError
 from convkit.worker.mil.package import Package
@@ -25,24 +26,24 @@ class ProgramWeights:
         self._maps: dict[str, np.ndarray] = {}
 
     def weight(self, value: Any) -> Weight | None:  # noqa: ANN401 - a protocol buffer
-        """Return a tensor's weight; None for what is no tensor of numbers. Raises StageFailedError."""
+        """Return a tensor's weight; None for what stands in the program and is no tensor of numbers.
+
+        What lies in a file is always a weight: of bytes, where its size is not that of its type. Raises
+        StageFailedError where a file is damaged.
+        """
         from coremltools.proto import MIL_pb2
 
-        if value.type.WhichOneof("type") != "tensorType":
-            return None
         tensor = value.type.tensorType
         kind = MIL_pb2.DataType.Name(tensor.dataType).lower()
         number, bits = _layout(kind)
-        if bits is None:
-            return None
         shape = tuple(dimension.constant.size for dimension in tensor.dimensions)
-        if value.WhichOneof("value") == "blobFileValue":
-            content: np.ndarray | None = self._record(value.blobFileValue)
-        else:
-            content = _inline(value.immediateValue, kind)
-        if content is None or len(content) != math.ceil(math.prod(shape) * bits / 8):
+        in_file = value.WhichOneof("value") == "blobFileValue"
+        content = self._record(value.blobFileValue) if in_file else _inline(value.immediateValue, kind)
+        if content is None:
             return None
-        return Weight(kind, shape, content, bits, number)
+        if bits is not None and len(content) == math.ceil(math.prod(shape) * bits / 8):
+            return Weight(kind, shape, content, bits, number)
+        return Weight("bytes", (len(content),), content, 8) if in_file else None
 
     def _record(self, place: Any) -> np.ndarray:  # noqa: ANN401
         name = place.fileName.split("/")[-1]
@@ -64,7 +65,7 @@ def value_text(value: Any) -> str:  # noqa: ANN401
     copy = type(value)()
     copy.CopyFrom(value)
     copy.ClearField("docString")
-    text = " ".join(str(copy.immediateValue if copy.WhichOneof("value") == "immediateValue" else copy).split())
+    text = message_text(copy.immediateValue if copy.WhichOneof("value") == "immediateValue" else copy)
     if len(text) <= _LONGEST:
         return text
     return f"sha256 {hashlib.sha256(copy.SerializeToString(deterministic=True)).hexdigest()}"

@@ -78,6 +78,11 @@ class Listing:
         return (*kept, Difference("more", "", detail=f"{total - len(kept)} more differences are not listed"))
 
 
+def message_text(message: object) -> str:
+    """Return a protocol buffer as a line; other contents have other lines (line breaks in texts are escaped)."""
+    return " ".join(line.strip() for line in str(message).split("\n")).strip()
+
+
 def shortened(text: str) -> str:
     """Return a text, cut where it is too long for a line."""
     return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}… ({len(text)} characters)"

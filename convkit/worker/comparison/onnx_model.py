@@ -12,9 +12,9 @@ from typing import Any
 import onnx
 import onnx_ir
 
-from convkit.worker.comparison.listing import Listing, both, named_pairs
+from convkit.worker.comparison.listing import Listing, both, message_text, named_pairs
 from convkit.worker.comparison.onnx_file import OnnxFile, open_onnx, type_name
-from convkit.worker.comparison.onnx_nodes import described, domain, in_order, label, metadata, module, paired
+from convkit.worker.comparison.onnx_nodes import described, domain, in_order, label, metadata, module, paired, wiring
 from convkit.worker.comparison.weights import compare_weights
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import DifferenceKind
@@ -101,7 +101,7 @@ class _Models:
             if name in renamed or name in renamed.values():
                 continue
             self._value(kind, f"{place}{name}", a, b)
-        if names[0] != names[1] and sorted(names[0]) == sorted(names[1]):
+        if names[0] != names[1] and set(names[0]) == set(names[1]):
             self._listing.add(kind, f"{place}order", ", ".join(names[0]), ", ".join(names[1]))
 
     def _values(self, place: str, first: Iterable[Any], second: Iterable[Any]) -> None:
@@ -129,7 +129,8 @@ class _Models:
 
     def _node(self, place: str, first: onnx.NodeProto, second: onnx.NodeProto) -> None:
         remark = module(first)
-        self._listing.compare("node", place, described(first), described(second), remark)
+        if wiring(first) != wiring(second):
+            self._listing.add("node", place, described(first), described(second), remark)
         self._listing.compare("node", f"{place}: name", first.name, second.name, remark)
         self._listing.compare_texts(place, metadata(first.metadata_props), metadata(second.metadata_props), remark)
         self._attributes(f"{place}.", first.attribute, second.attribute, remark)
@@ -207,14 +208,20 @@ def _type_text(value: onnx.ValueInfoProto) -> str:
     denoted = bool(kind.denotation) or any(dim.denotation for dim in kind.tensor_type.shape.dim)
     if kind.WhichOneof("value") == "tensor_type" and not denoted:
         return _element_name(kind.tensor_type.elem_type) + _shape_text(kind.tensor_type)
-    return " ".join(str(kind).split())
+    return message_text(kind)
 
 
 def _shape_text(tensor: Any) -> str:  # noqa: ANN401
     if not tensor.HasField("shape"):
         return " of any shape"
-    sizes = (str(dim.dim_value) if dim.HasField("dim_value") else dim.dim_param or "?" for dim in tensor.shape.dim)
-    return f"[{', '.join(sizes)}]"
+    return f"[{', '.join(map(_size_text, tensor.shape.dim))}]"
+
+
+def _size_text(dim: Any) -> str:  # noqa: ANN401
+    if dim.HasField("dim_value"):
+        return str(dim.dim_value)
+    # An axis named 3 is not one of size 3.
+    return (dim.dim_param if dim.dim_param.isidentifier() else repr(dim.dim_param)) if dim.dim_param else "?"
 
 
 def _tensor_text(tensor: onnx.TensorProto) -> str:
@@ -254,4 +261,4 @@ def _attribute_text(attribute: onnx.AttributeProto) -> str:
         case "GRAPHS":
             return f"{len(attribute.graphs)} graphs"
         case _:
-            return f"{kind}: {' '.join(str(attribute).split())}"
+            return f"{kind}: {message_text(attribute)}"

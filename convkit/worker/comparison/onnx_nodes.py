@@ -33,6 +33,11 @@ def described(node: onnx.NodeProto) -> str:
     return f"{operator}{overload}({', '.join(node.input)}) -> {', '.join(node.output)}"
 
 
+def wiring(node: onnx.NodeProto) -> tuple[object, ...]:
+    """Return what a node computes from what, apart from its attributes."""
+    return node.op_type, domain(node.domain), node.overload, tuple(node.input), tuple(node.output)
+
+
 def label(node: onnx.NodeProto) -> str:
     """Return what to call a node: its name, or its operator and first output."""
     return node.name or f"{node.op_type} -> {_first_output(node)}"

@@ -146,6 +146,10 @@ def author(model: Any) -> None:
     model.description.metadata.author = "somebody"
 
 
+def spaces(model: Any) -> None:
+    model.description.metadata.license = "two  spaces"
+
+
 def version(model: Any) -> None:
     model.specificationVersion += 1
 
@@ -170,6 +174,7 @@ def used_before_made(model: Any) -> None:
     [
         (contract, "metadata", "convkit.contract"),
         (author, "metadata", "author"),
+        (spaces, "metadata", "license"),
         (version, "opset", "Core ML"),
         (input_shape, "input", "a"),
         (without_program, "model", "kind"),
@@ -183,6 +188,36 @@ def test_a_difference_is_located(
     for found in (package(original, other), package(other, original)):
         assert found.likeness == "DIFFERENT"
         assert [(each.kind, each.place) for each in found.differences] == [(kind, place)]
+
+
+def test_a_text_is_compared_letter_by_letter(original: Path, tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    first = copied(original, tmp_path / "one", spaces)
+
+    def one_space(model: Any) -> None:
+        model.description.metadata.license = "two spaces"
+
+    assert package(first, copied(original, tmp_path, one_space)).likeness == "DIFFERENT"
+
+
+def test_weights_in_a_file_are_compared_whatever_their_type(original: Path, tmp_path: Path) -> None:
+    def as_truth_values(model: Any) -> None:
+        for operation in operations(model):
+            for value in operation.attributes.values():
+                if value.WhichOneof("value") == "blobFileValue":
+                    value.type.tensorType.dataType = 1  # BOOL, of which no layout in the file is known
+
+    folders = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        folders.append(copied(original, tmp_path / name, as_truth_values))
+    weights = folders[1] / "model.mlpackage" / WEIGHTS
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 1
+    weights.write_bytes(content)
+    found = package(*folders)
+    assert found.likeness == "DIFFERENT"
+    assert "1 elements differ" in found.differences[0].detail
 
 
 def test_damaged_and_missing_packages(original: Path, tmp_path: Path) -> None:

@@ -284,6 +284,18 @@ def used_before_made(made: onnx.ModelProto) -> None:
     reverse(made.graph.node)
 
 
+def repeated_output(made: onnx.ModelProto) -> None:
+    made.graph.output.append(made.graph.output[1])
+
+
+def axis_named_like_a_size(made: onnx.ModelProto) -> None:
+    made.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "16"
+
+
+def joined_inputs(made: onnx.ModelProto) -> None:
+    node(made, "sum").input[:] = ["p, bias"]
+
+
 def changed_producer(made: onnx.ModelProto) -> None:
     made.producer_name = "pytorch"
 
@@ -305,6 +317,9 @@ LOCATED: list[tuple[Change, str, str, str, str]] = [
     (changed_constant, "attribute", "branch.else_branch/factor.value", "0.5", "0.75"),
     (rewired, "node", "leaky", "LeakyRelu(q) -> z", "LeakyRelu(x) -> z"),
     (used_before_made, "node", "order", "in order", "a value is used before it is made"),
+    (repeated_output, "output", "order", "y, z", "y, z, z"),
+    (axis_named_like_a_size, "input", "x", "float32[batch, 16]", "float32[batch, '16']"),
+    (joined_inputs, "node", "sum", "Add(p, bias) -> s", "Add(p, bias) -> s"),
     (changed_producer, "model", "producer_name", "convkit", "pytorch"),
 ]
 
@@ -326,6 +341,7 @@ def test_a_difference_is_located(
     assert len(file.differences) == expected
     back = entry(compared(tmp_path / "other", tmp_path / "original"))
     assert back.likeness == "DIFFERENT"
+    # A difference is the same from both sides.
     assert sorted((each.kind, each.first, each.second) for each in back.differences) == sorted(
         (each.kind, each.second, each.first) for each in file.differences
     )
