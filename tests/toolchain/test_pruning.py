@@ -99,8 +99,10 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from convkit.toolchain.environments import ensure_environment
-from convkit.toolchain.resolution import Resolution
-ensure_environment(Resolution(sys.argv[1], {"alpha": "1.0"}), Path(sys.argv[2]), progress=print)
+from convkit.toolchain.requirements import EnvironmentSpec
+from convkit.toolchain.resolution import resolve
+home = Path(sys.argv[2])
+ensure_environment(resolve(EnvironmentSpec(sys.argv[1], ("alpha==1.0",)), home), home, progress=print)
 print("held", flush=True)
 time.sleep(60)
 """

@@ -37,7 +37,7 @@ def test_a_yanked_release_is_found_remembered_and_reported_without_the_network(
     resolution = resolve(wanted, tmp_path)
     assert resolution.yanked == {"alpha": "wrong <results>"}
     text = resolution_file(wanted, tmp_path).read_text()
-    assert text == "alpha==1.1\n# yanked: alpha==1.1 wrong <results>\n"
+    assert text == f"{resolution.text}# yanked: alpha==1.1 wrong <results>\n"
     asked = len(index.requests)
     no_uv()
     remembered = resolved(wanted, tmp_path)
@@ -56,7 +56,7 @@ def test_a_release_in_good_standing_gives_no_finding(index: PackageIndex, tmp_pa
     resolution = resolve(spec("alpha==1.1"), tmp_path)
     assert resolution.yanked == {}
     assert version_findings(resolution, spec("alpha==1.1")) == []
-    assert resolution_file(spec("alpha==1.1"), tmp_path).read_text() == "alpha==1.1\n"
+    assert resolution_file(spec("alpha==1.1"), tmp_path).read_text() == resolution.text
 
 
 def test_a_yank_is_no_part_of_an_environment_s_identity() -> None:
@@ -145,7 +145,7 @@ def test_a_remembered_release_that_is_gone_says_where_it_is_remembered(
     assert str(resolution_file(wanted, tmp_path)) in message
     assert "tools.alpha" in message
     with pytest.raises(ToolchainError, match="The recipe's lock pins it"):
-        ensure_environment(Resolution(HERE, {"alpha": "1.1"}, "lock"), tmp_path, progress=quiet)
+        ensure_environment(Resolution(HERE, {"alpha": "1.1"}, source="lock"), tmp_path, progress=quiet)
 
 
 def test_whose_dependency_a_yanked_release_is() -> None:
