@@ -4,6 +4,7 @@ import contextlib
 import http.server
 import threading
 from collections.abc import Iterator
+from hashlib import sha256
 from html import escape
 from pathlib import Path
 
@@ -32,15 +33,14 @@ class PackageIndex:
             file = self.folder / path.removeprefix("/files/")
             return file.read_bytes() if file.is_file() else None
         name = path.removeprefix("/simple/").strip("/")
-        links = [
-            f'<a href="/files/{file.name}"{self._mark(file.name)}>{file.name}</a>'
-            for file in sorted(self.folder.glob(f"{name}-*.whl"))
-        ]
+        links = [self._link(file) for file in sorted(self.folder.glob(f"{name}-*.whl"))]
         return "\n".join(links).encode() if links else None
 
-    def _mark(self, name: str) -> str:
-        reason = self.yanked.get(name)
-        return "" if reason is None else f' data-yanked="{escape(reason)}"'
+    def _link(self, file: Path) -> str:
+        reason = self.yanked.get(file.name)
+        mark = "" if reason is None else f' data-yanked="{escape(reason)}"'
+        digest = sha256(file.read_bytes()).hexdigest()
+        return f'<a href="/files/{file.name}#sha256={digest}"{mark}>{file.name}</a>'
 
 
 @contextlib.contextmanager

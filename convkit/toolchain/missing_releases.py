@@ -44,14 +44,12 @@ def explain_failed_installation(failure: Failure, resolution: "Resolution", reso
     if gone is None:
         return text
     if resolution.source == "lock":
-        how = "The recipe's lock pins it: lock the tools again."
+        how = "The recipe's lock pins it: lock the tools again (convkit lock)."
+    elif resolution.source == "run":
+        how = "A past run was made with it; it can be made again only where that release is still to be had."
     else:
         pin = f"{gone[1]}=={gone[2]}"
-        files = [
-            file
-            for file in sorted(resolutions.glob("*.txt"))
-            if any(line.partition(" ")[0] == pin for line in file.read_text("utf-8").splitlines())
-        ]
+        files = [file for file in sorted(resolutions.glob("*.txt")) if pin in file.read_text("utf-8").split()]
         where = ", ".join(str(file) for file in files) or "the versions that were resolved before"
         how = f"It is pinned by {where}: delete that, and the recipe's tools are resolved anew"
         how += f" (tools.{gone[1]} chooses another release)."

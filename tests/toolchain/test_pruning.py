@@ -98,9 +98,11 @@ def test_resolutions_that_lead_nowhere_go_where_that_is_asked_for(wheels: Path, 
 HOLDER = """
 import sys, time
 from pathlib import Path
-from convkit.toolchain.environments import ensure_environment, list_environments
-((_, resolution),) = list_environments(Path(sys.argv[1]))
-ensure_environment(resolution, Path(sys.argv[1]), progress=print)
+from convkit.toolchain.environments import ensure_environment
+from convkit.toolchain.requirements import EnvironmentSpec
+from convkit.toolchain.resolution import resolve
+home = Path(sys.argv[2])
+ensure_environment(resolve(EnvironmentSpec(sys.argv[1], ("alpha==1.0",)), home), home, progress=print)
 print("held", flush=True)
 time.sleep(60)
 """
@@ -109,7 +111,7 @@ time.sleep(60)
 def test_another_process_holds_its_environment_until_it_is_killed(wheels: Path, tmp_path: Path) -> None:
     folder = build(tmp_path)
     age(folder, 60)
-    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    command = [sys.executable, "-c", HOLDER, HERE, str(tmp_path)]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": ROOT}
     ) as process:
