@@ -164,8 +164,10 @@ def _classify(
     where = differences_of(compared)
     if likeness in ("BIT_IDENTICAL", "CANONICAL_IDENTICAL", "STRUCTURAL"):
         return ArtifactOutcome(name, likeness, where, () if likeness == "BIT_IDENTICAL" else (*sources, *changes))
+    if after.status == "skipped" and set(after.files) != set(before.files):
+        return ArtifactOutcome(name, "SKIPPED_NO_WORKER", where, (after.headline,))
     # What differs is measured against the original: the same one, or its agreement says nothing of the run.
-    holds = after.status == "verified" and not sources
+    holds = after.status in ("verified", "skipped") and not sources
     return ArtifactOutcome(name, "NUMERIC_OK" if holds else "DRIFTED", where, (*sources, *changes, after.headline))
 
 

@@ -39,21 +39,33 @@ def missing_release(words: str, spec: EnvironmentSpec) -> str | None:
 
 def explain_failed_installation(failure: Failure, resolution: "Resolution", resolutions: Path) -> str:
     """Return why exact versions could not be installed; where one is gone, where it is remembered and what to do."""
-    text = f"installing {len(resolution.packages)} packages failed: {failure.advice()}\n{failure.words}"
-    gone = _GONE.search(" ".join(failure.words.split())) if failure.kind == "no_versions" else None
-    if gone is None:
-        return text
-    if resolution.source == "lock":
-        how = "The recipe's lock pins it: lock the tools again (convkit lock)."
-    elif resolution.source == "run":
-        how = "A past run was made with it; it can be made again only where that release is still to be had."
+    doing = f"installing {len(resolution.packages)} packages failed:"
+    told = " ".join(failure.words.split()) if failure.kind == "no_versions" else ""
+    gone, unknown = _GONE.search(told), _UNKNOWN.search(told)
+    if gone is not None:
+        name, version, what = gone[1], gone[2], _gone(gone)
+    elif unknown is not None and unknown[1] in resolution.packages:
+        name, version, what = unknown[1], resolution.packages[unknown[1]], _unknown(unknown)
     else:
-        pin = f"{gone[1]}=={gone[2]}"
-        files = [file for file in sorted(resolutions.glob("*.txt")) if pin in file.read_text("utf-8").split()]
-        where = ", ".join(str(file) for file in files) or "the versions that were resolved before"
-        how = f"It is pinned by {where}: delete that, and the recipe's tools are resolved anew"
-        how += f" (tools.{gone[1]} chooses another release)."
-    return f"{text}\n{_gone(gone)} {how} A folder with the wheel, named in UV_FIND_LINKS, serves as well."
+        return f"{doing} {failure.advice()}\n{failure.words}"
+    how = _pinned_by(f"{name}=={version}", name, resolution, resolutions)
+    return f"{doing} {what} {how} A folder with the wheel, named in UV_FIND_LINKS, serves as well.\n{failure.words}"
+
+
+def _pinned_by(pin: str, name: str, resolution: "Resolution", resolutions: Path) -> str:
+    """Return what pins a release that is gone, and what to do about it."""
+    match resolution.source:
+        case "lock":
+            return "The recipe's lock pins it: lock the tools again (convkit lock)."
+        case "run":
+            return "A past run was made with it; it can be made again only where that release is still to be had."
+        case "index":
+            files = [file for file in sorted(resolutions.glob("*.txt")) if pin in file.read_text("utf-8").split()]
+            where = ", ".join(str(file) for file in files) or "the versions that were resolved before"
+            return (
+                f"It is pinned by {where}: delete that, and the recipe's tools are resolved anew (tools.{name} chooses "
+                "another release)."
+            )
 
 
 _FIX = (

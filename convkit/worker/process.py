@@ -4,6 +4,7 @@ import dataclasses
 import importlib.metadata
 import json
 import os
+import re
 import resource
 import signal
 import sys
@@ -75,14 +76,16 @@ def _run(envelope: Envelope) -> Answer:
 
 
 def _versions() -> dict[str, str]:
-    """Return the versions of Python and of every distribution whose module was imported."""
-    names = {"python": ".".join(map(str, sys.version_info[:3]))}
-    top_level = {name.partition(".")[0] for name in sys.modules}
-    for distribution in importlib.metadata.distributions():
-        name = distribution.metadata["Name"]
-        if name and name.lower().replace("-", "_") in top_level:
-            names[name.lower()] = distribution.version
-    return names
+    """Return the versions of Python and of every distribution that an imported module may come from, by its name.
+
+    Modules and distributions can differ in name (optimum comes from optimum-onnx as well), so the environment's own
+    list of files decides.
+    """
+    distributions = importlib.metadata.packages_distributions()
+    imported = {name.partition(".")[0] for name in sys.modules}
+    names = {name for module in imported for name in distributions.get(module, ())}
+    versions = {re.sub(r"[-_.]+", "-", name).lower(): importlib.metadata.version(name) for name in names}
+    return {"python": ".".join(map(str, sys.version_info[:3]))} | dict(sorted(versions.items()))
 
 
 def _strangers(versions: dict[str, str], expected: dict[str, str]) -> dict[str, tuple[str, str | None]]:
@@ -92,9 +95,7 @@ def _strangers(versions: dict[str, str], expected: dict[str, str]) -> dict[str, 
     """
     if not expected:
         return {}
-    found = {
-        name.replace("_", "-").replace(".", "-"): version for name, version in versions.items() if name != "python"
-    }
+    found = {name: version for name, version in versions.items() if name != "python"}
     return {name: (version, expected.get(name)) for name, version in found.items() if expected.get(name) != version}
 
 

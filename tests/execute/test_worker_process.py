@@ -89,6 +89,30 @@ def test_the_worker_looks_into_a_model_and_answers(tmp_path: Path) -> None:
     assert outcome.ended > outcome.started
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("expected", "says"),
+    [
+        ({"onnx": "0.1"}, "onnx {} instead of 0.1"),
+        ({"numpy": "0.2"}, "which is not among the tools"),
+    ],
+)
+def test_a_worker_that_uses_other_tools_than_were_resolved_is_broken(
+    tmp_path: Path, expected: dict[str, str], says: str
+) -> None:
+    import onnx
+
+    text = '<ir_version: 8, opset_import: ["" : 18]> tiny (float[n] x) => (float[n] y) { y = Relu(x) }'
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "tiny.onnx")
+    request = {"model": str(tmp_path / "tiny.onnx")}
+    outcome = run(tmp_path, envelope=Envelope(PROTOCOL, "inspect", str(tmp_path), request, expected=expected))
+    assert outcome.answer is not None
+    assert (outcome.answer.outcome, outcome.answer.result) == ("broken", None)
+    first, *_ = findings_of(outcome, "inspect", None)
+    assert first.code == "V106"
+    assert says.format(onnx.__version__) in first.message
+
+
 def test_a_request_that_does_not_fit_is_a_broken_stage_with_a_finding(tmp_path: Path) -> None:
     outcome = run(tmp_path, request={"model": 7})
     assert outcome.ending == "answered"

@@ -1,0 +1,66 @@
+"""A night in isolated environments, and one after a package has gone from the index."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from small_graphs import graph, save
+
+from convkit.home import Home
+from convkit.nightly.accepting import accept_run
+from convkit.nightly.night import NightOptions, recipe_files, run_night
+from convkit.toolchain.environments import list_environments
+from convkit.toolchain.usage import release_all
+
+TENSOR = {"dtype": "int64", "shape": ["batch", "sequence"]}
+RECIPE = {
+    "schema": 1,
+    "name": "adopted",
+    "model": {"onnx": "model.onnx"},
+    "axes": {"batch": {"min": 1, "typical": 2, "max": 4}, "sequence": {"min": 2, "typical": 6, "max": 12}},
+    "inputs": [
+        {"name": "ids", **TENSOR, "sample": {"integers": [1, 50]}},
+        {"name": "mask", **TENSOR, "sample": "padding_mask"},
+        {"name": "types", **TENSOR, "sample": {"integers": [0, 2]}},
+    ],
+    "outputs": [{"name": "score", "dtype": "float32", "shape": ["batch", "sequence"]}],
+    "targets": {"ort": {"runtime": "onnxruntime"}},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_a_package_that_is_gone_fails_the_build_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipes, home = tmp_path / "recipes", Home(tmp_path / "home")
+    save(recipes, graph(), carries=None)
+    (recipes / "adopted.yaml").write_text(json.dumps(RECIPE))
+    options = NightOptions(home, track=False)
+    first = run_night(recipe_files([recipes]), options, tell=lambda _: None)
+    assert first.green, first.recipes[0].regressions
+    accept_run(home.root / "adopted" / first.recipes[0].run, home, track=False)
+    second = run_night(recipe_files([recipes]), options, tell=lambda _: None)
+    assert second.green, second.recipes[0].regressions
+    assert second.recipes[0].reproduction is not None
+    assert second.recipes[0].reproduction.worst == "BIT_IDENTICAL"
+    release_all()
+    for folder, resolution in list_environments(home.root):
+        if "onnxruntime" in resolution.packages:
+            shutil.rmtree(folder)
+    (tmp_path / "nothing").mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "nothing"))
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+    for variable in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "PIP_CONFIG_FILE"):
+        monkeypatch.delenv(variable, raising=False)
+    third = run_night(recipe_files([recipes]), options, tell=lambda _: None)
+    (recipe,) = third.recipes
+    assert recipe.status == "regression"
+    assert recipe.reproduction is not None
+    assert recipe.reproduction.worst == "BUILD_FAILED"
+    # The first package that is missing is named, and that only a place that still has it can make the run again.
+    told = " ".join(recipe.regressions)
+    assert "installing 5 packages failed: there is no package " in told
+    (artifact,) = recipe.reproduction.artifacts
+    assert "A past run was made with it" in artifact.why[0]
+    assert recipe.damaged == ()
