@@ -17,7 +17,7 @@ from convkit.worker.protocol import PROTOCOL, Device, JobKind, Sample, StageKind
 
 # What a worker does in the stages of runtimes that have a way of their own: Core ML converts the model itself, and
 # TensorRT's engines are no graphs any more.
-_JOBS: dict[str, dict[StageKind, JobKind]] = {
+OWN_JOBS: dict[str, dict[StageKind, JobKind]] = {
     "coreml": {"precision": "coreml-precision", "build": "coreml-build", "verify": "coreml-verify"},
     "tensorrt": {"build": "tensorrt-build", "verify": "tensorrt-verify"},
 }
@@ -46,7 +46,7 @@ class Stage:
         """What a worker is asked to do."""
         if self.runtime == "tensorrt" and self.kind == "verify" and self.stand_in:
             return "verify"  # of the graph that an engine would be built from
-        return _JOBS.get(self.runtime or "", {}).get(self.kind, self.kind)
+        return OWN_JOBS.get(self.runtime or "", {}).get(self.kind, self.kind)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """A night in isolated environments, and one after a package has gone from the index."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -39,8 +40,12 @@ def test_a_package_that_is_gone_fails_the_build_and_is_named(tmp_path: Path, mon
     first = run_night(recipe_files([recipes]), options, tell=lambda _: None)
     assert first.green, first.recipes[0].regressions
     accept_run(home.root / "adopted" / first.recipes[0].run, home, track=False)
-    second = run_night(recipe_files([recipes]), options, tell=lambda _: None)
+    second = run_night(recipe_files([recipes]), dataclasses.replace(options, canary=True), tell=lambda _: None)
     assert second.green, second.recipes[0].regressions
+    # Newer tools are tried apart, in a home of their own that is gone afterwards.
+    assert [canary.kind for canary in second.canaries] == ["allowed", "newest"]
+    assert second.canaries[0].status == "verified", second.canaries[0].headline
+    assert list((home.root / "scratch").iterdir()) == []
     assert second.recipes[0].reproduction is not None
     assert second.recipes[0].reproduction.worst == "BIT_IDENTICAL"
     release_all()

@@ -3,14 +3,18 @@ from typing import get_args
 
 import pytest
 
-from convkit.recipe.models import OnnxRuntimeTarget
+from convkit.plan.stages import OWN_JOBS
+from convkit.recipe.models import Target
 from convkit.worker.context import StageFailedError
 from convkit.worker.runtimes.protocol import Runtime
 from convkit.worker.runtimes.registry import RUNTIMES, runtime_named
 
 
-def test_the_recipes_runtimes_are_the_registrys():
-    assert set(get_args(OnnxRuntimeTarget.model_fields["runtime"].annotation)) == set(RUNTIMES)
+def test_the_recipes_runtimes_are_the_registrys_and_those_with_jobs_of_their_own():
+    union = get_args(get_args(Target)[0])
+    named = {name for target in union for name in get_args(target.model_fields["runtime"].annotation)}
+    assert named == {*RUNTIMES, *OWN_JOBS}
+    assert not RUNTIMES.keys() & OWN_JOBS.keys()
 
 
 def test_an_unknown_runtime_is_named_with_the_nearest():
