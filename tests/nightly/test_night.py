@@ -21,8 +21,19 @@ from convkit.nightly.night import NightOptions, recipe_files, run_night, unfinis
 from convkit.store.digests import write_json
 
 
+@pytest.fixture(scope="module")
+def first_night(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a home after one night over the small recipe."""
+    folder = tmp_path_factory.mktemp("first")
+    write(folder / "recipes", "small")
+    assert night(folder / "recipes", folder / "home").green
+    return folder / "home"
+
+
 @pytest.fixture
-def recipes(tmp_path: Path) -> Path:
+def recipes(tmp_path: Path, first_night: Path) -> Path:
+    """Return a folder with the small recipe, beside a home in which it had its first night."""
+    shutil.copytree(first_night, tmp_path / "home")
     folder = tmp_path / "recipes"
     write(folder, "small")
     return folder
@@ -42,24 +53,20 @@ def night(recipes: Path, home: Path, *, track: bool = False, **options: Any) -> 
 
 
 def accepted(recipes: Path, home: Path) -> Path:
-    """Run a first night and accept its run; return the run's folder."""
-    (first,) = night(recipes, home).recipes
-    folder = home / "small" / first.run
-    accept_run(folder, Home(home), track=False)
-    return folder
+    """Accept the first night's run; return the run's folder."""
+    (result,) = (home / "small").glob("*/result.json")
+    accept_run(result.parent, Home(home), track=False)
+    return result.parent
 
 
 def test_the_second_night_is_green_and_everything_is_made_again(recipes: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    first = night(recipes, home)
-    assert first.green
-    assert "no baseline; accept one: convkit accept" in " ".join(first.recipes[0].notes)
-    accept_run(home / "small" / first.recipes[0].run, Home(home), track=False)
+    baseline = accepted(recipes, home)
     second = night(recipes, home)
     assert second.green
     (recipe,) = second.recipes
-    assert recipe.run != first.recipes[0].run, "a night is never served from the store"
-    assert recipe.baseline == first.recipes[0].run
+    assert recipe.run != baseline.name, "a night is never served from the store"
+    assert recipe.baseline == baseline.name
     assert recipe.reproduction is not None
     assert recipe.reproduction.worst == "BIT_IDENTICAL"
 
@@ -69,8 +76,8 @@ def test_verification_always_runs_and_builds_only_where_the_night_says_so(
     recipes: Path, tmp_path: Path, reuse: bool
 ) -> None:
     home = tmp_path / "home"
-    night(recipes, home)
     (recipe,) = night(recipes, home, reuse_builds=reuse).recipes
+    assert "no baseline; accept one: convkit accept" in " ".join(recipe.notes)
     record = json.loads((home / "small" / recipe.run / "result.json").read_text())
     status = {stage["id"]: stage["status"] for stage in record["stages"]}
     made = "hit" if reuse else "done"

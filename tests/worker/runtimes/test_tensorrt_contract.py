@@ -205,28 +205,38 @@ def test_missing_compiler_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         bindings.compile_library(tmp_path / "libnvinfer.so.11", bindings.SYMBOLS)
 
 
-@pytest.mark.parametrize(
-    ("module", "old", "new", "majors"),
-    [
-        ("engine.py", "builder.build_serialized_network(", "builder.build_serialised_network(", BOTH),
-        ("engine.py", "trt.BuilderFlag.REFIT", "trt.BuilderFlag.FP16", {11}),
-        ("engine.py", "parser.parse_from_file(str(graph))", "parser.supports_model(graph.read_bytes())[0]", {11}),
-        ("engine.py", "    if TENSORRT_11:\n        return 0", "    if graphless:\n        return 0", BOTH),
-        ("session.py", "execute_async_v3(memory.stream)", "execute_async_v3(queue=memory.stream)", BOTH),
-        ("session.py", "self._context.set_tensor_address(", "self._context.set_tensor_pointer(", BOTH),
-        ("outputs.py", "def notify_shape(", "def notify_shapes(", BOTH),
-        ("timing.py", "ignore_mismatch=False", "ignore_mismatches=False", BOTH),
-    ],
+OWN_MUTATIONS = (
+    ("engine.py", "builder.build_serialized_network(", "builder.build_serialised_network(", BOTH),
+    ("engine.py", "trt.BuilderFlag.REFIT", "trt.BuilderFlag.FP16", {11}),
+    ("engine.py", "parser.parse_from_file(str(graph))", "parser.supports_model(graph.read_bytes())[0]", {11}),
+    ("engine.py", "    if TENSORRT_11:\n        return 0", "    if graphless:\n        return 0", BOTH),
+    ("session.py", "execute_async_v3(memory.stream)", "execute_async_v3(queue=memory.stream)", BOTH),
+    ("session.py", "self._context.set_tensor_address(", "self._context.set_tensor_pointer(", BOTH),
+    ("outputs.py", "def notify_shape(", "def notify_shapes(", BOTH),
+    ("timing.py", "ignore_mismatch=False", "ignore_mismatches=False", BOTH),
 )
-def test_a_fault_in_convkits_own_module_is_told(
-    module: str, old: str, new: str, majors: set[int], tmp_path: Path
-) -> None:
-    (source,) = [path for path in MODULES if path.name == module and "tensorrt" in path.parts]
-    text = source.read_text()
-    assert old in text
-    mutant = tmp_path / module
-    mutant.write_text(text.replace(old, new))
-    assert {major for major, release in RELEASES.items() if check(release, [mutant])} == majors
+
+
+@pytest.fixture(scope="module")
+def told_of(tmp_path_factory: pytest.TempPathFactory) -> set[tuple[str, int]]:
+    """Put each fault into a copy of its own, and return which releases tell of which copy: by name and major."""
+    folder = tmp_path_factory.mktemp("own")
+    mutants = []
+    for number, (module, old, new, _) in enumerate(OWN_MUTATIONS):
+        (source,) = [path for path in MODULES if path.name == module and "tensorrt" in path.parts]
+        text = source.read_text()
+        assert old in text
+        mutants.append(folder / f"mutant_{number}.py")
+        mutants[-1].write_text(text.replace(old, new))
+    return {
+        (Path(finding.source).name, major) for major, release in RELEASES.items() for finding in check(release, mutants)
+    }
+
+
+@pytest.mark.parametrize("number", range(len(OWN_MUTATIONS)), ids=[f"{m[0]}-{m[2][:30]}" for m in OWN_MUTATIONS])
+def test_a_fault_in_convkits_own_module_is_told(number: int, told_of: set[tuple[str, int]]) -> None:
+    majors = OWN_MUTATIONS[number][3]
+    assert {major for name, major in told_of if name == f"mutant_{number}.py"} == majors
 
 
 def test_releases_differ_as_they_are_known_to() -> None:
