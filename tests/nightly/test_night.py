@@ -209,9 +209,10 @@ def test_the_command_writes_its_files_and_fails_on_a_regression(recipes: Path, t
     (recipes / "broken.yaml").write_text("schema: 1\n")
     home, junit = tmp_path / "home", tmp_path / "junit.xml"
     command = ["nightly", str(recipes), "--toolchain", "host", "--no-track", "--home", str(home), "--junit", str(junit)]
+    before = set((home / "nights").iterdir())
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 1, done.output
     assert "NOT green" in done.output
     assert 'errors="1"' in junit.read_text()
-    (folder,) = (home / "nights").iterdir()
+    (folder,) = set((home / "nights").iterdir()) - before
     assert {path.name for path in folder.iterdir()} == {"night.json", "night.md", "junit.xml"}
