@@ -449,7 +449,8 @@ CATALOGUE: dict[str, Explanation] = {
         "error",
         "The model uses a version of an operator set that this release of the runtime does not load.",
         "It loads on the developer's machine, where the runtime is newer.",
-        "Export with an older opset (export.opset), or drop the release from the target's versions.",
+        "Export with an older opset (export.opset; `--repair` takes the newest that the release loads), or drop the "
+        "release from the target's versions.",
     ),
     "V102": Explanation(
         "the file format is newer than the runtime",

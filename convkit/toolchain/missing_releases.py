@@ -39,7 +39,8 @@ def missing_release(words: str, spec: EnvironmentSpec) -> str | None:
 
 def explain_failed_installation(failure: Failure, resolution: "Resolution", resolutions: Path) -> str:
     """Return why exact versions could not be installed; where one is gone, where it is remembered and what to do."""
-    doing = f"installing {len(resolution.packages)} packages failed:"
+    count = len(resolution.packages)
+    doing = f"installing {count} package{'s' if count > 1 else ''} failed:"
     told = " ".join(failure.words.split()) if failure.kind == "no_versions" else ""
     gone, unknown = _GONE.search(told), _UNKNOWN.search(told)
     if gone is not None:

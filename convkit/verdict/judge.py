@@ -53,7 +53,7 @@ def judge(
         *_baked_axis_findings(cases, recipe, example_sizes or {}),
         *invariance_findings(recipe, target, measured, override),
         *_case_findings(cases, search_remedy(recipe, target)),
-        *_completeness_findings(cases, recipe),
+        *_completeness_findings(cases, recipe, stage_findings),
         *simulation_findings(recipe, target, measured, override),
     ]
     findings += _folded_branch(findings, reference, target)
@@ -253,11 +253,17 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
     return Finding("N101", "error", what + worst, place, evidence, remedy)
 
 
-def _completeness_findings(cases: Sequence[CaseVerdict], recipe: Recipe) -> list[Finding]:
+def _completeness_findings(
+    cases: Sequence[CaseVerdict], recipe: Recipe, stage_findings: Sequence[Finding]
+) -> list[Finding]:
     if not cases:
-        return [
-            Finding("N104", "error", "no case was run: nothing is proven", remedy=Remedy("Keep at least one case."))
-        ]
+        cause = next((finding.code for finding in stage_findings if finding.is_error), None)
+        remedy = (
+            "Keep at least one case."
+            if cause is None
+            else f"Remove what {cause} names: it kept every case from running."
+        )
+        return [Finding("N104", "error", "no case was run: nothing is proven", remedy=Remedy(remedy))]
     findings = []
     for output in recipe.outputs:
         missing = [c.case for c in cases if c.error is None and output.name not in {o.output for o in c.outputs}]

@@ -227,17 +227,19 @@ def test_a_file_format_too_new_for_a_release_is_told_and_its_remedy_heals_it(hom
     assert repaired.last.record.targets[0].status == "verified"
 
 
-def test_an_opset_too_new_for_a_release_is_told_and_its_remedy_s_words_heal_it(home: Path, tmp_path: Path) -> None:
-    new = write(tmp_path, name="opset", export={"exporter": "torch", "opset": 22}, targets=only_old("==1.18.*"))
-    found = {finding.code: finding for finding in errors(run_recipe(options(new, home)))}
+def test_an_opset_too_new_for_a_release_is_told_and_its_remedy_heals_it(home: Path, tmp_path: Path) -> None:
+    recipe = write(tmp_path, name="opset", export={"exporter": "torch", "opset": 22}, targets=only_old("==1.18.*"))
+    repaired = repair_recipe(options(recipe, home))
+    found = {finding.code: finding for finding in repaired.first.findings if finding.is_error}
     assert set(found) == {"V101", "N104"}  # and so nothing was compared
-    finding = found["V101"]
-    assert finding.evidence["opsets"][""] == 22
-    assert finding.remedy is not None
-    assert finding.remedy.text.startswith("Set export.opset to one that every release in the recipe loads")
-    healed = write(tmp_path, name="opset", export={"exporter": "torch", "opset": 18}, targets=only_old("==1.18.*"))
-    record = run_recipe(options(healed, home)).record
-    assert (record.exit_code, record.targets[0].status) == (0, "verified")
+    assert found["V101"].evidence["opsets"][""] == 22
+    assert found["V101"].remedy is not None
+    assert found["V101"].remedy.change == {"export.opset": 21}  # as 1.18 says of itself
+    assert found["N104"].remedy is not None
+    assert "V101" in found["N104"].remedy.text
+    assert [(step.code, step.change) for step in repaired.steps] == [("V101", {"export.opset": 21})]
+    assert repaired.repaired
+    assert (repaired.last.record.exit_code, repaired.last.record.targets[0].status) == (0, "verified")
 
 
 def test_this_test_s_own_python_is_not_a_stage_s(outcome: RunOutcome, home: Path) -> None:

@@ -37,6 +37,8 @@ _CODES: dict[Problem, str] = {
     "format": "V102",
     "operator": "V103",
 }
+# The newest opset of ONNX's own operators that a release loads, as its refusal says.
+_NEWEST_OPSET = re.compile(r"domain ai\.onnx is till opset (\d+)")
 _MOST_NAMED = 5
 
 
@@ -170,7 +172,17 @@ def _too_new(operators: Operators, problem: Problem, message: str) -> Finding:
         f"the model's opset ({_opsets(operators)}) is newer than onnxruntime {release} loads: {message}",
         Place(),
         {"opsets": _json(operators.opsets), "release": release},
-        Remedy("Set export.opset to one that every release in the recipe loads, or drop the release."),
+        _older_opset(message),
+    )
+
+
+def _older_opset(message: str) -> Remedy:
+    newest = _NEWEST_OPSET.search(message)
+    if newest is None:  # the opset of another domain, which no key of the recipe sets
+        return Remedy("Set export.opset to one that every release in the recipe loads, or drop the release.")
+    return Remedy(
+        f"Export with an older opset: {newest[1]} is the newest that this release loads. Or drop the release.",
+        {"export.opset": int(newest[1])},
     )
 
 

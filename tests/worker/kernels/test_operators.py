@@ -116,7 +116,13 @@ def test_a_file_too_new_is_one_finding_and_not_one_for_each_node() -> None:
     assert finding.message.startswith("the file's IR version, 99, is newer than onnxruntime")
     later = model("h = Mul(x, x) y = Sqrt(h)", opset=18)
     later.opset_imports[""] = 99
-    assert codes(graph_operators(later)) == ["V101"]
+    (finding,) = check_operators(graph_operators(later), CPU)
+    assert finding.code == "V101"
+    assert finding.remedy is not None
+    later.opset_imports[""] = finding.remedy.change["export.opset"]
+    assert check_operators(graph_operators(later), CPU) == []
+    later.opset_imports[""] += 1
+    assert codes(graph_operators(later)) == ["V101"]  # the remedy is the newest that it loads
 
 
 def test_what_cannot_be_typed_is_said_to_be_unchecked() -> None:
