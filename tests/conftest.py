@@ -1,10 +1,13 @@
 """Fixtures that hold for all tests."""
 
+import gc
 import sys
 from pathlib import Path
 
 import pytest
 
+# As convkit's workers do: with torch and the converters imported, a full collection takes half a second.
+gc.set_threshold(10_000, 10, 10)
 # Helpers that several test modules share lie beside this file and in the tests' folders.
 sys.path.insert(0, str(Path(__file__).parent))
 

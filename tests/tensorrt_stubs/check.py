@@ -16,13 +16,15 @@ trusts.
 import ast
 import atexit
 import difflib
+import itertools
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -77,27 +79,29 @@ def check(release: Release, sources: Sequence[Path]) -> list[Finding]:
 def unchecked(sources: Sequence[Path]) -> list[Finding]:
     """Return the uses of TensorRT's names whose misspelling no release's check would notice, as on a value typed Any.
 
-    Each use is misspelt in a copy of its own; all copies are checked at once. Names are TensorRT's where they have an
-    underscore or a capital: `shape`, `name` and the like are arrays' too.
+    Each use is misspelt in a copy, together with one use of each other function at most: what a misspelling makes Any
+    would hide the next one. All copies are checked at once. Names are TensorRT's where they have an underscore or a
+    capital: `shape`, `name` and the like are arrays' too.
     """
     known = {name.rpartition(".")[2] for release in RELEASES.values() for name in names(release)}
     telling = {name for name in known if not name.startswith("__") and (name.lower() != name or "_" in name)}
     with tempfile.TemporaryDirectory() as folder:
-        copies: dict[Path, Finding] = {}
+        uses: dict[str, Finding] = {}
+        copies: list[Path] = []
         for source in sources:
-            for node, text in _misspellings(source, telling):
-                copy = Path(folder) / f"misspelt_{len(copies)}.py"
-                copy.write_text(text)
-                copies[copy] = Finding(source, node.end_lineno or 0, "unchecked", f"{node.attr} may be anything")
+            for together in _apart(_uses(source, telling)):
+                marks = {}
+                for node in together:
+                    mark = f"_misspelt{len(uses)}"
+                    marks[mark] = node
+                    uses[mark] = Finding(source, node.end_lineno or 0, "unchecked", f"{node.attr} may be anything")
+                copies.append(Path(folder) / f"misspelt_{len(copies)}.py")
+                copies[-1].write_text(_misspelt(source.read_text(), marks))
         if not copies:
             return []
-        noticed = {
-            finding.source
-            for release in RELEASES.values()
-            for finding in check(release, list(copies))
-            if "_misspelt" in finding.message
-        }
-    return [use for copy, use in copies.items() if copy not in noticed]
+        told = " ".join(finding.message for release in RELEASES.values() for finding in _mypy(release, copies))
+        noticed = set(re.findall(r"_misspelt\d+", told))
+    return [use for mark, use in uses.items() if mark not in noticed]
 
 
 def _mypy(release: Release, sources: Sequence[Path]) -> list[Finding]:
@@ -144,12 +148,18 @@ def _strange_callbacks(release: Release, source: Path) -> Iterator[Finding]:
                     yield Finding(source, method.lineno, "override", message)
 
 
-def _misspellings(source: Path, telling: set[str]) -> Iterator[tuple[ast.Attribute, str]]:
-    """Give each use of one of the names as an attribute, with the source in which that use is misspelt."""
-    text = source.read_text()
-    lines = text.splitlines(keepends=True)
-    tree = ast.parse(text)
+def _uses(source: Path, telling: set[str]) -> Iterator[tuple[ast.Attribute, str | None]]:
+    """Give each use of one of the names as an attribute, with the function it is in.
+
+    None stands for what others build on without an annotation: a module, a class, and an `__init__`.
+    """
+    tree = ast.parse(source.read_text())
     foreign = set(_foreign_imports(tree))
+    within = {
+        inner: f"{function.name}:{function.lineno}" if function.name != "__init__" else None
+        for function in _outermost_functions(tree)
+        for inner in ast.walk(function)
+    }
     for node in ast.walk(tree):
         if not isinstance(node, ast.Attribute) or node.attr not in telling:
             continue
@@ -158,11 +168,38 @@ def _misspellings(source: Path, telling: set[str]) -> Iterator[tuple[ast.Attribu
             root = root.func if isinstance(root, ast.Call) else root.value
         if isinstance(root, ast.Name) and root.id in foreign:
             continue
+        yield node, within.get(node)
+
+
+def _outermost_functions(tree: ast.AST) -> Iterator[ast.FunctionDef]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef):
+            yield node
+        else:
+            yield from _outermost_functions(node)
+
+
+def _apart(uses: Iterable[tuple[ast.Attribute, str | None]]) -> list[list[ast.Attribute]]:
+    """Return groups of uses in which no function comes twice; what is in none stands alone."""
+    alone: list[list[ast.Attribute]] = []
+    functions: dict[str, list[ast.Attribute]] = {}
+    for node, function in uses:
+        if function is None:
+            alone.append([node])
+        else:
+            functions.setdefault(function, []).append(node)
+    together = itertools.zip_longest(*functions.values())
+    return [*alone, *([node for node in group if node is not None] for group in together)]
+
+
+def _misspelt(text: str, marks: Mapping[str, ast.Attribute]) -> str:
+    """Return a source with a mark behind each of these uses."""
+    lines = [line.encode() for line in text.splitlines(keepends=True)]
+    for mark, node in sorted(marks.items(), key=lambda each: -(each[1].end_col_offset or 0)):
         assert node.end_lineno is not None
-        assert node.end_col_offset is not None
-        line = lines[node.end_lineno - 1].encode()
-        changed = (line[: node.end_col_offset] + b"_misspelt" + line[node.end_col_offset :]).decode()
-        yield node, "".join([*lines[: node.end_lineno - 1], changed, *lines[node.end_lineno :]])
+        line = lines[node.end_lineno - 1]
+        lines[node.end_lineno - 1] = line[: node.end_col_offset] + mark.encode() + line[node.end_col_offset :]
+    return b"".join(lines).decode()
 
 
 def _foreign_imports(tree: ast.Module) -> Iterator[str]:

@@ -68,8 +68,17 @@ def test_use_that_is_lost_to_any_is_found(tmp_path: Path) -> None:
     source.write_text(
         "import numpy as np\nfrom typing import Any\n"
         "def first(engine: Any) -> Any:\n    return np.INT8, engine.get_tensor_name(0)\n"
+        "import tensorrt as trt\n"
+        "def second(engine: trt.ICudaEngine) -> object:\n"
+        "    name = engine.get_tensor_name(0)\n    return engine.get_tensor_shape(name), lost(name).num_io_tensors\n"
+        "def third(runtime: trt.Runtime, plan: bytes) -> object:\n"
+        "    engine = runtime.deserialize_cuda_engine(plan)\n    return engine and engine.num_io_tensors\n"
+        "def lost(what: Any) -> Any:\n    return what\n"
     )
-    assert [(use.line, use.message) for use in unchecked([source])] == [(4, "get_tensor_name may be anything")]
+    assert [(use.line, use.message) for use in unchecked([source])] == [
+        (4, "get_tensor_name may be anything"),
+        (8, "num_io_tensors may be anything"),
+    ]
 
 
 @dataclass(frozen=True)
