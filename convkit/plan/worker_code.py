@@ -8,6 +8,7 @@ _EVERY_STAGE = (
     "findings/model.py",
     "worker/bootstrap.py",
     "worker/context.py",
+    "worker/imported_versions.py",
     "worker/process.py",
     "worker/protocol.py",
     "worker/contract_check.py",

@@ -2,10 +2,8 @@
 
 import dataclasses
 import gc
-import importlib.metadata
 import json
 import os
-import re
 import resource
 import signal
 import sys
@@ -17,13 +15,13 @@ from pathlib import Path
 from convkit.codec import decode, encode
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.worker.context import Context, StageFailedError, StageSkippedError
+from convkit.worker.imported_versions import imported_versions
 from convkit.worker.protocol import PROTOCOL, REQUEST_TYPES, Answer, Envelope
 from convkit.worker.stages import stage_function
 
 _WATCH_SECONDS = 0.5
 # Rarer than Python's own (700, 10, 10), which spends a fifth of the time that importing torch and a converter takes.
 _COLLECTIONS = (10_000, 10, 10)
-_NAME_OR_VERSION = re.compile(r"^(Name|Version): *(.+?)\s*$", re.MULTILINE)
 
 
 def serve(request_file: Path, result_file: Path) -> int:
@@ -33,7 +31,7 @@ def serve(request_file: Path, result_file: Path) -> int:
     gc.set_threshold(*_COLLECTIONS)
     _end_with(envelope.parent_pid)
     answer = _run(envelope)
-    versions = _versions()
+    versions = imported_versions()
     if strangers := _strangers(versions, envelope.expected):
         told = _told(strangers)
         answer = dataclasses.replace(answer, outcome="broken", result=None, error=told.message, findings=(told,))
@@ -78,33 +76,6 @@ def _run(envelope: Envelope) -> Answer:
     except Exception as error:  # noqa: BLE001 - the process boundary: every tool's error becomes an answer
         return Answer(PROTOCOL, "broken", error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
     return Answer(PROTOCOL, "done", result=encode(result), findings=tuple(findings))
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of Python and of every distribution that an imported module may come from, by its name.
-
-    Modules and distributions can differ in name (optimum comes from optimum-onnx as well), so the environment's own
-    list of files decides. Only the heads of the distributions' metadata are read, and only of those that were imported:
-    every stage pays for this.
-    """
-    imported = {name.partition(".")[0] for name in sys.modules}
-    versions: dict[str, str] = {}
-    for distribution in importlib.metadata.distributions():
-        if not imported.isdisjoint(_modules_of(distribution)):
-            head = (distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "").partition("\n\n")[0]
-            fields = dict(_NAME_OR_VERSION.findall(head))
-            if fields.keys() == {"Name", "Version"}:
-                versions.setdefault(re.sub(r"[-_.]+", "-", fields["Name"]).lower(), fields["Version"])
-    return {"python": ".".join(map(str, sys.version_info[:3]))} | dict(sorted(versions.items()))
-
-
-def _modules_of(distribution: importlib.metadata.Distribution) -> set[str]:
-    """Return the modules that a distribution brings, by the names they are imported under."""
-    listed = distribution.read_text("top_level.txt")
-    if listed is not None:
-        return set(listed.split())
-    files = (distribution.read_text("RECORD") or "").splitlines()
-    return {file.partition(",")[0].partition("/")[0].partition(".")[0] for file in files}
 
 
 def _strangers(versions: dict[str, str], expected: dict[str, str]) -> dict[str, tuple[str, str | None]]:

@@ -1,0 +1,49 @@
+"""What a stage used is told by distribution, as the standard library would at more cost."""
+
+import importlib.metadata
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from convkit.worker.imported_versions import imported_versions
+
+
+def test_they_are_those_of_the_modules_that_were_imported() -> None:
+    found = imported_versions()
+    assert found["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert found["numpy"] == np.__version__
+    assert found["onnx"] == onnx.__version__
+    distributions = importlib.metadata.packages_distributions()
+    imported = {name.partition(".")[0] for name in sys.modules}
+    names = {name for module in imported for name in distributions.get(module, ())}
+    expected = {name.lower().replace("_", "-").replace(".", "-"): importlib.metadata.version(name) for name in names}
+    assert found == {"python": found["python"]} | expected
+
+
+def test_what_is_installed_and_not_imported_is_not_told() -> None:
+    code = "from convkit.worker.imported_versions import imported_versions; print(sorted(imported_versions()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    told = done.stdout.strip()
+    assert "numpy" not in told
+    assert "'python'" in told
+
+
+@pytest.mark.parametrize("listed", ["top_level.txt", "RECORD"])
+def test_a_distribution_of_another_name_is_found_by_its_files(
+    listed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = {"top_level.txt": "odd_module\n", "RECORD": "odd_module/__init__.py,,\nOdd.Name.dist-info/METADATA,,\n"}[
+        listed
+    ]
+    folder = tmp_path / "odd_name-1.0.dist-info"
+    folder.mkdir()
+    (folder / listed).write_text(text)
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: Odd.Name\nVersion: 1.0+cpu\n\nVersion: 9\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "odd-name" not in imported_versions()
+    monkeypatch.setitem(sys.modules, "odd_module", np)
+    assert imported_versions()["odd-name"] == "1.0+cpu"
