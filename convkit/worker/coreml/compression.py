@@ -5,7 +5,7 @@ from typing import Any
 
 from convkit.worker.context import StageFailedError
 from convkit.worker.coreml.options import CompressionOptions
-from convkit.worker.coreml.quiet import quiet
+from convkit.worker.mil.library import quiet
 from convkit.worker.mil.plan import is_constant
 from convkit.worker.mil.program import Program, walk
 from convkit.worker.precision.patterns import matches

@@ -9,12 +9,12 @@ from convkit.worker.context import StageFailedError
 from convkit.worker.coreml.constants import LargeConstant, recording_pipeline
 from convkit.worker.coreml.operators import register_missing_operators
 from convkit.worker.coreml.options import Shapes
-from convkit.worker.coreml.quiet import quiet
 from convkit.worker.coreml.selection import selector
 from convkit.worker.coreml.shapes import input_types, output_types
 from convkit.worker.coreml.trace import traced
 from convkit.worker.exporters.dynamic_trace import innermost
 from convkit.worker.exporters.job import WRAPPER
+from convkit.worker.mil.library import load_library, quiet
 from convkit.worker.mil.modules import modules_by_tensor
 from convkit.worker.mil.program import Program, program_of
 from convkit.worker.precision.options import LowPrecision
@@ -56,6 +56,7 @@ def convert(conversion: Conversion) -> Converted:
     for what torch cannot trace and coremltools cannot convert.
     """
     contract = conversion.module.contract
+    load_library()
     with quiet():
         import coremltools as ct
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from convkit.worker.context import StageFailedError
+from convkit.worker.mil.library import load_library
 
 MANIFEST = "Manifest.json"
 # Protocol buffers address a message with signed 32-bit offsets: a larger model file cannot be parsed anywhere.
@@ -94,6 +95,7 @@ def _check_item(path: Path, data: Path, item: Item) -> None:
 
 def read_model(package: Package) -> Any:  # noqa: ANN401 - a Model_pb2.Model, which has no type stubs
     """Parse the model file into a protocol buffer; raises StageFailedError."""
+    load_library()
     from coremltools.proto import Model_pb2
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped] # it has no stubs here
 

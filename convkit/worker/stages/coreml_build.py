@@ -9,7 +9,6 @@ from convkit.worker.context import Context
 from convkit.worker.contract_check import check_contract
 from convkit.worker.coreml.constants import write_constants
 from convkit.worker.coreml.conversion import Conversion, convert
-from convkit.worker.coreml.library import load_library
 from convkit.worker.coreml.metadata import write_metadata
 from convkit.worker.coreml.options import program_options
 from convkit.worker.coreml.shapes import served_contract
@@ -39,7 +38,6 @@ def run(request: ProgramBuildRequest, context: Context) -> tuple[BuildResult, li
     )
     if isinstance(prepared, Unfit):
         return finish_build(context.output, request.contract, _NOTHING), findings
-    load_library()
     package = _build(prepared, request, context, findings)
     context.progress("checking the package", done=0.8)
     session = _NOTHING

@@ -4,7 +4,6 @@ from convkit.findings.model import Finding
 from convkit.worker.comparison.coreml_package import compare_packages
 from convkit.worker.comparison.folders import Reader, compare_artifacts
 from convkit.worker.context import Context
-from convkit.worker.coreml.library import load_library
 from convkit.worker.protocol import CompareRequest, CompareResult
 
 _PACKAGES = Reader(".mlpackage", is_folder=True, compare=compare_packages)
@@ -12,5 +11,4 @@ _PACKAGES = Reader(".mlpackage", is_folder=True, compare=compare_packages)
 
 def run(request: CompareRequest, context: Context) -> tuple[CompareResult, list[Finding]]:
     """Return how alike two artifacts are, file by file; raises StageFailedError where one is not there."""
-    load_library()
     return compare_artifacts(request, _PACKAGES, context.progress), []

@@ -10,7 +10,6 @@ from convkit.findings.model import Finding
 from convkit.tensors import Contract
 from convkit.worker.context import Context
 from convkit.worker.contract_check import CONTRACT_KEY
-from convkit.worker.coreml.library import load_library
 from convkit.worker.coreml.metadata import read_metadata
 from convkit.worker.coreml.sidecars import read_modules
 from convkit.worker.mil.package import read_model, read_package
@@ -25,7 +24,6 @@ _VERSION_KEY = "com.github.apple.coremltools.version"
 
 def run(request: InspectRequest, _context: Context) -> tuple[InspectResult, list[Finding]]:
     """Return what the package says of itself; raises StageFailedError for what is no sound ML program."""
-    load_library()
     path = Path(request.model)
     program = load_program(path)
     texts = read_metadata(path)

@@ -7,7 +7,6 @@ from convkit.findings.model import Finding
 from convkit.worker.cases.judged import judged_cases
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.coreml.conversion import Conversion, convert
-from convkit.worker.coreml.library import load_library
 from convkit.worker.coreml.options import program_options
 from convkit.worker.coreml.plan import decide
 from convkit.worker.precision.decision import write_decision
@@ -27,7 +26,6 @@ def run(request: ProgramPrecisionRequest, context: Context) -> tuple[PrecisionRe
     )
     if isinstance(prepared, Unfit):
         return PrecisionResult(precision=encode(precision)), findings
-    load_library()
     options = program_options(request.options)
     context.progress("converting to an ML program in float32", done=0.2)
     converted = convert(Conversion(prepared.module, prepared.probe.inputs, options.minimum, options.shapes))

@@ -9,7 +9,6 @@ from typing import Literal
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.worker.context import Context
 from convkit.worker.coreml.constants import read_constants
-from convkit.worker.coreml.library import load_library
 from convkit.worker.coreml.shapes import served_contract
 from convkit.worker.mil.errors import UnsupportedOperation
 from convkit.worker.numerics.metrics import largest_difference
@@ -25,7 +24,6 @@ from convkit.worker.stages.verification import Opened, first_estranged, first_lo
 
 def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Finding]]:
     """Verify a built package (see `verification.verify`)."""
-    load_library()
     request = dataclasses.replace(request, options=decided(request.options, request.precision))
     return verify(request, BuiltPackage(request, predicts=sys.platform == "darwin"), context)
 
