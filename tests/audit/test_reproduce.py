@@ -110,7 +110,7 @@ def test_another_model_is_drift_with_its_cause(run: Path) -> None:
     assert any("source model.py:build" in line for line in artifact.why)
 
 
-def test_another_tool_is_named_beside_a_difference(run: Path, tmp_path: Path) -> None:
+def test_another_tool_is_named_beside_a_difference(run: Path) -> None:
     change_model(run, nudge(0.5))
     record = json.loads((run / "result.json").read_text())
     for stage in record["stages"]:
@@ -127,8 +127,7 @@ def test_a_model_that_no_longer_builds(run: Path) -> None:
 
 
 def test_files_that_are_gone_leave_nothing_to_say(run: Path) -> None:
-    model = run.parents[2] / "recipes" / "model.py"
-    model.unlink()
+    (run.parents[2] / "recipes" / "model.py").unlink()
     report = again(run)
     assert report.worst == "UNVERIFIABLE"
     assert not report.reproduced

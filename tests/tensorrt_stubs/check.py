@@ -156,8 +156,9 @@ def _uses(source: Path, telling: set[str]) -> Iterator[tuple[ast.Attribute, str 
     tree = ast.parse(source.read_text())
     foreign = set(_foreign_imports(tree))
     within = {
-        inner: f"{function.name}:{function.lineno}" if function.name != "__init__" else None
+        inner: f"{function.name}:{function.lineno}"
         for function in _outermost_functions(tree)
+        if function.name != "__init__"
         for inner in ast.walk(function)
     }
     for node in ast.walk(tree):

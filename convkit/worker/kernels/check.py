@@ -178,7 +178,7 @@ def _too_new(operators: Operators, problem: Problem, message: str) -> Finding:
 
 def _older_opset(message: str) -> Remedy:
     newest = _NEWEST_OPSET.search(message)
-    if newest is None:  # the opset of another domain, which no key of the recipe sets
+    if newest is None:  # another domain's is too new, and none says which of ai.onnx goes with an older one
         return Remedy("Set export.opset to one that every release in the recipe loads, or drop the release.")
     return Remedy(
         f"Export with an older opset: {newest[1]} is the newest that this release loads. Or drop the release.",

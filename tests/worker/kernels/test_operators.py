@@ -125,6 +125,16 @@ def test_a_file_too_new_is_one_finding_and_not_one_for_each_node() -> None:
     assert codes(graph_operators(later)) == ["V101"]  # the remedy is the newest that it loads
 
 
+def test_an_opset_of_another_domain_that_is_too_new_offers_no_change() -> None:
+    other = model("h = Mul(x, x) y = Sqrt(h)", opset=18)
+    other.opset_imports["ai.onnx.ml"] = 99
+    (finding,) = check_operators(graph_operators(other), CPU)
+    assert finding.code == "V101"
+    assert finding.remedy is not None
+    assert finding.remedy.text.startswith("Set export.opset to one that every release in the recipe loads")
+    assert not finding.remedy.change
+
+
 def test_what_cannot_be_typed_is_said_to_be_unchecked() -> None:
     untyped = model("h = com.example.Twice(x) y = Sqrt(h)")
     untyped.opset_imports["com.example"] = 1
