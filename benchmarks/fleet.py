@@ -1,11 +1,13 @@
-"""What the fleet costs: seconds per stage on a Dask cluster of this machine beside the local executor, side by side.
+"""What the fleet costs: seconds per stage on a Dask cluster of this machine beside the local
+executor, side by side.
 
     python benchmarks/fleet.py [--targets 16] [--repeat 3]
 
-Stages are stubs (a Python process that writes one small file), so that what is left is what convkit and Dask do for
-each stage: the order, the worker's look at its machine and files, pulling, pushing, the answer. Two stages at once on
-either side, rounds taken in turns, the smallest of several (what noise adds is never negative). A real tiny recipe
-(export, reference, build, verify) is run on both too. Writes benchmarks/results/fleet.md.
+Stages are stubs (a Python process that writes one small file), so that what is left is what convkit
+and Dask do for each stage: the order, the worker's look at its machine and files, pulling, pushing,
+the answer. Two stages at once on either side, rounds taken in turns, the smallest of several (what
+noise adds is never negative). A real tiny recipe (export, reference, build, verify) is run on both
+too. Writes benchmarks/results/fleet.md.
 """
 
 import argparse
@@ -47,7 +49,9 @@ def settle_here(recipe: Path, home: Path, stub: Path) -> int:
     cancelled = threading.Event()
     stage_runner.run_worker = functools.partial(run_worker, entry=stub)  # type: ignore[attr-defined]
     try:
-        runner = stage_runner.StageRunner(loaded, surroundings, Home(home), Store(home / "store"), Silence(), cancelled)
+        runner = stage_runner.StageRunner(
+            loaded, surroundings, Home(home), Store(home / "store"), Silence(), cancelled
+        )
         settled = execute(stages, runner, Silence(), cancelled, jobs=JOBS)
     finally:
         stage_runner.run_worker = run_worker  # type: ignore[attr-defined]
@@ -56,7 +60,9 @@ def settle_here(recipe: Path, home: Path, stub: Path) -> int:
 
 
 def stubs(folder: Path, targets: int, repeat: int) -> tuple[int, float, float, float]:
-    """Return how many stages there are, and seconds per stage: here, on the fleet, on the fleet as hits."""
+    """Return how many stages there are, and seconds per stage: here, on the fleet, on the fleet as
+    hits.
+    """
     preload = write_stub(folder / "stub", seconds=0.0)
     recipe = write_recipe(folder / "stubs", targets=stub_targets(targets))
     here, there, hits = [], [], []
@@ -82,13 +88,17 @@ def real(folder: Path, repeat: int) -> tuple[float, float]:
     recipe = write_recipe(folder / "real")
     here, there = [], []
     for turn in range(repeat):
-        local = RunOptions(recipe, Home(folder / f"real-here{turn}"), toolchain="host", jobs=JOBS, track=False)
+        local = RunOptions(
+            recipe, Home(folder / f"real-here{turn}"), toolchain="host", jobs=JOBS, track=False
+        )
         started = time.perf_counter()
         assert run_recipe(local).record.status == "verified"
         here.append(time.perf_counter() - started)
         with SmallFleet(folder / f"real-fleet{turn}", 1) as fleet:
             home = Home(folder / f"real-home{turn}")
-            options = RunOptions(recipe, home, toolchain="host", jobs=JOBS, track=False, scheduler=fleet.address)
+            options = RunOptions(
+                recipe, home, toolchain="host", jobs=JOBS, track=False, scheduler=fleet.address
+            )
             started = time.perf_counter()
             assert run_recipe(options).record.status == "verified"
             there.append(time.perf_counter() - started)

@@ -1,9 +1,12 @@
-"""Latency on the GPU beside the CPU, and how far device and simulation are apart: needs an NVIDIA GPU.
+"""Latency on the GPU beside the CPU, and how far device and simulation are apart: needs an NVIDIA
+GPU.
 
-    python benchmarks/gpu.py [RECIPE ...]          default: recipes/superglue.yaml and recipes/bert-base-chinese.yaml
+    python benchmarks/gpu.py [RECIPE ...]          default: recipes/superglue.yaml and
+    recipes/bert-base-chinese.yaml
 
-Every target of onnxruntime is run on the CPU and on CUDA by `convkit run`, in the current environment; the seconds are
-those of its verification's typical case. Writes benchmarks/results/gpu.md with the device, driver and versions.
+Every target of onnxruntime is run on the CPU and on CUDA by `convkit run`, in the current
+environment; the seconds are those of its verification's typical case. Writes
+benchmarks/results/gpu.md with the device, driver and versions.
 """
 
 import argparse
@@ -25,7 +28,9 @@ PRECISIONS = {"float32": "float32", "float16": {"default": "float16", "keep_floa
 
 
 def with_targets(recipe: Path, folder: Path) -> Path:
-    """Write the recipe with one target for each device and precision, beside the original for its relative paths."""
+    """Write the recipe with one target for each device and precision, beside the original for its
+    relative paths.
+    """
     content = yaml.safe_load(recipe.read_text())
     content["targets"] = {
         f"{device}-{name}": {
@@ -45,7 +50,11 @@ def with_targets(recipe: Path, folder: Path) -> Path:
 
 
 def rows(recipe: Path, folder: Path) -> list[str]:
-    outcome = run_recipe(RunOptions(with_targets(recipe, folder), Home(folder / "home"), toolchain="host", track=False))
+    outcome = run_recipe(
+        RunOptions(
+            with_targets(recipe, folder), Home(folder / "home"), toolchain="host", track=False
+        )
+    )
     found = []
     for target in outcome.record.targets:
         (verification,) = target.verifications
@@ -55,8 +64,9 @@ def rows(recipe: Path, folder: Path) -> list[str]:
         apart = f"{max(beside):.2g}" if beside else "-"
         typical = f"{1e3 * seconds['typical']:.2f} ms" if "typical" in seconds else "-"
         found.append(
-            f"| {recipe.stem} | {target.name} | {target.precision} | {target.status} | {verification.evidence} | "
-            f"{typical} | {max(errors, default=float('nan')):.2g} | {apart} |"
+            f"| {recipe.stem} | {target.name} | {target.precision} | {target.status} |"
+            f" {verification.evidence} | {typical} | {max(errors, default=float('nan')):.2g} |"
+            f" {apart} |"
         )
     return found
 
@@ -72,8 +82,17 @@ def main() -> None:
     name = subprocess.run(query, capture_output=True, text=True, check=True).stdout.strip()
     import onnxruntime
 
-    head = "| recipe | target | precision | status | evidence | typical case | max abs | device to CPU |"
-    lines = ["# On a GPU", "", f"{name}; {device.detail}; onnxruntime {onnxruntime.__version__}", "", head]
+    head = (
+        "| recipe | target | precision | status | evidence | typical case | max abs | device to"
+        " CPU |"
+    )
+    lines = [
+        "# On a GPU",
+        "",
+        f"{name}; {device.detail}; onnxruntime {onnxruntime.__version__}",
+        "",
+        head,
+    ]
     lines.append("| --- | --- | --- | --- | --- | --- | --- | --- |")
     with tempfile.TemporaryDirectory() as folder:
         for recipe in arguments.recipes:

@@ -1,12 +1,13 @@
-"""How fast the evaluator of ML programs is, and how much memory it takes, on MiniLM with one text of 128 tokens.
+"""How fast the evaluator of ML programs is, and how much memory it takes, on MiniLM with one text
+of 128 tokens.
 
     python benchmarks/mil.py MODEL_FOLDER [--repeat 15] [--threads 2]
 
-Needs torch, transformers and coremltools. Prints, for float32 and float16: the evaluator's seconds as a ratio to
-torch's own (float32, eager, the same threads, interleaved; the smallest of several repetitions: what noise adds is
-never negative), and resident memory as ratios to the program's weights: what the loaded program takes, what it takes
-at most while coremltools loads it, and what evaluating adds to it at most (mostly freed blocks that the C library's
-allocator keeps for itself).
+Needs torch, transformers and coremltools. Prints, for float32 and float16: the evaluator's seconds
+as a ratio to torch's own (float32, eager, the same threads, interleaved; the smallest of several
+repetitions: what noise adds is never negative), and resident memory as ratios to the program's
+weights: what the loaded program takes, what it takes at most while coremltools loads it, and what
+evaluating adds to it at most (mostly freed blocks that the C library's allocator keeps for itself).
 """
 
 import argparse
@@ -53,8 +54,8 @@ def convert(module, path, *, half):
     import coremltools as ct
     import torch
 
-    from convkit.worker.coreml.operators import register_missing_operators
-    from convkit.worker.coreml.trace import decomposed
+    from convkit.runtimes.coreml.operators import register_missing_operators
+    from convkit.runtimes.coreml.trace import decomposed
 
     register_missing_operators()
     example = tuple(map(torch.from_numpy, inputs()))
@@ -82,7 +83,9 @@ def interleaved(first, second, repeat):
 
 
 def resident(field):
-    """Return the resident bytes now (VmRSS) or at most so far (VmHWM); a child's ru_maxrss would include its parent."""
+    """Return the resident bytes now (VmRSS) or at most so far (VmHWM); a child's ru_maxrss would
+    include its parent.
+    """
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field + ":"):
             return int(line.split()[1]) * 1024
@@ -94,13 +97,17 @@ def measure_memory(path):
     import coremltools.converters.mil.frontend.milproto.load  # noqa: F401 - what is measured is the program
     import torch
 
-    from convkit.worker.mil.evaluator import Evaluator
-    from convkit.worker.mil.program import load_program
+    from convkit.mil.evaluator import Evaluator
+    from convkit.mil.program import load_program
 
     # What torch's libraries set up at their first use belongs to them, not to the program.
     x = torch.zeros(1, LENGTH, 384)
-    torch.softmax(torch.nn.functional.gelu(x @ torch.zeros(384, 1536)) @ torch.zeros(1536, 384) @ x.mT, -1)
-    Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here (proc_pid_clear_refs(5))
+    torch.softmax(
+        torch.nn.functional.gelu(x @ torch.zeros(384, 1536)) @ torch.zeros(1536, 384) @ x.mT, -1
+    )
+    Path("/proc/self/clear_refs").write_text(
+        "5"
+    )  # the peak counts from here (proc_pid_clear_refs(5))
     before = resident("VmRSS")
     program = load_program(path)
     loaded, loading = resident("VmRSS"), resident("VmHWM")
@@ -141,15 +148,18 @@ def main():
         return
     import torch
 
-    from convkit.worker.mil.evaluator import Evaluator
-    from convkit.worker.mil.program import load_program
+    from convkit.mil.evaluator import Evaluator
+    from convkit.mil.program import load_program
 
     torch.set_num_threads(arguments.threads)
     warnings.simplefilter("ignore")
     module = model_of(arguments.model)
     tensors = tuple(map(torch.from_numpy, inputs()))
     within = True
-    with tempfile.TemporaryDirectory(prefix="convkit-benchmark-") as folder, torch.inference_mode(mode=False):
+    with (
+        tempfile.TemporaryDirectory(prefix="convkit-benchmark-") as folder,
+        torch.inference_mode(mode=False),
+    ):
         for half in (False, True):
             name = "float16" if half else "float32"
             path = Path(folder) / f"{name}.mlpackage"
@@ -163,16 +173,25 @@ def main():
                 return module(*tensors)
 
             error = np.abs(evaluator.run(feeds).outputs["last_hidden_state"] - own().numpy()).max()
-            evaluated, reference = interleaved(lambda e=evaluator, f=feeds: e.run(f), own, arguments.repeat)
+            evaluated, reference = interleaved(
+                lambda e=evaluator, f=feeds: e.run(f), own, arguments.repeat
+            )
             memory = memory_of(path)
-            ratio, growth = evaluated / reference, (memory["evaluating"] - memory["loaded"]) / memory["weights"]
+            ratio, growth = (
+                evaluated / reference,
+                (memory["evaluating"] - memory["loaded"]) / memory["weights"],
+            )
             within &= ratio <= TIME_LIMIT and growth <= MEMORY_LIMIT
-            loaded, loading = memory["loaded"] / memory["weights"], memory["loading"] / memory["weights"]
+            loaded, loading = (
+                memory["loaded"] / memory["weights"],
+                memory["loading"] / memory["weights"],
+            )
             print(
-                f"{name}: evaluator {evaluated * 1e3:.0f} ms, torch {reference * 1e3:.0f} ms, ratio {ratio:.2f} "
-                f"(limit {TIME_LIMIT}); {memory['weights'] / 1e6:.0f} MB of weights, loaded {loaded:.2f} (while "
-                f"loading {loading:.2f}), evaluating adds {growth:.2f} (limit {MEMORY_LIMIT}), of which activations "
-                f"{memory['activations'] / 1e6:.1f} MB; max abs error {error:.1e}"
+                f"{name}: evaluator {evaluated * 1e3:.0f} ms, torch {reference * 1e3:.0f} ms, ratio"
+                f" {ratio:.2f} (limit {TIME_LIMIT}); {memory['weights'] / 1e6:.0f} MB of weights,"
+                f" loaded {loaded:.2f} (while loading {loading:.2f}), evaluating adds {growth:.2f}"
+                f" (limit {MEMORY_LIMIT}), of which activations {memory['activations'] / 1e6:.1f}"
+                f" MB; max abs error {error:.1e}"
             )
     sys.exit(0 if within else 1)
 

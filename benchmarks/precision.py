@@ -1,10 +1,11 @@
-"""What the precision passes cost, as ratios to plain inference with onnxruntime, and that rewriting is linear.
+"""What the precision passes cost, as ratios to plain inference with onnxruntime, and that rewriting
+is linear.
 
     python benchmarks/precision.py [--threads 2] [--repeat 3] [--keep FOLDER]
 
-BERT-base (random weights, seeded) is exported once. Every measurement is a process of its own: the time it takes from
-opening the model to the last result, over four cases of 4 x 128 tokens, and its peak memory. The best of the repeats
-counts, since other work on the machine only ever adds.
+BERT-base (random weights, seeded) is exported once. Every measurement is a process of its own: the
+time it takes from opening the model to the last result, over four cases of 4 x 128 tokens, and its
+peak memory. The best of the repeats counts, since other work on the machine only ever adds.
 """
 
 import argparse
@@ -30,10 +31,15 @@ def export_bert(path: Path) -> None:
     model = BertModel(BertConfig()).eval()
     ids, types = torch.randint(0, 30522, (2, 16)), torch.randint(0, 2, (2, 16))
     mask = torch.ones(2, 16, dtype=torch.int64)
-    axes = {0: torch.export.Dim("batch", min=1, max=64), 1: torch.export.Dim("sequence", min=2, max=512)}
+    axes = {
+        0: torch.export.Dim("batch", min=1, max=64),
+        1: torch.export.Dim("sequence", min=2, max=512),
+    }
     names = ("input_ids", "attention_mask", "token_type_ids")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the exporter warns of axes with one name, which is what is meant
+        warnings.simplefilter(
+            "ignore"
+        )  # the exporter warns of axes with one name, which is what is meant
         program = torch.onnx.export(
             model,
             kwargs=dict(zip(names, (ids, mask, types), strict=True)),
@@ -72,9 +78,9 @@ def infer(path: Path, threads: int) -> None:
 def child(mode: str, folder: Path, threads: int) -> None:
     """Do one job in this process and print its cost."""
     if mode == "ranges":
-        from convkit.worker.numerics.ranges import run_ranges as job
+        from convkit.precision.ranges import run_ranges as job
     elif mode == "errors":
-        from convkit.worker.numerics.error_growth import simulate_with_errors as job
+        from convkit.precision.diagnosis.error_growth import simulate_with_errors as job
     start = time.perf_counter()
     if mode == "plain":
         infer(folder / "bert.onnx", threads)
@@ -85,8 +91,8 @@ def child(mode: str, folder: Path, threads: int) -> None:
     else:
         import onnx_ir as ir
 
-        from convkit.worker.precision.plan import PrecisionPlan, assign
-        from convkit.worker.precision.prepare import prepare
+        from convkit.models.graph.preparation import prepare
+        from convkit.precision.lowering.plan import PrecisionPlan, assign
 
         model = prepare(ir.load(folder / "bert.onnx"))
         job(model, assign(model, PrecisionPlan("float16")), cases(), threads=threads)
@@ -95,41 +101,62 @@ def child(mode: str, folder: Path, threads: int) -> None:
 
 
 def peak_mebibytes() -> float:
-    """Return this process's peak memory; Linux only. (getrusage's number may be that of the parent that forked.)"""
+    """Return this process's peak memory; Linux only. (getrusage's number may be that of the parent
+    that forked.)
+    """
     status = Path("/proc/self/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024
 
 
 def measure(mode: str, folder: Path, threads: int) -> dict[str, float]:
-    command = [sys.executable, __file__, "--child", mode, "--keep", str(folder), "--threads", str(threads)]
+    command = [
+        sys.executable,
+        __file__,
+        "--child",
+        mode,
+        "--keep",
+        str(folder),
+        "--threads",
+        str(threads),
+    ]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def write_simulation(folder: Path) -> None:
     import onnx_ir as ir
 
-    from convkit.worker.numerics.simulation import simulate
-    from convkit.worker.precision.convert import convert_file
-    from convkit.worker.precision.plan import PrecisionPlan
+    from convkit.precision.lowering.conversion import convert_file
+    from convkit.precision.lowering.plan import PrecisionPlan
+    from convkit.precision.simulation.graph import simulate
 
     convert_file(folder / "bert.onnx", folder / "float16.onnx", PrecisionPlan("float16"))
-    ir.save(simulate(ir.load(folder / "float16.onnx")), folder / "simulated.onnx", external_data="simulated.data")
+    ir.save(
+        simulate(ir.load(folder / "float16.onnx")),
+        folder / "simulated.onnx",
+        external_data="simulated.data",
+    )
 
 
 def rewriting_seconds(nodes: int) -> float:
     """Plan and rewrite a chain in which the element type changes at every node."""
     import onnx_ir as ir
 
-    from convkit.worker.precision.convert import convert
-    from convkit.worker.precision.plan import PrecisionPlan, assign
-    from convkit.worker.precision.prepare import prepare
+    from convkit.models.graph.preparation import prepare
+    from convkit.precision.lowering.conversion import convert
+    from convkit.precision.lowering.plan import PrecisionPlan, assign
 
     value = graph_input = ir.val("x", ir.DataType.FLOAT, ["N"])
     chain = []
     for index in range(nodes):
-        node = ir.node("Neg", [value], metadata_props={"convkit.module": f"layer.{index}.{'ab'[index % 2]}"})
+        node = ir.node(
+            "Neg", [value], metadata_props={"convkit.module": f"layer.{index}.{'ab'[index % 2]}"}
+        )
         value = node.outputs[0]
-        value.name, value.type, value.shape = f"v{index}", ir.TensorType(ir.DataType.FLOAT), ir.Shape(["N"])
+        value.name, value.type, value.shape = (
+            f"v{index}",
+            ir.TensorType(ir.DataType.FLOAT),
+            ir.Shape(["N"]),
+        )
         chain.append(node)
     graph = ir.Graph([graph_input], [value], nodes=chain, opset_imports={"": 18}, name="chain")
     start = time.perf_counter()
@@ -153,7 +180,9 @@ def report(folder: Path, threads: int, repeat: int) -> None:
     plain = best["plain"]
     for mode, found in best.items():
         ratios = {key: found[key] / plain[key] for key in found}
-        print(f"{mode:12}{found['seconds']:10.2f}{ratios['seconds']:8.2f}{found['mib']:10.0f}{ratios['mib']:8.2f}")
+        print(
+            f"{mode:12}{found['seconds']:10.2f}{ratios['seconds']:8.2f}{found['mib']:10.0f}{ratios['mib']:8.2f}"
+        )
     print("\nplanning and rewriting")
     for nodes in SIZES:
         seconds = min(rewriting_seconds(nodes) for _ in range(repeat))
@@ -161,10 +190,14 @@ def report(folder: Path, threads: int, repeat: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--keep", type=Path, help="a folder for the exported model, used again where it is there")
+    parser.add_argument(
+        "--keep", type=Path, help="a folder for the exported model, used again where it is there"
+    )
     parser.add_argument("--child", choices=MODES, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child is not None:

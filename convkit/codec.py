@@ -1,7 +1,8 @@
 """JSON to frozen dataclasses and back, by their type hints, with nothing but the standard library.
 
-Host and worker exchange typed requests and results; the worker's environment has no pydantic. The codec covers what
-those types use: dataclasses, tuples, lists, string-keyed dicts, unions, literals and JSON scalars.
+Host and worker exchange typed requests and results; the worker's environment has no pydantic. The
+codec covers what those types use: dataclasses, tuples, lists, string-keyed dicts, unions, literals
+and JSON scalars.
 """
 
 import dataclasses
@@ -21,9 +22,13 @@ class CodecError(ValueError):
 
 
 def encode(value: object) -> Json:
-    """Turn a dataclass (or a container of them) into JSON values; non-finite floats become text: nan, inf, -inf."""
+    """Turn a dataclass (or a container of them) into JSON values; non-finite floats become text:
+    nan, inf, -inf.
+    """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {
+            field.name: encode(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
     if isinstance(value, dict):
         return {str(key): encode(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -36,7 +41,9 @@ def encode(value: object) -> Json:
 
 
 def decode(kind: type[T], value: Json, place: str = "$") -> T:
-    """Build a `kind` from JSON values; raises CodecError that names the place for anything that does not fit."""
+    """Build a `kind` from JSON values; raises CodecError that names the place for anything that
+    does not fit.
+    """
     return typing.cast("T", _decode(kind, value, place))
 
 
@@ -47,8 +54,12 @@ def _decode(kind: Any, value: Json, place: str) -> Any:  # noqa: ANN401 - type h
     if origin in (Union, types.UnionType):
         return _decode_union(get_args(kind), value, place)
     if origin is Literal:
-        if not any(value == item and type(value) is type(item) for item in get_args(kind)):  # True equals 1
-            raise CodecError(f"{place}: {value!r} is none of {', '.join(map(repr, get_args(kind)))}")
+        if not any(
+            value == item and type(value) is type(item) for item in get_args(kind)
+        ):  # True equals 1
+            raise CodecError(
+                f"{place}: {value!r} is none of {', '.join(map(repr, get_args(kind)))}"
+            )
         return value
     if origin in (tuple, list):
         return _decode_sequence(origin, get_args(kind), value, place)
@@ -80,7 +91,8 @@ def _decode_sequence(origin: type, kinds: tuple[Any, ...], value: Json, place: s
         if len(kinds) != len(value):
             raise CodecError(f"{place}: expected {len(kinds)} items, found {len(value)}")
         return tuple(
-            _decode(kind, item, f"{place}[{i}]") for i, (kind, item) in enumerate(zip(kinds, value, strict=True))
+            _decode(kind, item, f"{place}[{i}]")
+            for i, (kind, item) in enumerate(zip(kinds, value, strict=True))
         )
     items = [_decode(kinds[0], item, f"{place}[{i}]") for i, item in enumerate(value)]
     return items if origin is list else tuple(items)

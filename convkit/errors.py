@@ -1,7 +1,9 @@
-"""Every error a user can cause or meet. Each has its exit code; a bug is anything that is not one of these.
+"""Every error a user can cause or meet. Each has its exit code; a bug is anything that is not one
+of these.
 
-Exit codes (docs/cli.md): 0 verified, 1 a target failed verification, 2 the recipe or the command line is wrong,
-3 a stage broke, 4 something was skipped under --strict, 130 interrupted, 70 a bug in convkit.
+Exit codes (docs/cli.md): 0 verified, 1 a target failed verification, 2 the recipe or the command
+line is wrong, 3 a stage broke, 4 something was skipped under --strict, 130 interrupted, 70 a bug in
+convkit.
 """
 
 import dataclasses
@@ -28,9 +30,11 @@ class UsageError(ConvkitError):
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One thing wrong in a recipe: the place (line and column count from 1), the key's path, what to write instead.
+    """One thing wrong in a recipe: the place (line and column count from 1), the key's path, what
+    to write instead.
 
-    Line and column are 0 where a file could not be read at all; `key` is empty for a problem of the file as a whole.
+    Line and column are 0 where a file could not be read at all; `key` is empty for a problem of the
+    file as a whole.
     """
 
     file: str
@@ -45,7 +49,9 @@ class Problem:
 
 
 class RecipeError(ConvkitError):
-    """A recipe is wrong. Carries every problem found, each with its place; see `convkit.recipe.loading`."""
+    """A recipe is wrong. Carries every problem found, each with its place; see
+    `convkit.recipe.loading`.
+    """
 
     exit_code = 2
 
@@ -67,7 +73,9 @@ class StoreUnreachable(StoreError):  # noqa: N818 - a state of the network, whic
 
 
 class FleetError(ConvkitError):
-    """The fleet's scheduler cannot be reached, its workers do not fit the run, or its extra is not installed."""
+    """The fleet's scheduler cannot be reached, its workers do not fit the run, or its extra is not
+    installed.
+    """
 
 
 class WorkerError(ConvkitError):
@@ -85,11 +93,15 @@ class UnknownBytesError(ConvkitError):
 
 
 class TrackingError(ConvkitError):
-    """MLflow could not be reached or refused the run. The conversion's own result is on disk all the same."""
+    """MLflow could not be reached or refused the run. The conversion's own result is on disk all
+    the same.
+    """
 
 
 class ModelFileError(ConvkitError):
-    """A model file given to `convkit.load` or `convkit inspect` cannot be read or carries no contract."""
+    """A model file given to `convkit.load` or `convkit inspect` cannot be read or carries no
+    contract.
+    """
 
     exit_code = 2
 
@@ -106,9 +118,19 @@ class Interrupted(ConvkitError):  # noqa: N818 - an event, not a mistake
     exit_code = 130
 
 
-# What the operating system says of a disk or folder that cannot be used, as opposed to a mistake of convkit's.
+# What the operating system says of a disk or folder that cannot be used, as opposed to a mistake of
+# convkit's.
 ENVIRONMENT_ERRNOS = frozenset(
-    {errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EIO, errno.ENAMETOOLONG}
+    {
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ENOTDIR,
+        errno.EIO,
+        errno.ENAMETOOLONG,
+    }
 )
 
 
@@ -117,12 +139,19 @@ def storage_error(error: OSError, path: Path) -> ConvkitError:
     reason = error.strerror or str(error)
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
-            return StoreError(f"{path}: the disk is full. Free some space, then run again: finished stages are kept.")
+            return StoreError(
+                f"{path}: the disk is full. Free some space, then run again: finished stages are"
+                " kept."
+            )
         case errno.EACCES | errno.EPERM | errno.EROFS:
-            return StoreError(f"{path}: not writable ({reason}). Choose another folder with --home or CONVKIT_HOME.")
+            return StoreError(
+                f"{path}: not writable ({reason}). Choose another folder with --home or"
+                " CONVKIT_HOME."
+            )
         case errno.ENOTDIR:
             return StoreError(
-                f"{path}: a file stands where a folder is needed. Choose another --home, or move the file."
+                f"{path}: a file stands where a folder is needed. Choose another --home, or move"
+                " the file."
             )
         case _:
             return StoreError(f"{path}: {reason}")

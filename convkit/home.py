@@ -13,7 +13,9 @@ class Home:
 
     @classmethod
     def find(cls, given: Path | None) -> "Home":
-        """Return the home named on the command line, by CONVKIT_HOME, or `runs/` in the current folder."""
+        """Return the home named on the command line, by CONVKIT_HOME, or `runs/` in the current
+        folder.
+        """
         chosen = given or Path(os.environ.get("CONVKIT_HOME") or "runs")
         return cls(chosen.expanduser().absolute())
 

@@ -1,6 +1,8 @@
-"""The contract's vocabulary: element types, tensor specifications, symbolic axes. Standard library only.
+"""The contract's vocabulary: element types, tensor specifications, symbolic axes. Standard library
+only.
 
-Both sides use these types: the host to read recipes and judge results, the workers to check graphs and sessions.
+Both sides use these types: the host to read recipes and judge results, the workers to check graphs
+and sessions.
 """
 
 import ast
@@ -39,7 +41,12 @@ _ALPHABET = re.compile(r"[A-Za-z_0-9 +*/()-]+")
 _DIGITS_THEN_LETTER = re.compile(r"\b[0-9]+[A-Za-z_]")
 _LONGEST = 200
 
-_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv}
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
 
 
 class DimensionError(ValueError):
@@ -55,7 +62,9 @@ def dimension_axes(dimension: Dimension) -> tuple[str, ...]:
 
 
 def dimension_size(dimension: Dimension, sizes: Mapping[str, int]) -> int:
-    """Return a dimension's size, in elements, where the axes have the given sizes; raises DimensionError."""
+    """Return a dimension's size, in elements, where the axes have the given sizes; raises
+    DimensionError.
+    """
     if isinstance(dimension, int):
         return dimension
     return _evaluate(_parse(dimension).body, sizes, dimension)
@@ -63,7 +72,9 @@ def dimension_size(dimension: Dimension, sizes: Mapping[str, int]) -> int:
 
 def _parse(text: str) -> ast.Expression:
     if len(text) > _LONGEST or not _ALPHABET.fullmatch(text) or _DIGITS_THEN_LETTER.search(text):
-        raise DimensionError(f"{text[:_LONGEST]!r}: only axes, whole numbers and + - * // may stand in a dimension")
+        raise DimensionError(
+            f"{text[:_LONGEST]!r}: only axes, whole numbers and + - * // may stand in a dimension"
+        )
     try:
         tree = ast.parse(text.strip(), mode="eval")
     except (SyntaxError, ValueError) as error:
@@ -73,7 +84,9 @@ def _parse(text: str) -> ast.Expression:
         if isinstance(node, ast.Constant) and type(node.value) is not int:
             allowed = False
         if not allowed and type(node) not in _OPERATORS:
-            raise DimensionError(f"{text!r}: only axes, whole numbers and + - * // may stand in a dimension")
+            raise DimensionError(
+                f"{text!r}: only axes, whole numbers and + - * // may stand in a dimension"
+            )
     return tree
 
 
@@ -87,7 +100,11 @@ def _evaluate(node: ast.expr, sizes: Mapping[str, int], text: str) -> int:
             return sizes[name]
         case ast.BinOp(left=left, op=op, right=right):
             try:
-                return int(_OPERATORS[type(op)](_evaluate(left, sizes, text), _evaluate(right, sizes, text)))
+                return int(
+                    _OPERATORS[type(op)](
+                        _evaluate(left, sizes, text), _evaluate(right, sizes, text)
+                    )
+                )
             except ZeroDivisionError as error:
                 raise DimensionError(f"{text!r} divides by zero") from error
         case _:
@@ -108,8 +125,8 @@ class Axis:
 class TensorSpec:
     """One input or output: its name in the converted model, element type and shape.
 
-    `origin` is the name on the model's side (a forward argument, a field of its output) where that differs. `mask`
-    names an input whose zeros mark padding, where an output's values mean nothing.
+    `origin` is the name on the model's side (a forward argument, a field of its output) where that
+    differs. `mask` names an input whose zeros mark padding, where an output's values mean nothing.
     """
 
     name: str

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-# Several test files run at once, and each of a stage's threads would wait in a loop for the others to get a core.
+# Several test files run at once, and each of a stage's threads would wait in a loop for the others
+# to get a core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# As convkit's workers do: with torch and the converters imported, a full collection takes half a second.
+# As convkit's workers do: with torch and the converters imported, a full collection takes half a
+# second.
 gc.set_threshold(10_000, 10, 10)
 # Helpers that several test modules share lie beside this file and in the tests' folders.
 sys.path.insert(0, str(Path(__file__).parent))

@@ -1,7 +1,9 @@
-"""A stand-in for TensorRT, since its libraries need a GPU: engines that onnxruntime runs, under TensorRT's own names.
+"""A stand-in for TensorRT, since its libraries need a GPU: engines that onnxruntime runs, under
+TensorRT's own names.
 
-It keeps to what the real bindings have (the contract test holds convkit to those), lists tensors in reverse, as an
-engine may, and can be told to be wrong: to cross two bindings, or to compute in another type than asked.
+It keeps to what the real bindings have (the contract test holds convkit to those), lists tensors in
+reverse, as an engine may, and can be told to be wrong: to cross two bindings, or to compute in
+another type than asked.
 """
 
 import ctypes
@@ -54,8 +56,21 @@ class HostMemory:
         self.buffers.clear()
 
 
-_TYPES = {"float": "FLOAT", "float16": "HALF", "int64": "INT64", "int32": "INT32", "bool": "BOOL", "double": "DOUBLE"}
-_NUMPY = {"FLOAT": np.float32, "HALF": np.float16, "INT64": np.int64, "INT32": np.int32, "BOOL": np.bool_}
+_TYPES = {
+    "float": "FLOAT",
+    "float16": "HALF",
+    "int64": "INT64",
+    "int32": "INT32",
+    "bool": "BOOL",
+    "double": "DOUBLE",
+}
+_NUMPY = {
+    "FLOAT": np.float32,
+    "HALF": np.float16,
+    "INT64": np.int64,
+    "INT32": np.int32,
+    "BOOL": np.bool_,
+}
 
 
 def mocked_tensorrt(faults: Faults, release: str = "10.16.1") -> types.ModuleType:  # noqa: C901 - a whole library
@@ -82,7 +97,8 @@ def mocked_tensorrt(faults: Faults, release: str = "10.16.1") -> types.ModuleTyp
     names("NetworkDefinitionCreationFlag", "EXPLICIT_BATCH STRONGLY_TYPED")
     flags = names(
         "BuilderFlag",
-        "TF32 VERSION_COMPATIBLE SPARSE_WEIGHTS REFIT STRIP_PLAN GPU_FALLBACK EDITABLE_TIMING_CACHE",
+        "TF32 VERSION_COMPATIBLE SPARSE_WEIGHTS REFIT STRIP_PLAN GPU_FALLBACK"
+        " EDITABLE_TIMING_CACHE",
     )
     names("MemoryPoolType", "WORKSPACE")
     names("ProfilingVerbosity", "LAYER_NAMES_ONLY DETAILED")
@@ -135,7 +151,9 @@ def mocked_tensorrt(faults: Faults, release: str = "10.16.1") -> types.ModuleTyp
         def parse_from_file(self, path: str) -> bool:
             if faults.refuses:
                 return False
-            for value in onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).get_inputs():
+            for value in onnxruntime.InferenceSession(
+                path, providers=["CPUExecutionProvider"]
+            ).get_inputs():
                 sizes = tuple(size if isinstance(size, int) else -1 for size in value.shape)
                 self.network.inputs.append(Tensor(value.name, sizes))
             self.network.path = path
@@ -225,7 +243,9 @@ def mocked_tensorrt(faults: Faults, release: str = "10.16.1") -> types.ModuleTyp
 
         def get_engine_information(self, form: int) -> str:
             model = onnx.shape_inference.infer_shapes(onnx.load(self.graph))
-            known = {value.name: value.type.tensor_type.elem_type for value in [*model.graph.value_info]}
+            known = {
+                value.name: value.type.tensor_type.elem_type for value in [*model.graph.value_info]
+            }
             known |= {value.name: value.type.tensor_type.elem_type for value in model.graph.output}
             words = {1: "Row major linear FP32", 10: "Row major linear FP16 format"}
             rows = [
@@ -233,7 +253,12 @@ def mocked_tensorrt(faults: Faults, release: str = "10.16.1") -> types.ModuleTyp
                     "Name": node.name,
                     "LayerType": "Myelin",
                     "Inputs": [],
-                    "Outputs": [{"Name": name, "Format/Datatype": faults.layer_type or words.get(known.get(name), "")}],
+                    "Outputs": [
+                        {
+                            "Name": name,
+                            "Format/Datatype": faults.layer_type or words.get(known.get(name), ""),
+                        }
+                    ],
                     "Metadata": f"[ONNX Layer: {node.name}]",
                 }
                 for node in model.graph.node
@@ -298,9 +323,15 @@ def mocked_tensorrt(faults: Faults, release: str = "10.16.1") -> types.ModuleTyp
         def __init__(self, plan: bytes) -> None:
             told = json.loads(plan)
             self.graph, self.profiles = told["graph"], told["profiles"]
-            self.session = onnxruntime.InferenceSession(self.graph, providers=["CPUExecutionProvider"])
-            self.inputs = {v.name: _TYPES[v.type[7:-1]] for v in reversed(self.session.get_inputs())}
-            self.outputs = {v.name: _TYPES[v.type[7:-1]] for v in reversed(self.session.get_outputs())}
+            self.session = onnxruntime.InferenceSession(
+                self.graph, providers=["CPUExecutionProvider"]
+            )
+            self.inputs = {
+                v.name: _TYPES[v.type[7:-1]] for v in reversed(self.session.get_inputs())
+            }
+            self.outputs = {
+                v.name: _TYPES[v.type[7:-1]] for v in reversed(self.session.get_outputs())
+            }
             self.sizes = {
                 v.name: tuple(size if isinstance(size, int) else -1 for size in v.shape)
                 for v in (*self.session.get_inputs(), *self.session.get_outputs())

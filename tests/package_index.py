@@ -1,4 +1,6 @@
-"""A package index (PEP 503) of wheels in a folder, on loopback, whose releases can be yanked and removed."""
+"""A package index (PEP 503) of wheels in a folder, on loopback, whose releases can be yanked and
+removed.
+"""
 
 import contextlib
 import http.server
@@ -52,7 +54,10 @@ def serve(folder: Path) -> Iterator[PackageIndex]:
         def do_GET(self) -> None:
             body = index.page(self.path)
             self.send_response(200 if body is not None else 404)
-            self.send_header("Content-Type", "text/html" if "/simple/" in self.path else "application/octet-stream")
+            self.send_header(
+                "Content-Type",
+                "text/html" if "/simple/" in self.path else "application/octet-stream",
+            )
             self.send_header("Content-Length", str(len(body or b"")))
             self.end_headers()
             if self.command == "GET":

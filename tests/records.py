@@ -1,4 +1,5 @@
-"""A finished run to test with: two targets that ran (one under two runtime releases), one that failed, one skipped.
+"""A finished run to test with: two targets that ran (one under two runtime releases), one that
+failed, one skipped.
 
 `build_record` gives the record, `write_run` the folder that convkit would have left for it.
 """
@@ -10,7 +11,14 @@ from pathlib import Path
 
 from convkit.codec import encode
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.record import CaseVerdict, OutputVerdict, RunRecord, StageReport, TargetReport, Verification
+from convkit.record.model import (
+    CaseVerdict,
+    OutputVerdict,
+    RunRecord,
+    StageReport,
+    TargetReport,
+    Verification,
+)
 from convkit.tensors import Axis, Contract, TensorSpec
 from convkit.worker.protocol import OmittedCase, ProbeMetrics, TensorMetrics
 
@@ -46,7 +54,9 @@ STARTED = 1_760_000_000.0
 OUTPUT = "last_hidden_state"
 
 
-def tensor_metrics(max_abs: float, *, output: str = OUTPUT, nan_candidate: int = 0, cosine: float = 0.9999998):
+def tensor_metrics(
+    max_abs: float, *, output: str = OUTPUT, nan_candidate: int = 0, cosine: float = 0.9999998
+):
     return TensorMetrics(
         output=output,
         elements=4 * 128 * 384,
@@ -72,7 +82,9 @@ def output_verdict(max_abs: float, *failures: str, **metrics) -> OutputVerdict:
     return OutputVerdict(found.output, not failures, failures, LIMITS, found)
 
 
-def case_verdict(name: str, batch: int, sequence: int, *outputs: OutputVerdict, error: str | None = None):
+def case_verdict(
+    name: str, batch: int, sequence: int, *outputs: OutputVerdict, error: str | None = None
+):
     sizes = {"batch": batch, "sequence": sequence}
     passed = error is None and all(output.passed for output in outputs)
     return CaseVerdict(name, f"the {name} shape", sizes, passed, 0.012 * batch, outputs, error)
@@ -81,8 +93,9 @@ def case_verdict(name: str, batch: int, sequence: int, *outputs: OutputVerdict, 
 CROSSED = Finding(
     "C110",
     "error",
-    "'input_ids' and 'attention_mask' are exchanged: outputs differ by 0.31 as declared and by 2.1e-06 with the two "
-    "crossed; declared order: input_ids, attention_mask; the model acts as: attention_mask, input_ids",
+    "'input_ids' and 'attention_mask' are exchanged: outputs differ by 0.31 as declared and by"
+    " 2.1e-06 with the two crossed; declared order: input_ids, attention_mask; the model acts as:"
+    " attention_mask, input_ids",
     Place(tensor="input_ids"),
     {"parity_as_declared": 0.31, "matches_base": 2.1e-6, "matches_probe": 0.4},
     Remedy("Exchange the names 'input_ids' and 'attention_mask' where the model is exported."),
@@ -92,16 +105,33 @@ DIFFERS = Finding(
     "error",
     "'last_hidden_state' in case 'typical' (batch=4, sequence=128): max_abs 0.31 > 0.0001, "
     "worst at [1, 17, 203]: 1.044, original 0.734 (first of 2 of 3 cases)",
-    Place(tensor=OUTPUT, node="node_Add_42", module="encoder.layer.0.attention", source="bert.py:214", case="typical"),
-    {"sizes": {"batch": 4, "sequence": 128}, "failures": ["max_abs 0.31 > 0.0001"], "worst_index": [1, 17, 203]},
+    Place(
+        tensor=OUTPUT,
+        node="node_Add_42",
+        module="encoder.layer.0.attention",
+        source="bert.py:214",
+        case="typical",
+    ),
+    {
+        "sizes": {"batch": 4, "sequence": 128},
+        "failures": ["max_abs 0.31 > 0.0001"],
+        "worst_index": [1, 17, 203],
+    },
     Remedy(
         "Find the cause, or set the tolerance to what you can justify.",
-        {"targets.ort-optimized.optimization": "basic", "targets.ort-optimized.tolerance": {"max_abs": 0.5}},
+        {
+            "targets.ort-optimized.optimization": "basic",
+            "targets.ort-optimized.tolerance": {"max_abs": 0.5},
+        },
     ),
 )
-FALLBACK = Finding("E102", "warning", "3 nodes ran on the CPU: Range, Gather, Where", Place(node="Range"))
+FALLBACK = Finding(
+    "E102", "warning", "3 nodes ran on the CPU: Range, Gather, Where", Place(node="Range")
+)
 ABSENT = "this machine has no CUDA device (onnxruntime offers: CPUExecutionProvider)"
-TIGHT = OmittedCase("largest", "verify.budget of 30 s: this case was measured at 41 s under the original")
+TIGHT = OmittedCase(
+    "largest", "verify.budget of 30 s: this case was measured at 41 s under the original"
+)
 
 
 def _verification(version: str, scale: float) -> Verification:
@@ -147,9 +177,14 @@ def failed_target() -> TargetReport:
         headline=f"C110 {CROSSED.message}",
         cases=(
             case_verdict("smallest", 1, 2, output_verdict(1.3e-6)),
-            case_verdict("typical", 4, 128, output_verdict(0.31, "max_abs 0.31 > 0.0001", cosine=0.81)),
             case_verdict(
-                "masked-row", 2, 9, output_verdict(2e-6, "NaN: 384 here, 0 in the original", nan_candidate=384)
+                "typical", 4, 128, output_verdict(0.31, "max_abs 0.31 > 0.0001", cosine=0.81)
+            ),
+            case_verdict(
+                "masked-row",
+                2,
+                9,
+                output_verdict(2e-6, "NaN: 384 here, 0 in the original", nan_candidate=384),
             ),
         ),
         findings=(CROSSED, DIFFERS),
@@ -169,7 +204,9 @@ def failed_target() -> TargetReport:
 
 def skipped_target() -> TargetReport:
     verification = Verification("verify:ort-cuda", None, "skipped", "skipped", ABSENT)
-    return TargetReport("ort-cuda", "onnxruntime", "cuda", "float32", "skipped", ABSENT, (verification,))
+    return TargetReport(
+        "ort-cuda", "onnxruntime", "cuda", "float32", "skipped", ABSENT, (verification,)
+    )
 
 
 def _stage(identifier: str, kind: str, start: float, seconds: float, **fields) -> StageReport:
@@ -191,17 +228,55 @@ def _stage(identifier: str, kind: str, start: float, seconds: float, **fields) -
 def stages() -> tuple[StageReport, ...]:
     old = {"python": "3.11.7", "onnxruntime": "1.21.0"}
     new = {"python": "3.11.7", "onnxruntime": "1.31.0"}
-    absent = {"artifact": None, "started": None, "ended": None, "versions": {}, "log": None, "peak_memory_bytes": 0}
+    absent = {
+        "artifact": None,
+        "started": None,
+        "ended": None,
+        "versions": {},
+        "log": None,
+        "peak_memory_bytes": 0,
+    }
     return (
         _stage("export", "export", 0, 14.2),
         _stage(
-            "reference", "reference", 0, 6.4, status="hit", reason="the store holds this key", started=None, ended=None
+            "reference",
+            "reference",
+            0,
+            6.4,
+            status="hit",
+            reason="the store holds this key",
+            started=None,
+            ended=None,
         ),
         _stage("build:ort-cpu", "build", 14.3, 0.8, target="ort-cpu", versions=new),
-        _stage("verify:ort-cpu@1.21.0", "verify", 15.2, 3.3, target="ort-cpu", version="1.21.0", versions=old),
-        _stage("verify:ort-cpu@1.31.0", "verify", 15.2, 3.1, target="ort-cpu", version="1.31.0", versions=new),
+        _stage(
+            "verify:ort-cpu@1.21.0",
+            "verify",
+            15.2,
+            3.3,
+            target="ort-cpu",
+            version="1.21.0",
+            versions=old,
+        ),
+        _stage(
+            "verify:ort-cpu@1.31.0",
+            "verify",
+            15.2,
+            3.1,
+            target="ort-cpu",
+            version="1.31.0",
+            versions=new,
+        ),
         _stage("build:ort-optimized", "build", 14.3, 1.9, target="ort-optimized", versions=new),
-        _stage("verify:ort-optimized", "verify", 16.3, 2.7, target="ort-optimized", version="1.31.0", versions=new),
+        _stage(
+            "verify:ort-optimized",
+            "verify",
+            16.3,
+            2.7,
+            target="ort-optimized",
+            version="1.31.0",
+            versions=new,
+        ),
         _stage(
             "build:ort-cuda",
             "build",
@@ -282,12 +357,16 @@ def non_finite_record() -> RunRecord:
 
 
 def write_run(root: Path, record: RunRecord) -> Path:
-    """Write the folder of a finished run under `root`; its models are a few bytes each. Returns the folder."""
+    """Write the folder of a finished run under `root`; its models are a few bytes each. Returns the
+    folder.
+    """
     folder = root / record.recipe / record.id
     (folder / "logs").mkdir(parents=True)
     (folder / "result.json").write_text(json.dumps(encode(record), indent=2), encoding="utf-8")
     (folder / "recipe.yaml").write_text(record.recipe_text, encoding="utf-8")
-    (folder / "report.html").write_text("<!doctype html><title>report</title><p>report", encoding="utf-8")
+    (folder / "report.html").write_text(
+        "<!doctype html><title>report</title><p>report", encoding="utf-8"
+    )
     for stage in record.stages:
         if stage.log is not None:
             (folder / stage.log).write_text(f"log of {stage.id}\n", encoding="utf-8")

@@ -24,7 +24,8 @@ from convkit.worker.protocol import (
     VerifyResult,
 )
 
-# What a stage's process does in place of its work. Its file is another one every time: a second run shows.
+# What a stage's process does in place of its work. Its file is another one every time: a second run
+# shows.
 STUB = """
 import json, os, sys, time, uuid
 from pathlib import Path
@@ -61,7 +62,9 @@ def write_stub(folder: Path, *, seconds: float = 0.1, kills_its_worker: bool = F
         "build": BuildResult(contract, (), 0),
         "verify": VerifyResult("device", contract, (), (), (), (), ()),
     }
-    answers = {kind: encode(Answer(PROTOCOL, "done", encode(result))) for kind, result in results.items()}
+    answers = {
+        kind: encode(Answer(PROTOCOL, "done", encode(result))) for kind, result in results.items()
+    }
     settings = {"seconds": seconds, "kills_its_worker": kills_its_worker, "answers": answers}
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     (folder / "settings.json").write_text(json.dumps(settings))
@@ -90,9 +93,13 @@ def soon(condition: Any, seconds: float = 15.0) -> bool:
 
 
 class SmallFleet:
-    """A scheduler and workers; `env` is added to every process's environment. Ends all of them on exit."""
+    """A scheduler and workers; `env` is added to every process's environment. Ends all of them on
+    exit.
+    """
 
-    def __init__(self, folder: Path, workers: int, *, preload: Path | None = None, **env: str) -> None:
+    def __init__(
+        self, folder: Path, workers: int, *, preload: Path | None = None, **env: str
+    ) -> None:
         self.folder = folder
         self.processes: list[subprocess.Popen[bytes]] = []
         root = Path(__file__).parent.parent
@@ -101,23 +108,45 @@ class SmallFleet:
             self._env["DASK_DISTRIBUTED__WORKER__PRELOAD"] = str(preload)
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / "scheduler.json"
-        arguments = ["--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", str(file)]
+        arguments = [
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--no-dashboard",
+            "--scheduler-file",
+            str(file),
+        ]
         try:
-            self.scheduler = self._start("scheduler", "-m", "distributed.cli.dask_scheduler", *arguments)
+            self.scheduler = self._start(
+                "scheduler", "-m", "distributed.cli.dask_scheduler", *arguments
+            )
             assert soon(lambda: file.is_file() and file.stat().st_size, 90), self.log("scheduler")
             time.sleep(0.05)
             self.address: str = json.loads(file.read_text())["address"]
             self.workers = [self.add_worker(f"w{number}") for number in range(workers)]
             for number in range(workers):
                 name = f"w{number}"
-                assert soon(lambda name=name: "Starting established" in self.log(name), 90), self.log(name)
+                assert soon(lambda name=name: "Starting established" in self.log(name), 90), (
+                    self.log(name)
+                )
         except BaseException:
             self.__exit__()
             raise
 
     def add_worker(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         home = str(self.folder / f"home-{name}")
-        command = ["-m", "convkit.cli.main", "fleet", "worker", self.address, "--home", home, "--name", name]
+        command = [
+            "-m",
+            "convkit.cli.main",
+            "fleet",
+            "worker",
+            self.address,
+            "--home",
+            home,
+            "--name",
+            name,
+        ]
         return self._start(name, *command, "--nthreads", "2", *arguments)
 
     def log(self, name: str) -> str:
@@ -126,7 +155,11 @@ class SmallFleet:
     def _start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, *arguments], stdout=log, stderr=subprocess.STDOUT, env=self._env, cwd=self.folder
+                [sys.executable, *arguments],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=self._env,
+                cwd=self.folder,
             )
         self.processes.append(process)
         return process
@@ -147,7 +180,9 @@ class SmallFleet:
 
 
 def stub_targets(count: int) -> Mapping[str, Any]:
-    """Return targets of which each has a precision, a build and a verify stage with keys of their own."""
+    """Return targets of which each has a precision, a build and a verify stage with keys of their
+    own.
+    """
     return {
         f"t{number}": {
             "runtime": "onnxruntime",

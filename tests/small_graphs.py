@@ -7,8 +7,8 @@ import onnx
 import onnx.parser
 
 from convkit.codec import encode
+from convkit.models.contract_check import CONTRACT_KEY
 from convkit.tensors import Axis, Contract, Dimension, DType, TensorSpec
-from convkit.worker.contract_check import CONTRACT_KEY
 from convkit.worker.protocol import Sample
 
 HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
@@ -48,11 +48,17 @@ def body(ids: str = "ids", mask: str = "mask", types: str = "types") -> str:
     }}"""
 
 
-def graph(signature: str = SIGNATURE, nodes: str | None = None, outputs: str = "float[batch,sequence] score") -> str:
+def graph(
+    signature: str = SIGNATURE,
+    nodes: str | None = None,
+    outputs: str = "float[batch,sequence] score",
+) -> str:
     return f"{HEADER}g {signature} => ({outputs}) {nodes if nodes is not None else body()}"
 
 
-def save(folder: Path, text: str, *, carries: Contract | None = CONTRACT, name: str = "model.onnx") -> Path:
+def save(
+    folder: Path, text: str, *, carries: Contract | None = CONTRACT, name: str = "model.onnx"
+) -> Path:
     """Write a graph, with the contract that it carries; return its file."""
     model = onnx.parser.parse_model(text)
     if carries is not None:

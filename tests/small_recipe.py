@@ -15,9 +15,24 @@ def recipe(**changes: Any) -> Recipe:
             "sequence": {"min": 2, "typical": 8, "max": 16},
         },
         "inputs": [
-            {"name": "ids", "dtype": "int64", "shape": ["batch", "sequence"], "sample": "token_ids"},
-            {"name": "mask", "dtype": "int64", "shape": ["batch", "sequence"], "sample": "padding_mask"},
-            {"name": "types", "dtype": "int64", "shape": ["batch", "sequence"], "sample": {"integers": [0, 2]}},
+            {
+                "name": "ids",
+                "dtype": "int64",
+                "shape": ["batch", "sequence"],
+                "sample": "token_ids",
+            },
+            {
+                "name": "mask",
+                "dtype": "int64",
+                "shape": ["batch", "sequence"],
+                "sample": "padding_mask",
+            },
+            {
+                "name": "types",
+                "dtype": "int64",
+                "shape": ["batch", "sequence"],
+                "sample": {"integers": [0, 2]},
+            },
         ],
         "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", "sequence", 4]}],
         "verify": {"tolerance": {"max_abs": 1e-4}},

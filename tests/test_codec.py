@@ -10,17 +10,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convkit.codec import CodecError, decode, encode
-from convkit.record import RunRecord
-from convkit.worker import protocol
+from convkit.record.model import RunRecord
+from convkit.worker.jobs import JOBS
 from convkit.worker.protocol import Answer, CaseMetrics, Envelope, Sample, TensorMetrics
 
-# Values of fields that hold any JSON. Non-finite floats become text there, for good: a type is what brings them back.
+# Values of fields that hold any JSON. Non-finite floats become text there, for good: a type is what
+# brings them back.
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2)
+    ),
     max_leaves=4,
 )
-SCALARS = {bool: st.booleans(), int: st.integers(), float: st.floats(), str: st.text(max_size=5), type(None): st.none()}
+SCALARS = {
+    bool: st.booleans(),
+    int: st.integers(),
+    float: st.floats(),
+    str: st.text(max_size=5),
+    type(None): st.none(),
+}
 
 
 def values_of(kind: Any) -> st.SearchStrategy[Any]:
@@ -44,10 +57,18 @@ def values_of(kind: Any) -> st.SearchStrategy[Any]:
         return st.tuples(*map(values_of, arguments))
     assert dataclasses.is_dataclass(kind), kind
     hints = typing.get_type_hints(kind)
-    return st.builds(kind, **{field.name: values_of(hints[field.name]) for field in dataclasses.fields(kind)})
+    return st.builds(
+        kind, **{field.name: values_of(hints[field.name]) for field in dataclasses.fields(kind)}
+    )
 
 
-MESSAGES = [*protocol.REQUEST_TYPES.values(), *protocol.RESULT_TYPES.values(), Envelope, Answer, RunRecord]
+MESSAGES = [
+    *(job.request for job in JOBS.values()),
+    *(job.result for job in JOBS.values()),
+    Envelope,
+    Answer,
+    RunRecord,
+]
 
 
 @pytest.mark.parametrize("kind", MESSAGES, ids=lambda kind: kind.__name__)
@@ -58,7 +79,8 @@ def test_every_message_survives_json(kind):
         written = json.dumps(encode(message), allow_nan=False)
         read = decode(kind, json.loads(written))
         assert type(read) is kind
-        # repr tells tuples from lists, ints from floats and -0.0 from 0.0, and holds NaN equal to itself.
+        # repr tells tuples from lists, ints from floats and -0.0 from 0.0, and holds NaN equal to
+        # itself.
         assert repr(read) == repr(message)
 
     survives()
@@ -71,9 +93,30 @@ def test_any_json_decodes_or_is_refused_with_its_place(value, kind):
 
 
 def metrics(**changes: Any) -> dict[str, Any]:
-    names = ("max_abs", "max_rel", "mean_abs", "rms", "cosine", "worst_reference", "worst_candidate")
-    counts = ("elements", "nan_reference", "nan_candidate", "inf_reference", "inf_candidate", "inf_mismatched")
-    return {"output": "y", "worst_index": [0], **dict.fromkeys(names, 0.5), **dict.fromkeys(counts, 0), **changes}
+    names = (
+        "max_abs",
+        "max_rel",
+        "mean_abs",
+        "rms",
+        "cosine",
+        "worst_reference",
+        "worst_candidate",
+    )
+    counts = (
+        "elements",
+        "nan_reference",
+        "nan_candidate",
+        "inf_reference",
+        "inf_candidate",
+        "inf_mismatched",
+    )
+    return {
+        "output": "y",
+        "worst_index": [0],
+        **dict.fromkeys(names, 0.5),
+        **dict.fromkeys(counts, 0),
+        **changes,
+    }
 
 
 def test_numbers_that_are_not_finite_travel_as_text():

@@ -8,8 +8,8 @@ from small_graphs import CONTRACT, HEADER, graph, save, tensor
 
 import convkit
 from convkit.errors import FeedError, ModelFileError
+from convkit.models.contract_check import CONTRACT_KEY
 from convkit.tensors import Axis, Contract
-from convkit.worker.contract_check import CONTRACT_KEY
 
 
 def feeds(rows=2, columns=3):
@@ -31,12 +31,16 @@ def test_a_file_or_its_folder_opens_and_runs_by_name(tmp_path, session):
         for outputs in (opened(feeds()), opened.run(feeds()), opened(**feeds())):
             assert list(outputs) == ["score"]
             assert outputs["score"].tolist() == [[7.0] * 3] * 2
-    assert opened({"ids": feeds()["ids"]}, mask=feeds()["mask"], types=feeds()["types"])["score"].shape == (2, 3)
+    assert opened({"ids": feeds()["ids"]}, mask=feeds()["mask"], types=feeds()["types"])[
+        "score"
+    ].shape == (2, 3)
 
 
 def test_outputs_come_in_the_contracts_order(tmp_path):
     contract = Contract(
-        (tensor("x", shape=("n",)),), (tensor("b", shape=("n",)), tensor("a", shape=("n",))), (Axis("n", 1, 2, 9),)
+        (tensor("x", shape=("n",)),),
+        (tensor("b", shape=("n",)), tensor("a", shape=("n",))),
+        (Axis("n", 1, 2, 9),),
     )
     text = f"{HEADER}g (float[n] x) => (float[n] b, float[n] a) {{ a = Neg(x) b = Abs(x) }}"
     outputs = convkit.load(save(tmp_path, text, carries=contract))(x=np.array([-1.0], np.float32))
@@ -46,7 +50,9 @@ def test_outputs_come_in_the_contracts_order(tmp_path):
 
 def test_positions_are_refused(session):
     values = list(feeds().values())
-    with pytest.raises(FeedError, match=r"by name, never by position: call session\(ids=\.\.\., mask=\.\.\., types"):
+    with pytest.raises(
+        FeedError, match=r"by name, never by position: call session\(ids=\.\.\., mask=\.\.\., types"
+    ):
         session(*values)
     with pytest.raises(FeedError, match="never by position"):
         session(values[0])
@@ -59,7 +65,9 @@ def test_positions_are_refused(session):
 def test_names_must_be_the_contracts(session):
     wrong = feeds()
     wrong["maks"] = wrong.pop("mask")
-    with pytest.raises(FeedError, match=r"no input 'maks'; perhaps you meant 'mask'\?.*'mask' is missing"):
+    with pytest.raises(
+        FeedError, match=r"no input 'maks'; perhaps you meant 'mask'\?.*'mask' is missing"
+    ):
         session(wrong)
     with pytest.raises(FeedError, match=r"'types' is missing \(inputs: ids, mask, types\)"):
         session(ids=feeds()["ids"], mask=feeds()["mask"])
@@ -68,7 +76,9 @@ def test_names_must_be_the_contracts(session):
 
 
 def test_dtypes_are_not_cast_in_silence(session):
-    with pytest.raises(FeedError, match=r"'ids' is int32; the model takes int64.*ids\.astype\(np\.int64\)"):
+    with pytest.raises(
+        FeedError, match=r"'ids' is int32; the model takes int64.*ids\.astype\(np\.int64\)"
+    ):
         session(feeds() | {"ids": feeds()["ids"].astype(np.int32)})
     with pytest.raises(FeedError, match=r"'mask' is a list; give a numpy array"):
         session(feeds() | {"mask": [[1]]})
@@ -79,7 +89,9 @@ def test_shapes_must_agree_and_lie_within_the_ranges(session):
         session(feeds() | {"mask": np.ones(2, np.int64)})
     with pytest.raises(FeedError, match=r"axis 'sequence' has the size 3 in 'ids' and 4 in 'mask'"):
         session(feeds() | {"mask": np.ones((2, 4), np.int64)})
-    with pytest.raises(FeedError, match=r"axis 'sequence' has the size 13; the model was proven from 2 to 12"):
+    with pytest.raises(
+        FeedError, match=r"axis 'sequence' has the size 13; the model was proven from 2 to 12"
+    ):
         session(feeds(columns=13))
     with pytest.raises(FeedError, match=r"axis 'batch' has the size 0"):
         session(feeds(rows=0))
@@ -91,7 +103,10 @@ def test_fixed_sizes_and_arithmetic_are_checked(tmp_path):
         (tensor("z", shape=("n", 2)),),
         (Axis("n", 1, 2, 9),),
     )
-    text = f"{HEADER}g (float[n,2] x, float[m] y) => (float[n,2] z) {{ s = ReduceSum<keepdims=0>(y) z = Add(x, s) }}"
+    text = (
+        f"{HEADER}g (float[n,2] x, float[m] y) => (float[n,2] z) {{ s = ReduceSum<keepdims=0>(y) z"
+        " = Add(x, s) }"
+    )
     session = convkit.load(save(tmp_path, text, carries=contract))
     x, y = np.zeros((3, 2), np.float32), np.ones(4, np.float32)
     assert session(x=x, y=y)["z"].tolist() == [[4.0, 4.0]] * 3
@@ -102,10 +117,17 @@ def test_fixed_sizes_and_arithmetic_are_checked(tmp_path):
 
 
 def test_a_failing_run_is_a_feed_error(tmp_path):
-    contract = Contract((tensor("i", "int64", ("n",)),), (tensor("y", shape=("n",)),), (Axis("n", 1, 2, 9),))
-    text = f"{HEADER}g (int64[n] i) => (float[n] y) <float[3] table = {{1, 2, 3}}> {{ y = Gather(table, i) }}"
+    contract = Contract(
+        (tensor("i", "int64", ("n",)),), (tensor("y", shape=("n",)),), (Axis("n", 1, 2, 9),)
+    )
+    text = (
+        f"{HEADER}g (int64[n] i) => (float[n] y) <float[3] table = {{1, 2, 3}}> {{ y ="
+        " Gather(table, i) }"
+    )
     session = convkit.load(save(tmp_path, text, carries=contract))
-    with pytest.raises(FeedError, match=r"the runtime failed on these inputs: .*out of data bounds"):
+    with pytest.raises(
+        FeedError, match=r"the runtime failed on these inputs: .*out of data bounds"
+    ):
         session(i=np.array([5]))
 
 
@@ -118,14 +140,18 @@ def test_files_that_convkit_did_not_build_are_refused(tmp_path):
     with pytest.raises(ModelFileError, match=r"broken\.onnx: onnxruntime"):
         convkit.load(tmp_path / "broken.onnx")
     model = onnx.load(save(tmp_path, graph()))
-    next(entry for entry in model.metadata_props if entry.key == CONTRACT_KEY).value = '{"inputs": 3}'
+    next(
+        entry for entry in model.metadata_props if entry.key == CONTRACT_KEY
+    ).value = '{"inputs": 3}'
     onnx.save(model, tmp_path / "damaged.onnx")
     with pytest.raises(ModelFileError, match=r"C301 .*damaged contract"):
         convkit.load(tmp_path / "damaged.onnx")
 
 
 def test_a_model_that_breaks_its_contract_is_refused(tmp_path):
-    text = graph("(int64[batch,sequence] ids, int64[batch,sequence] types, int64[batch,sequence] mask)")
+    text = graph(
+        "(int64[batch,sequence] ids, int64[batch,sequence] types, int64[batch,sequence] mask)"
+    )
     with pytest.raises(ModelFileError, match=r"does not keep the contract that it carries: C103"):
         convkit.load(save(tmp_path, text))
 

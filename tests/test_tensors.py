@@ -2,7 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convkit.tensors import Axis, Contract, DimensionError, TensorSpec, dimension_axes, dimension_size
+from convkit.tensors import (
+    Axis,
+    Contract,
+    DimensionError,
+    TensorSpec,
+    dimension_axes,
+    dimension_size,
+)
 
 SIZES = {"batch": 3, "past": 5, "s": 7, "_1": 2}
 
@@ -12,8 +19,8 @@ def bracketed(parts: tuple[str, str, str]) -> str:
     return f"({left} {sign} {right})"
 
 
-# Every compound stands in brackets, so that Python's own arithmetic on the text is an independent oracle; short
-# enough for the limit on a dimension's length.
+# Every compound stands in brackets, so that Python's own arithmetic on the text is an independent
+# oracle; short enough for the limit on a dimension's length.
 EXPRESSIONS = st.recursive(
     st.sampled_from(list(SIZES)) | st.integers(0, 99).map(str),
     lambda inner: st.tuples(inner, st.sampled_from(["+", "-", "*", "//"]), inner).map(bracketed),
@@ -24,7 +31,9 @@ EXPRESSIONS = st.recursive(
 @given(EXPRESSIONS)
 def test_arithmetic_over_axes_is_pythons(text):
     try:
-        expected = eval(text, {"__builtins__": {}}, dict(SIZES))  # the text is made above, of axes and digits
+        expected = eval(
+            text, {"__builtins__": {}}, dict(SIZES)
+        )  # the text is made above, of axes and digits
     except ZeroDivisionError:
         with pytest.raises(DimensionError, match="divides by zero"):
             dimension_size(text, SIZES)
@@ -37,7 +46,8 @@ def test_the_axes_of_a_dimension_are_what_its_size_needs(text):
     axes = dimension_axes(text)
     assert set(axes) <= set(SIZES)
     for axis in axes:
-        # The axis is looked up wherever it stands, so its lack is an error unless a division by zero comes first.
+        # The axis is looked up wherever it stands, so its lack is an error unless a division by
+        # zero comes first.
         with pytest.raises(DimensionError):
             dimension_size(text, {name: size for name, size in SIZES.items() if name != axis})
 

@@ -28,7 +28,9 @@ BERT_SAMPLES = {
 }
 
 
-def tensor(name: str, *shape: Dimension, dtype: DType = "float32", origin: str | None = None) -> TensorSpec:
+def tensor(
+    name: str, *shape: Dimension, dtype: DType = "float32", origin: str | None = None
+) -> TensorSpec:
     return TensorSpec(name, dtype, shape, origin)
 
 
@@ -38,7 +40,11 @@ def tokens(name: str, dtype: DType = "int64", origin: str | None = None) -> Tens
 
 def bert_contract(*names: str, outputs: tuple[TensorSpec, ...] = ()) -> Contract:
     inputs = tuple(map(tokens, names or ("input_ids", "attention_mask", "token_type_ids")))
-    return Contract(inputs, outputs or (tensor("last_hidden_state", "batch", "sequence", 32),), (BATCH, SEQUENCE))
+    return Contract(
+        inputs,
+        outputs or (tensor("last_hidden_state", "batch", "sequence", 32),),
+        (BATCH, SEQUENCE),
+    )
 
 
 def bert_source(**changes: Any) -> Source:
@@ -52,16 +58,31 @@ def factory_source(folder: Path, code: str, identifier: str = "build", **changes
     return Source(kind="factory", path=str(file), identifier=identifier, **changes)
 
 
-def export_request(source: Source, contract: Contract, exporter: str = "torch", **changes: Any) -> ExportRequest:
+def export_request(
+    source: Source, contract: Contract, exporter: str = "torch", **changes: Any
+) -> ExportRequest:
     samples = changes.pop(
-        "samples", {spec.name: BERT_SAMPLES[spec.name] for spec in contract.inputs if spec.name in BERT_SAMPLES}
+        "samples",
+        {
+            spec.name: BERT_SAMPLES[spec.name]
+            for spec in contract.inputs
+            if spec.name in BERT_SAMPLES
+        },
     )
-    fields = {"source": source, "contract": contract, "samples": samples, "exporter": exporter, "opset": 18}
+    fields = {
+        "source": source,
+        "contract": contract,
+        "samples": samples,
+        "exporter": exporter,
+        "opset": 18,
+    }
     return ExportRequest(**(fields | {"input_order": "signature", "seed": 0} | changes))
 
 
 def run_onnx(folder: Path, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(folder / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
     return list(session.run(None, feeds))
 
 
@@ -72,11 +93,15 @@ def save_bert(folder: Path, *, tokenizer: bool = False, **changes: Any) -> Path:
 
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(1)
-    AutoModel.from_config(AutoConfig.for_model("bert", **BERT_OVERRIDES)).save_pretrained(folder, **changes)
+    AutoModel.from_config(AutoConfig.for_model("bert", **BERT_OVERRIDES)).save_pretrained(
+        folder, **changes
+    )
     if tokenizer:
         words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in range(95))]
         (folder / "vocab.txt").write_text("\n".join(words) + "\n")
-        (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
+        (folder / "tokenizer_config.json").write_text(
+            json.dumps({"tokenizer_class": "BertTokenizer"})
+        )
     return folder
 
 
@@ -98,11 +123,15 @@ def build():
 def export_factory(
     folder: Path, code: str, contract: Contract, exporter: str = "torch", **changes: Any
 ) -> tuple[ExportResult, list[Finding], Path]:
-    """Run the export stage on a factory's module; return result, findings and the artifact's folder."""
+    """Run the export stage on a factory's module; return result, findings and the artifact's
+    folder.
+    """
+    from convkit.stages.export import run
     from convkit.worker.context import Context
-    from convkit.worker.stages.export import run
 
     out = folder / "artifact"
     out.mkdir()
-    result, findings = run(export_request(factory_source(folder, code), contract, exporter, **changes), Context(out))
+    result, findings = run(
+        export_request(factory_source(folder, code), contract, exporter, **changes), Context(out)
+    )
     return result, findings, out

@@ -17,7 +17,9 @@ def write_wheel(
     files: Mapping[str, str] | None = None,
     script: str | None = None,
 ) -> Path:
-    """Write a wheel with one module (named as the package, with its VERSION) and further files; return its path."""
+    """Write a wheel with one module (named as the package, with its VERSION) and further files;
+    return its path.
+    """
     module = name.replace("-", "_")
     info = f"{module}-{version}.dist-info"
     metadata = [
@@ -25,16 +27,22 @@ def write_wheel(
         *(f"Requires-Dist: {r}\n" for r in requires),
     ]
     contents = {
-        f"{module}/__init__.py": f'VERSION = "{version}"\ndef main():\n    print("{name}", VERSION)\n',
+        f"{module}/__init__.py": (
+            f'VERSION = "{version}"\ndef main():\n    print("{name}", VERSION)\n'
+        ),
         f"{info}/METADATA": "".join(metadata),
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/WHEEL": (
+            "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        ),
         **(files or {}),
     }
     if script:
         contents[f"{info}/entry_points.txt"] = f"[console_scripts]\n{script} = {module}:main\n"
     record = io.StringIO()
     for path, text in contents.items():
-        digest = base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        digest = (
+            base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
+        )
         csv.writer(record).writerow([path, f"sha256={digest}", len(text.encode())])
     csv.writer(record).writerow([f"{info}/RECORD", "", ""])
     contents[f"{info}/RECORD"] = record.getvalue()

@@ -1,4 +1,6 @@
-"""`convkit audit`: all that a run's folder answers for, offline: bytes, making, verification, what came after."""
+"""`convkit audit`: all that a run's folder answers for, offline: bytes, making, verification, what
+came after.
+"""
 
 import dataclasses
 from pathlib import Path
@@ -26,19 +28,20 @@ from convkit.audit.reproductions import (
 )
 from convkit.errors import ConvkitError, ProvenanceError
 from convkit.execute.run_folder import read_record
-from convkit.figures import Located as LocatedFinding
-from convkit.figures import located_findings
 from convkit.home import Home
-from convkit.provenance import Provenance
-from convkit.record import RunRecord
+from convkit.record.figures import Located as LocatedFinding
+from convkit.record.figures import located_findings
+from convkit.record.model import RunRecord
+from convkit.record.provenance import Provenance
 
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
     """What an audit found.
 
-    `folder_check` and `store_check` are on bytes; `making` is None where neither the record nor the provenance can be
-    read. `artifact` is what was asked about, where that was not the run itself. `notes` say what could not be answered.
+    `folder_check` and `store_check` are on bytes; `making` is None where neither the record nor the
+    provenance can be read. `artifact` is what was asked about, where that was not the run itself.
+    `notes` say what could not be answered.
     """
 
     run: str
@@ -57,7 +60,9 @@ class Answer:
 
     @property
     def exit_code(self) -> int:
-        """1 where anything is broken, else 0: what a run's targets came to is told, not judged again."""
+        """1 where anything is broken, else 0: what a run's targets came to is told, not judged
+        again.
+        """
         return 1 if self.integrity == "broken" else 0
 
     @property
@@ -77,15 +82,23 @@ def audit(located: Located, home: Home) -> Answer:
     later, acceptance, lost = _since(folder)
     extra = [problem for problem in (damage, unreadable) if problem is not None]
     known = {problem.path for problem in checked.problems}
-    problems = (*checked.problems, *(problem for problem in (*extra, *lost) if problem.path not in known))
+    problems = (
+        *checked.problems,
+        *(problem for problem in (*extra, *lost) if problem.path not in known),
+    )
     gone = {problem.path for problem in problems}
     checked = dataclasses.replace(
-        checked, problems=problems, unproven=tuple(name for name in checked.unproven if name not in gone)
+        checked,
+        problems=problems,
+        unproven=tuple(name for name in checked.unproven if name not in gone),
     )
     if provenance is None:
         notes.append(_without_provenance(checked))
     if record is None:
-        notes.append("result.json cannot be read: what was verified is known only as far as provenance.json tells")
+        notes.append(
+            "result.json cannot be read: what was verified is known only as far as provenance.json"
+            " tells"
+        )
     stored = check_store(_artifacts(record, provenance), store, digester)
     broken = bool(checked.problems or stored.problems)
     return Answer(
@@ -122,11 +135,17 @@ def _since(folder: Path) -> tuple[list[Reproduction], Acceptance | None, list[Fi
         try:
             found.append(read_reproduction(path))
         except ProvenanceError as error:
-            problems.append(FileProblem(f"../{path.parent.name}/{path.name}", "unreadable", str(error)))
+            problems.append(
+                FileProblem(f"../{path.parent.name}/{path.name}", "unreadable", str(error))
+            )
     try:
         return found, acceptance_of(folder), problems
     except ProvenanceError as error:
-        return found, None, [*problems, FileProblem(f"../{folder.name}.accepted.json", "unreadable", str(error))]
+        return (
+            found,
+            None,
+            [*problems, FileProblem(f"../{folder.name}.accepted.json", "unreadable", str(error))],
+        )
 
 
 def _artifacts(record: RunRecord | None, provenance: Provenance | None) -> list[str]:
@@ -142,6 +161,7 @@ def _without_provenance(checked: FolderCheck) -> str:
         else "the store has no manifest of its models either"
     )
     return (
-        "without a readable provenance.json (older releases of convkit wrote none) the bytes cannot be proven from the "
-        f"folder alone; {proven}, and {len(checked.unproven)} files are vouched for by nothing"
+        "without a readable provenance.json (older releases of convkit wrote none) the bytes"
+        f" cannot be proven from the folder alone; {proven}, and {len(checked.unproven)} files are"
+        " vouched for by nothing"
     )

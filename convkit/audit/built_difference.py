@@ -1,4 +1,6 @@
-"""How two built files differ, beyond that they do. The one place to teach convkit more about a kind of file."""
+"""How two built files differ, beyond that they do. The one place to teach convkit more about a kind
+of file.
+"""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -7,8 +9,8 @@ from pathlib import Path
 from convkit.errors import ModelFileError, StoreError, ToolchainError, WorkerError
 from convkit.execute.comparison import compare_artifacts
 from convkit.execute.facts import ToolchainKind
-from convkit.figures import bytes_text
 from convkit.home import Home
+from convkit.record.figures import bytes_text
 from convkit.worker.protocol import Difference, FileComparison, Likeness
 
 _CHUNK = 1 << 20
@@ -36,8 +38,8 @@ def describe_built(
 ) -> dict[str, Description]:
     """Return how the files with these paths (`models/<target>/...`) differ in two runs.
 
-    What models consist of is compared in an environment that reads them. Without `comparing`, or where there can be no
-    such environment, bytes are, and the reason is stated.
+    What models consist of is compared in an environment that reads them. Without `comparing`, or
+    where there can be no such environment, bytes are, and the reason is stated.
     """
     artifacts: dict[str, list[str]] = {}
     for name in names:
@@ -51,16 +53,22 @@ def describe_built(
             if file is None:
                 found[name] = _by_bytes(folder_a / name, folder_b / name, reason)
             else:
-                found[name] = Description(_lines(file, name, told.setdefault(file.name, name)), file.likeness)
+                found[name] = Description(
+                    _lines(file, name, told.setdefault(file.name, name)), file.likeness
+                )
     return found
 
 
-def _compared(folder_a: Path, folder_b: Path, comparing: Comparing | None) -> tuple[dict[str, FileComparison], str]:
+def _compared(
+    folder_a: Path, folder_b: Path, comparing: Comparing | None
+) -> tuple[dict[str, FileComparison], str]:
     """Return what is said of two artifacts' files, by name; where nothing is, why."""
     if comparing is None or not (folder_a.is_dir() and folder_b.is_dir()):
         return {}, ""
     try:
-        result = compare_artifacts(folder_a, folder_b, comparing.home, comparing.toolchain, progress=comparing.progress)
+        result = compare_artifacts(
+            folder_a, folder_b, comparing.home, comparing.toolchain, progress=comparing.progress
+        )
     except (ModelFileError, StoreError, ToolchainError, WorkerError) as error:
         return {}, str(error)
     return {file.name: file for file in result.files}, ""
@@ -69,7 +77,9 @@ def _compared(folder_a: Path, folder_b: Path, comparing: Comparing | None) -> tu
 def _entry(files: dict[str, FileComparison], name: str) -> FileComparison | None:
     """Return what is said of a file, or of the package that it lies in."""
     path = Path(name)
-    return next((files[each.as_posix()] for each in (path, *path.parents) if each.as_posix() in files), None)
+    return next(
+        (files[each.as_posix()] for each in (path, *path.parents) if each.as_posix() in files), None
+    )
 
 
 def _by_bytes(file_a: Path, file_b: Path, reason: str) -> Description:
@@ -107,18 +117,25 @@ def difference_text(difference: Difference) -> str:
 
 
 def describe_difference(file_a: Path, file_b: Path) -> list[str]:
-    """Return what differs between two files, a line each; nothing where they are equal or one is not there.
+    """Return what differs between two files, a line each; nothing where they are equal or one is
+    not there.
 
-    Sizes and the first differing byte. What a difference means inside a graph needs a tool that reads graphs.
+    Sizes and the first differing byte. What a difference means inside a graph needs a tool that
+    reads graphs.
     """
     if not (file_a.is_file() and file_b.is_file()):
         return []
     sizes = file_a.stat().st_size, file_b.stat().st_size
-    lines = [f"{bytes_text(sizes[0])} became {bytes_text(sizes[1])} ({sizes[1] - sizes[0]:+d} bytes)"]
+    lines = [
+        f"{bytes_text(sizes[0])} became {bytes_text(sizes[1])} ({sizes[1] - sizes[0]:+d} bytes)"
+    ]
     place = _first_difference(file_a, file_b)
     if place is None:
         return []
-    return [*(lines if sizes[0] != sizes[1] else []), f"the first differing byte is number {place} (from 0)"]
+    return [
+        *(lines if sizes[0] != sizes[1] else []),
+        f"the first differing byte is number {place} (from 0)",
+    ]
 
 
 def _first_difference(file_a: Path, file_b: Path) -> int | None:
@@ -128,7 +145,9 @@ def _first_difference(file_a: Path, file_b: Path) -> int | None:
             block_a, block_b = stream_a.read(_CHUNK), stream_b.read(_CHUNK)
             if block_a != block_b:
                 pairs = enumerate(zip(block_a, block_b, strict=False))
-                return start + next((i for i, (a, b) in pairs if a != b), min(len(block_a), len(block_b)))
+                return start + next(
+                    (i for i, (a, b) in pairs if a != b), min(len(block_a), len(block_b))
+                )
             if not block_a:
                 return None
             start += len(block_a)

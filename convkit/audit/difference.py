@@ -10,11 +10,11 @@ from convkit.audit.integrity import readable_provenance
 from convkit.audit.locating import recorded_files
 from convkit.codec import encode
 from convkit.execute.run_folder import read_record
-from convkit.figures import first_line, located_findings
 from convkit.plan.stages import flatten
-from convkit.provenance import FileDigest, Provenance
 from convkit.recipe.document import read_document
-from convkit.record import RunRecord
+from convkit.record.figures import first_line, located_findings
+from convkit.record.model import RunRecord
+from convkit.record.provenance import FileDigest, Provenance
 from convkit.store.digests import digest_file
 from convkit.worker.protocol import Likeness
 
@@ -40,7 +40,8 @@ class ToolChange:
 
 @dataclasses.dataclass(frozen=True)
 class FileChange:
-    """A built file with other bytes: its digests, None where a run does not have it, and how the two differ.
+    """A built file with other bytes: its digests, None where a run does not have it, and how the
+    two differ.
 
     `likeness` is None where only bytes were compared.
     """
@@ -78,7 +79,9 @@ class FindingEntry:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """How two runs differ. `surroundings` and `latencies` are told, but are no difference between the results."""
+    """How two runs differ. `surroundings` and `latencies` are told, but are no difference between
+    the results.
+    """
 
     a: str
     b: str
@@ -105,9 +108,11 @@ class Difference:
 
 
 def compare_runs(folder_a: Path, folder_b: Path, comparing: Comparing | None = None) -> Difference:
-    """Return how the second run differs from the first; raises ConvkitError where a record cannot be read.
+    """Return how the second run differs from the first; raises ConvkitError where a record cannot
+    be read.
 
-    `comparing` says where models can be read that differ; without it they are compared by their bytes.
+    `comparing` says where models can be read that differ; without it they are compared by their
+    bytes.
     """
     a, b = read_record(folder_a), read_record(folder_b)
     found_a, found_b = _findings(a), _findings(b)
@@ -134,7 +139,9 @@ def compare_runs(folder_a: Path, folder_b: Path, comparing: Comparing | None = N
 def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Change, ...]:
     names = dict.fromkeys([*before, *after])
     return tuple(
-        Change(name, before.get(name), after.get(name)) for name in names if before.get(name) != after.get(name)
+        Change(name, before.get(name), after.get(name))
+        for name in names
+        if before.get(name) != after.get(name)
     )
 
 
@@ -144,14 +151,18 @@ def _recipe(record: RunRecord) -> dict[str, str]:
 
 
 def _source_changes(folder_a: Path, folder_b: Path) -> tuple[Change, ...]:
-    """Return what changed of the models and files that two runs were made from, where both have a provenance."""
+    """Return what changed of the models and files that two runs were made from, where both have a
+    provenance.
+    """
     a, b = readable_provenance(folder_a)[0], readable_provenance(folder_b)[0]
     return () if a is None or b is None else _changes(_sources(a), _sources(b))
 
 
 def _sources(provenance: Provenance) -> dict[str, str]:
     return {
-        f"{item.kind} {item.name}": ", ".join(f"{name} {value}" for name, value in item.digest.items())
+        f"{item.kind} {item.name}": ", ".join(
+            f"{name} {value}" for name, value in item.digest.items()
+        )
         for item in provenance.dependencies
         if item.kind in ("source", "original", "file") and item.digest
     }
@@ -166,7 +177,9 @@ def _tools(a: RunRecord, b: RunRecord) -> tuple[ToolChange, ...]:
             continue
         for change in _changes(stage.versions, used_b[stage.id]):
             changed.setdefault((change.path, change.before, change.after), []).append(stage.id)
-    return tuple(ToolChange(*key, tuple(stages)) for key, stages in sorted(changed.items(), key=str))
+    return tuple(
+        ToolChange(*key, tuple(stages)) for key, stages in sorted(changed.items(), key=str)
+    )
 
 
 def _lock_digests(folder: Path) -> dict[str, str]:
@@ -176,7 +189,8 @@ def _lock_digests(folder: Path) -> dict[str, str]:
 def _built(folder_a: Path, folder_b: Path, comparing: Comparing | None) -> tuple[FileChange, ...]:
     before, after = _models(folder_a), _models(folder_b)
     changes = _changes(
-        {name: entry.sha256 for name, entry in before.items()}, {name: entry.sha256 for name, entry in after.items()}
+        {name: entry.sha256 for name, entry in before.items()},
+        {name: entry.sha256 for name, entry in after.items()},
     )
     described = describe_built(folder_a, folder_b, [change.path for change in changes], comparing)
     return tuple(_file_change(change, described[change.path]) for change in changes)
@@ -187,7 +201,9 @@ def _file_change(change: Change, described: Description) -> FileChange:
 
 
 def _models(folder: Path) -> dict[str, FileDigest]:
-    return {name: entry for name, entry in recorded_files(folder).items() if name.startswith("models/")}
+    return {
+        name: entry for name, entry in recorded_files(folder).items() if name.startswith("models/")
+    }
 
 
 def _figures(a: RunRecord, b: RunRecord) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:
@@ -241,18 +257,26 @@ def _verdicts(record: RunRecord) -> dict[str, str]:
             name = verification.stage
             verdicts[name] = f"{verification.status} ({verification.evidence})"
             for case in verification.cases:
-                broken = {failure.partition(" ")[0].rstrip(":") for out in case.outputs for failure in out.failures}
+                broken = {
+                    failure.partition(" ")[0].rstrip(":")
+                    for out in case.outputs
+                    for failure in out.failures
+                }
                 why = first_line(case.error or "") or ", ".join(sorted(broken))
                 verdicts[f"{name}.{case.case}"] = "passed" if case.passed else f"failed: {why}"
     return verdicts
 
 
 def _findings(record: RunRecord) -> dict[tuple[str, str, str, str], FindingEntry]:
-    """Return the findings by what makes two of them the same: the code and the place, not figures in the message."""
+    """Return the findings by what makes two of them the same: the code and the place, not figures
+    in the message.
+    """
     found: dict[tuple[str, str, str, str], FindingEntry] = {}
     for located in located_findings(record):
         finding = located.finding
-        entry = FindingEntry(finding.code, finding.severity, finding.message, str(finding.place), located.where)
+        entry = FindingEntry(
+            finding.code, finding.severity, finding.message, str(finding.place), located.where
+        )
         for where in located.where:
             found[finding.code, finding.severity, str(finding.place), where] = dataclasses.replace(
                 entry, where=(where,)

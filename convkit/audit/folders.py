@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from convkit.home import Home
-from convkit.provenance import FILE_NAME
+from convkit.record.provenance import FILE_NAME
 
 _RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 
@@ -13,7 +13,9 @@ def is_run(folder: Path) -> bool:
     """Say whether a folder is a run's: by what lies in it, or, where that is gone, by its name."""
     if not folder.is_dir():
         return False
-    return any((folder / name).is_file() for name in ("result.json", FILE_NAME)) or is_run_id(folder.name)
+    return any((folder / name).is_file() for name in ("result.json", FILE_NAME)) or is_run_id(
+        folder.name
+    )
 
 
 def is_run_id(name: str) -> bool:
@@ -24,5 +26,7 @@ def is_run_id(name: str) -> bool:
 def run_folders(home: Home) -> list[Path]:
     """Return the folders of all runs in a home, newest first."""
     store = home.store
-    found = [folder for folder in home.root.glob("*/*") if folder.parent != store and is_run(folder)]
+    found = [
+        folder for folder in home.root.glob("*/*") if folder.parent != store and is_run(folder)
+    ]
     return sorted(found, key=lambda folder: (folder.name, folder.parent.name), reverse=True)

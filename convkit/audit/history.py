@@ -1,4 +1,6 @@
-"""`convkit runs`: the past runs of a home, filtered. Runs that cannot be read are listed as damaged, not hidden."""
+"""`convkit runs`: the past runs of a home, filtered. Runs that cannot be read are listed as
+damaged, not hidden.
+"""
 
 import dataclasses
 import datetime as dt
@@ -16,18 +18,27 @@ from convkit.audit.reproductions import acceptance_of, reproductions_of
 from convkit.errors import ConvkitError, ProvenanceError, UsageError
 from convkit.execute.run_folder import read_record
 from convkit.home import Home
-from convkit.record import RunRecord, TargetStatus
+from convkit.record.model import RunRecord, TargetStatus
 
 # The packages that decide what a converted model is; the others are in the record.
-TOOLS_THAT_MATTER = ("torch", "transformers", "onnx", "onnxruntime", "onnxruntime-gpu", "coremltools", "tensorrt")
+TOOLS_THAT_MATTER = (
+    "torch",
+    "transformers",
+    "onnx",
+    "onnxruntime",
+    "onnxruntime-gpu",
+    "coremltools",
+    "tensorrt",
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class RunEntry:
-    """One run. `started` in seconds since the epoch; `tools` are versions by package, over all stages.
+    """One run. `started` in seconds since the epoch; `tools` are versions by package, over all
+    stages.
 
-    `status` is `damaged` and `problem` says why where the run cannot be read. `reproduced` is the class of the last
-    reproduction, `remarks` what could not be read of the files beside the run.
+    `status` is `damaged` and `problem` says why where the run cannot be read. `reproduced` is the
+    class of the last reproduction, `remarks` what could not be read of the files beside the run.
     """
 
     run: str
@@ -45,7 +56,8 @@ class RunEntry:
 
 @dataclasses.dataclass(frozen=True)
 class Filter:
-    """Which runs are wanted. `tools` must all have been used; `verdict` is the target's where one is named.
+    """Which runs are wanted. `tools` must all have been used; `verdict` is the target's where one
+    is named.
 
     `since` and `until` (excluded) are seconds since the epoch.
     """
@@ -59,7 +71,9 @@ class Filter:
 
 
 def list_runs(home: Home, wanted: Filter) -> list[RunEntry]:
-    """Return the runs that fit, newest first. A damaged run fits wherever its recipe and date do not exclude it."""
+    """Return the runs that fit, newest first. A damaged run fits wherever its recipe and date do
+    not exclude it.
+    """
     entries = []
     for folder in run_folders(home):
         try:
@@ -84,20 +98,28 @@ def _parse_tool(text: str) -> Requirement:
     try:
         requirement = Requirement(text)
     except InvalidRequirement as error:
-        raise UsageError(f"--tool {text}: write a package and its versions, such as onnxruntime==1.21.*") from error
+        raise UsageError(
+            f"--tool {text}: write a package and its versions, such as onnxruntime==1.21.*"
+        ) from error
     if requirement.marker is not None or requirement.extras or requirement.url is not None:
-        raise UsageError(f"--tool {text}: a package and its versions only, such as onnxruntime==1.21.*")
+        raise UsageError(
+            f"--tool {text}: a package and its versions only, such as onnxruntime==1.21.*"
+        )
     return requirement
 
 
 def parse_date(option: str, text: str | None, *, end: bool = False) -> float | None:
-    """Return the moment that a date or a time in UTC stands for; with `end`, the end of a date's day."""
+    """Return the moment that a date or a time in UTC stands for; with `end`, the end of a date's
+    day.
+    """
     if text is None:
         return None
     try:
         moment = dt.datetime.fromisoformat(text)
     except ValueError as error:
-        raise UsageError(f"{option} {text}: write a date such as 2026-01-31, or 2026-01-31T18:00 (UTC)") from error
+        raise UsageError(
+            f"{option} {text}: write a date such as 2026-01-31, or 2026-01-31T18:00 (UTC)"
+        ) from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=dt.UTC)
     whole_day = end and len(text) <= len("2026-01-31")
@@ -114,7 +136,9 @@ def _fits(entry: RunEntry, record: RunRecord, wanted: Filter) -> bool:
 
 
 def _used(record: RunRecord, target: str | None, requirement: Requirement) -> bool:
-    """Say whether a stage used a package in a fitting version; of a target: its own stages and the shared ones."""
+    """Say whether a stage used a package in a fitting version; of a target: its own stages and the
+    shared ones.
+    """
     name = canonicalize_name(requirement.name)
     return any(
         canonicalize_name(package) == name and _contains(requirement, version)
@@ -169,4 +193,6 @@ def _damaged(folder: Path, problem: str) -> RunEntry:
         moment = dt.datetime.strptime(folder.name[:15] + "+0000", "%Y%m%d-%H%M%S%z")
         started = moment.timestamp()
     problem = problem.removeprefix(f"{folder}: ")
-    return RunEntry(folder.name, folder.parent.name, str(folder), started, "damaged", problem=problem)
+    return RunEntry(
+        folder.name, folder.parent.name, str(folder), started, "damaged", problem=problem
+    )

@@ -1,4 +1,6 @@
-"""Whether a run's bytes are what they were: its folder against its provenance, the store against its digests."""
+"""Whether a run's bytes are what they were: its folder against its provenance, the store against
+its digests.
+"""
 
 import dataclasses
 import os
@@ -8,19 +10,21 @@ from pathlib import Path
 from typing import Literal
 
 from convkit.errors import ProvenanceError, StoreError
-from convkit.provenance import FILE_NAME, FileDigest, Provenance, read_provenance
-from convkit.record import RunRecord
+from convkit.record.model import RunRecord
+from convkit.record.provenance import FILE_NAME, FileDigest, Provenance, read_provenance
 from convkit.store.digests import digest_file, digest_json
 from convkit.store.store import Store
 
-# intact: every byte was digested again and is as it was · broken: something is not ·
-# unproven: nothing is known to be wrong, but not every file could be checked (runs without provenance.json).
+# intact: every byte was digested again and is as it was · broken: something is not · unproven:
+# nothing is known to be wrong, but not every file could be checked (runs without provenance.json).
 IntegrityStatus = Literal["intact", "broken", "unproven"]
 
 
 @dataclasses.dataclass(frozen=True)
 class FileProblem:
-    """A file that is not what it was. `path` is relative to the run's folder, or to the home (`store/...`)."""
+    """A file that is not what it was. `path` is relative to the run's folder, or to the home
+    (`store/...`).
+    """
 
     path: str
     problem: Literal["changed", "missing", "extra", "unreadable"]
@@ -34,8 +38,8 @@ class FileProblem:
 class FolderCheck:
     """A run's folder, digested again.
 
-    `basis` says what it was held against. `checked` and `size` count the files and bytes that were; `unproven` are
-    files that nothing vouches for.
+    `basis` says what it was held against. `checked` and `size` count the files and bytes that were;
+    `unproven` are files that nothing vouches for.
     """
 
     basis: str
@@ -47,7 +51,9 @@ class FolderCheck:
 
 @dataclasses.dataclass(frozen=True)
 class StoreCheck:
-    """What the store holds of a run's artifacts, digested again. `absent` are artifacts it does not hold (any more)."""
+    """What the store holds of a run's artifacts, digested again. `absent` are artifacts it does not
+    hold (any more).
+    """
 
     place: str | None
     objects: int = 0
@@ -80,29 +86,48 @@ def readable_provenance(folder: Path) -> tuple[Provenance | None, FileProblem | 
     try:
         return read_provenance(folder), None
     except ProvenanceError as error:
-        return None, FileProblem(FILE_NAME, "changed", str(error).removeprefix(f"{folder / FILE_NAME}: "))
+        return None, FileProblem(
+            FILE_NAME, "changed", str(error).removeprefix(f"{folder / FILE_NAME}: ")
+        )
 
 
 def check_folder(
-    folder: Path, record: RunRecord | None, provenance: Provenance | None, store: Store | None, digester: Digester
+    folder: Path,
+    record: RunRecord | None,
+    provenance: Provenance | None,
+    store: Store | None,
+    digester: Digester,
 ) -> FolderCheck:
-    """Digest a run's folder again: against its provenance, or against what the store's manifests can prove."""
+    """Digest a run's folder again: against its provenance, or against what the store's manifests
+    can prove.
+    """
     present, problems = _walk(folder)
     expected: Mapping[str, FileDigest]
     if provenance is not None:
         present.discard(FILE_NAME)
         expected, basis = provenance.files, FILE_NAME
-        problems += [FileProblem(name, "extra", "the run did not leave it") for name in present - set(expected)]
+        problems += [
+            FileProblem(name, "extra", "the run did not leave it")
+            for name in present - set(expected)
+        ]
         unproven: set[str] = set()
     else:
         expected, basis = _manifests(record, store) if record is not None else ({}, "nothing")
         unproven = present - set(expected)
         if record is not None and record.provenance and FILE_NAME not in present:
-            problems.append(FileProblem(FILE_NAME, "missing", "the run wrote one; without it the rest is not proven"))
+            problems.append(
+                FileProblem(
+                    FILE_NAME, "missing", "the run wrote one; without it the rest is not proven"
+                )
+            )
         problems += _recipe_problem(folder, record, present)
     size = 0
     for name, entry in expected.items():
-        problem = _compare(folder / name, name, entry, digester) if name in present else FileProblem(name, "missing")
+        problem = (
+            _compare(folder / name, name, entry, digester)
+            if name in present
+            else FileProblem(name, "missing")
+        )
         if problem is not None and all(known.path != name for known in problems):
             problems.append(problem)
         size += entry.size
@@ -110,7 +135,9 @@ def check_folder(
 
 
 def check_store(artifacts: Iterable[str], store: Store | None, digester: Digester) -> StoreCheck:
-    """Digest what the store holds of artifacts again. One that it does not hold is no damage: stores are cleared."""
+    """Digest what the store holds of artifacts again. One that it does not hold is no damage:
+    stores are cleared.
+    """
     if store is None:
         return StoreCheck(None)
     problems: list[FileProblem] = []
@@ -124,7 +151,11 @@ def check_store(artifacts: Iterable[str], store: Store | None, digester: Digeste
             continue
         entries = _manifest(artifact, store)
         if entries is None:
-            problems.append(FileProblem(manifest, "changed", "not the list of files that its name is the digest of"))
+            problems.append(
+                FileProblem(
+                    manifest, "changed", "not the list of files that its name is the digest of"
+                )
+            )
             continue
         for name, entry in entries.items():
             if entry.sha256 in objects:
@@ -134,12 +165,18 @@ def check_store(artifacts: Iterable[str], store: Store | None, digester: Digeste
             shown = f"store/{place.relative_to(store.root).as_posix()}"
             problem = _compare(place, shown, entry, digester)
             if problem is not None:
-                problems.append(dataclasses.replace(problem, detail=f"{name} of artifact {artifact[:12]}"))
-    return StoreCheck(str(store.root), len(objects), len(names) - len(absent), tuple(absent), _sorted(problems))
+                problems.append(
+                    dataclasses.replace(problem, detail=f"{name} of artifact {artifact[:12]}")
+                )
+    return StoreCheck(
+        str(store.root), len(objects), len(names) - len(absent), tuple(absent), _sorted(problems)
+    )
 
 
 def store_beside(folder: Path, home: Path) -> Store | None:
-    """Return the store of the home that a run's folder lies in, else the given home's; None where neither has one."""
+    """Return the store of the home that a run's folder lies in, else the given home's; None where
+    neither has one.
+    """
     for place in (folder.resolve().parent.parent / "store", home / "store"):
         if (place / "artifacts").is_dir() or (place / "objects").is_dir():
             return Store(place)
@@ -179,7 +216,12 @@ def _manifests(record: RunRecord, store: Store | None) -> tuple[Mapping[str, Fil
     """Return what the store's manifests say of a run's built files."""
     expected: dict[str, FileDigest] = {}
     for stage in record.stages:
-        if store is not None and stage.kind == "build" and stage.artifact is not None and stage.target is not None:
+        if (
+            store is not None
+            and stage.kind == "build"
+            and stage.artifact is not None
+            and stage.target is not None
+        ):
             entries = _manifest(stage.artifact, store) or {}
             expected |= {f"models/{stage.target}/{name}": entry for name, entry in entries.items()}
     return expected, "the store's manifests" if expected else "nothing"
@@ -206,7 +248,11 @@ def _recipe_problem(folder: Path, record: RunRecord | None, present: set[str]) -
         same = (folder / "recipe.yaml").read_bytes() == record.recipe_text.encode()
     except OSError as error:
         return [FileProblem("recipe.yaml", "unreadable", error.strerror or str(error))]
-    return [] if same else [FileProblem("recipe.yaml", "changed", "not the text that result.json holds")]
+    return (
+        []
+        if same
+        else [FileProblem("recipe.yaml", "changed", "not the text that result.json holds")]
+    )
 
 
 def _sorted(problems: Iterable[FileProblem]) -> tuple[FileProblem, ...]:

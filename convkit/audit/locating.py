@@ -11,7 +11,7 @@ from convkit.errors import ConvkitError, UnknownBytesError, UsageError, storage_
 from convkit.execute.run_folder import read_record
 from convkit.execute.selecting import find_run
 from convkit.home import Home
-from convkit.provenance import FileDigest
+from convkit.record.provenance import FileDigest
 from convkit.store.digests import digest_file
 
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{8,64})", re.IGNORECASE)
@@ -21,8 +21,9 @@ _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{8,64})", re.IGNORECASE)
 class Artifact:
     """Bytes that somebody asked about.
 
-    `asked` is how they were named; `files` are the paths in the audited run's folder that hold these bytes, `target`
-    the target that they belong to, `runs` all runs that hold them, newest first, as recipe/id.
+    `asked` is how they were named; `files` are the paths in the audited run's folder that hold
+    these bytes, `target` the target that they belong to, `runs` all runs that hold them, newest
+    first, as recipe/id.
     """
 
     asked: str
@@ -42,9 +43,9 @@ class Located:
 def locate(name: str, home: Home) -> Located:
     """Return the run that a command line names, or the newest run that made the bytes it names.
 
-    A run: its folder, recipe/id, an id, `latest`, a recipe's name. Bytes: a file, a folder of files, or a SHA-256 (of a
-    file or of an artifact, at least its first 8 digits). Raises UsageError where there is no such thing, and
-    UnknownBytesError where no run made the bytes.
+    A run: its folder, recipe/id, an id, `latest`, a recipe's name. Bytes: a file, a folder of
+    files, or a SHA-256 (of a file or of an artifact, at least its first 8 digits). Raises
+    UsageError where there is no such thing, and UnknownBytesError where no run made the bytes.
     """
     given = Path(name)
     if is_run(given):
@@ -64,9 +65,15 @@ def locate(name: str, home: Home) -> Located:
 
 def digests_of(path: Path) -> set[str]:
     """Return the SHA-256 of a file, or of every file in a folder."""
-    files = [path] if path.is_file() else [Path(parent) / name for parent, _, names in os.walk(path) for name in names]
+    files = (
+        [path]
+        if path.is_file()
+        else [Path(parent) / name for parent, _, names in os.walk(path) for name in names]
+    )
     if not files:
-        raise UsageError(f"{path}: an empty folder; name a built file, a folder of built files, or a run")
+        raise UsageError(
+            f"{path}: an empty folder; name a built file, a folder of built files, or a run"
+        )
     try:
         return {digest_file(file) for file in files}
     except OSError as error:
@@ -86,7 +93,9 @@ def _refuse_home(path: Path) -> None:
     """Refuse a folder that holds runs: its bytes are no artifact."""
     inside = [*path.glob("*/result.json"), *path.glob("*/*/result.json")] if path.is_dir() else []
     if inside:
-        raise UsageError(f"{path}: a folder of runs; name one of them, such as {max(inside).parent}")
+        raise UsageError(
+            f"{path}: a folder of runs; name one of them, such as {max(inside).parent}"
+        )
 
 
 def _run_around(path: Path) -> Path | None:
@@ -95,8 +104,14 @@ def _run_around(path: Path) -> Path | None:
 
 
 def _by_bytes(name: str, digests: set[str], around: Path | None, folders: list[Path]) -> Located:
-    """Return the newest run that holds all these bytes; the run that they lie in goes first, right or wrong."""
-    made = [folder for folder in folders if digests <= {entry.sha256 for entry in recorded_files(folder).values()}]
+    """Return the newest run that holds all these bytes; the run that they lie in goes first, right
+    or wrong.
+    """
+    made = [
+        folder
+        for folder in folders
+        if digests <= {entry.sha256 for entry in recorded_files(folder).values()}
+    ]
     if around is not None and around not in made:
         made = [around, *made]
     elif around is not None:
@@ -104,8 +119,8 @@ def _by_bytes(name: str, digests: set[str], around: Path | None, folders: list[P
     if not made:
         shown = ", ".join(sorted(digest[:12] for digest in digests)[:3])
         raise UnknownBytesError(
-            f"{name}: no run in this home made these bytes (sha256 {shown}). They were changed since, or made "
-            "elsewhere: name that place with --home, or the run to compare with."
+            f"{name}: no run in this home made these bytes (sha256 {shown}). They were changed"
+            " since, or made elsewhere: name that place with --home, or the run to compare with."
         )
     return _located(name, made, digests)
 
@@ -115,17 +130,25 @@ def _by_digest(name: str, digest: str, folders: list[Path]) -> Located:
     made = []
     digests: set[str] = set()
     for folder in folders:
-        found = {entry.sha256 for entry in recorded_files(folder).values() if entry.sha256.startswith(digest)}
+        found = {
+            entry.sha256
+            for entry in recorded_files(folder).values()
+            if entry.sha256.startswith(digest)
+        }
         if found or any(artifact.startswith(digest) for artifact in _artifacts(folder)):
             made.append(folder)
             digests |= found
     if not made:
-        raise UnknownBytesError(f"{name}: no run in this home holds a file or an artifact with this digest")
+        raise UnknownBytesError(
+            f"{name}: no run in this home holds a file or an artifact with this digest"
+        )
     return _located(name, made, digests)
 
 
 def _located(name: str, made: list[Path], digests: set[str]) -> Located:
-    files = tuple(path for path, entry in recorded_files(made[0]).items() if entry.sha256 in digests)
+    files = tuple(
+        path for path, entry in recorded_files(made[0]).items() if entry.sha256 in digests
+    )
     targets = {path.split("/")[1] for path in files if path.startswith("models/")}
     target = targets.pop() if len(targets) == 1 else None
     runs = tuple(f"{folder.parent.name}/{folder.name}" for folder in made)
@@ -133,12 +156,17 @@ def _located(name: str, made: list[Path], digests: set[str]) -> Located:
 
 
 def recorded_files(folder: Path) -> dict[str, FileDigest]:
-    """Return a run's files as its provenance has them; of a run without one, its models as they lie there."""
+    """Return a run's files as its provenance has them; of a run without one, its models as they lie
+    there.
+    """
     provenance, _ = readable_provenance(folder)
     if provenance is not None:
         return provenance.files
     models = [path for path in sorted((folder / "models").rglob("*")) if path.is_file()]
-    return {path.relative_to(folder).as_posix(): FileDigest(digest_file(path), path.stat().st_size) for path in models}
+    return {
+        path.relative_to(folder).as_posix(): FileDigest(digest_file(path), path.stat().st_size)
+        for path in models
+    }
 
 
 def _artifacts(folder: Path) -> list[str]:

@@ -4,8 +4,8 @@ import dataclasses
 from pathlib import Path
 
 from convkit.codec import Json
-from convkit.provenance import Dependency, Provenance
-from convkit.record import RunRecord
+from convkit.record.model import RunRecord
+from convkit.record.provenance import Dependency, Provenance
 from convkit.store.digests import digest_file
 
 
@@ -20,7 +20,9 @@ class ToolUse:
 
 @dataclasses.dataclass(frozen=True)
 class LockFile:
-    """The exact versions of a stage's environment: a requirements file in the run's folder, and its SHA-256."""
+    """The exact versions of a stage's environment: a requirements file in the run's folder, and its
+    SHA-256.
+    """
 
     path: str
     sha256: str
@@ -28,7 +30,9 @@ class LockFile:
 
 @dataclasses.dataclass(frozen=True)
 class Making:
-    """What made a run. Times are text in UTC; `sources` and `seeds` are None where nothing tells (no provenance)."""
+    """What made a run. Times are text in UTC; `sources` and `seeds` are None where nothing tells
+    (no provenance).
+    """
 
     recipe: str
     recipe_text: str
@@ -44,8 +48,12 @@ class Making:
     tools: tuple[ToolUse, ...]
 
 
-def making_of(folder: Path, record: RunRecord | None, provenance: Provenance | None) -> Making | None:
-    """Return how a run was made, from its provenance and, where that cannot be read, from its record."""
+def making_of(
+    folder: Path, record: RunRecord | None, provenance: Provenance | None
+) -> Making | None:
+    """Return how a run was made, from its provenance and, where that cannot be read, from its
+    record.
+    """
     if provenance is not None:
         found = provenance.dependencies
         return Making(
@@ -59,7 +67,9 @@ def making_of(folder: Path, record: RunRecord | None, provenance: Provenance | N
             sources=tuple(item for item in found if item.kind in ("source", "original")),
             files=tuple(item for item in found if item.kind == "file"),
             seeds=provenance.seeds,
-            locks=tuple(LockFile(item.name, item.digest["sha256"]) for item in found if item.kind == "lock"),
+            locks=tuple(
+                LockFile(item.name, item.digest["sha256"]) for item in found if item.kind == "lock"
+            ),
             tools=tuple(_tool(item) for item in found if item.kind == "tool"),
         )
     if record is None:
@@ -75,7 +85,10 @@ def making_of(folder: Path, record: RunRecord | None, provenance: Provenance | N
         sources=None,
         files=(),
         seeds=None,
-        locks=tuple(LockFile(f"locks/{path.name}", digest_file(path)) for path in sorted(folder.glob("locks/*.txt"))),
+        locks=tuple(
+            LockFile(f"locks/{path.name}", digest_file(path))
+            for path in sorted(folder.glob("locks/*.txt"))
+        ),
         tools=tool_uses(record),
     )
 
@@ -86,7 +99,9 @@ def tool_uses(record: RunRecord) -> tuple[ToolUse, ...]:
     for stage in record.stages:
         for name, version in stage.versions.items():
             stages.setdefault((name, version), []).append(stage.id)
-    return tuple(ToolUse(name, version, tuple(used)) for (name, version), used in sorted(stages.items()))
+    return tuple(
+        ToolUse(name, version, tuple(used)) for (name, version), used in sorted(stages.items())
+    )
 
 
 def _tool(item: Dependency) -> ToolUse:

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from convkit.figures import worst_comparison
-from convkit.provenance import FileDigest, Provenance
-from convkit.record import RunRecord, TargetReport, Verification
+from convkit.record.figures import worst_comparison
+from convkit.record.model import RunRecord, TargetReport, Verification
+from convkit.record.provenance import FileDigest, Provenance
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +18,9 @@ class CaseProof:
 
 @dataclasses.dataclass(frozen=True)
 class VerificationProof:
-    """One verification: `tolerances` by output, `closest` the comparison closest to its limit, in words."""
+    """One verification: `tolerances` by output, `closest` the comparison closest to its limit, in
+    words.
+    """
 
     version: str | None
     status: str
@@ -51,7 +53,9 @@ def proofs_of(record: RunRecord | None, provenance: Provenance | None) -> tuple[
         return tuple(_target(target, files) for target in record.targets)
     verdicts = provenance.verdicts if provenance is not None else {}
     return tuple(
-        TargetProof(name, "", "", "", status, "as provenance.json tells", (), _files_of(name, files))
+        TargetProof(
+            name, "", "", "", status, "as provenance.json tells", (), _files_of(name, files)
+        )
         for name, status in verdicts.items()
     )
 

@@ -10,23 +10,28 @@ from convkit.execute.run_folder import stage_file
 from convkit.home import Home
 from convkit.plan.stages import Stage
 from convkit.recipe.loading import LoadedRecipe, parse_recipe
-from convkit.record import RunRecord
+from convkit.record.model import RunRecord
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution, read_pins
 
 
 def recorded_recipe(record: RunRecord, beside: Path | None) -> LoadedRecipe:
-    """Return a run's recipe, as it was, standing where its files are looked for: in `beside`, or where it stood.
+    """Return a run's recipe, as it was, standing where its files are looked for: in `beside`, or
+    where it stood.
 
     Raises UsageError where that folder is gone, RecipeError where files that the recipe names are.
     """
     folder = beside or Path(record.recipe_folder or Path(record.recipe_file).parent)
     if not folder.is_dir():
-        raise UsageError(f"the recipe's folder {folder} is gone; name one that has its files with --files")
+        raise UsageError(
+            f"the recipe's folder {folder} is gone; name one that has its files with --files"
+        )
     return parse_recipe(record.recipe_text, folder / Path(record.recipe_file).name)
 
 
-def recorded_resolutions(folder: Path, stages: tuple[Stage, ...]) -> dict[EnvironmentSpec, Resolution]:
+def recorded_resolutions(
+    folder: Path, stages: tuple[Stage, ...]
+) -> dict[EnvironmentSpec, Resolution]:
     """Return the exact versions of each stage's environment, from the locks in the run's folder."""
     found = {}
     for stage in stages:
@@ -40,8 +45,12 @@ def recorded_resolutions(folder: Path, stages: tuple[Stage, ...]) -> dict[Enviro
     return found
 
 
-def changed_sources(folder: Path, loaded: LoadedRecipe, surroundings: Surroundings, home: Home) -> tuple[str, ...]:
-    """Return what a run was made from and is other now: the model's files, samples, texts. Each with both digests."""
+def changed_sources(
+    folder: Path, loaded: LoadedRecipe, surroundings: Surroundings, home: Home
+) -> tuple[str, ...]:
+    """Return what a run was made from and is other now: the model's files, samples, texts. Each
+    with both digests.
+    """
     provenance, _ = readable_provenance(folder)
     if provenance is None:
         return ()
@@ -52,7 +61,10 @@ def changed_sources(folder: Path, loaded: LoadedRecipe, surroundings: Surroundin
         digest = before.get((item.kind, item.name), {})
         for algorithm, value in item.digest.items():
             if digest.get(algorithm, value) != value:
-                changed.append(f"{item.kind} {item.name}: {algorithm} {digest[algorithm][:12]}, now {value[:12]}")
+                changed.append(
+                    f"{item.kind} {item.name}: {algorithm} {digest[algorithm][:12]}, now"
+                    f" {value[:12]}"
+                )
     return tuple(changed)
 
 

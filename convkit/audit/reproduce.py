@@ -1,4 +1,6 @@
-"""`convkit reproduce`: makes a past run again, from what it recorded, and says how close each artifact came."""
+"""`convkit reproduce`: makes a past run again, from what it recorded, and says how close each
+artifact came.
+"""
 
 import dataclasses
 import secrets
@@ -8,7 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from convkit.audit.recorded import changed_sources, changed_surroundings, recorded_recipe, recorded_resolutions
+from convkit.audit.recorded import (
+    changed_sources,
+    changed_surroundings,
+    recorded_recipe,
+    recorded_resolutions,
+)
 from convkit.audit.reproductions import CLASSES, Reproduction, ReproductionClass, write_reproduction
 from convkit.errors import ConvkitError, Interrupted, RecipeError, UsageError
 from convkit.execute.absence import absent_parts
@@ -22,18 +29,21 @@ from convkit.execute.variation import Variation
 from convkit.home import Home
 from convkit.plan.stages import Stage, plan_stages
 from convkit.recipe.loading import LoadedRecipe
-from convkit.record import RunRecord, TargetReport
+from convkit.record.model import RunRecord, TargetReport
 from convkit.worker.protocol import CompareResult
 
 # What lies in the home and serves a reproduction as well: made from hashes, or from pins.
 _SHARED = ("environments", "packages")
-# An engine's bytes are timed anew by every build: its graph must be the same, and its results right.
+# An engine's bytes are timed anew by every build: its graph must be the same, and its results
+# right.
 _ENGINE = "model.engine"
 
 
 @dataclasses.dataclass(frozen=True)
 class ArtifactOutcome:
-    """One target's artifact, made again. `where` says what differs, `why` what else is other than it was."""
+    """One target's artifact, made again. `where` says what differs, `why` what else is other than
+    it was.
+    """
 
     target: str
     likeness: ReproductionClass
@@ -43,7 +53,9 @@ class ArtifactOutcome:
 
 @dataclasses.dataclass(frozen=True)
 class ReproductionReport:
-    """A run made again: every target's outcome, the worst first among the classes, and what was varied on purpose."""
+    """A run made again: every target's outcome, the worst first among the classes, and what was
+    varied on purpose.
+    """
 
     run: str
     folder: str
@@ -54,11 +66,15 @@ class ReproductionReport:
     @property
     def worst(self) -> ReproductionClass:
         """The worst class of all artifacts; UNVERIFIABLE where there is none."""
-        return max((each.likeness for each in self.artifacts), key=CLASSES.index, default="UNVERIFIABLE")
+        return max(
+            (each.likeness for each in self.artifacts), key=CLASSES.index, default="UNVERIFIABLE"
+        )
 
     @property
     def reproduced(self) -> bool:
-        """True where every artifact came out as it was, or gives the same results within the tolerance."""
+        """True where every artifact came out as it was, or gives the same results within the
+        tolerance.
+        """
         return CLASSES.index(self.worst) <= CLASSES.index("NUMERIC_OK")
 
 
@@ -71,10 +87,12 @@ def reproduce(
     listener: Listener | None = None,
     jobs: int = 2,
 ) -> ReproductionReport:
-    """Make a run again in scratch space, nothing taken from the store, and compare its artifacts with the run's.
+    """Make a run again in scratch space, nothing taken from the store, and compare its artifacts
+    with the run's.
 
-    `files` is a folder with what the recipe names, where it no longer stands where it stood. The outcome is kept
-    beside the run's folder. Raises UsageError where the recipe's files are gone, KeyboardInterrupt.
+    `files` is a folder with what the recipe names, where it no longer stands where it stood. The
+    outcome is kept beside the run's folder. Raises UsageError where the recipe's files are gone,
+    KeyboardInterrupt.
     """
     started = time.time()
     record = read_record(folder)
@@ -82,12 +100,20 @@ def reproduce(
     try:
         loaded = recorded_recipe(record, files)
         with _scratch(home) as scratch:
-            artifacts = _make_again(folder, record, loaded, scratch, home, varied, listener or Silence(), jobs)
+            artifacts = _make_again(
+                folder, record, loaded, scratch, home, varied, listener or Silence(), jobs
+            )
     except RecipeError as error:
-        artifacts = _all(record, "UNVERIFIABLE", f"the recorded recipe cannot be read here: {error}")
-    report = ReproductionReport(record.id, str(folder), artifacts, str(varied), time.time() - started)
+        artifacts = _all(
+            record, "UNVERIFIABLE", f"the recorded recipe cannot be read here: {error}"
+        )
+    report = ReproductionReport(
+        record.id, str(folder), artifacts, str(varied), time.time() - started
+    )
     classes = {each.target: each.likeness for each in artifacts}
-    write_reproduction(folder, Reproduction(record.id, started, report.worst, classes, dict(record.host)))
+    write_reproduction(
+        folder, Reproduction(record.id, started, report.worst, classes, dict(record.host))
+    )
     return report
 
 
@@ -132,7 +158,12 @@ def _make_again(
 
 
 def _sources(
-    folder: Path, loaded: LoadedRecipe, stages: tuple[Stage, ...], tools: Resolver, scratch: Home, record: RunRecord
+    folder: Path,
+    loaded: LoadedRecipe,
+    stages: tuple[Stage, ...],
+    tools: Resolver,
+    scratch: Home,
+    record: RunRecord,
 ) -> tuple[str, ...]:
     surroundings = gather(loaded, stages, scratch, record.toolchain, tools)
     return changed_sources(folder, loaded, surroundings, scratch)
@@ -163,12 +194,17 @@ def _classify(
     likeness = worst_likeness(compared)
     where = differences_of(compared)
     if likeness in ("BIT_IDENTICAL", "CANONICAL_IDENTICAL", "STRUCTURAL"):
-        return ArtifactOutcome(name, likeness, where, () if likeness == "BIT_IDENTICAL" else (*sources, *changes))
+        return ArtifactOutcome(
+            name, likeness, where, () if likeness == "BIT_IDENTICAL" else (*sources, *changes)
+        )
     if after.status == "skipped" and set(after.files) != set(before.files):
         return ArtifactOutcome(name, "SKIPPED_NO_WORKER", where, (after.headline,))
-    # What differs is measured against the original: the same one, or its agreement says nothing of the run.
+    # What differs is measured against the original: the same one, or its agreement says nothing of
+    # the run.
     holds = after.status in ("verified", "skipped") and not sources
-    return ArtifactOutcome(name, "NUMERIC_OK" if holds else "DRIFTED", where, (*sources, *changes, after.headline))
+    return ArtifactOutcome(
+        name, "NUMERIC_OK" if holds else "DRIFTED", where, (*sources, *changes, after.headline)
+    )
 
 
 def differences_of(compared: CompareResult) -> tuple[str, ...]:
@@ -178,7 +214,11 @@ def differences_of(compared: CompareResult) -> tuple[str, ...]:
         if file.likeness in ("MISSING", "EXTRA"):
             lines.append(f"{file.name}: {file.likeness.lower()}")
         for difference in file.differences:
-            sides = f": {difference.first} -> {difference.second}" if difference.first or difference.second else ""
+            sides = (
+                f": {difference.first} -> {difference.second}"
+                if difference.first or difference.second
+                else ""
+            )
             lines.append(f"{file.name}: {difference.kind} {difference.place}{sides}")
     return tuple(lines)
 
@@ -189,7 +229,9 @@ def _all(record: RunRecord, likeness: ReproductionClass, why: str) -> tuple[Arti
 
 @contextmanager
 def _scratch(home: Home) -> Iterator[Home]:
-    """Give an empty home that shares the environments and fetched packages of another; it is removed afterwards."""
+    """Give an empty home that shares the environments and fetched packages of another; it is
+    removed afterwards.
+    """
     root = home.root / "scratch" / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     root.mkdir(parents=True)
     for name in _SHARED:

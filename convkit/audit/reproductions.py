@@ -37,8 +37,9 @@ CLASSES: tuple[ReproductionClass, ...] = get_args(ReproductionClass)
 class Reproduction:
     """One attempt to make a run's artifacts again.
 
-    `run` is the id of the run that was made again, `when` in seconds since the epoch, `worst` the worst class of all
-    artifacts, `artifacts` the class of each (by target), `host` the machine that tried.
+    `run` is the id of the run that was made again, `when` in seconds since the epoch, `worst` the
+    worst class of all artifacts, `artifacts` the class of each (by target), `host` the machine that
+    tried.
     """
 
     run: str
@@ -59,7 +60,9 @@ class Acceptance:
 
 
 def reproductions_of(folder: Path) -> list[Reproduction]:
-    """Return the reproductions of the run in a folder, oldest first; raises ProvenanceError for a damaged file."""
+    """Return the reproductions of the run in a folder, oldest first; raises ProvenanceError for a
+    damaged file.
+    """
     found = [_read(path, Reproduction) for path in reproduction_files(folder)]
     return sorted(found, key=lambda reproduction: reproduction.when)
 

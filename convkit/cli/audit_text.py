@@ -10,23 +10,33 @@ from convkit.audit.making import Making
 from convkit.audit.proof import TargetProof, VerificationProof
 from convkit.cli.history_table import STYLES
 from convkit.cli.plain import Encodable
-from convkit.figures import bytes_text, sizes_text
-from convkit.provenance import Dependency
+from convkit.record.figures import bytes_text, sizes_text
+from convkit.record.provenance import Dependency
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 _VERDICTS = {
-    "intact": ("INTACT", "bold green", "every byte of the run's folder is what it was when the run ended"),
+    "intact": (
+        "INTACT",
+        "bold green",
+        "every byte of the run's folder is what it was when the run ended",
+    ),
     "broken": ("BROKEN", "bold red", "something is not what it was when the run ended"),
-    "unproven": ("UNPROVEN", "bold yellow", "nothing is known to be wrong, but not every byte could be checked"),
+    "unproven": (
+        "UNPROVEN",
+        "bold yellow",
+        "nothing is known to be wrong, but not every byte could be checked",
+    ),
 }
 # How much is told of long lists; --json has all of it.
 _MOST_TOOLS = 40
 
 
 def audit_text(answer: Answer) -> "RenderableType":
-    """Return an answer for people: the verdict, the bytes, the making, the verification, what came after."""
+    """Return an answer for people: the verdict, the bytes, the making, the verification, what came
+    after.
+    """
     from rich.console import Group
     from rich.text import Text
 
@@ -36,7 +46,9 @@ def audit_text(answer: Answer) -> "RenderableType":
     if answer.verdict is not None:
         parts.append(
             Text.assemble(
-                "Its verification ended as: ", (answer.verdict, STYLES[answer.verdict]), f" ({_counts(answer)})."
+                "Its verification ended as: ",
+                (answer.verdict, STYLES[answer.verdict]),
+                f" ({_counts(answer)}).",
             )
         )
     for title, lines in (
@@ -64,26 +76,41 @@ def _section(title: str, lines: list[str]) -> "list[RenderableType]":
 
 
 def _counts(answer: Answer) -> str:
-    return ", ".join(f"{target.target} {target.status}" for target in answer.targets) or "no targets"
+    return (
+        ", ".join(f"{target.target} {target.status}" for target in answer.targets) or "no targets"
+    )
 
 
 def _artifact(answer: Answer) -> Iterator[str]:
     if (artifact := answer.artifact) is None:
         return
-    yield f"{artifact.asked}: {', '.join(artifact.files) or 'not as any file that the run recorded'}"
+    yield (
+        f"{artifact.asked}: {', '.join(artifact.files) or 'not as any file that the run recorded'}"
+    )
     if artifact.target is not None:
-        status = next((proof.status for proof in answer.targets if proof.target == artifact.target), "unknown")
+        status = next(
+            (proof.status for proof in answer.targets if proof.target == artifact.target), "unknown"
+        )
         yield f"target {artifact.target}: {status}"
-    yield f"in {len(artifact.runs)} run{'' if len(artifact.runs) == 1 else 's'}: {', '.join(artifact.runs)}"
+    yield (
+        f"in {len(artifact.runs)} run{'' if len(artifact.runs) == 1 else 's'}:"
+        f" {', '.join(artifact.runs)}"
+    )
 
 
 def _bytes(answer: Answer) -> Iterator[str]:
     folder, store = answer.folder_check, answer.store_check
-    yield f"{answer.folder}: {folder.checked} files ({bytes_text(folder.size)}) digested again, against {folder.basis}"
+    yield (
+        f"{answer.folder}: {folder.checked} files ({bytes_text(folder.size)}) digested again,"
+        f" against {folder.basis}"
+    )
     if store.place is None:
         yield "store: there is none here; answered from the run's folder alone"
     else:
-        yield f"store {store.place}: {store.objects} objects of {store.artifacts} artifacts digested again"
+        yield (
+            f"store {store.place}: {store.objects} objects of {store.artifacts} artifacts digested"
+            " again"
+        )
     if store.absent:
         yield f"not in the store any more: {len(store.absent)} artifacts of this run"
     for problem in answer.problems:
@@ -97,7 +124,10 @@ def _sources(making: Making | None) -> Iterator[str]:
     if making is None:
         return
     if making.sources is None:
-        yield "the source is named in the recipe below; its digest was recorded by nothing but provenance.json"
+        yield (
+            "the source is named in the recipe below; its digest was recorded by nothing but"
+            " provenance.json"
+        )
         return
     for item in (*making.sources, *making.files):
         yield _dependency(item)
@@ -105,20 +135,37 @@ def _sources(making: Making | None) -> Iterator[str]:
 
 def _dependency(item: Dependency) -> str:
     word = {"source": "model", "original": "compared with", "file": "file"}[item.kind]
-    digest = ", ".join(f"{name} {value}" for name, value in item.digest.items()) or "no digest: the recipe defines it"
-    notes = ", ".join(f"{name}={value}" for name, value in item.notes.items() if value not in ({}, None))
-    return f"{word} {item.name}: {' '.join(filter(None, [item.uri, digest]))}" + (f" ({notes})" if notes else "")
+    digest = (
+        ", ".join(f"{name} {value}" for name, value in item.digest.items())
+        or "no digest: the recipe defines it"
+    )
+    notes = ", ".join(
+        f"{name}={value}" for name, value in item.notes.items() if value not in ({}, None)
+    )
+    return f"{word} {item.name}: {' '.join(filter(None, [item.uri, digest]))}" + (
+        f" ({notes})" if notes else ""
+    )
 
 
 def _making(making: Making | None) -> Iterator[str]:
     if making is None:
         return
     started = making.started
-    when = started if isinstance(started, str) else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))
+    when = (
+        started
+        if isinstance(started, str)
+        else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(started))
+    )
     yield f"convkit {making.convkit} on {when}"
     yield f"command: {shlex.join(making.command) or 'called from Python'}"
-    yield "platform: " + ", ".join(f"{name} {value}" for name, value in making.host.items() if name != "tools")
-    seeds = "recorded by nothing but provenance.json; see the recipe" if making.seeds is None else _pairs(making.seeds)
+    yield "platform: " + ", ".join(
+        f"{name} {value}" for name, value in making.host.items() if name != "tools"
+    )
+    seeds = (
+        "recorded by nothing but provenance.json; see the recipe"
+        if making.seeds is None
+        else _pairs(making.seeds)
+    )
     yield f"seeds: {seeds or 'none'}"
     for lock in making.locks:
         yield f"lock {lock.path}: sha256 {lock.sha256}"
@@ -141,7 +188,11 @@ def _verified(answer: Answer) -> Iterator[str]:
 
 def _target(target: TargetProof) -> Iterator[str]:
     what = ", ".join(filter(None, [target.runtime, target.device, target.precision]))
-    yield f"{target.target}: {target.status}" + (f" ({what})" if what else "") + f": {target.headline}"
+    yield (
+        f"{target.target}: {target.status}"
+        + (f" ({what})" if what else "")
+        + f": {target.headline}"
+    )
     for name, entry in target.files.items():
         yield f"  {name}: {bytes_text(entry.size)}, sha256 {entry.sha256}"
     for verification in target.verifications:
@@ -162,7 +213,8 @@ def _verification(verification: VerificationProof) -> Iterator[str]:
         )
     if verification.cases:
         shown = [
-            f"{case.case} ({sizes_text(case.sizes)}{'' if case.passed else '; FAILED'})" for case in verification.cases
+            f"{case.case} ({sizes_text(case.sizes)}{'' if case.passed else '; FAILED'})"
+            for case in verification.cases
         ]
         yield f"    {len(shown)} cases: " + ", ".join(shown)
     if verification.closest:
@@ -186,7 +238,10 @@ def _since(answer: Answer) -> Iterator[str]:
         yield f"accepted{who} on {_day(said.when)}{note}"
     for each in answer.reproductions:
         classes = ", ".join(f"{name} {found}" for name, found in each.artifacts.items())
-        yield f"reproduced on {_day(each.when)}: {each.worst} ({classes}) on {each.host.get('platform', 'unknown')}"
+        yield (
+            f"reproduced on {_day(each.when)}: {each.worst} ({classes}) on"
+            f" {each.host.get('platform', 'unknown')}"
+        )
     if not answer.reproductions:
         yield "never reproduced, as far as the files beside the run tell"
 

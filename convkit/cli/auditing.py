@@ -10,17 +10,30 @@ Verdict = Literal["verified", "failed", "skipped", "broken"]
 
 
 def runs(
-    recipe: Annotated[str | None, typer.Option("--recipe", metavar="NAME", help="Only this recipe's.")] = None,
-    target: Annotated[str | None, typer.Option("--target", metavar="NAME", help="Only with this target.")] = None,
+    recipe: Annotated[
+        str | None, typer.Option("--recipe", metavar="NAME", help="Only this recipe's.")
+    ] = None,
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="NAME", help="Only with this target.")
+    ] = None,
     tool: Annotated[
         list[str] | None,
-        typer.Option("--tool", metavar="SPECIFIER", help='Made with a tool: "onnxruntime==1.21.*"; may be repeated.'),
+        typer.Option(
+            "--tool",
+            metavar="SPECIFIER",
+            help='Made with a tool: "onnxruntime==1.21.*"; may be repeated.',
+        ),
     ] = None,
     verdict: Annotated[
-        Verdict | None, typer.Option("--verdict", help="Only with this verdict (with --target: of that target).")
+        Verdict | None,
+        typer.Option("--verdict", help="Only with this verdict (with --target: of that target)."),
     ] = None,
-    since: Annotated[str | None, typer.Option("--since", metavar="DATE", help="From this day on (UTC).")] = None,
-    until: Annotated[str | None, typer.Option("--until", metavar="DATE", help="Up to this day (UTC).")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", metavar="DATE", help="From this day on (UTC).")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", metavar="DATE", help="Up to this day (UTC).")
+    ] = None,
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
@@ -53,13 +66,18 @@ def audit(
         str,
         typer.Argument(
             metavar="RUN|ARTIFACT",
-            help="A run (folder, RECIPE/ID, ID, recipe's name, latest), or a built file, a folder of them, a SHA-256.",
+            help=(
+                "A run (folder, RECIPE/ID, ID, recipe's name, latest), or a built file, a folder of"
+                " them, a SHA-256."
+            ),
         ),
     ],
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
-    """Answer for a run or a built file, offline: are the bytes intact, what made them, what was verified."""
+    """Answer for a run or a built file, offline: are the bytes intact, what made them, what was
+    verified.
+    """
     from convkit.audit.answer import audit as answer_for
     from convkit.audit.locating import locate
     from convkit.errors import UnknownBytesError
@@ -71,7 +89,14 @@ def audit(
     except UnknownBytesError as error:
         if not json:
             raise
-        _print_json({"integrity": "unknown", "asked": subject, "notes": [str(error)], "exit_code": error.exit_code})
+        _print_json(
+            {
+                "integrity": "unknown",
+                "asked": subject,
+                "notes": [str(error)],
+                "exit_code": error.exit_code,
+            }
+        )
         raise typer.Exit(error.exit_code) from error
     answer = answer_for(located, place)
     if json:
@@ -86,20 +111,26 @@ def audit(
 
 
 def diff(
-    run_a: Annotated[str, typer.Argument(metavar="RUN_A", help="The earlier run, named as for show.")],
+    run_a: Annotated[
+        str, typer.Argument(metavar="RUN_A", help="The earlier run, named as for show.")
+    ],
     run_b: Annotated[str, typer.Argument(metavar="RUN_B", help="The later run.")],
     toolchain: Toolchain = "isolated",
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
-    """Compare two runs: recipes, tools, contracts, built files, metrics, findings, verdicts. 1 where they differ."""
+    """Compare two runs: recipes, tools, contracts, built files, metrics, findings, verdicts. 1
+    where they differ.
+    """
     from convkit.audit.built_difference import Comparing
     from convkit.audit.difference import compare_runs
     from convkit.execute.selecting import find_run
     from convkit.home import Home
 
     place = Home.find(home)
-    comparing = Comparing(place, toolchain, lambda message: None if json else typer.echo(message, err=True))
+    comparing = Comparing(
+        place, toolchain, lambda message: None if json else typer.echo(message, err=True)
+    )
     difference = compare_runs(find_run(run_a, place), find_run(run_b, place), comparing)
     if json:
         _print_json(difference, same=difference.same)

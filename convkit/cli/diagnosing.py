@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from convkit.execute.diagnosis import Diagnosis
     from convkit.findings.model import Finding
     from convkit.home import Home
-    from convkit.record import RunRecord
+    from convkit.record.model import RunRecord
 
 _STATUS_STYLES = {"verified": "green", "failed": "red", "broken": "red", "skipped": "yellow"}
 
@@ -24,7 +24,8 @@ def diagnose(
     subject: Annotated[
         str,
         typer.Argument(
-            metavar="RECIPE|RUN|MODEL", help="A recipe's file, a run as `convkit show` takes it, or an ONNX file."
+            metavar="RECIPE|RUN|MODEL",
+            help="A recipe's file, a run as `convkit show` takes it, or an ONNX file.",
         ),
     ],
     only: Only = None,
@@ -50,7 +51,9 @@ def diagnose(
     raise typer.Exit(record.exit_code)
 
 
-def _record(subject: str, home: "Home", only: tuple[str, ...], toolchain: str, *, quiet: bool) -> "RunRecord":
+def _record(
+    subject: str, home: "Home", only: tuple[str, ...], toolchain: str, *, quiet: bool
+) -> "RunRecord":
     from convkit.cli.live import LiveProgress
     from convkit.execute.diagnosis import diagnose_model, diagnose_recipe, is_model, is_recipe
     from convkit.execute.run import RunOptions
@@ -59,7 +62,14 @@ def _record(subject: str, home: "Home", only: tuple[str, ...], toolchain: str, *
 
     path = Path(subject)
     command = ("convkit", *sys.argv[1:])
-    options = RunOptions(recipe=path, home=home, only=only, toolchain=toolchain, track=False, command=command)  # type: ignore[arg-type]
+    options = RunOptions(
+        recipe=path,
+        home=home,
+        only=only,
+        toolchain=toolchain,  # type: ignore[arg-type]
+        track=False,
+        command=command,
+    )
 
     def listening() -> LiveProgress:
         return LiveProgress(quiet=quiet)
@@ -81,7 +91,9 @@ def _view(diagnosis: "Diagnosis") -> "RenderableType":
 
     release = f" (onnxruntime {diagnosis.version})" if diagnosis.version else ""
     head = Text.assemble(
-        (diagnosis.target, "bold"), f"{release}: ", (diagnosis.status, _STATUS_STYLES[diagnosis.status])
+        (diagnosis.target, "bold"),
+        f"{release}: ",
+        (diagnosis.status, _STATUS_STYLES[diagnosis.status]),
     )
     head.append(f", {diagnosis.evidence}")
     lines: list[RenderableType] = [head]
@@ -105,17 +117,33 @@ def _story(finding: "Finding") -> "list[RenderableType]":
         return Padding(text, (0, 0, 0, by))
 
     place = finding.place
-    where = {"tensor": place.tensor, "node": place.node, "module": place.module, "source": place.source}
+    where = {
+        "tensor": place.tensor,
+        "node": place.node,
+        "module": place.module,
+        "source": place.source,
+    }
     where["case"] = place.case
-    lines: list[RenderableType] = [indented(Text.assemble((finding.code, "bold red"), f" {finding.message}"))]
-    lines += [indented(Text.assemble((f"{name}: ", "dim"), value), 4) for name, value in where.items() if value]
+    lines: list[RenderableType] = [
+        indented(Text.assemble((finding.code, "bold red"), f" {finding.message}"))
+    ]
+    lines += [
+        indented(Text.assemble((f"{name}: ", "dim"), value), 4)
+        for name, value in where.items()
+        if value
+    ]
     if finding.chain:
         lines.append(indented(Text("from the cause to the symptom", style="bold")))
-        lines += [indented(Text(f"-> {step}" if index else step), 4) for index, step in enumerate(finding.chain)]
+        lines += [
+            indented(Text(f"-> {step}" if index else step), 4)
+            for index, step in enumerate(finding.chain)
+        ]
     if finding.remedy is not None:
         lines.append(indented(Text.assemble(("what to do: ", "bold"), finding.remedy.text)))
         lines += [
-            indented(Text(f"{path}: {json_module.dumps(value, ensure_ascii=False)}", style="cyan"), 4)
+            indented(
+                Text(f"{path}: {json_module.dumps(value, ensure_ascii=False)}", style="cyan"), 4
+            )
             for path, value in finding.remedy.change.items()
         ]
     lines.append(indented(Text(f"the whole story: convkit explain {finding.code}", style="dim")))

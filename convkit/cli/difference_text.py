@@ -19,13 +19,20 @@ def difference_text(difference: Difference) -> "RenderableType":
     from rich.padding import Padding
     from rich.text import Text
 
-    word = ("the same in all that matters", "bold green") if difference.same else ("they differ", "bold red")
+    word = (
+        ("the same in all that matters", "bold green")
+        if difference.same
+        else ("they differ", "bold red")
+    )
     parts: list[RenderableType] = [Text.assemble(f"{difference.a} -> {difference.b}: ", word)]
     for title, lines in _sections(difference):
         found = list(lines)
         if not found:
             continue
-        shown = [*found[:_MOST], *([f"and {len(found) - _MOST} more (--json)"] if len(found) > _MOST else [])]
+        shown = [
+            *found[:_MOST],
+            *([f"and {len(found) - _MOST} more (--json)"] if len(found) > _MOST else []),
+        ]
         body = [Padding(Text(line, overflow="fold"), (0, 0, 0, 2), expand=False) for line in shown]
         parts += [Text(), Text(title, style="bold"), *body]
     return Encodable(Group(*parts))
@@ -58,7 +65,10 @@ def _value(value: str | None) -> str:
 
 def _tools(difference: Difference) -> Iterator[str]:
     for tool in difference.tools:
-        yield f"{tool.package} {_value(tool.before)} -> {_value(tool.after)} in {', '.join(tool.stages)}"
+        yield (
+            f"{tool.package} {_value(tool.before)} -> {_value(tool.after)} in"
+            f" {', '.join(tool.stages)}"
+        )
 
 
 def _built(difference: Difference) -> Iterator[str]:
@@ -74,14 +84,18 @@ def _digest(value: str | None) -> str:
 def _figures(figures: Sequence[Figure]) -> Iterator[str]:
     for figure in figures:
         name = ", ".join(part for part in (figure.target, figure.case, figure.output) if part)
-        ratio = "" if figure.ratio is None or figure.metric == "cosine" else f" (x {figure.ratio:.3g})"
+        ratio = (
+            "" if figure.ratio is None or figure.metric == "cosine" else f" (x {figure.ratio:.3g})"
+        )
         yield f"{name}: {figure.metric} {_numbers(figure.before, figure.after)}{ratio}"
 
 
 def _numbers(before: float | None, after: float | None) -> str:
     """Return two figures in as few digits as tell them apart."""
     for digits in (4, 9, 17):
-        texts = ["(absent)" if value is None else f"{value:.{digits}g}" for value in (before, after)]
+        texts = [
+            "(absent)" if value is None else f"{value:.{digits}g}" for value in (before, after)
+        ]
         if texts[0] != texts[1]:
             break
     return " -> ".join(texts)

@@ -11,7 +11,9 @@ from convkit.errors import UsageError
 if TYPE_CHECKING:
     from convkit.toolchain.pruning import Standing
 
-app = typer.Typer(no_args_is_help=True, help="Look after the stages' environments.", rich_markup_mode=None)
+app = typer.Typer(
+    no_args_is_help=True, help="Look after the stages' environments.", rich_markup_mode=None
+)
 
 _SHORT = 12
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -19,7 +21,9 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 @app.command("list")
 def list_(json: Json = False, home: HomeFolder = None) -> None:
-    """Show the environments that stand: packages, size, when last used, which recipes they belong to."""
+    """Show the environments that stand: packages, size, when last used, which recipes they belong
+    to.
+    """
     from convkit.home import Home
     from convkit.toolchain.pruning import folder_size, leftovers, standing_environments
 
@@ -41,7 +45,10 @@ def list_(json: Json = False, home: HomeFolder = None) -> None:
     total = sum(entry.bytes for entry in standing)
     typer.echo(f"{len(standing)} environments, {_size(total)}")
     for path in left:
-        typer.echo(f"left by a killed build: {path.name}, {_size(folder_size(path))} (convkit env prune removes it)")
+        typer.echo(
+            f"left by a killed build: {path.name}, {_size(folder_size(path))} (convkit env prune"
+            " removes it)"
+        )
 
 
 @app.command("prune")
@@ -49,21 +56,32 @@ def prune(
     older_than: Annotated[
         str, typer.Option("--older-than", metavar="AGE", help="Not used for so long: 12h, 30d, 8w.")
     ] = "30d",
-    everything: Annotated[bool, typer.Option("--all", help="Whenever it was last used; resolutions as well.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Whenever it was last used; resolutions as well.")
+    ] = False,
     resolutions: Annotated[
         bool,
-        typer.Option("--resolutions", help="Forget the exact versions of recipes whose environments do not stand."),
+        typer.Option(
+            "--resolutions",
+            help="Forget the exact versions of recipes whose environments do not stand.",
+        ),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would go; remove nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would go; remove nothing.")
+    ] = False,
     home: HomeFolder = None,
 ) -> None:
-    """Remove environments that were not used for long, and what killed builds left; never one that is in use."""
+    """Remove environments that were not used for long, and what killed builds left; never one that
+    is in use.
+    """
     from convkit.home import Home
     from convkit.toolchain import pruning
 
     seconds = 0.0 if everything else _seconds(older_than)
     root = Home.find(home).root
-    removed = pruning.prune(root, unused_seconds=seconds, resolutions=resolutions or everything, dry_run=dry_run)
+    removed = pruning.prune(
+        root, unused_seconds=seconds, resolutions=resolutions or everything, dry_run=dry_run
+    )
     for removal in removed:
         typer.echo(f"{removal.kind} {removal.path.name[:_SHORT]}: {_size(removal.bytes)}")
     verb = "would be freed" if dry_run else "freed"
@@ -73,11 +91,16 @@ def prune(
 @app.command("verify")
 def verify(
     key: Annotated[
-        str | None, typer.Argument(metavar="KEY", help="The beginning of an environment's key; all where not given.")
+        str | None,
+        typer.Argument(
+            metavar="KEY", help="The beginning of an environment's key; all where not given."
+        ),
     ] = None,
     home: HomeFolder = None,
 ) -> None:
-    """Digest every installed file again and compare it with its package's RECORD; exit with 1 on any difference."""
+    """Digest every installed file again and compare it with its package's RECORD; exit with 1 on
+    any difference.
+    """
     from convkit.home import Home
     from convkit.toolchain.environments import list_environments
     from convkit.toolchain.installed_files import wrong_files
@@ -86,7 +109,9 @@ def verify(
     chosen = [folder for folder in folders if folder.name.startswith(key or "")]
     if key is not None and not chosen:
         there = ", ".join(folder.name[:_SHORT] for folder in folders) or "none"
-        raise UsageError(f"KEY: no environment's key begins with {key!r}; there are: {there} (convkit env list)")
+        raise UsageError(
+            f"KEY: no environment's key begins with {key!r}; there are: {there} (convkit env list)"
+        )
     damaged = 0
     for folder in chosen:
         wrong = wrong_files(folder)
@@ -96,7 +121,10 @@ def verify(
     state = (
         "intact"
         if not damaged
-        else f"{damaged} damaged: delete {'it' if damaged == 1 else 'them'}, and the next run builds anew"
+        else (
+            f"{damaged} damaged: delete {'it' if damaged == 1 else 'them'}, and the next run builds"
+            " anew"
+        )
     )
     typer.echo(f"{len(chosen)} environments: {state}")
     raise typer.Exit(1 if damaged else 0)
@@ -116,7 +144,13 @@ def _table(standing: "tuple[Standing, ...]") -> object:
     for entry in standing:
         used = "in use" if entry.in_use else f"{_age(time.time() - entry.last_used)} ago"
         names = ", ".join(file[:_SHORT] for file in entry.resolutions)
-        cells = (entry.key[:_SHORT], entry.python, str(len(entry.packages)), _size(entry.bytes), used)
+        cells = (
+            entry.key[:_SHORT],
+            entry.python,
+            str(len(entry.packages)),
+            _size(entry.bytes),
+            used,
+        )
         table.add_row(*cells, Text(", ".join(entry.recipes)), names)
     return table
 
@@ -133,5 +167,7 @@ def _age(seconds: float) -> str:
 def _seconds(age: str) -> float:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhdw])", age.strip())
     if match is None:
-        raise UsageError(f"--older-than: {age!r} is no age; write a number and one of s, m, h, d, w: 30d")
+        raise UsageError(
+            f"--older-than: {age!r} is no age; write a number and one of s, m, h, d, w: 30d"
+        )
     return float(match[1]) * _UNITS[match[2]]

@@ -6,9 +6,13 @@ import typer
 
 from convkit.cli.options import HomeFolder, Json
 
-app = typer.Typer(no_args_is_help=True, help="Machines that run stages for others.", rich_markup_mode=None)
+app = typer.Typer(
+    no_args_is_help=True, help="Machines that run stages for others.", rich_markup_mode=None
+)
 
-Scheduler = Annotated[str, typer.Argument(metavar="SCHEDULER", help="The Dask scheduler: tcp://host:8786.")]
+Scheduler = Annotated[
+    str, typer.Argument(metavar="SCHEDULER", help="The Dask scheduler: tcp://host:8786.")
+]
 
 
 @app.command("worker")
@@ -16,12 +20,21 @@ def worker(
     scheduler: Scheduler,
     home: HomeFolder = None,
     resources: Annotated[
-        str | None, typer.Option("--resources", metavar="TAGS", help="In place of what is found: CUDA=1,MEM=16.")
+        str | None,
+        typer.Option(
+            "--resources", metavar="TAGS", help="In place of what is found: CUDA=1,MEM=16."
+        ),
     ] = None,
-    nthreads: Annotated[int, typer.Option("--nthreads", min=1, max=64, help="Stages that may run at once.")] = 1,
-    name: Annotated[str | None, typer.Option("--name", help="How the fleet calls this worker. [its address]")] = None,
+    nthreads: Annotated[
+        int, typer.Option("--nthreads", min=1, max=64, help="Stages that may run at once.")
+    ] = 1,
+    name: Annotated[
+        str | None, typer.Option("--name", help="How the fleet calls this worker. [its address]")
+    ] = None,
 ) -> None:
-    """Run stages for a scheduler until it goes away; Ctrl-C ends the worker, and its stages go to others."""
+    """Run stages for a scheduler until it goes away; Ctrl-C ends the worker, and its stages go to
+    others.
+    """
     from convkit.execute.fleet.worker import parse_tags, run_fleet_worker
     from convkit.home import Home
 
@@ -43,5 +56,7 @@ def status(scheduler: Scheduler, json: Json = False) -> None:
     for each in workers:
         tags = " ".join(f"{tag}={amount:g}" for tag, amount in sorted(each.tags.items()))
         typer.echo(f"{each.name}  {each.running}/{each.threads} running  {tags}")
-        typer.echo(f"    {each.address}  {each.platform or 'not started by convkit'}  {each.processor}")
+        typer.echo(
+            f"    {each.address}  {each.platform or 'not started by convkit'}  {each.processor}"
+        )
     typer.echo(f"workers: {len(workers)}, stages at once: {sum(each.threads for each in workers)}")

@@ -12,7 +12,13 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.text import Text
 
-STYLES = {"verified": "green", "failed": "bold red", "broken": "bold red", "skipped": "yellow", "damaged": "bold red"}
+STYLES = {
+    "verified": "green",
+    "failed": "bold red",
+    "broken": "bold red",
+    "skipped": "yellow",
+    "damaged": "bold red",
+}
 
 
 def history(entries: Sequence[RunEntry], root: Path, *, filtered: bool) -> "RenderableType":
@@ -22,7 +28,11 @@ def history(entries: Sequence[RunEntry], root: Path, *, filtered: bool) -> "Rend
     from rich.text import Text
 
     if not entries:
-        found = "no run fits" if filtered else "no finished run yet (another folder: --home or CONVKIT_HOME)"
+        found = (
+            "no run fits"
+            if filtered
+            else "no finished run yet (another folder: --home or CONVKIT_HOME)"
+        )
         return Encodable(Text(f"{root}: {found}"))
     table = Table(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0))
     for heading in ("run", "date (UTC)", "recipe"):
@@ -31,7 +41,12 @@ def history(entries: Sequence[RunEntry], root: Path, *, filtered: bool) -> "Rend
         table.add_column(heading, overflow="fold")
     for entry in entries:
         table.add_row(
-            Text(entry.run), _date(entry.started), Text(entry.recipe), _targets(entry), _tools(entry), _since(entry)
+            Text(entry.run),
+            _date(entry.started),
+            Text(entry.recipe),
+            _targets(entry),
+            _tools(entry),
+            _since(entry),
         )
     remarks = [Text(f"{entry.run}: {remark}") for entry in entries for remark in entry.remarks]
     count = Text(f"{len(entries)} run{'' if len(entries) == 1 else 's'} in {root}", style="dim")
@@ -41,7 +56,9 @@ def history(entries: Sequence[RunEntry], root: Path, *, filtered: bool) -> "Rend
 def _date(started: float | None) -> "Text":
     from rich.text import Text
 
-    return Text("unknown" if started is None else time.strftime("%Y-%m-%d %H:%M", time.gmtime(started)))
+    return Text(
+        "unknown" if started is None else time.strftime("%Y-%m-%d %H:%M", time.gmtime(started))
+    )
 
 
 def _targets(entry: RunEntry) -> "Text":
@@ -49,14 +66,21 @@ def _targets(entry: RunEntry) -> "Text":
 
     if entry.problem is not None:
         return Text.assemble(("damaged: ", STYLES["damaged"]), entry.problem)
-    lines: list[Text] = [Text.assemble(f"{name} ", (status, STYLES[status])) for name, status in entry.targets.items()]
+    lines: list[Text] = [
+        Text.assemble(f"{name} ", (status, STYLES[status]))
+        for name, status in entry.targets.items()
+    ]
     return Text("\n").join(lines) if lines else Text(entry.status)
 
 
 def _tools(entry: RunEntry) -> "Text":
     from rich.text import Text
 
-    used = [f"{name} {', '.join(entry.tools[name])}" for name in TOOLS_THAT_MATTER if name in entry.tools]
+    used = [
+        f"{name} {', '.join(entry.tools[name])}"
+        for name in TOOLS_THAT_MATTER
+        if name in entry.tools
+    ]
     return Text("\n".join(used))
 
 

@@ -21,18 +21,27 @@ def inspect(
         Path,
         typer.Argument(
             metavar="MODEL",
-            help="An ONNX file or a Core ML package, or a folder that holds one; with --precision also a recipe.",
+            help=(
+                "An ONNX file or a Core ML package, or a folder that holds one; with --precision"
+                " also a recipe."
+            ),
         ),
     ],
     precision: Annotated[
-        bool, typer.Option("--precision", help="By module: element types; of a recipe, its targets' precision plans.")
+        bool,
+        typer.Option(
+            "--precision",
+            help="By module: element types; of a recipe, its targets' precision plans.",
+        ),
     ] = False,
     only: Only = None,
     toolchain: Toolchain = "isolated",
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
-    """Show a model file's contract, opset, element types, size and metadata; or what a precision means by module."""
+    """Show a model file's contract, opset, element types, size and metadata; or what a precision
+    means by module.
+    """
     from convkit.home import Home
 
     folder = Home.find(home)
@@ -62,7 +71,9 @@ def inspect(
     Console().print(_inspection(result))
 
 
-def _preview(recipe: Path, home: "Home", only: tuple[str, ...], toolchain: "ToolchainKind", *, json: bool) -> None:
+def _preview(
+    recipe: Path, home: "Home", only: tuple[str, ...], toolchain: "ToolchainKind", *, json: bool
+) -> None:
     from convkit.cli.live import LiveProgress
     from convkit.codec import encode
     from convkit.execute.precision_preview import preview_precision
@@ -93,8 +104,14 @@ def _inspection(result: "InspectResult") -> "RenderableType":
     facts.add_row("IR version", str(result.ir_version))
     facts.add_row("made by", result.producer or "unknown")
     facts.add_row("size", f"{result.size_bytes / 1e6:.1f} MB")
-    facts.add_row("weights", ", ".join(f"{count:,} {dtype}" for dtype, count in result.elements.items()) or "none")
-    facts.add_row("operators", ", ".join(f"{count} {name}" for name, count in list(result.operators.items())[:12]))
+    facts.add_row(
+        "weights",
+        ", ".join(f"{count:,} {dtype}" for dtype, count in result.elements.items()) or "none",
+    )
+    facts.add_row(
+        "operators",
+        ", ".join(f"{count} {name}" for name, count in list(result.operators.items())[:12]),
+    )
     for key, value in result.metadata.items():
         facts.add_row(key, value if len(value) <= 100 else value[:97] + "...")
     if result.carried is None:
@@ -102,7 +119,9 @@ def _inspection(result: "InspectResult") -> "RenderableType":
     elif result.carried != result.graph:
         facts.add_row("contract", "carried")
     return Group(
-        facts, _tensors("inputs", result.carried or result.graph), _tensors("outputs", result.carried or result.graph)
+        facts,
+        _tensors("inputs", result.carried or result.graph),
+        _tensors("outputs", result.carried or result.graph),
     )
 
 
@@ -112,7 +131,9 @@ def _tensors(which: str, contract: "Contract") -> "RenderableType":
 
     table = Table(which, "dtype", "shape", box=None, padding=(0, 2), title_justify="left")
     for tensor in contract.inputs if which == "inputs" else contract.outputs:
-        table.add_row(Text(tensor.name), tensor.dtype, Text(f"[{', '.join(map(str, tensor.shape))}]"))
+        table.add_row(
+            Text(tensor.name), tensor.dtype, Text(f"[{', '.join(map(str, tensor.shape))}]")
+        )
     return table
 
 
@@ -135,5 +156,10 @@ def doctor(json: Json = False, home: HomeFolder = None) -> None:
     styles = {"ok": "green", "missing": "red", "note": "yellow"}
     table = Table("", "what", "found", "to get it", box=None, padding=(0, 2))
     for fact in facts:
-        table.add_row(Text(fact.status, style=styles[fact.status]), fact.name, Text(fact.detail), Text(fact.fix or ""))
+        table.add_row(
+            Text(fact.status, style=styles[fact.status]),
+            fact.name,
+            Text(fact.detail),
+            Text(fact.fix or ""),
+        )
     Console().print(table)

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from convkit.cli.plain import Encodable
-from convkit.figures import seconds_text
-from convkit.record import StageStatus
+from convkit.record.figures import seconds_text
+from convkit.record.model import StageStatus
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -62,8 +62,9 @@ class _Line:
 class LiveProgress:
     """Shows stages while they run. Thread-safe: stages report from threads of their own.
 
-    On a terminal one line per stage, redrawn; elsewhere a plain line when a stage starts and when it ends; with
-    `quiet` nothing. Writes to standard error, so that standard output holds results alone.
+    On a terminal one line per stage, redrawn; elsewhere a plain line when a stage starts and when
+    it ends; with `quiet` nothing. Writes to standard error, so that standard output holds results
+    alone.
     """
 
     def __init__(self, *, console: "Console | None" = None, quiet: bool = False) -> None:
@@ -96,7 +97,10 @@ class LiveProgress:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Leave the last state on the screen."""
         if self._live is not None:
@@ -116,7 +120,9 @@ class LiveProgress:
             self._say(line, f"started: {reason}" if reason else "started")
 
     def stage_progress(self, stage: str, message: str, done: float | None = None) -> None:
-        """A running stage says what it does, and the share that is done (0 to 1) where that is known."""
+        """A running stage says what it does, and the share that is done (0 to 1) where that is
+        known.
+        """
         with self._lock:
             line = self._lines.setdefault(stage, _Line(stage))
             line.message, line.share = message, done
@@ -126,11 +132,16 @@ class LiveProgress:
         with self._lock:
             line = self._lines.setdefault(stage, _Line(stage))
             line.state, line.seconds, line.message, line.share = status, seconds, "", None
-            self._say(line, _WORDS.get(status, status) + ("" if status != "done" else f" in {seconds_text(seconds)}"))
+            self._say(
+                line,
+                _WORDS.get(status, status)
+                + ("" if status != "done" else f" in {seconds_text(seconds)}"),
+            )
 
     def _say(self, line: _Line, text: str) -> None:
         if self._live is None and not self._quiet and self._console is not None:
-            # soft_wrap: a log's reader wraps lines, not we; no markup or highlighting: names are data.
+            # soft_wrap: a log's reader wraps lines, not we; no markup or highlighting: names are
+            # data.
             from rich.text import Text
 
             self._console.print(Encodable(Text(f"{line.id}: {text}")), soft_wrap=True)
@@ -157,10 +168,18 @@ class _Lines:
 
 
 def _fitting(lines: list[_Line], height: int) -> tuple[list[_Line], str]:
-    """Return the lines that fit the screen, running and broken ones first, and a word on the others."""
+    """Return the lines that fit the screen, running and broken ones first, and a word on the
+    others.
+    """
     if len(lines) <= height:
         return lines, ""
-    urgency: dict[_State, int] = {"running": 0, "broken": 1, "skipped": 2, "blocked": 3, "waiting": 4}
+    urgency: dict[_State, int] = {
+        "running": 0,
+        "broken": 1,
+        "skipped": 2,
+        "blocked": 3,
+        "waiting": 4,
+    }
     ranked = sorted(lines, key=lambda line: urgency.get(line.state, 5))[: max(height - 1, 1)]
     kept = {line.id for line in ranked}
     others = [line for line in lines if line.id not in kept]
@@ -176,7 +195,11 @@ def _line_text(line: _Line, width: int, *, ascii_only: bool) -> "Text":
     from rich.text import Text
 
     style = _STYLES[line.state]
-    seconds = time.monotonic() - line.started if line.state == "running" and line.started is not None else line.seconds
+    seconds = (
+        time.monotonic() - line.started
+        if line.state == "running" and line.started is not None
+        else line.seconds
+    )
     clock = "" if line.state in ("waiting", "blocked", "hit") else seconds_text(seconds)
     parts = [_WORDS.get(line.state, line.state)] if line.state != "running" else []
     if line.share is not None:

@@ -10,15 +10,25 @@ from convkit.cli.options import RecipeFile
 def lock(
     recipe: RecipeFile,
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit with 1 if the lock does not fit the recipe.")
+        bool,
+        typer.Option(
+            "--check", help="Write nothing; exit with 1 if the lock does not fit the recipe."
+        ),
     ] = False,
     tools: Annotated[
-        list[str] | None, typer.Argument(metavar="[TOOL]...", help="With --upgrade: only these may become newer.")
+        list[str] | None,
+        typer.Argument(metavar="[TOOL]...", help="With --upgrade: only these may become newer."),
     ] = None,
-    upgrade: Annotated[bool, typer.Option("--upgrade", help="Let tools become newer: all, or those named.")] = False,
+    upgrade: Annotated[
+        bool, typer.Option("--upgrade", help="Let tools become newer: all, or those named.")
+    ] = False,
     platform: Annotated[
         list[str] | None,
-        typer.Option("--platform", metavar="NAME", help="Such as macos-arm64; may be repeated. [as locked, or this]"),
+        typer.Option(
+            "--platform",
+            metavar="NAME",
+            help="Such as macos-arm64; may be repeated. [as locked, or this]",
+        ),
     ] = None,
 ) -> None:
     """Pin the recipe's tools, with hashes, in a file beside it."""
@@ -28,7 +38,10 @@ def lock(
     from convkit.toolchain.lockfile import lock_file, lock_text, read_lock, write_lock
 
     if tools and not upgrade:
-        raise UsageError(f"{tools[0]}: name tools with --upgrade only: convkit lock {recipe} --upgrade {tools[0]}")
+        raise UsageError(
+            f"{tools[0]}: name tools with --upgrade only: convkit lock {recipe} --upgrade"
+            f" {tools[0]}"
+        )
     loaded = load_recipe(recipe)
     file = lock_file(recipe)
     if check:
@@ -40,7 +53,10 @@ def lock(
         raise typer.Exit(1 if problems else 0)
     before = read_lock(file)
     made = lock_recipe(
-        loaded, before, platform or (), Upgrade(everything=upgrade and not tools, tools=tuple(tools or ()))
+        loaded,
+        before,
+        platform or (),
+        Upgrade(everything=upgrade and not tools, tools=tuple(tools or ())),
     )
     for stages, why in made.failed.items():
         typer.echo(f"warning: not locked: {stages}: {why.splitlines()[0]}", err=True)
@@ -50,4 +66,6 @@ def lock(
     write_lock(file, made.lock)
     count = len({pin for pins in made.lock.hashes.values() for pin in pins})
     platforms = ", ".join(made.lock.hashes)
-    typer.echo(f"{file}: {count} packages in {len(made.lock.environments)} environments for {platforms}")
+    typer.echo(
+        f"{file}: {count} packages in {len(made.lock.environments)} environments for {platforms}"
+    )

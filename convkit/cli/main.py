@@ -60,7 +60,9 @@ app.add_typer(environments.app, name="env")
 
 @app.callback(invoke_without_command=True)
 def options(
-    version: bool = typer.Option(False, "--version", help="Print convkit's version and exit.", is_eager=True),
+    version: bool = typer.Option(
+        False, "--version", help="Print convkit's version and exit.", is_eager=True
+    ),
 ) -> None:
     """Handle the options that stand before a command."""
     if version:
@@ -108,7 +110,10 @@ def _write_crash_log() -> str:
 
     text = f"convkit {' '.join(sys.argv[1:])}\nPython {sys.version}\n\n{traceback.format_exc()}"
     try:
-        path = Path(tempfile.gettempdir()) / f"convkit-crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+        path = (
+            Path(tempfile.gettempdir())
+            / f"convkit-crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
+        )
         path.write_text(text, encoding="utf-8")
     except OSError:
         return f"this text:\n{text}"

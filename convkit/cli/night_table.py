@@ -18,14 +18,20 @@ def print_reproduction(report: ReproductionReport) -> None:
     console = Console()
     for each in report.artifacts:
         good = each.likeness in ("BIT_IDENTICAL", "CANONICAL_IDENTICAL", "STRUCTURAL", "NUMERIC_OK")
-        console.print(f"[{'green' if good else 'red'}]{each.likeness}[/]  {escape(each.target)}", highlight=False)
+        console.print(
+            f"[{'green' if good else 'red'}]{each.likeness}[/]  {escape(each.target)}",
+            highlight=False,
+        )
         for line in each.where[:_MOST_LINES]:
             console.print(f"    {escape(line)}", highlight=False)
         if len(each.where) > _MOST_LINES:
             console.print(f"    and {len(each.where) - _MOST_LINES} more", highlight=False)
         for line in each.why[:_MOST_LINES]:
             console.print(f"    with: {escape(line)}", highlight=False)
-    console.print(f"\nRun {report.run}, made again in {report.seconds:.0f} s under {report.varied}", highlight=False)
+    console.print(
+        f"\nRun {report.run}, made again in {report.seconds:.0f} s under {report.varied}",
+        highlight=False,
+    )
 
 
 def print_night(night: Night, folder: Path) -> None:
@@ -45,5 +51,6 @@ def print_night(night: Night, folder: Path) -> None:
         told = f"{canary.recipe} with {canary.kind} tools: {canary.status}{newer} {canary.headline}"
         console.print(f"canary: {escape(told)}", highlight=False)
     console.print(
-        f"\n{'green' if night.green else 'NOT green'}: {folder}/night.md, junit.xml, night.json", highlight=False
+        f"\n{'green' if night.green else 'NOT green'}: {folder}/night.md, junit.xml, night.json",
+        highlight=False,
     )

@@ -7,14 +7,20 @@ import typer
 
 from convkit.cli.options import HomeFolder, Json, Quiet, Run, Toolchain
 
-Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, max=64, help="Stages that may run at once.")]
+Jobs = Annotated[
+    int, typer.Option("--jobs", "-j", min=1, max=64, help="Stages that may run at once.")
+]
 
 
 def reproduce(
     run: Run,
     files: Annotated[
         Path | None,
-        typer.Option("--files", metavar="DIR", help="Where the files that the recipe names lie now. [where they were]"),
+        typer.Option(
+            "--files",
+            metavar="DIR",
+            help="Where the files that the recipe names lie now. [where they were]",
+        ),
     ] = None,
     jobs: Jobs = 2,
     json: Json = False,
@@ -31,7 +37,9 @@ def reproduce(
     place = Home.find(home)
     try:
         with LiveProgress(quiet=quiet or json) as progress:
-            report = make_again(find_run(run, place), place, files=files, listener=progress, jobs=jobs)
+            report = make_again(
+                find_run(run, place), place, files=files, listener=progress, jobs=jobs
+            )
     except KeyboardInterrupt:
         raise Interrupted("interrupted: nothing of the reproduction was kept") from None
     if json:
@@ -49,18 +57,27 @@ def reproduce(
 
 def nightly(
     recipes: Annotated[
-        list[Path] | None, typer.Argument(metavar="[RECIPE]...", help="Recipes, or folders of them. [recipes/]")
+        list[Path] | None,
+        typer.Argument(metavar="[RECIPE]...", help="Recipes, or folders of them. [recipes/]"),
     ] = None,
     toolchain: Toolchain = "isolated",
     jobs: Jobs = 2,
     reuse_builds: Annotated[
-        bool, typer.Option("--reuse-builds", help="Take exports and builds from the store; verification always runs.")
+        bool,
+        typer.Option(
+            "--reuse-builds",
+            help="Take exports and builds from the store; verification always runs.",
+        ),
     ] = False,
     canary: Annotated[
         bool, typer.Option("--canary", help="Also run under the newest tools; that fails nothing.")
     ] = False,
-    track: Annotated[bool, typer.Option("--track/--no-track", help="Log the runs to MLflow.")] = True,
-    junit: Annotated[Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML here too.")] = None,
+    track: Annotated[
+        bool, typer.Option("--track/--no-track", help="Log the runs to MLflow.")
+    ] = True,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML here too.")
+    ] = None,
     markdown: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE", help="Write Markdown here too.")
     ] = None,
@@ -84,9 +101,14 @@ def nightly(
         with LiveProgress(quiet=silent) as progress:
             night = run_night(files, options, progress, (lambda _: None) if silent else typer.echo)
     except KeyboardInterrupt:
-        raise Interrupted("interrupted: run the same command again to go on with the night") from None
+        raise Interrupted(
+            "interrupted: run the same command again to go on with the night"
+        ) from None
     folder = night_folder(options.home, night.id)
-    texts = {folder / "junit.xml": outputs.junit(night), folder / "night.md": outputs.markdown(night)}
+    texts = {
+        folder / "junit.xml": outputs.junit(night),
+        folder / "night.md": outputs.markdown(night),
+    }
     texts |= {junit: outputs.junit(night)} if junit is not None else {}
     texts |= {markdown: outputs.markdown(night)} if markdown is not None else {}
     for path, text in texts.items():
@@ -106,7 +128,9 @@ def nightly(
 def accept(
     run: Run,
     note: Annotated[str, typer.Option("--note", help="Why, for people.")] = "",
-    track: Annotated[bool, typer.Option("--track/--no-track", help="Give it MLflow's alias baseline.")] = True,
+    track: Annotated[
+        bool, typer.Option("--track/--no-track", help="Give it MLflow's alias baseline.")
+    ] = True,
     home: HomeFolder = None,
 ) -> None:
     """Make a run its recipe's baseline, which every night makes again."""

@@ -9,19 +9,30 @@ RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe's
 Run = Annotated[
     str,
     typer.Argument(
-        metavar="RUN", help="A run: its folder, RECIPE/ID, an ID, a recipe's name for its last run, or latest."
+        metavar="RUN",
+        help="A run: its folder, RECIPE/ID, an ID, a recipe's name for its last run, or latest.",
     ),
 ]
 HomeFolder = Annotated[
     Path | None,
-    typer.Option("--home", metavar="DIR", help="Where runs, store and environments lie. [CONVKIT_HOME, else ./runs]"),
+    typer.Option(
+        "--home",
+        metavar="DIR",
+        help="Where runs, store and environments lie. [CONVKIT_HOME, else ./runs]",
+    ),
 ]
-Only = Annotated[list[str] | None, typer.Option("--only", metavar="TARGET", help="Only this target; may be repeated.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--only", metavar="TARGET", help="Only this target; may be repeated."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only; the exit code tells the verdict.")]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print errors only; the exit code tells the verdict.")
+]
 Toolchain = Annotated[
     Literal["isolated", "host"],
     typer.Option(
-        "--toolchain", help="isolated: environments built from the recipe's tools; host: the current environment."
+        "--toolchain",
+        help="isolated: environments built from the recipe's tools; host: the current environment.",
     ),
 ]

@@ -9,9 +9,11 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Encodable:
-    """A renderable whose text the console's encoding can take: names and messages come from anywhere.
+    """A renderable whose text the console's encoding can take: names and messages come from
+    anywhere.
 
-    Without it one accent in a tool's message ends the program with an encoding error on an ASCII terminal.
+    Without it one accent in a tool's message ends the program with an encoding error on an ASCII
+    terminal.
     """
 
     content: "RenderableType"
@@ -21,6 +23,10 @@ class Encodable:
 
         for segment in console.render(self.content, options):
             if options.ascii_only and not segment.text.isascii():
-                yield Segment(segment.text.encode("ascii", "replace").decode("ascii"), segment.style, segment.control)
+                yield Segment(
+                    segment.text.encode("ascii", "replace").decode("ascii"),
+                    segment.style,
+                    segment.control,
+                )
             else:
                 yield segment

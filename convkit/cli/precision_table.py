@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from convkit.findings.model import Finding
-from convkit.worker.precision.naming import general_path
+from convkit.precision.naming import general_path
 from convkit.worker.protocol import ModulePrecision, ModuleTypes, PrecisionResult
 
 if TYPE_CHECKING:
@@ -34,10 +34,19 @@ def plan_view(target: str, plan: PrecisionResult, findings: Sequence[Finding]) -
     for name, rows, remark in grouped:
         table.add_row(Text(name), *_plan_cells(rows), *([Text(remark)] if remark else []))
     heading = f"{target}: {share} in {low}"
-    lines: list[RenderableType] = [Text(heading, style="bold"), Text(f"nodes: {low} + float32"), table]
+    lines: list[RenderableType] = [
+        Text(heading, style="bold"),
+        Text(f"nodes: {low} + float32"),
+        table,
+    ]
     lines += [Text(f"{finding.code} {finding.message}") for finding in findings]
     if plan.unmeasured:
-        lines.append(Text(f"{len(plan.unmeasured)} tensors were not measured: {', '.join(plan.unmeasured[:3])}"))
+        lines.append(
+            Text(
+                f"{len(plan.unmeasured)} tensors were not measured:"
+                f" {', '.join(plan.unmeasured[:3])}"
+            )
+        )
     return Group(*lines, "")
 
 
@@ -58,7 +67,9 @@ def _plan_cells(rows: Sequence[ModulePrecision]) -> tuple[Text, ...]:
 
 
 def _where_and_why(rows: Sequence[ModulePrecision]) -> str:
-    """Return where a low module's largest tensor overflows, and why nodes stay in float32; empty for neither."""
+    """Return where a low module's largest tensor overflows, and why nodes stay in float32; empty
+    for neither.
+    """
     worst = _worst(rows)
     where = [f"{worst.tensor} in {worst.case}"] if worst is not None and _overflows(worst) else []
     return "; ".join(dict.fromkeys([*where, *(reason for row in rows for reason in row.reasons)]))
@@ -76,7 +87,9 @@ def _overflows(row: ModulePrecision) -> bool:
 def _times(headroom: float | None) -> str:
     if headroom is None:
         return "-"
-    return f"{headroom:.2g}x" if headroom < 10 else f"{headroom:,.0f}x" if headroom < 1e6 else "> 1e6x"
+    return (
+        f"{headroom:.2g}x" if headroom < 10 else f"{headroom:,.0f}x" if headroom < 1e6 else "> 1e6x"
+    )
 
 
 def _low_type(plan: PrecisionResult) -> str:
@@ -102,7 +115,9 @@ def _counts(each: Iterable[dict[str, int]]) -> str:
 
 
 def _alike(modules: Sequence[_Row]) -> list[tuple[str, list[_Row]]]:
-    """Return modules by their general path, in the graph's order; how many there are is told where it is not one."""
+    """Return modules by their general path, in the graph's order; how many there are is told where
+    it is not one.
+    """
     groups: dict[str, list[_Row]] = {}
     for row in modules:
         groups.setdefault(general_path(row.module) or _ROOT, []).append(row)

@@ -9,4 +9,11 @@ def print_run(outcome: RunOutcome) -> None:
 
     from convkit.cli.table import summary
 
-    Console().print(summary(outcome.record, up_to_date=outcome.up_to_date, folder=outcome.folder, link=outcome.tracked))
+    Console().print(
+        summary(
+            outcome.record,
+            up_to_date=outcome.up_to_date,
+            folder=outcome.folder,
+            link=outcome.tracked,
+        )
+    )

@@ -9,10 +9,16 @@ import typer
 def init(
     model: Annotated[
         str,
-        typer.Argument(metavar="MODEL", help="A model folder, an architecture such as bert, or PACKAGE==VERSION:PATH."),
+        typer.Argument(
+            metavar="MODEL",
+            help="A model folder, an architecture such as bert, or PACKAGE==VERSION:PATH.",
+        ),
     ],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write it here instead of printing it.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Write it here instead of printing it."
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
@@ -42,7 +48,9 @@ def schema() -> None:
     typer.echo(json.dumps(recipe_schema(), indent=2))
 
 
-def explain(code: Annotated[str, typer.Argument(metavar="CODE", help="A finding's code, such as C110.")]) -> None:
+def explain(
+    code: Annotated[str, typer.Argument(metavar="CODE", help="A finding's code, such as C110.")],
+) -> None:
     """Tell what a finding means, why it is missed elsewhere, and what to do."""
     import difflib
 
@@ -54,7 +62,9 @@ def explain(code: Annotated[str, typer.Argument(metavar="CODE", help="A finding'
         near = difflib.get_close_matches(code.upper(), CATALOGUE, n=3, cutoff=0.5)
         hint = f"; perhaps you meant {' or '.join(near)}" if near else ""
         raise UsageError(f"no finding has the code {code!r}{hint}. Codes: {', '.join(CATALOGUE)}")
-    typer.echo(f"{code.upper()}  {found.title}  ({found.severity}; family {FAMILIES[code[0].upper()]})\n")
+    typer.echo(
+        f"{code.upper()}  {found.title}  ({found.severity}; family {FAMILIES[code[0].upper()]})\n"
+    )
     for title, text in (
         ("What it means", found.meaning),
         ("Why it is missed", found.missed),

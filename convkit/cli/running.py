@@ -17,21 +17,39 @@ def run(
     recipe: RecipeFile,
     only: Only = None,
     toolchain: Toolchain = "isolated",
-    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=64, help="Stages that may run at once.")] = 2,
-    force: Annotated[bool, typer.Option("--force", help="Run every stage, whatever the store holds.")] = False,
-    strict: Annotated[bool, typer.Option("--strict", help="Exit with 4 if a target was skipped.")] = False,
-    track: Annotated[bool, typer.Option("--track/--no-track", help="Log the run to MLflow.")] = True,
+    jobs: Annotated[
+        int, typer.Option("--jobs", "-j", min=1, max=64, help="Stages that may run at once.")
+    ] = 2,
+    force: Annotated[
+        bool, typer.Option("--force", help="Run every stage, whatever the store holds.")
+    ] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 4 if a target was skipped.")
+    ] = False,
+    track: Annotated[
+        bool, typer.Option("--track/--no-track", help="Log the run to MLflow.")
+    ] = True,
     repair: Annotated[
         bool, typer.Option("--repair", help="Apply the remedies of what is found, and run again.")
     ] = False,
-    write: Annotated[bool, typer.Option("--write", help="With --repair: write a proven repair to the recipe.")] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="With --repair: write a proven repair to the recipe.")
+    ] = False,
     scheduler: Annotated[
         str | None,
-        typer.Option("--scheduler", metavar="ADDRESS", help="Run stages on this Dask cluster: tcp://host:8786."),
+        typer.Option(
+            "--scheduler",
+            metavar="ADDRESS",
+            help="Run stages on this Dask cluster: tcp://host:8786.",
+        ),
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option("--store", metavar="URL", help="The fleet's shared store: file://, s3://, gs://. [HOME/shared]"),
+        typer.Option(
+            "--store",
+            metavar="URL",
+            help="The fleet's shared store: file://, s3://, gs://. [HOME/shared]",
+        ),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
@@ -68,7 +86,9 @@ def run(
             with LiveProgress(quiet=silent) as progress:
                 outcome = run_recipe(options, progress)
     except KeyboardInterrupt:
-        raise Interrupted("interrupted: what had finished is kept; run the same command again to go on") from None
+        raise Interrupted(
+            "interrupted: what had finished is kept; run the same command again to go on"
+        ) from None
     if json:
         from convkit.cli.table import record_json
 
@@ -90,7 +110,9 @@ def _repair(options: "RunOptions", *, silent: bool) -> "RepairOutcome":
     from convkit.cli.repairing import announce
     from convkit.execute.repair import repair_recipe
 
-    return repair_recipe(options, lambda: LiveProgress(quiet=silent), (lambda _: None) if silent else announce)
+    return repair_recipe(
+        options, lambda: LiveProgress(quiet=silent), (lambda _: None) if silent else announce
+    )
 
 
 def _end_repair(outcome: "RepairOutcome", *, write: bool, silent: bool) -> None:
@@ -102,7 +124,9 @@ def _end_repair(outcome: "RepairOutcome", *, write: bool, silent: bool) -> None:
     if written:
         write_recipe(outcome)
     if not silent:
-        print_repair(outcome, command=shlex.join(["convkit", *sys.argv[1:], "--write"]), written=written)
+        print_repair(
+            outcome, command=shlex.join(["convkit", *sys.argv[1:], "--write"]), written=written
+        )
 
 
 def plan(

@@ -11,7 +11,9 @@ def verify(
     run: Run,
     tolerance: Annotated[
         list[str] | None,
-        typer.Option("--tolerance", metavar="LIMIT=VALUE", help="Such as max_abs=1e-3; may be repeated."),
+        typer.Option(
+            "--tolerance", metavar="LIMIT=VALUE", help="Such as max_abs=1e-3; may be repeated."
+        ),
     ] = None,
     json: Json = False,
     home: HomeFolder = None,
@@ -63,7 +65,9 @@ def track(run: Run, home: HomeFolder = None) -> None:
 
 
 def ui(
-    port: Annotated[int, typer.Option("--port", help="0 takes a free one.", min=0, max=65535)] = 5000,
+    port: Annotated[
+        int, typer.Option("--port", help="0 takes a free one.", min=0, max=65535)
+    ] = 5000,
     home: HomeFolder = None,
 ) -> None:
     """Open MLflow's own pages on the runs, on this machine only."""

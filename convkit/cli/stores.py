@@ -18,7 +18,10 @@ def verify(home: HomeFolder = None) -> None:
     for damage in damaged:
         typer.echo(f"{damage.path}: {damage.problem}", err=True)
     count, size = store.size()
-    typer.echo(f"{count} objects, {size / 1e6:.1f} MB: {'intact' if not damaged else f'{len(damaged)} damaged'}")
+    typer.echo(
+        f"{count} objects, {size / 1e6:.1f} MB:"
+        f" {'intact' if not damaged else f'{len(damaged)} damaged'}"
+    )
     raise typer.Exit(1 if damaged else 0)
 
 

@@ -1,4 +1,6 @@
-"""The result of a run on the terminal: a table of targets, then what to know about the ones that failed."""
+"""The result of a run on the terminal: a table of targets, then what to know about the ones that
+failed.
+"""
 
 import dataclasses
 import json
@@ -8,7 +10,7 @@ from typing import TYPE_CHECKING
 from convkit.cli.plain import Encodable
 from convkit.cli.repairing import change_text
 from convkit.codec import encode
-from convkit.figures import (
+from convkit.record.figures import (
     Located,
     Worst,
     bytes_text,
@@ -21,7 +23,7 @@ from convkit.figures import (
     verdict,
     worst_comparison,
 )
-from convkit.record import RunRecord, TargetReport, TargetStatus, Verification
+from convkit.record.model import RunRecord, TargetReport, TargetStatus, Verification
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -47,9 +49,11 @@ def record_json(record: RunRecord) -> str:
 def summary(
     record: RunRecord, *, up_to_date: bool, folder: Path | None = None, link: str | None = None
 ) -> "RenderableType":
-    """Return what a person wants to read after a run, for any width, with or without colour and Unicode.
+    """Return what a person wants to read after a run, for any width, with or without colour and
+    Unicode.
 
-    `up_to_date`: nothing had to run. `folder`: the run's folder, for the report's path. `link`: the run in MLflow.
+    `up_to_date`: nothing had to run. `folder`: the run's folder, for the report's path. `link`: the
+    run in MLflow.
     """
     return Encodable(_Summary(record, up_to_date, folder, link))
 
@@ -79,7 +83,11 @@ class _Row:
 
     @property
     def evidence(self) -> str:
-        return self.verification.evidence if self.verification is not None else ", ".join(evidence_of(self.target))
+        return (
+            self.verification.evidence
+            if self.verification is not None
+            else ", ".join(evidence_of(self.target))
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,10 +127,15 @@ class _Summary:
         yield Text(f"A repair of run {self.record.repaired_from}:", style="bold")
         for step in self.record.repair:
             text = Text.assemble(
-                f"round {step.round}, {step.code} of {step.target}: ", (change_text(step.change), "cyan")
+                f"round {step.round}, {step.code} of {step.target}: ",
+                (change_text(step.change), "cyan"),
             )
             yield Padding(text, (0, 0, 0, 2), expand=False)
-            yield Padding(Text(f"then {first_line(step.outcome or '')}", style="dim"), (0, 0, 0, 4), expand=False)
+            yield Padding(
+                Text(f"then {first_line(step.outcome or '')}", style="dim"),
+                (0, 0, 0, 4),
+                expand=False,
+            )
 
     def _broken_lines(self) -> "RenderResult":
         from rich.padding import Padding
@@ -132,7 +145,9 @@ class _Summary:
             if stage.status != "broken":
                 continue
             yield Text()
-            yield Text.assemble((f"stage {stage.id} broke", "bold red"), f" after {seconds_text(stage.seconds)}")
+            yield Text.assemble(
+                (f"stage {stage.id} broke", "bold red"), f" after {seconds_text(stage.seconds)}"
+            )
             yield Padding(Text(stage.error or stage.reason), (0, 0, 0, 2), expand=False)
             if stage.log is not None:
                 log = stage.log if self.folder is None else str(self.folder / stage.log)
@@ -147,7 +162,9 @@ class _Summary:
         yield Text()
         yield Text("Left out (nothing is proven about these):", style="bold yellow")
         for item in items:
-            yield Padding(Text.assemble((item.what, "bold"), f": {item.reason}"), (0, 0, 0, 2), expand=False)
+            yield Padding(
+                Text.assemble((item.what, "bold"), f": {item.reason}"), (0, 0, 0, 2), expand=False
+            )
 
     def _links(self) -> "RenderResult":
         from rich.text import Text
@@ -170,7 +187,9 @@ def _rows(record: RunRecord) -> list[_Row]:
         seconds = seconds_of(record, target.name)
         verifications: tuple[Verification | None, ...] = target.verifications or (None,)
         for index, verification in enumerate(verifications):
-            rows.append(_Row(target, verification, index == 0, seconds, len(record.contract.outputs) == 1))
+            rows.append(
+                _Row(target, verification, index == 0, seconds, len(record.contract.outputs) == 1)
+            )
     return rows
 
 
@@ -194,7 +213,9 @@ def _worst_text(row: _Row) -> "Text":
     if worst is None:
         headline = row.target.headline if row.verification is None else row.verification.headline
         return Text(first_line(headline), style="dim" if row.status == "skipped" else "")
-    where = worst.case if worst.output is None or row.one_output else f"{worst.case}, {worst.output}"
+    where = (
+        worst.case if worst.output is None or row.one_output else f"{worst.case}, {worst.output}"
+    )
     return Text.assemble((str(worst), "" if worst.passed else "bold red"), f" in {where}")
 
 
@@ -212,7 +233,9 @@ def _table(rows: list[_Row], *, ascii_only: bool) -> "RenderableType":
     table.add_column("time", justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
-            Text(row.target.name if row.first else ""),  # Text: a plain string would be read as rich's markup
+            Text(
+                row.target.name if row.first else ""
+            ),  # Text: a plain string would be read as rich's markup
             _status_text(row.status, ascii_only=ascii_only),
             Text(row.runtime),
             row.evidence,
@@ -230,10 +253,14 @@ def _stacked(rows: list[_Row], *, ascii_only: bool) -> "RenderResult":
     for row in rows:
         if row.first:
             size = f"  {bytes_text(row.target.size_bytes)}" if row.target.size_bytes else ""
-            yield Text.assemble((row.target.name, "bold"), (f"{size}  {seconds_text(row.seconds)}", "dim"))
+            yield Text.assemble(
+                (row.target.name, "bold"), (f"{size}  {seconds_text(row.seconds)}", "dim")
+            )
         status = _status_text(row.status, ascii_only=ascii_only)
         yield Padding(
-            Text.assemble(status, f"  {row.runtime}  ({row.evidence or 'no evidence'})"), (0, 0, 0, 2), expand=False
+            Text.assemble(status, f"  {row.runtime}  ({row.evidence or 'no evidence'})"),
+            (0, 0, 0, 2),
+            expand=False,
         )
         yield Padding(_worst_text(row), (0, 0, 0, 4), expand=False)
 
@@ -245,12 +272,16 @@ def _finding_lines(located: Located) -> "RenderResult":
     finding = located.finding
     yield Text()
     style = _SEVERITY_STYLES[finding.severity]
-    yield Text.assemble((f"{finding.severity} {finding.code}", style), f" in {', '.join(located.where)}")
+    yield Text.assemble(
+        (f"{finding.severity} {finding.code}", style), f" in {', '.join(located.where)}"
+    )
     yield Padding(Text(finding.message), (0, 0, 0, 2), expand=False)
     if place := str(finding.place):
         yield Padding(Text(f"at {place}", style="dim"), (0, 0, 0, 2), expand=False)
     if finding.remedy is not None:
-        yield Padding(Text.assemble(("do: ", "bold"), finding.remedy.text), (0, 0, 0, 2), expand=False)
+        yield Padding(
+            Text.assemble(("do: ", "bold"), finding.remedy.text), (0, 0, 0, 2), expand=False
+        )
         for path, value in finding.remedy.change.items():
             shown = json.dumps(value, ensure_ascii=False)
             yield Padding(Text(f"{path}: {shown}", style="cyan"), (0, 0, 0, 6), expand=False)

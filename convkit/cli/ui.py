@@ -21,7 +21,8 @@ from convkit.track.location import VIEW, Location, find_location
 _START_SECONDS = 90.0
 _STOP_SECONDS = 5.0
 
-# For the server's process. Telemetry apart, these keep it to what is shown: no job runners for features not used here.
+# For the server's process. Telemetry apart, these keep it to what is shown: no job runners for
+# features not used here.
 _SERVER_SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
@@ -37,10 +38,12 @@ def serve_ui(
     tracking_uri: str | None = None,
     announce: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve MLflow's pages until Ctrl-C; `announce` is given the link once they answer (default: printed).
+    """Serve MLflow's pages until Ctrl-C; `announce` is given the link once they answer (default:
+    printed).
 
-    Without `port` a free one is taken. Where runs are tracked on a server, its own link is all there is to say. Raises
-    UsageError (nothing tracked yet, no MLflow pages installed, the port is taken) and TrackingError (the server died).
+    Without `port` a free one is taken. Where runs are tracked on a server, its own link is all
+    there is to say. Raises UsageError (nothing tracked yet, no MLflow pages installed, the port is
+    taken) and TrackingError (the server died).
     """
     if announce is None:
         import typer
@@ -58,7 +61,9 @@ def serve_ui(
             raise TrackingError(_failure(server, home))
         announce(f"MLflow: {link}/#/experiments{VIEW}   (Ctrl-C stops it)")
         code = server.wait()
-        raise TrackingError(f"MLflow's server ended by itself (exit code {code}); its log: {_log_file(home)}")
+        raise TrackingError(
+            f"MLflow's server ended by itself (exit code {code}); its log: {_log_file(home)}"
+        )
 
 
 def _check(location: Location, host: str) -> None:
@@ -70,11 +75,15 @@ def _check(location: Location, host: str) -> None:
             f'  {sys.executable} -m uv pip install --python {sys.executable} "convkit[ui]"'
         ) from error
     if location.database is not None and not location.database.exists():
-        raise UsageError(f"{location.database}: nothing was tracked here yet. Run a recipe first: convkit run RECIPE")
+        raise UsageError(
+            f"{location.database}: nothing was tracked here yet. Run a recipe first: convkit run"
+            " RECIPE"
+        )
     if not _is_loopback(host):
         raise UsageError(
-            f"--host {host}: MLflow's pages ask nobody for a password, so convkit serves them on this machine only "
-            f"(127.0.0.1). To share them: mlflow server --backend-store-uri {location.shown} --host {host}"
+            f"--host {host}: MLflow's pages ask nobody for a password, so convkit serves them on"
+            " this machine only (127.0.0.1). To share them: mlflow server --backend-store-uri"
+            f" {location.shown} --host {host}"
         )
 
 
@@ -96,7 +105,9 @@ def _checked_port(host: str, port: int) -> int:
     try:
         socket.create_server((host, port), family=_family(host)).close()
     except (OSError, OverflowError) as error:
-        raise UsageError(f"port {port} cannot be used ({error}). Without --port a free one is taken.") from error
+        raise UsageError(
+            f"port {port} cannot be used ({error}). Without --port a free one is taken."
+        ) from error
     return port
 
 
@@ -109,9 +120,22 @@ def _log_file(home: Path) -> Path:
 
 
 @contextlib.contextmanager
-def _server(location: Location, home: Path, host: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run MLflow's server in a session of its own; on Ctrl-C or SIGTERM end it with all its workers."""
-    arguments = ["--backend-store-uri", location.uri, "--host", host, "--port", str(port), "--workers", "1"]
+def _server(
+    location: Location, home: Path, host: str, port: int
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run MLflow's server in a session of its own; on Ctrl-C or SIGTERM end it with all its
+    workers.
+    """
+    arguments = [
+        "--backend-store-uri",
+        location.uri,
+        "--host",
+        host,
+        "--port",
+        str(port),
+        "--workers",
+        "1",
+    ]
     if location.artifacts is not None:
         arguments += ["--default-artifact-root", location.artifacts.as_uri()]
     with (
@@ -176,6 +200,10 @@ def _answers(server: subprocess.Popen[bytes], link: str) -> bool:
 
 
 def _failure(server: subprocess.Popen[bytes], home: Path) -> str:
-    tail = "\n".join(_log_file(home).read_text(encoding="utf-8", errors="replace").splitlines()[-5:])
-    state = "did not answer" if server.poll() is None else f"ended with exit code {server.returncode}"
+    tail = "\n".join(
+        _log_file(home).read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
+    )
+    state = (
+        "did not answer" if server.poll() is None else f"ended with exit code {server.returncode}"
+    )
     return f"MLflow's server {state}; the end of {_log_file(home)}:\n{tail}"

@@ -1,4 +1,6 @@
-"""What a recipe's targets need and this machine lacks: devices, and libraries that not every index has."""
+"""What a recipe's targets need and this machine lacks: devices, and libraries that not every index
+has.
+"""
 
 from convkit.errors import ToolchainError
 from convkit.execute.facts import ToolchainKind
@@ -12,10 +14,14 @@ from convkit.toolchain.resolution import resolve
 _TENSORRT = "tensorrt"
 
 
-def absent_parts(recipe: Recipe, home: Home, toolchain: ToolchainKind, *, may_resolve: bool) -> dict[str, str]:
-    """Return the devices and runtimes that targets name and that are not here, with what was found in their place.
+def absent_parts(
+    recipe: Recipe, home: Home, toolchain: ToolchainKind, *, may_resolve: bool
+) -> dict[str, str]:
+    """Return the devices and runtimes that targets name and that are not here, with what was found
+    in their place.
 
-    With `may_resolve`, packages that are known to be on few indexes are looked for where their device is there.
+    With `may_resolve`, packages that are known to be on few indexes are looked for where their
+    device is there.
     """
     absent = {}
     for device in dict.fromkeys(target.device for target in recipe.targets.values()):
@@ -25,12 +31,16 @@ def absent_parts(recipe: Recipe, home: Home, toolchain: ToolchainKind, *, may_re
     for name, target in recipe.targets.items():
         if target.runtime != _TENSORRT or target.device in absent:
             continue
-        if (why := _no_tensorrt(recipe, name, home, toolchain, may_resolve=may_resolve)) is not None:
+        if (
+            why := _no_tensorrt(recipe, name, home, toolchain, may_resolve=may_resolve)
+        ) is not None:
             absent[_TENSORRT] = why
     return absent
 
 
-def _no_tensorrt(recipe: Recipe, target: str, home: Home, toolchain: ToolchainKind, *, may_resolve: bool) -> str | None:
+def _no_tensorrt(
+    recipe: Recipe, target: str, home: Home, toolchain: ToolchainKind, *, may_resolve: bool
+) -> str | None:
     """Return why TensorRT cannot be had here; None where it can."""
     if toolchain == "host":
         return None if host_has(_TENSORRT) else "this environment has no tensorrt"

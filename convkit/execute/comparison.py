@@ -1,4 +1,6 @@
-"""How alike two built artifacts are and where they differ: by digests, or else in an environment that reads models."""
+"""How alike two built artifacts are and where they differ: by digests, or else in an environment
+that reads models.
+"""
 
 import threading
 from collections.abc import Callable
@@ -16,7 +18,14 @@ from convkit.toolchain.environments import Environment, ensure_environment
 from convkit.toolchain.host import host_environment
 from convkit.toolchain.requirements import inspection_spec
 from convkit.toolchain.resolution import resolve
-from convkit.worker.protocol import PROTOCOL, CompareRequest, CompareResult, Envelope, FileComparison, Likeness
+from convkit.worker.protocol import (
+    PROTOCOL,
+    CompareRequest,
+    CompareResult,
+    Envelope,
+    FileComparison,
+    Likeness,
+)
 
 EPSILON = 1e-6
 ArtifactLikeness = Literal["BIT_IDENTICAL", "CANONICAL_IDENTICAL", "STRUCTURAL", "DIFFERENT"]
@@ -37,26 +46,38 @@ def compare_artifacts(
 ) -> CompareResult:
     """Compare two built artifacts (folders, single files, or packages), file by file.
 
-    Floats in weights may be `epsilon` apart, relative to the largest magnitude in their tensor. No worker is started
-    where all bytes are the same (of a single ONNX file one is, for the weights that it may have beside it). Raises
-    ModelFileError for what is not there or cannot be compared, ToolchainError where the environment cannot be made.
+    Floats in weights may be `epsilon` apart, relative to the largest magnitude in their tensor. No
+    worker is started where all bytes are the same (of a single ONNX file one is, for the weights
+    that it may have beside it). Raises ModelFileError for what is not there or cannot be compared,
+    ToolchainError where the environment cannot be made.
     """
     files = _files(first), _files(second)
     # A graph's file alone says nothing of the weights that may lie beside it.
     whole = first.suffix != _GRAPH or first.is_dir()
-    if whole and set(files[0]) == set(files[1]) and all(_same(files[0][name], files[1][name]) for name in files[0]):
+    if (
+        whole
+        and set(files[0]) == set(files[1])
+        and all(_same(files[0][name], files[1][name]) for name in files[0])
+    ):
         return CompareResult(
-            tuple(FileComparison(name, "BIT_IDENTICAL") for name in sorted(set(_units(first, files[0]))))
+            tuple(
+                FileComparison(name, "BIT_IDENTICAL")
+                for name in sorted(set(_units(first, files[0])))
+            )
         )
     job: Literal["compare", "coreml-compare"] = (
-        "coreml-compare" if any(_package_of(path) for side in files for path in side.values()) else "compare"
+        "coreml-compare"
+        if any(_package_of(path) for side in files for path in side.values())
+        else "compare"
     )
     request = CompareRequest(str(first.resolve()), str(second.resolve()), epsilon)
     return _compared(job, request, _environment(job, home, toolchain, progress), home, progress)
 
 
 def worst_likeness(result: CompareResult) -> ArtifactLikeness:
-    """Return how alike two artifacts are as a whole: DIFFERENT where a side lacks a file, or nothing is there."""
+    """Return how alike two artifacts are as a whole: DIFFERENT where a side lacks a file, or
+    nothing is there.
+    """
     order = get_args(ArtifactLikeness)
     likenesses = [_of_artifact(file.likeness) for file in result.files]
     return max(likenesses, key=order.index, default="DIFFERENT")
@@ -77,15 +98,25 @@ def _files(place: Path) -> dict[str, Path]:
     if place.is_file():
         return {"": place}
     if not place.is_dir():
-        raise ModelFileError(f"{place}: no such file or folder; name a built file, or a folder of built files")
-    found = {path.relative_to(place).as_posix(): path for path in sorted(place.rglob("*")) if path.is_file()}
+        raise ModelFileError(
+            f"{place}: no such file or folder; name a built file, or a folder of built files"
+        )
+    found = {
+        path.relative_to(place).as_posix(): path
+        for path in sorted(place.rglob("*"))
+        if path.is_file()
+    }
     if not found:
-        raise ModelFileError(f"{place}: an empty folder: there is nothing to compare; build the target again")
+        raise ModelFileError(
+            f"{place}: an empty folder: there is nothing to compare; build the target again"
+        )
     return found
 
 
 def _same(first: Path, second: Path) -> bool:
-    return first.stat().st_size == second.stat().st_size and digest_file(first) == digest_file(second)
+    return first.stat().st_size == second.stat().st_size and digest_file(first) == digest_file(
+        second
+    )
 
 
 def _package_of(path: Path) -> Path | None:
@@ -93,7 +124,9 @@ def _package_of(path: Path) -> Path | None:
 
 
 def _units(place: Path, files: dict[str, Path]) -> list[str]:
-    """Return the names under which a worker tells of the files: those of a package under the package's."""
+    """Return the names under which a worker tells of the files: those of a package under the
+    package's.
+    """
     if place.is_file() or place.suffix == _PACKAGE:
         return [place.name]
     names = []
@@ -104,7 +137,10 @@ def _units(place: Path, files: dict[str, Path]) -> list[str]:
 
 
 def _environment(
-    job: Literal["compare", "coreml-compare"], home: Home, toolchain: ToolchainKind, progress: Callable[[str], None]
+    job: Literal["compare", "coreml-compare"],
+    home: Home,
+    toolchain: ToolchainKind,
+    progress: Callable[[str], None],
 ) -> Environment:
     """Return the environment in which models of the kind are inspected, too."""
     spec = inspection_spec("coreml-inspect" if job == "coreml-compare" else "inspect")

@@ -1,4 +1,6 @@
-"""`convkit diagnose`: of a run, a recipe or a bare model file, what is wrong, from its cause to its symptoms."""
+"""`convkit diagnose`: of a run, a recipe or a bare model file, what is wrong, from its cause to its
+symptoms.
+"""
 
 import dataclasses
 import tempfile
@@ -15,19 +17,21 @@ from convkit.execute.run import RunOptions, run_recipe
 from convkit.findings.model import Finding
 from convkit.recipe.document import read_document
 from convkit.recipe.draft import draft_recipe
-from convkit.record import RunRecord, TargetReport, TargetStatus
+from convkit.record.model import RunRecord, TargetReport, TargetStatus
 from convkit.worker.protocol import InspectResult
 
 Listening = Callable[[], AbstractContextManager[Listener]]
 
-# What float16 is to be proven within, of a bare file of which nothing else is known: cosine similarity. Two dozen
-# layers of roundings leave more than this; a module that overflows or loses what it carries leaves less.
+# What float16 is to be proven within, of a bare file of which nothing else is known: cosine
+# similarity. Two dozen layers of roundings leave more than this; a module that overflows or loses
+# what it carries leaves less.
 _HALF_COSINE = 0.99
 
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """One target under one runtime release: the finding nearest to the cause, and the others, causes first.
+    """One target under one runtime release: the finding nearest to the cause, and the others,
+    causes first.
 
     `cause` is None where nothing is wrong. `evidence` is what the verdict rests on.
     """
@@ -50,13 +54,25 @@ def _diagnoses(target: TargetReport) -> list[Diagnosis]:
     for verification in target.verifications:
         findings = [*verification.findings, *target.findings]
         errors = [finding for finding in findings if finding.is_error]
-        # What stopped a stage is in the target's findings; what a verification found stands in causal order already.
-        leading = [finding for finding in errors if verification.headline.startswith(f"{finding.code} ")]
-        ordered = list({str(finding): finding for finding in [*leading, *errors, *findings]}.values())
+        # What stopped a stage is in the target's findings; what a verification found stands in
+        # causal order already.
+        leading = [
+            finding for finding in errors if verification.headline.startswith(f"{finding.code} ")
+        ]
+        ordered = list(
+            {str(finding): finding for finding in [*leading, *errors, *findings]}.values()
+        )
         cause = ordered[0] if errors else None
         others = tuple(ordered[1:] if cause is not None else ordered)
         found.append(
-            Diagnosis(target.name, verification.version, verification.status, verification.evidence, cause, others)
+            Diagnosis(
+                target.name,
+                verification.version,
+                verification.status,
+                verification.evidence,
+                cause,
+                others,
+            )
         )
     return found
 
@@ -67,17 +83,23 @@ def diagnose_recipe(options: RunOptions, listening: Listening) -> RunRecord:
         return run_recipe(options, listener).record
 
 
-def diagnose_model(model: Path, options: RunOptions, listening: Listening, say: Callable[[str], None]) -> RunRecord:
-    """Run an ONNX file by itself: as it is, and, where it is in float32, in float16; return the record.
+def diagnose_model(
+    model: Path, options: RunOptions, listening: Listening, say: Callable[[str], None]
+) -> RunRecord:
+    """Run an ONNX file by itself: as it is, and, where it is in float32, in float16; return the
+    record.
 
-    Of a bare file nothing is known but its inputs and outputs: it is compared with itself, so that what is found is
-    what a precision, the runtime or certain inputs do to it. Raises ModelFileError for a file that is no ONNX model.
+    Of a bare file nothing is known but its inputs and outputs: it is compared with itself, so that
+    what is found is what a precision, the runtime or certain inputs do to it. Raises ModelFileError
+    for a file that is no ONNX model.
     """
     inspected = inspect_model(model, options.home, say)
     file = (model / "model.onnx" if model.is_dir() else model).resolve()
     with tempfile.TemporaryDirectory(prefix="convkit-diagnose-") as folder:
         path = Path(folder) / "recipe.yaml"
-        text = draft_recipe(str(file), destination=path, contract=inspected.carried or inspected.graph)
+        text = draft_recipe(
+            str(file), destination=path, contract=inspected.carried or inspected.graph
+        )
         path.write_text(_with_targets(text, inspected), encoding="utf-8")
         return diagnose_recipe(dataclasses.replace(options, recipe=path), listening)
 
@@ -102,4 +124,6 @@ def is_recipe(path: Path) -> bool:
 
 def is_model(path: Path) -> bool:
     """Say whether an argument names an ONNX file, or a folder that holds one and no run's record."""
-    return path.suffix == ".onnx" or ((path / "model.onnx").is_file() and not (path / "result.json").is_file())
+    return path.suffix == ".onnx" or (
+        (path / "model.onnx").is_file() and not (path / "result.json").is_file()
+    )

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from convkit.record import StageStatus
+from convkit.record.model import StageStatus
 
 
 class Listener(Protocol):

@@ -10,7 +10,7 @@ from convkit.execute.events import Listener
 from convkit.execute.stage_runner import Settled
 from convkit.findings.model import Finding, Remedy
 from convkit.plan.stages import Stage
-from convkit.record import StageReport
+from convkit.record.model import StageReport
 
 
 class Settler(Protocol):
@@ -21,12 +21,17 @@ class Settler(Protocol):
 
 
 def execute(
-    stages: tuple[Stage, ...], settler: Settler, listener: Listener, cancelled: threading.Event, *, jobs: int
+    stages: tuple[Stage, ...],
+    settler: Settler,
+    listener: Listener,
+    cancelled: threading.Event,
+    *,
+    jobs: int,
 ) -> dict[str, Settled]:
     """Settle all stages with up to `jobs` at once; return them by id.
 
-    A stage whose inputs are not usable is blocked. A ConvkitError in one stage breaks that stage alone. Ctrl-C sets
-    `cancelled`, waits for the workers to end and raises Interrupted.
+    A stage whose inputs are not usable is blocked. A ConvkitError in one stage breaks that stage
+    alone. Ctrl-C sets `cancelled`, waits for the workers to end and raises Interrupted.
     """
     settled: dict[str, Settled] = {}
     waiting = {stage.id: stage for stage in stages}
@@ -38,7 +43,9 @@ def execute(
             while waiting or running:
                 _submit_ready(waiting, running, settled, settler, listener, pool)
                 # A finite wait, so that Ctrl-C is seen at once.
-                finished, _ = concurrent.futures.wait(running, timeout=0.2, return_when="FIRST_COMPLETED")
+                finished, _ = concurrent.futures.wait(
+                    running, timeout=0.2, return_when="FIRST_COMPLETED"
+                )
                 for future in finished:
                     stage = running.pop(future)
                     settled[stage.id] = _outcome(stage, future, listener)
@@ -80,19 +87,37 @@ def blocked(stage: Stage, cause: Settled) -> Settled:
         origin, reason = cause.report.error or origin, cause.report.reason
     elif found := [finding.code for finding in cause.report.findings if finding.is_error]:
         reason = f"{origin} found {', '.join(dict.fromkeys(found))}"
-    report = StageReport(stage.id, stage.kind, "", "blocked", reason, stage.target, stage.version, error=origin)
+    report = StageReport(
+        stage.id, stage.kind, "", "blocked", reason, stage.target, stage.version, error=origin
+    )
     return Settled(report)
 
 
-def _outcome(stage: Stage, future: "concurrent.futures.Future[Settled]", listener: Listener) -> Settled:
+def _outcome(
+    stage: Stage, future: "concurrent.futures.Future[Settled]", listener: Listener
+) -> Settled:
     try:
         return future.result()
     except Interrupted as error:
         raise KeyboardInterrupt from error
     except ConvkitError as error:
-        finding = Finding("E204", "error", str(error), evidence={"stage": stage.id}, remedy=Remedy("See the message."))
+        finding = Finding(
+            "E204",
+            "error",
+            str(error),
+            evidence={"stage": stage.id},
+            remedy=Remedy("See the message."),
+        )
         report = StageReport(
-            stage.id, stage.kind, "", "broken", "", stage.target, stage.version, findings=(finding,), error=str(error)
+            stage.id,
+            stage.kind,
+            "",
+            "broken",
+            "",
+            stage.target,
+            stage.version,
+            findings=(finding,),
+            error=str(error),
         )
         listener.stage_finished(stage.id, "broken", 0.0)
         return Settled(report, str(error))

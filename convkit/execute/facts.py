@@ -1,18 +1,18 @@
-"""Gathers what planning must know of the world: digests of what the recipe names, resolved tools, this machine."""
+"""Gathers what planning must know of the world: digests of what the recipe names, resolved tools,
+this machine.
+"""
 
 import dataclasses
-import hashlib
 import platform
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, assert_never
 
-import convkit
 from convkit.execute.tools import Resolver
 from convkit.home import Home
+from convkit.plan.imported_code import code_digest
 from convkit.plan.stages import Facts, Stage, calibration_file
-from convkit.plan.worker_code import WORKER_CODE
 from convkit.recipe.loading import LoadedRecipe
 from convkit.recipe.models import File, Model
 from convkit.store.digests import DigestCache, digest_json
@@ -20,12 +20,23 @@ from convkit.store.external_files import external_files
 from convkit.toolchain.host import host_packages
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution
+from convkit.worker.jobs import JOBS
 from convkit.worker.protocol import JobKind
 
 ToolchainKind = Literal["isolated", "host"]
 
 # Instruction sets that change float results or kernels (onnxruntime's MLAS picks by them).
-_PROCESSOR_FLAGS = ("avx2", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "amx_bf16", "asimd", "i8mm", "bf16")
+_PROCESSOR_FLAGS = (
+    "avx2",
+    "avx512f",
+    "avx512_vnni",
+    "avx_vnni",
+    "amx_int8",
+    "amx_bf16",
+    "asimd",
+    "i8mm",
+    "bf16",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +49,11 @@ class Surroundings:
 
 
 def gather(
-    loaded: LoadedRecipe, stages: Iterable[Stage], home: Home, toolchain: ToolchainKind, tools: Resolver
+    loaded: LoadedRecipe,
+    stages: Iterable[Stage],
+    home: Home,
+    toolchain: ToolchainKind,
+    tools: Resolver,
 ) -> Surroundings:
     """Return the facts for a recipe's stages; `tools` gives the isolated environments' versions."""
     digests = DigestCache(home.store / "digests")
@@ -80,14 +95,18 @@ def _source_identity(model: Model, dirname: Path, digests: DigestCache) -> str:
 def _onnx_identity(path: Path, digests: DigestCache) -> str:
     """Digest an ONNX file and the files that its weights lie in."""
     files = [path, *external_files(path)]
-    return digest_json({file.relative_to(path.parent).as_posix(): digests.file(file) for file in files})
+    return digest_json(
+        {file.relative_to(path.parent).as_posix(): digests.file(file) for file in files}
+    )
 
 
 def _file_digests(loaded: LoadedRecipe, digests: DigestCache) -> dict[str, str]:
     recipe = loaded.recipe
     named = [tensor.sample.file for tensor in recipe.inputs if isinstance(tensor.sample, File)]
     named += [recipe.verify.texts] if recipe.verify.texts else []
-    named += [file for target in recipe.targets.values() if (file := calibration_file(target)) is not None]
+    named += [
+        file for target in recipe.targets.values() if (file := calibration_file(target)) is not None
+    ]
     return {name: digests.file(loaded.dirname / name) for name in named}
 
 
@@ -97,29 +116,8 @@ def _read_texts(path: Path) -> tuple[str, ...]:
 
 
 def worker_code_digests() -> dict[JobKind, str]:
-    """Return the digest of convkit's own code that runs in each stage."""
-    package = Path(convkit.__file__).parent
-    digests: dict[Path, str] = {}
-
-    def digest(path: Path) -> str:
-        if path not in digests:
-            digests[path] = hashlib.sha256(path.read_bytes()).hexdigest()
-        return digests[path]
-
-    return {
-        stage: digest_json(
-            {
-                path.relative_to(package).as_posix(): digest(path)
-                for entry in entries
-                for path in _files(package / entry)
-            }
-        )
-        for stage, entries in WORKER_CODE.items()
-    }
-
-
-def _files(place: Path) -> list[Path]:
-    return sorted(place.rglob("*.py")) if place.is_dir() else [place]
+    """Return the digest of convkit's own code that runs in each job."""
+    return {kind: code_digest([job.module]) for kind, job in JOBS.items()}
 
 
 def processor() -> str:
@@ -136,7 +134,9 @@ def _linux_processor(cpuinfo: Path) -> str:
         lines = cpuinfo.read_text(encoding="utf-8", errors="replace").split("\n\n")[0].splitlines()
     except OSError:
         return platform.machine()
-    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    fields = {
+        key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)
+    }
     flags = set(fields.get("flags", fields.get("Features", "")).split())
     name = fields.get("model name", platform.machine())
     return " ".join([name, *(flag for flag in _PROCESSOR_FLAGS if flag in flags)])

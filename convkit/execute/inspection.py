@@ -26,21 +26,30 @@ def _file_and_job(path: Path) -> tuple[Path, Literal["inspect", "coreml-inspect"
         return path / "model.mlpackage", "coreml-inspect"
     file = path / "model.onnx" if path.is_dir() else path
     if not file.is_file():
-        raise ModelFileError(f"{path}: no such file, nor a folder with a model.onnx or a model.mlpackage")
+        raise ModelFileError(
+            f"{path}: no such file, nor a folder with a model.onnx or a model.mlpackage"
+        )
     return file, "inspect"
 
 
-def inspect_model(path: Path, home: Home, progress: Callable[[str], None], *, modules: bool = False) -> InspectResult:
-    """Return what an ONNX file or a Core ML package (or a folder that holds one of them) is; raises ModelFileError.
+def inspect_model(
+    path: Path, home: Home, progress: Callable[[str], None], *, modules: bool = False
+) -> InspectResult:
+    """Return what an ONNX file or a Core ML package (or a folder that holds one of them) is; raises
+    ModelFileError.
 
     With `modules`, element types are told by module.
     """
     file, job = _file_and_job(path)
-    environment = ensure_environment(resolve(inspection_spec(job), home.root), home.root, progress=progress)
+    environment = ensure_environment(
+        resolve(inspection_spec(job), home.root), home.root, progress=progress
+    )
     with Store(home.store).staging() as folder:
         output = folder / "output"
         output.mkdir()
-        envelope = Envelope(PROTOCOL, job, str(output), encode(InspectRequest(str(file.resolve()), modules)))
+        envelope = Envelope(
+            PROTOCOL, job, str(output), encode(InspectRequest(str(file.resolve()), modules))
+        )
         outcome = run_worker(
             environment.python,
             envelope,

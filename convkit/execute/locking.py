@@ -18,7 +18,9 @@ _ABSENT = frozenset({"cuda", "tensorrt"})
 
 @dataclasses.dataclass(frozen=True)
 class Locked:
-    """A new lock, and the environments that could not be resolved, with the reason: those are not in it."""
+    """A new lock, and the environments that could not be resolved, with the reason: those are not
+    in it.
+    """
 
     lock: Lock
     failed: Mapping[str, str]
@@ -34,11 +36,15 @@ class Upgrade:
     def preferred(self, before: Mapping[str, str]) -> dict[str, str]:
         """Return the versions to stay with."""
         named = {package_name(tool) for tool in self.tools}
-        return {} if self.everything else {name: v for name, v in before.items() if name not in named}
+        return (
+            {} if self.everything else {name: v for name, v in before.items() if name not in named}
+        )
 
 
 def recipe_environments(recipe: Recipe) -> dict[EnvironmentSpec, tuple[str, ...]]:
-    """Return every environment that a recipe's stages use, with devices and without, and the stages that use each."""
+    """Return every environment that a recipe's stages use, with devices and without, and the stages
+    that use each.
+    """
     stages: dict[EnvironmentSpec, list[str]] = {}
     for absent in (frozenset[str](), _ABSENT):
         for stage in plan_stages(recipe, (), absent):
@@ -46,14 +52,19 @@ def recipe_environments(recipe: Recipe) -> dict[EnvironmentSpec, tuple[str, ...]
     return {spec: tuple(dict.fromkeys(names)) for spec, names in stages.items()}
 
 
-def lock_recipe(loaded: LoadedRecipe, before: Lock | None, platforms: Iterable[str], upgrade: Upgrade) -> Locked:
+def lock_recipe(
+    loaded: LoadedRecipe, before: Lock | None, platforms: Iterable[str], upgrade: Upgrade
+) -> Locked:
     """Return a lock of a recipe's tools for platforms (default: those of before, else this one).
 
-    Versions stay as they were where the recipe allows it and `upgrade` does not name them. An environment that cannot
-    be resolved for want of a package on the index (TensorRT is on few) is left out and told. Raises UsageError for an
-    unknown platform or tool, ToolchainError where nothing can be resolved.
+    Versions stay as they were where the recipe allows it and `upgrade` does not name them. An
+    environment that cannot be resolved for want of a package on the index (TensorRT is on few) is
+    left out and told. Raises UsageError for an unknown platform or tool, ToolchainError where
+    nothing can be resolved.
     """
-    chosen = tuple(platforms) or tuple(before.hashes if before is not None else ()) or (this_platform(),)
+    chosen = (
+        tuple(platforms) or tuple(before.hashes if before is not None else ()) or (this_platform(),)
+    )
     for platform in chosen:
         if platform not in PLATFORMS:
             raise UsageError(f"--platform {platform}: known are {', '.join(PLATFORMS)}")
@@ -70,7 +81,9 @@ def lock_recipe(loaded: LoadedRecipe, before: Lock | None, platforms: Iterable[s
         packages = {platform: resolution.packages for platform, resolution in found.items()}
         environments.append(LockedEnvironment(stages, spec.python, spec.requirements, packages))
         for platform, resolution in found.items():
-            hashes[platform] |= {f"{name}=={v}": resolution.hashes[name] for name, v in resolution.packages.items()}
+            hashes[platform] |= {
+                f"{name}=={v}": resolution.hashes[name] for name, v in resolution.packages.items()
+            }
     if not environments:
         raise ToolchainError("nothing could be resolved: " + "; ".join(failed.values()))
     _check_tools(upgrade, environments)
@@ -78,17 +91,25 @@ def lock_recipe(loaded: LoadedRecipe, before: Lock | None, platforms: Iterable[s
 
 
 def check_lock(loaded: LoadedRecipe, lock: Lock | None, file: Path) -> list[str]:
-    """Return where a lock does not fit its recipe, a line each; nothing where it does. Asks no index."""
+    """Return where a lock does not fit its recipe, a line each; nothing where it does. Asks no
+    index.
+    """
     if lock is None:
         return [f"{file}: there is no lock; write it with `convkit lock {loaded.path}`"]
     wanted = recipe_environments(loaded.recipe)
     problems = []
     for spec, stages in wanted.items():
         if lock.find(spec) is None:
-            problems.append(f"{', '.join(stages)}: {_difference(spec, _nearest(lock, spec, stages))}")
+            problems.append(
+                f"{', '.join(stages)}: {_difference(spec, _nearest(lock, spec, stages))}"
+            )
     for each in lock.environments:
-        if not any((each.python, each.requirements) == (spec.python, spec.requirements) for spec in wanted):
-            problems.append(f"{', '.join(each.stages)}: locked for requirements that the recipe no longer has")
+        if not any(
+            (each.python, each.requirements) == (spec.python, spec.requirements) for spec in wanted
+        ):
+            problems.append(
+                f"{', '.join(each.stages)}: locked for requirements that the recipe no longer has"
+            )
         problems += [
             f"{', '.join(each.stages)}: not locked for {platform}"
             for platform in lock.hashes
@@ -97,17 +118,25 @@ def check_lock(loaded: LoadedRecipe, lock: Lock | None, file: Path) -> list[str]
     return problems
 
 
-def _resolve(spec: EnvironmentSpec, platform: str, known: LockedEnvironment | None, upgrade: Upgrade) -> Resolution:
+def _resolve(
+    spec: EnvironmentSpec, platform: str, known: LockedEnvironment | None, upgrade: Upgrade
+) -> Resolution:
     preferred = upgrade.preferred(known.packages.get(platform, {}) if known is not None else {})
-    return resolve_anew(spec, None if platform == this_platform() else PLATFORMS[platform], preferred)
+    return resolve_anew(
+        spec, None if platform == this_platform() else PLATFORMS[platform], preferred
+    )
 
 
-def _nearest(lock: Lock | None, spec: EnvironmentSpec, stages: tuple[str, ...]) -> LockedEnvironment | None:
+def _nearest(
+    lock: Lock | None, spec: EnvironmentSpec, stages: tuple[str, ...]
+) -> LockedEnvironment | None:
     """Return what was locked for a specification, or for the same stages before the recipe changed."""
     if lock is None:
         return None
     exact = lock.find(spec)
-    return exact or next((each for each in lock.environments if set(each.stages) & set(stages)), None)
+    return exact or next(
+        (each for each in lock.environments if set(each.stages) & set(stages)), None
+    )
 
 
 def _difference(spec: EnvironmentSpec, locked: LockedEnvironment | None) -> str:
@@ -121,9 +150,12 @@ def _difference(spec: EnvironmentSpec, locked: LockedEnvironment | None) -> str:
 
 
 def _check_tools(upgrade: Upgrade, environments: Iterable[LockedEnvironment]) -> None:
-    known = {name for each in environments for packages in each.packages.values() for name in packages}
+    known = {
+        name for each in environments for packages in each.packages.values() for name in packages
+    }
     for tool in upgrade.tools:
         if package_name(tool) not in known:
             raise UsageError(
-                f"--upgrade {tool}: no environment of the recipe has it; {', '.join(sorted(known)[:8])}, ..."
+                f"--upgrade {tool}: no environment of the recipe has it;"
+                f" {', '.join(sorted(known)[:8])}, ..."
             )

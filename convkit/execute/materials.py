@@ -1,14 +1,16 @@
-"""What a run was made from, for its provenance: the models' origins, files that the recipe names, seeds."""
+"""What a run was made from, for its provenance: the models' origins, files that the recipe names,
+seeds.
+"""
 
 from collections.abc import Mapping
 
 from convkit.codec import Json, encode
 from convkit.execute.facts import Surroundings
 from convkit.home import Home
-from convkit.provenance import Dependency, FileDigest, Materials
 from convkit.recipe.loading import LoadedRecipe
 from convkit.recipe.models import Model
-from convkit.record import RunRecord
+from convkit.record.model import RunRecord
+from convkit.record.provenance import Dependency, FileDigest, Materials
 from convkit.store.digests import DigestCache
 from convkit.store.store import Store
 
@@ -19,17 +21,24 @@ def materials_of(loaded: LoadedRecipe, surroundings: Surroundings, home: Home) -
     found = [_source("source", recipe.model, facts.source, home)]
     if recipe.original is not None:
         found.append(_source("original", recipe.original, facts.original, home))
-    files = [Dependency(name, "file", digest={"sha256": sha256}) for name, sha256 in sorted(facts.files.items())]
+    files = [
+        Dependency(name, "file", digest={"sha256": sha256})
+        for name, sha256 in sorted(facts.files.items())
+    ]
     return Materials(
         dependencies=(*found, *files),
-        seeds={"verify.seed": recipe.verify.seed} | _seeds("model", recipe.model) | _seeds("original", recipe.original),
+        seeds={"verify.seed": recipe.verify.seed}
+        | _seeds("model", recipe.model)
+        | _seeds("original", recipe.original),
         platform=facts.platform,
         worker_code={str(job): digest for job, digest in facts.worker_code.items()},
     )
 
 
 def built_files(record: RunRecord, store: Store) -> dict[str, FileDigest]:
-    """Return the digests that built files had when the store took them in, by path in the run's folder."""
+    """Return the digests that built files had when the store took them in, by path in the run's
+    folder.
+    """
     return {
         f"models/{stage.target}/{name}": FileDigest(entry.sha256, entry.size)
         for stage in record.stages
@@ -42,7 +51,9 @@ def _seeds(place: str, model: Model | None) -> dict[str, int]:
     if model is None:
         return {}
     seeded = {"config": model.config, "factory": model.factory}
-    return {f"{place}.{kind}.seed": source.seed for kind, source in seeded.items() if source is not None}
+    return {
+        f"{place}.{kind}.seed": source.seed for kind, source in seeded.items() if source is not None
+    }
 
 
 def _source(kind: str, model: Model, identity: str, home: Home) -> Dependency:
@@ -51,13 +62,25 @@ def _source(kind: str, model: Model, identity: str, home: Home) -> Dependency:
     tree = {"convkitTree": identity}
     if model.hub is not None:
         uri = f"pkg:huggingface/{model.hub.id}@{model.hub.revision}"
-        return _dependency(kind, model.hub.id, uri, {"gitCommit": model.hub.revision}, {"revision": model.hub.revision})
+        return _dependency(
+            kind,
+            model.hub.id,
+            uri,
+            {"gitCommit": model.hub.revision},
+            {"revision": model.hub.revision},
+        )
     if model.package is not None:
         package = model.package
         folder = home.root / "packages" / f"{package.name}-{package.version}" / package.path
-        digest = {"convkitTree": DigestCache(home.store / "digests").tree(folder)} if folder.is_dir() else {}
+        digest = (
+            {"convkitTree": DigestCache(home.store / "digests").tree(folder)}
+            if folder.is_dir()
+            else {}
+        )
         notes = {"version": package.version, "path": package.path}
-        return _dependency(kind, package.name, f"pkg:pypi/{package.name}@{package.version}", digest, notes)
+        return _dependency(
+            kind, package.name, f"pkg:pypi/{package.name}@{package.version}", digest, notes
+        )
     if model.config is not None:
         config = model.config
         notes = {"weights": "random", "seed": config.seed, "overrides": encode(config.overrides)}
@@ -69,5 +92,7 @@ def _source(kind: str, model: Model, identity: str, home: Home) -> Dependency:
     return _dependency(kind, model.path or model.onnx or "", None, tree, {})
 
 
-def _dependency(kind: str, name: str, uri: str | None, digest: dict[str, str], notes: Mapping[str, Json]) -> Dependency:
+def _dependency(
+    kind: str, name: str, uri: str | None, digest: dict[str, str], notes: Mapping[str, Json]
+) -> Dependency:
     return Dependency(name, kind, uri, digest, dict(notes))

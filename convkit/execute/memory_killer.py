@@ -8,10 +8,12 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 def memory_kills(membership: Path = _MEMBERSHIP, root: Path = _ROOT) -> int | None:
-    """Return how many processes of our control group the kernel has killed for memory; None where that is not told.
+    """Return how many processes of our control group the kernel has killed for memory; None where
+    that is not told.
 
-    Workers belong to the group of the process that starts them. Version 2 of control groups counts in `memory.events`,
-    version 1 in `memory.oom_control` (the kernel's documentation of both: `oom_kill`).
+    Workers belong to the group of the process that starts them. Version 2 of control groups counts
+    in `memory.events`, version 1 in `memory.oom_control` (the kernel's documentation of both:
+    `oom_kill`).
     """
     if sys.platform != "linux":
         return None
@@ -24,10 +26,15 @@ def memory_kills(membership: Path = _MEMBERSHIP, root: Path = _ROOT) -> int | No
         if not controllers:
             files = [root / path.lstrip("/") / "memory.events", root / "memory.events"]
         elif "memory" in controllers.split(","):
-            files = [root / "memory" / path.lstrip("/") / "memory.oom_control", root / "memory" / "memory.oom_control"]
+            files = [
+                root / "memory" / path.lstrip("/") / "memory.oom_control",
+                root / "memory" / "memory.oom_control",
+            ]
         else:
             continue
-        for file in files:  # inside a container, the group's own path may not be visible, and its root is the group
+        for file in (
+            files
+        ):  # inside a container, the group's own path may not be visible, and its root is the group
             if (count := _count(file)) is not None:
                 return count
     return None

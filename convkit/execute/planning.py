@@ -25,13 +25,19 @@ class Forecast:
     tools: dict[str, str]
 
 
-def forecast(recipe: Path, home: Home, only: tuple[str, ...], toolchain: ToolchainKind) -> list[Forecast]:
-    """Return what a run of a recipe would do, stage by stage. Resolves no tools and starts no process."""
+def forecast(
+    recipe: Path, home: Home, only: tuple[str, ...], toolchain: ToolchainKind
+) -> list[Forecast]:
+    """Return what a run of a recipe would do, stage by stage. Resolves no tools and starts no
+    process.
+    """
     loaded = load_recipe(recipe)
     absent = absent_parts(loaded.recipe, home, toolchain, may_resolve=False)
     stages = plan_stages(loaded.recipe, only, frozenset(absent))
     store = Store(home.store)
-    facts = gather(loaded, stages, home, toolchain, recipe_tools(loaded, home, may_resolve=False)).facts
+    facts = gather(
+        loaded, stages, home, toolchain, recipe_tools(loaded, home, may_resolve=False)
+    ).facts
     records = settled_records(loaded, stages, facts, store)
     rows = []
     for stage in stages:
@@ -49,7 +55,9 @@ def forecast(recipe: Path, home: Home, only: tuple[str, ...], toolchain: Toolcha
         if before is None:
             reason = "new"
         elif parts != before.ingredients or not running:
-            reason = explain_change(parts, inputs, before.ingredients, {n: before.inputs.get(n, "") for n in inputs})
+            reason = explain_change(
+                parts, inputs, before.ingredients, {n: before.inputs.get(n, "") for n in inputs}
+            )
         else:
             reason = f"{' and '.join(running)} must run; a hit if that gives the same artifact"
         key = None if running else stage_key(stage, parts, inputs)

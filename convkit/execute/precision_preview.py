@@ -1,4 +1,6 @@
-"""`convkit inspect RECIPE --precision`: what each target's precision means for its modules; nothing is built."""
+"""`convkit inspect RECIPE --precision`: what each target's precision means for its modules; nothing
+is built.
+"""
 
 import dataclasses
 import threading
@@ -31,17 +33,21 @@ class TargetPlan:
 def preview_precision(
     recipe: Path, home: Home, only: tuple[str, ...], toolchain: ToolchainKind, listener: Listener
 ) -> list[TargetPlan]:
-    """Run what comes before the builds of the targets whose precision is planned; return their plans.
+    """Run what comes before the builds of the targets whose precision is planned; return their
+    plans.
 
-    Stages that have run before are hits. Raises UsageError where no target has a low precision, WorkerError where a
-    stage does not finish.
+    Stages that have run before are hits. Raises UsageError where no target has a low precision,
+    WorkerError where a stage does not finish.
     """
     loaded = load_recipe(recipe)
     absent = absent_parts(loaded.recipe, home, toolchain, may_resolve=False)
     planned = plan_stages(loaded.recipe, only, frozenset(absent))
     wanted = [stage for stage in planned if stage.kind == "precision"]
     if not wanted:
-        raise UsageError(f"{recipe}: no target has a low precision to plan; write precision: float16 under a target")
+        raise UsageError(
+            f"{recipe}: no target has a low precision to plan; write precision: float16 under a"
+            " target"
+        )
     stages = _with_needs(wanted, planned)
     settled = _settle(loaded, stages, home, toolchain, listener)
     return [_target_plan(stage, settled) for stage in wanted]
@@ -56,9 +62,15 @@ def _with_needs(wanted: list[Stage], planned: tuple[Stage, ...]) -> tuple[Stage,
 
 
 def _settle(
-    loaded: LoadedRecipe, stages: tuple[Stage, ...], home: Home, toolchain: ToolchainKind, listener: Listener
+    loaded: LoadedRecipe,
+    stages: tuple[Stage, ...],
+    home: Home,
+    toolchain: ToolchainKind,
+    listener: Listener,
 ) -> dict[str, Settled]:
-    surroundings = gather(loaded, stages, home, toolchain, recipe_tools(loaded, home, may_resolve=True))
+    surroundings = gather(
+        loaded, stages, home, toolchain, recipe_tools(loaded, home, may_resolve=True)
+    )
     cancelled = threading.Event()
     runner = StageRunner(loaded, surroundings, home, Store(home.store), listener, cancelled)
     return execute(stages, runner, listener, cancelled, jobs=2)
@@ -68,7 +80,13 @@ def _target_plan(stage: Stage, settled: dict[str, Settled]) -> TargetPlan:
     assert stage.target is not None
     found = settled[precision_id(stage.target)]
     if not isinstance(found.result, PrecisionResult):
-        cause = settled[found.report.error].report if found.report.error in settled else found.report
-        errors = [f"{finding.code} {finding.message}" for finding in cause.findings if finding.is_error]
-        raise WorkerError(f"{cause.id} did not finish: {'; '.join(errors) or cause.error or cause.reason}")
+        cause = (
+            settled[found.report.error].report if found.report.error in settled else found.report
+        )
+        errors = [
+            f"{finding.code} {finding.message}" for finding in cause.findings if finding.is_error
+        ]
+        raise WorkerError(
+            f"{cause.id} did not finish: {'; '.join(errors) or cause.error or cause.reason}"
+        )
     return TargetPlan(stage.target, found.result, found.report.findings)

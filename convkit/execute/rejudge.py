@@ -11,14 +11,16 @@ from convkit.errors import UsageError
 from convkit.execute.run_folder import read_record
 from convkit.recipe.document import read_document
 from convkit.recipe.models import Recipe, Tolerance
-from convkit.record import RunRecord, TargetReport, Verification
+from convkit.record.model import RunRecord, TargetReport, Verification
 from convkit.verdict.judge import judge
 from convkit.verdict.targets import exit_code, gravest
 from convkit.worker.protocol import CaseMetrics, CaseRecord, ReferenceResult, VerifyResult
 
 
 def parse_tolerance(limits: Sequence[str]) -> Tolerance | None:
-    """Return the tolerance that `max_abs=1e-3`-like texts give; None for no text. Raises UsageError."""
+    """Return the tolerance that `max_abs=1e-3`-like texts give; None for no text. Raises
+    UsageError.
+    """
     if not limits:
         return None
     values = dict(map(_limit, limits))
@@ -35,11 +37,15 @@ def _limit(text: str) -> tuple[str, float]:
         with contextlib.suppress(ValueError):
             return name, float(value)
     known = ", ".join(Tolerance.model_fields)
-    raise UsageError(f"--tolerance {text}: write LIMIT=VALUE with one of {known}, such as max_abs=1e-3")
+    raise UsageError(
+        f"--tolerance {text}: write LIMIT=VALUE with one of {known}, such as max_abs=1e-3"
+    )
 
 
 def rejudge(folder: Path, tolerance: Tolerance | None) -> RunRecord:
-    """Return a run's record with every verification judged again, under `tolerance` in place of the recipe's."""
+    """Return a run's record with every verification judged again, under `tolerance` in place of the
+    recipe's.
+    """
     record = read_record(folder)
     recipe = _recorded_recipe(record, folder)
     targets = tuple(_rejudge_target(target, record, recipe, tolerance) for target in record.targets)
@@ -50,9 +56,13 @@ def rejudge(folder: Path, tolerance: Tolerance | None) -> RunRecord:
 def _recorded_recipe(record: RunRecord, folder: Path) -> Recipe:
     """Return the recipe as it was when it ran; the files it names need not be there any more."""
     try:
-        return Recipe.model_validate(read_document(record.recipe_text, str(folder / "recipe.yaml")).content)
+        return Recipe.model_validate(
+            read_document(record.recipe_text, str(folder / "recipe.yaml")).content
+        )
     except ValidationError as error:
-        raise UsageError(f"{folder}: its recipe is not one that this convkit reads: {error}") from error
+        raise UsageError(
+            f"{folder}: its recipe is not one that this convkit reads: {error}"
+        ) from error
 
 
 def _rejudge_target(
@@ -61,22 +71,38 @@ def _rejudge_target(
     if not any(verification.cases for verification in target.verifications):
         return target
     verifications = tuple(
-        _rejudge_verification(verification, target, record, recipe, tolerance) if verification.cases else verification
+        (
+            _rejudge_verification(verification, target, record, recipe, tolerance)
+            if verification.cases
+            else verification
+        )
         for verification in target.verifications
     )
     statuses = [verification.status for verification in verifications]
     if any(finding.is_error for finding in target.findings):
         statuses.append("failed")
     status = gravest(statuses)
-    headline = next(verification.headline for verification in verifications if verification.status == status)
-    return dataclasses.replace(target, verifications=verifications, status=status, headline=headline)
+    headline = next(
+        verification.headline for verification in verifications if verification.status == status
+    )
+    return dataclasses.replace(
+        target, verifications=verifications, status=status, headline=headline
+    )
 
 
 def _rejudge_verification(
-    old: Verification, target: TargetReport, record: RunRecord, recipe: Recipe, tolerance: Tolerance | None
+    old: Verification,
+    target: TargetReport,
+    record: RunRecord,
+    recipe: Recipe,
+    tolerance: Tolerance | None,
 ) -> Verification:
     reference = ReferenceResult(
-        tuple(CaseRecord(case.case, "ladder", case.description, case.sizes, case.seconds) for case in old.cases), ()
+        tuple(
+            CaseRecord(case.case, "ladder", case.description, case.sizes, case.seconds)
+            for case in old.cases
+        ),
+        (),
     )
     measured = VerifyResult(
         evidence="simulated" if old.evidence == "simulated" else "device",
@@ -84,7 +110,12 @@ def _rejudge_verification(
         providers=old.providers,
         fallbacks=(),
         cases=tuple(
-            CaseMetrics(case.case, case.seconds, tuple(output.metrics for output in case.outputs), case.error)
+            CaseMetrics(
+                case.case,
+                case.seconds,
+                tuple(output.metrics for output in case.outputs),
+                case.error,
+            )
             for case in old.cases
         ),
         omitted=old.omitted,

@@ -1,7 +1,8 @@
-"""Which remedies of a run a repair may apply, in which order, and how several are made one change. Pure.
+"""Which remedies of a run a repair may apply, in which order, and how several are made one change.
+Pure.
 
-What decides whether a model is right is the user's alone: tolerances, cases, targets, runtime releases, tools and the
-sizes of axes are never changed, whatever a finding offers.
+What decides whether a model is right is the user's alone: tolerances, cases, targets, runtime
+releases, tools and the sizes of axes are never changed, whatever a finding offers.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from convkit.recipe.consistency import KeyPath
 from convkit.recipe.document import key_text
 from convkit.recipe.editing import same
 from convkit.recipe.models import Recipe
-from convkit.record import RunRecord, TargetReport
+from convkit.record.model import RunRecord, TargetReport
 
 Change = dict[str, Json]
 
@@ -69,7 +70,9 @@ class Withheld:
 
 @dataclasses.dataclass(frozen=True)
 class Proposal:
-    """What a round may do: `offers` in order, made into the one `change`; `content` is the recipe with it."""
+    """What a round may do: `offers` in order, made into the one `change`; `content` is the recipe
+    with it.
+    """
 
     offers: tuple[Offer, ...]
     change: Change
@@ -80,8 +83,9 @@ class Proposal:
 def propose(record: RunRecord, content: Content) -> Proposal:
     """Return what the findings of a run offer to do about the targets that failed.
 
-    Errors count, the headline's first; the warnings of a target only where none of its errors offers anything, and
-    what is offered for mere symptoms (`keep_float32: auto` for any error of a low precision) where nothing else is.
+    Errors count, the headline's first; the warnings of a target only where none of its errors
+    offers anything, and what is offered for mere symptoms (`keep_float32: auto` for any error of a
+    low precision) where nothing else is.
     """
     offers: list[tuple[int, Offer]] = []
     withheld: list[Withheld] = []
@@ -97,11 +101,15 @@ def propose(record: RunRecord, content: Content) -> Proposal:
             offers += found
             if found:
                 break
-    return _merged([offer for _, offer in sorted(offers, key=lambda item: item[0])], content, withheld)
+    return _merged(
+        [offer for _, offer in sorted(offers, key=lambda item: item[0])], content, withheld
+    )
 
 
 def found_patterns(record: RunRecord, content: Content, original: Content) -> Proposal:
-    """Return what makes a repair last: the patterns found, in place of a search that the repair itself asked for."""
+    """Return what makes a repair last: the patterns found, in place of a search that the repair
+    itself asked for.
+    """
     offers = [
         Offer(target.name, finding, finding.remedy.change)
         for target in record.targets
@@ -118,8 +126,13 @@ def _searches(content: Content, target: str) -> bool:
 
 
 def _groups(target: TargetReport) -> Iterator[list[Finding]]:
-    """Yield a target's findings in groups, of which a later one counts where those before it offer nothing."""
-    findings = [*target.findings, *(finding for each in target.verifications for finding in each.findings)]
+    """Yield a target's findings in groups, of which a later one counts where those before it offer
+    nothing.
+    """
+    findings = [
+        *target.findings,
+        *(finding for each in target.verifications for finding in each.findings),
+    ]
     distinct = list({str(finding): finding for finding in findings}.values())
     errors = [finding for finding in distinct if finding.is_error]
     yield [finding for finding in errors if finding.code not in _SYMPTOMS]
@@ -136,7 +149,9 @@ def _rank(finding: Finding, headline: str) -> int:
     return 1 if finding.code[0] in "CTVQ" or finding.code.startswith("E2") else 2
 
 
-def _offer(target: str, finding: Finding, content: Content, withheld: list[Withheld]) -> Offer | None:
+def _offer(
+    target: str, finding: Finding, content: Content, withheld: list[Withheld]
+) -> Offer | None:
     """Return what of a finding's remedy may be applied and changes anything; note what is withheld."""
     if finding.remedy is None:
         return None
@@ -178,9 +193,17 @@ def _covers(pattern: tuple[str, ...], path: KeyPath) -> bool:
 
 def _lost_tensors(side: str, value: Json, content: Content) -> str | None:
     """Say what would go, where a list leaves out inputs or outputs that the recipe has."""
-    named = {item.get("name") for item in value if isinstance(item, Mapping)} if isinstance(value, list) else set()
+    named = (
+        {item.get("name") for item in value if isinstance(item, Mapping)}
+        if isinstance(value, list)
+        else set()
+    )
     lost = [item["name"] for item in content[side] if item["name"] not in named]
-    return f"it takes {', '.join(map(repr, lost))} out of the contract, which is for people to decide" if lost else None
+    return (
+        f"it takes {', '.join(map(repr, lost))} out of the contract, which is for people to decide"
+        if lost
+        else None
+    )
 
 
 def _kind(precision: Json) -> str:
@@ -198,7 +221,9 @@ def _changes(content: Content, change: Change) -> bool:
 
 
 def meaning(content: Content) -> str:
-    """Return a text that is the same for recipes that mean the same: with what is left out at its default."""
+    """Return a text that is the same for recipes that mean the same: with what is left out at its
+    default.
+    """
     with contextlib.suppress(ValidationError):  # a part of a change need not give a recipe
         content = Recipe.model_validate(content).model_dump(mode="json", by_alias=True)
     return json.dumps(content, sort_keys=True)
@@ -219,7 +244,10 @@ def _merged(offers: list[Offer], content: Content, withheld: list[Withheld]) -> 
         if same(together, change):
             continue  # all of it is taken already, or another value of its key is
         if (wrong := _wrong(content, together)) is not None:
-            withheld += [Withheld(offer.target, offer.finding.code, path, v, wrong) for path, v in offer.change.items()]
+            withheld += [
+                Withheld(offer.target, offer.finding.code, path, v, wrong)
+                for path, v in offer.change.items()
+            ]
             continue
         change = together
         taken.append(offer)
@@ -228,8 +256,12 @@ def _merged(offers: list[Offer], content: Content, withheld: list[Withheld]) -> 
 
 
 def merge_values(first: Json, second: Json) -> Json:
-    """Return two new values of one key as one: exceptions of a precision are united, else the first is taken."""
-    if not (isinstance(first, Mapping) and isinstance(second, Mapping)) or _kind(first) != _kind(second):
+    """Return two new values of one key as one: exceptions of a precision are united, else the first
+    is taken.
+    """
+    if not (isinstance(first, Mapping) and isinstance(second, Mapping)) or _kind(first) != _kind(
+        second
+    ):
         return first
     merged = {**second, **first}
     kept = [value["keep_float32"] for value in (first, second) if "keep_float32" in value]

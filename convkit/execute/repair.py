@@ -1,7 +1,8 @@
-"""`convkit run --repair`: applies the remedies of findings and runs again, until all is verified or none is left.
+"""`convkit run --repair`: applies the remedies of findings and runs again, until all is verified or
+none is left.
 
-Every round is a run like any other, of a recipe whose text holds the changes so far. The file is left as it is; see
-`write_recipe`.
+Every round is a run like any other, of a recipe whose text holds the changes so far. The file is
+left as it is; see `write_recipe`.
 """
 
 import contextlib
@@ -22,9 +23,10 @@ from convkit.execute.run import Lineage, RunOptions, RunOutcome, outcome_text, r
 from convkit.recipe.changes import Content
 from convkit.recipe.editing import EditError, edited
 from convkit.recipe.loading import LoadedRecipe, load_recipe, parse_recipe
-from convkit.record import RepairStep, RunRecord
+from convkit.record.model import RepairStep, RunRecord
 
-# A remedy can bring to light what it hid: a wrong order a wrong type, that an overflow. More than this is no repair.
+# A remedy can bring to light what it hid: a wrong order a wrong type, that an overflow. More than
+# this is no repair.
 MOST_ROUNDS = 4
 
 Listening = Callable[[], AbstractContextManager[Listener]]
@@ -32,10 +34,12 @@ Listening = Callable[[], AbstractContextManager[Listener]]
 
 @dataclasses.dataclass(frozen=True)
 class RepairOutcome:
-    """What came of a repair: the last run, the remedies that were applied, the recipe's text with them.
+    """What came of a repair: the last run, the remedies that were applied, the recipe's text with
+    them.
 
-    `first` is the run that was to be repaired; `ending` says in a sentence why there was no further round; `withheld`
-    are the changes that the last run's findings offer and that a repair does not make.
+    `first` is the run that was to be repaired; `ending` says in a sentence why there was no further
+    round; `withheld` are the changes that the last run's findings offer and that a repair does not
+    make.
     """
 
     loaded: LoadedRecipe
@@ -62,11 +66,16 @@ class RepairOutcome:
         name = os.path.relpath(self.loaded.path)
         before, after = (text.splitlines(keepends=True) for text in (self.loaded.text, self.text))
         lines = difflib.unified_diff(before, after, name, f"{name} (repaired)")
-        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
+        return "".join(
+            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+            for line in lines
+        )
 
 
 def needs_repair(record: RunRecord) -> bool:
-    """Say whether a target failed or a stage broke; a skipped target is nothing that a recipe could mend."""
+    """Say whether a target failed or a stage broke; a skipped target is nothing that a recipe could
+    mend.
+    """
     return any(target.status in ("failed", "broken") for target in record.targets)
 
 
@@ -77,8 +86,8 @@ def repair_recipe(
 ) -> RepairOutcome:
     """Run a recipe, and run it again with the remedies of what was found.
 
-    `listening` gives a listener for each run, `announce` is told the remedies of each round before it runs. Raises as
-    `run_recipe`.
+    `listening` gives a listener for each run, `announce` is told the remedies of each round before
+    it runs. Raises as `run_recipe`.
     """
     return _Repair(options, listening or _silence, announce).outcome()
 
@@ -91,7 +100,10 @@ class _Repair:
     """The rounds of one repair."""
 
     def __init__(
-        self, options: RunOptions, listening: Listening, announce: Callable[[tuple[RepairStep, ...]], None]
+        self,
+        options: RunOptions,
+        listening: Listening,
+        announce: Callable[[tuple[RepairStep, ...]], None],
     ) -> None:
         self._options = options
         self._listening = listening
@@ -116,10 +128,14 @@ class _Repair:
                     last = self._round(first, proposal)
                     continue
                 except (EditError, RecipeError) as error:
-                    by_hand = "; ".join(f"{path}: {json.dumps(value)}" for path, value in proposal.change.items())
+                    by_hand = "; ".join(
+                        f"{path}: {json.dumps(value)}" for path, value in proposal.change.items()
+                    )
                     ending = f"{error}. Change it by hand: {by_hand}"
             text = self._present.text
-            return RepairOutcome(self._loaded, first, last, self._steps, text, ending, proposal.withheld)
+            return RepairOutcome(
+                self._loaded, first, last, self._steps, text, ending, proposal.withheld
+            )
 
     def _proposal(self, record: RunRecord) -> Proposal:
         if needs_repair(record):
@@ -129,13 +145,24 @@ class _Repair:
     def _ending(self, record: RunRecord, proposal: Proposal) -> str | None:
         """Say why this was the last round, before a further one is tried."""
         rounds = self._steps[-1].round if self._steps else 0
-        if not needs_repair(record) and not (proposal.offers and meaning(proposal.content) not in self._tried):
-            return f"repaired in {rounds} round{'s' if rounds > 1 else ''}" if rounds else "nothing to repair"
+        if not needs_repair(record) and not (
+            proposal.offers and meaning(proposal.content) not in self._tried
+        ):
+            return (
+                f"repaired in {rounds} round{'s' if rounds > 1 else ''}"
+                if rounds
+                else "nothing to repair"
+            )
         remains = outcome_text(record.targets)
         if not proposal.offers:
             if not rounds:
-                return f"no remedy on offer: nothing that was found says what to change in the recipe ({remains})"
-            return f"the remedies were applied and this remains, for which none is on offer: {remains}"
+                return (
+                    "no remedy on offer: nothing that was found says what to change in the recipe"
+                    f" ({remains})"
+                )
+            return (
+                f"the remedies were applied and this remains, for which none is on offer: {remains}"
+            )
         if meaning(proposal.content) in self._tried:
             return f"the remedy on offer was tried before, and this remains: {remains}"
         if rounds >= MOST_ROUNDS and needs_repair(record):
@@ -143,12 +170,16 @@ class _Repair:
         return None
 
     def _round(self, first: RunRecord, proposal: Proposal) -> RunOutcome:
-        """Run the recipe with a proposal's changes; raises EditError or RecipeError where that is no recipe."""
+        """Run the recipe with a proposal's changes; raises EditError or RecipeError where that is
+        no recipe.
+        """
         self._tried.add(meaning(proposal.content))
         following = parse_recipe(edited(self._present.text, proposal.content), self._loaded.path)
         number = self._steps[-1].round + 1 if self._steps else 1
         new = tuple(
-            RepairStep(number, offer.target, offer.finding.code, offer.finding.message, offer.change)
+            RepairStep(
+                number, offer.target, offer.finding.code, offer.finding.message, offer.change
+            )
             for offer in proposal.offers
         )
         self._announce(new)
@@ -167,7 +198,8 @@ class _Repair:
 
 
 def write_recipe(outcome: RepairOutcome) -> Path:
-    """Put the repaired text in the place of the recipe's, at once and whole, with the file's own mode; return its path.
+    """Put the repaired text in the place of the recipe's, at once and whole, with the file's own
+    mode; return its path.
 
     Raises ConvkitError where the file changed meanwhile or cannot be written.
     """
@@ -175,7 +207,9 @@ def write_recipe(outcome: RepairOutcome) -> Path:
     path = outcome.loaded.path.resolve()  # a link stays one
     try:
         if path.read_bytes() != outcome.loaded.text.encode():
-            raise ConvkitError(f"{path}: the recipe was changed while it was being repaired; it is left as it is")
+            raise ConvkitError(
+                f"{path}: the recipe was changed while it was being repaired; it is left as it is"
+            )
         mode = stat.S_IMODE(path.stat().st_mode)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
@@ -189,5 +223,7 @@ def write_recipe(outcome: RepairOutcome) -> Path:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise ConvkitError(f"{path}: the repaired recipe cannot be written: {error.strerror or error}") from error
+        raise ConvkitError(
+            f"{path}: the repaired recipe cannot be written: {error.strerror or error}"
+        ) from error
     return path

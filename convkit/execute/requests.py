@@ -37,7 +37,11 @@ from convkit.worker.protocol import (
 
 
 def request_for(
-    stage: Stage, loaded: LoadedRecipe, surroundings: Surroundings, inputs: Mapping[str, Path], home: Home
+    stage: Stage,
+    loaded: LoadedRecipe,
+    surroundings: Surroundings,
+    inputs: Mapping[str, Path],
+    home: Home,
 ) -> StageRequest:
     """Return a stage's request; `inputs` are folders of the artifacts it reads, by stage id.
 
@@ -84,7 +88,9 @@ def request_for(
                 original=_original(loaded, home),
                 contract=contract,
                 options=_options(target, loaded),
-                provenance={"convkit.stage": digest_json(ingredients(stage, recipe, surroundings.facts))},
+                provenance={
+                    "convkit.stage": digest_json(ingredients(stage, recipe, surroundings.facts))
+                },
                 precision=planned,
             )
         case "precision":
@@ -109,7 +115,9 @@ def request_for(
                 precision=planned,
                 reference=folders.get("reference"),
                 stand_in=stage.stand_in,
-                timing_caches=str(home.store / "timing-caches") if target.runtime == "tensorrt" else None,
+                timing_caches=(
+                    str(home.store / "timing-caches") if target.runtime == "tensorrt" else None
+                ),
             )
         case "verify":
             assert target is not None
@@ -148,7 +156,9 @@ def _options(target: Target, loaded: LoadedRecipe) -> dict[str, Json]:
         return options
     precision = cast("dict[str, Json]", options["precision"])
     calibration = cast("dict[str, Json]", precision["calibration"])
-    return options | {"precision": precision | {"calibration": calibration | {"file": str(loaded.dirname / file)}}}
+    return options | {
+        "precision": precision | {"calibration": calibration | {"file": str(loaded.dirname / file)}}
+    }
 
 
 def source_of(model: Model, dirname: Path, home: Home) -> Source:
@@ -195,4 +205,8 @@ def _place(model: Model, dirname: Path, home: Home) -> dict[str, object]:
 
 def _sample_files(loaded: LoadedRecipe) -> dict[str, str]:
     samples = [tensor.sample for tensor in loaded.recipe.inputs]
-    return {sample.file: str(loaded.dirname / sample.file) for sample in samples if isinstance(sample, File)}
+    return {
+        sample.file: str(loaded.dirname / sample.file)
+        for sample in samples
+        if isinstance(sample, File)
+    }

@@ -25,7 +25,7 @@ from convkit.execute.variation import Variation
 from convkit.home import Home
 from convkit.plan.stages import Facts, Stage, contract_of, ingredients, plan_stages, stage_key
 from convkit.recipe.loading import LoadedRecipe, load_recipe
-from convkit.record import FORMAT, RepairStep, RunRecord, TargetReport
+from convkit.record.model import FORMAT, RepairStep, RunRecord, TargetReport
 from convkit.store.digests import digest_json
 from convkit.store.store import StageRecord, Store
 from convkit.verdict.targets import Finished, exit_code, gravest, judge_target
@@ -37,7 +37,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions:
-    """What the command line says of a run. Stages of the kinds in `rerun` always run, whatever the store holds."""
+    """What the command line says of a run. Stages of the kinds in `rerun` always run, whatever the
+    store holds.
+    """
 
     recipe: Path
     home: Home
@@ -55,7 +57,9 @@ class RunOptions:
 
 @dataclasses.dataclass(frozen=True)
 class RunOutcome:
-    """A run's record and folder. `untracked` says why MLflow did not take it, `up_to_date` that nothing ran."""
+    """A run's record and folder. `untracked` says why MLflow did not take it, `up_to_date` that
+    nothing ran.
+    """
 
     record: RunRecord
     folder: Path
@@ -66,7 +70,9 @@ class RunOutcome:
 
 @dataclasses.dataclass(frozen=True)
 class Lineage:
-    """The run that another one repairs, and the remedies that it applies; the last have no outcome yet."""
+    """The run that another one repairs, and the remedies that it applies; the last have no outcome
+    yet.
+    """
 
     repaired_from: str
     steps: tuple[RepairStep, ...]
@@ -74,19 +80,26 @@ class Lineage:
     def ended_as(self, targets: Sequence[TargetReport]) -> tuple[RepairStep, ...]:
         """Return the steps with what came of the last ones."""
         outcome = outcome_text(targets)
-        return tuple(dataclasses.replace(step, outcome=step.outcome or outcome) for step in self.steps)
+        return tuple(
+            dataclasses.replace(step, outcome=step.outcome or outcome) for step in self.steps
+        )
 
 
 def outcome_text(targets: Sequence[TargetReport]) -> str:
     """Return how targets stand, in a few words: the first one that is wrong with its headline."""
     wrong = next((target for target in targets if target.status in ("failed", "broken")), None)
-    return f"{wrong.name} {wrong.status}: {wrong.headline}" if wrong else gravest([t.status for t in targets])
+    return (
+        f"{wrong.name} {wrong.status}: {wrong.headline}"
+        if wrong
+        else gravest([t.status for t in targets])
+    )
 
 
 def run_recipe(options: RunOptions, listener: Listener | None = None) -> RunOutcome:
     """Run a recipe, or return the run that settled it before.
 
-    Raises RecipeError and other ConvkitErrors before any stage starts; KeyboardInterrupt after stopping the workers.
+    Raises RecipeError and other ConvkitErrors before any stage starts; KeyboardInterrupt after
+    stopping the workers.
     """
     return run_loaded(options, load_recipe(options.recipe), listener)
 
@@ -109,7 +122,16 @@ def run_loaded(
             else fleet.absent_parts(loaded.recipe)
         )
         stages = plan_stages(loaded.recipe, options.only, frozenset(absent))
-        work = _Work(options, loaded, stages, Store(options.home.store), absent, listener or Silence(), lineage, fleet)
+        work = _Work(
+            options,
+            loaded,
+            stages,
+            Store(options.home.store),
+            absent,
+            listener or Silence(),
+            lineage,
+            fleet,
+        )
         return _run_tracked(work, tools)
 
 
@@ -130,7 +152,9 @@ class _Work:
         """Return what gives exact versions: the recipe's lock or this home's memory."""
         if self.options.toolchain == "host":
             return recorded_tools({})  # asked for nothing
-        return recipe_tools(self.loaded, self.options.home, may_resolve=may_resolve, strict=self.lineage is None)
+        return recipe_tools(
+            self.loaded, self.options.home, may_resolve=may_resolve, strict=self.lineage is None
+        )
 
 
 def _run_tracked(work: _Work, tools: Resolver | None) -> RunOutcome:
@@ -175,8 +199,12 @@ def _run(work: _Work, tools: Resolver) -> RunOutcome:
     return _finish(work, surroundings, settled, started)
 
 
-def find_settled(loaded: LoadedRecipe, stages: tuple[Stage, ...], facts: Facts, store: Store) -> Path | None:
-    """Return the folder of the run that settled a recipe as it stands now, or None when some stage must run."""
+def find_settled(
+    loaded: LoadedRecipe, stages: tuple[Stage, ...], facts: Facts, store: Store
+) -> Path | None:
+    """Return the folder of the run that settled a recipe as it stands now, or None when some stage
+    must run.
+    """
     records = settled_records(loaded, stages, facts, store)
     if len(records) < len(stages):
         return None
@@ -201,21 +229,28 @@ def settled_records(
 
 
 def run_key(loaded: LoadedRecipe, stage_keys: Mapping[str, str]) -> str:
-    """Return the digest of all that decides a run's outcome: its stages, and the limits they are judged by."""
+    """Return the digest of all that decides a run's outcome: its stages, and the limits they are
+    judged by.
+    """
     dump = loaded.recipe.model_dump(mode="json")
     judged = {name: dump[name] for name in ("name", "description", "verify", "targets", "track")}
     return digest_json([FORMAT, dict(stage_keys), judged])
 
 
-def _finish(work: _Work, surroundings: Surroundings, settled: Mapping[str, Settled], started: float) -> RunOutcome:
+def _finish(
+    work: _Work, surroundings: Surroundings, settled: Mapping[str, Settled], started: float
+) -> RunOutcome:
     options, loaded, stages, lineage = work.options, work.loaded, work.stages, work.lineage
     recipe = loaded.recipe
     finished = {name: Finished(stage.report, stage.result) for name, stage in settled.items()}
-    names = list(dict.fromkeys(stage.target for stage in stages if stage.kind == "verify" and stage.target))
+    names = list(
+        dict.fromkeys(stage.target for stage in stages if stage.kind == "verify" and stage.target)
+    )
     targets = tuple(judge_target(name, recipe, finished) for name in names)
     status = gravest([target.status for target in targets])
     reports = tuple(
-        dataclasses.replace(settled[stage.id].report, log=f"logs/{stage_file(stage.id)}.log") for stage in stages
+        dataclasses.replace(settled[stage.id].report, log=f"logs/{stage_file(stage.id)}.log")
+        for stage in stages
     )
     key = run_key(loaded, {report.id: report.key for report in reports})
     record = RunRecord(
@@ -233,7 +268,8 @@ def _finish(work: _Work, surroundings: Surroundings, settled: Mapping[str, Settl
         contract=contract_of(recipe),
         command=options.command,
         toolchain=surroundings.facts.toolchain,
-        host=describe_host(surroundings.facts.toolchain) | ({"fleet": options.scheduler} if options.scheduler else {}),
+        host=describe_host(surroundings.facts.toolchain)
+        | ({"fleet": options.scheduler} if options.scheduler else {}),
         started=started,
         ended=time.time(),
         status=status,
@@ -245,7 +281,9 @@ def _finish(work: _Work, surroundings: Surroundings, settled: Mapping[str, Settl
         provenance=True,
     )
     materials = materials_of(loaded, surroundings, options.home)
-    folder = write_folder(record, settled, locks_of(stages, surroundings), materials, work.store, options.home)
+    folder = write_folder(
+        record, settled, locks_of(stages, surroundings), materials, work.store, options.home
+    )
     if all(report.status in ("hit", "done") for report in reports) and all(
         work.store.record(report.key) is not None for report in reports
     ):

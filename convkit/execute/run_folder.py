@@ -11,8 +11,8 @@ from convkit.execute.materials import built_files
 from convkit.execute.stage_runner import Settled
 from convkit.home import Home
 from convkit.plan.stages import Stage
-from convkit.provenance import Materials, write_provenance
-from convkit.record import FORMAT, RunRecord
+from convkit.record.model import FORMAT, RunRecord
+from convkit.record.provenance import Materials, write_provenance
 from convkit.store.digests import write_json
 from convkit.store.store import Store
 
@@ -20,7 +20,11 @@ from convkit.store.store import Store
 def locks_of(stages: tuple[Stage, ...], surroundings: Surroundings) -> dict[str, str]:
     """Return the exact versions of each stage's environment, as requirements files by stage id."""
     resolutions = surroundings.resolutions
-    return {stage.id: resolutions[stage.environment].text for stage in stages if stage.environment in resolutions}
+    return {
+        stage.id: resolutions[stage.environment].text
+        for stage in stages
+        if stage.environment in resolutions
+    }
 
 
 def write_folder(
@@ -61,7 +65,9 @@ def write_folder(
 
 def stage_file(stage: str) -> str:
     """Return the name, without its ending, that a stage's log and lock have in a run's folder."""
-    return "".join(character if character.isalnum() or character in "-_.=<>~!*" else "-" for character in stage)
+    return "".join(
+        character if character.isalnum() or character in "-_.=<>~!*" else "-" for character in stage
+    )
 
 
 def read_record(folder: Path) -> RunRecord:
@@ -69,7 +75,10 @@ def read_record(folder: Path) -> RunRecord:
     try:
         value = json.loads((folder / "result.json").read_text(encoding="utf-8"))
         if value.get("format") != FORMAT:
-            raise ConvkitError(f"{folder}: result.json has format {value.get('format')!r}; this convkit reads {FORMAT}")
+            raise ConvkitError(
+                f"{folder}: result.json has format {value.get('format')!r}; this convkit reads"
+                f" {FORMAT}"
+            )
         return decode(RunRecord, value)
     except (OSError, ValueError, AttributeError) as error:
         raise ConvkitError(f"{folder}: no readable result.json: {error}") from error

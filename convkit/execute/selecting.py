@@ -8,7 +8,8 @@ from convkit.home import Home
 
 
 def find_run(name: str, home: Home) -> Path:
-    """Return a run's folder from its path, `recipe/id`, an id, a recipe's name (its last run), or `latest`.
+    """Return a run's folder from its path, `recipe/id`, an id, a recipe's name (its last run), or
+    `latest`.
 
     Raises UsageError that lists what there is.
     """
@@ -32,7 +33,10 @@ def find_run(name: str, home: Home) -> Path:
 
 def _unknown(name: str, runs: list[Path], home: Home) -> str:
     if not runs:
-        return f"no run {name!r}: {home.root} holds no finished run yet (another folder: --home or CONVKIT_HOME)"
+        return (
+            f"no run {name!r}: {home.root} holds no finished run yet (another folder: --home or"
+            " CONVKIT_HOME)"
+        )
     known = [f"{folder.parent.name}/{folder.name}" for folder in runs]
     near = difflib.get_close_matches(name, [*known, *{folder.parent.name for folder in runs}], n=1)
     hint = f"; perhaps you meant {near[0]!r}" if near else ""

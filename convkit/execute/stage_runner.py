@@ -1,4 +1,6 @@
-"""Settles one stage: a hit in the store, or a worker in its environment whose answer the store takes in."""
+"""Settles one stage: a hit in the store, or a worker in its environment whose answer the store
+takes in.
+"""
 
 import dataclasses
 import os
@@ -21,13 +23,14 @@ from convkit.findings.model import Finding, Place, Remedy, Severity
 from convkit.home import Home
 from convkit.plan.stages import Stage, explain_change, ingredients, stage_key
 from convkit.recipe.loading import LoadedRecipe
-from convkit.record import StageReport
+from convkit.record.model import StageReport
 from convkit.store.store import StageRecord, Store
 from convkit.toolchain.devices import find_device
 from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
 from convkit.toolchain.version_findings import version_findings
-from convkit.worker.protocol import PROTOCOL, RESULT_TYPES, Answer, Envelope, StageKind, StageResult
+from convkit.worker.jobs import JOBS
+from convkit.worker.protocol import PROTOCOL, Answer, Envelope, StageKind, StageResult
 
 _OF_TARGET = "target."  # how a worker's remedy begins a key of its own target
 
@@ -67,7 +70,8 @@ class StageRunner:
     def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
         """Settle a stage whose inputs (artifact digests by stage id) are known.
 
-        Raises a ConvkitError where this cannot even be tried, Interrupted when the run is cancelled.
+        Raises a ConvkitError where this cannot even be tried, Interrupted when the run is
+        cancelled.
         """
         parts = ingredients(stage, self.loaded.recipe, self.surroundings.facts)
         assert parts is not None  # a run resolves every environment before it settles stages
@@ -99,11 +103,17 @@ class StageRunner:
     def _only_one(self, key: str) -> "KeyLock":
         return KeyLock(self.home.store / "locks" / f"{key}.lock", self.cancelled)
 
-    def _reason(self, stage: Stage, parts: Mapping[str, str], inputs: Mapping[str, str], *, forced: bool) -> str:
+    def _reason(
+        self, stage: Stage, parts: Mapping[str, str], inputs: Mapping[str, str], *, forced: bool
+    ) -> str:
         if forced:
             return "forced"
         before = self.store.latest(self.loaded.recipe.name, stage.id)
-        return "new" if before is None else explain_change(parts, inputs, before.ingredients, before.inputs)
+        return (
+            "new"
+            if before is None
+            else explain_change(parts, inputs, before.ingredients, before.inputs)
+        )
 
     def _hit(self, stage: Stage, record: StageRecord) -> Settled:
         report = StageReport(
@@ -122,7 +132,9 @@ class StageRunner:
             versions=record.versions,
             findings=record.findings,
         )
-        return Settled(report, self.store.log(record.key), decode(RESULT_TYPES[stage.kind], record.result))
+        return Settled(
+            report, self.store.log(record.key), decode(JOBS[stage.kind].result, record.result)
+        )
 
     def _run(
         self,
@@ -135,7 +147,14 @@ class StageRunner:
     ) -> Settled:
         started = time.time()
         report = StageReport(
-            stage.id, stage.kind, key, "broken", reason, target=stage.target, version=stage.version, started=started
+            stage.id,
+            stage.kind,
+            key,
+            "broken",
+            reason,
+            target=stage.target,
+            version=stage.version,
+            started=started,
         )
         absent = self._absent_device(stage)
         if absent is not None:
@@ -144,14 +163,21 @@ class StageRunner:
             outcome = self._work(stage, inputs, folder)
             if outcome.ending == "cancelled":
                 raise Interrupted("interrupted")
-            report = dataclasses.replace(report, ended=time.time(), seconds=outcome.ended - outcome.started)
+            report = dataclasses.replace(
+                report, ended=time.time(), seconds=outcome.ended - outcome.started
+            )
             answer = outcome.answer
             if answer is None or answer.outcome == "broken":
                 findings = tuple(findings_of(outcome, stage.kind, stage.target))
                 error = answer.error if answer else outcome.ending.replace("_", " ")
-                return Settled(dataclasses.replace(report, findings=findings, error=error), outcome.log)
+                return Settled(
+                    dataclasses.replace(report, findings=findings, error=error), outcome.log
+                )
             report = dataclasses.replace(
-                report, versions=answer.versions, peak_memory_bytes=answer.peak_memory_bytes, findings=answer.findings
+                report,
+                versions=answer.versions,
+                peak_memory_bytes=answer.peak_memory_bytes,
+                findings=answer.findings,
             )
             if answer.outcome == "skipped":
                 return Settled(_skipped(report, stage, answer.error or "skipped"), outcome.log)
@@ -160,25 +186,37 @@ class StageRunner:
             result = _result_of(stage, answer)
             artifact = self.store.take_in(folder / "output")
         report = dataclasses.replace(report, status="done", artifact=artifact)
-        if known is not None and known.artifact != artifact and stage.kind in ("export", "precision", "build"):
-            report = dataclasses.replace(report, findings=(*report.findings, _two_artifacts(stage, known, artifact)))
+        if (
+            known is not None
+            and known.artifact != artifact
+            and stage.kind in ("export", "precision", "build")
+        ):
+            report = dataclasses.replace(
+                report, findings=(*report.findings, _two_artifacts(stage, known, artifact))
+            )
         if not any(finding.is_error for finding in report.findings):  # failures are never kept
             self._keep(report, parts, inputs, answer, outcome.log)
         return Settled(report, outcome.log, result)
 
     def _absent_device(self, stage: Stage) -> str | None:
-        """Say what is missing where a stage's device is not here: then its tools, which can be big, are not fetched."""
+        """Say what is missing where a stage's device is not here: then its tools, which can be big,
+        are not fetched.
+        """
         if stage.target is None or stage.kind not in ("build", "verify"):
             return None
         found = find_device(stage.device)
         return None if found.there else f"this machine has no {stage.device} device: {found.detail}"
 
     def _standing_in(self, stage: Stage) -> Finding | None:
-        """Say where a simulation stands in for the target's device: what is missing, and where to go on."""
+        """Say where a simulation stands in for the target's device: what is missing, and where to
+        go on.
+        """
         if stage.kind != "verify" or stage.target is None or not stage.stand_in:
             return None
         target = self.loaded.recipe.targets[stage.target]
-        why = self.absent.get(target.device) or self.absent.get(target.runtime, f"{target.runtime} is absent")
+        why = self.absent.get(target.device) or self.absent.get(
+            target.runtime, f"{target.runtime} is absent"
+        )
         if target.runtime == "tensorrt":
             return _absent(stage, f"no engine was built: {why}", "warning")
         return _absent(stage, f"{why}: judged by simulation", "note")
@@ -192,11 +230,17 @@ class StageRunner:
         request = request_for(stage, self.loaded, self.surroundings, views, self.home)
         output = folder / "output"
         output.mkdir()
-        envelope = Envelope(PROTOCOL, stage.job, str(output), encode(request), expected=self._expected(stage))
+        envelope = Envelope(
+            PROTOCOL, stage.job, str(output), encode(request), expected=self._expected(stage)
+        )
         varied = self.variation
         return run_worker(
             python,
-            dataclasses.replace(envelope, threads=varied.threads) if varied is not None else envelope,
+            (
+                dataclasses.replace(envelope, threads=varied.threads)
+                if varied is not None
+                else envelope
+            ),
             folder,
             timeout_seconds=self.loaded.recipe.verify.timeout,
             on_event=progress,
@@ -216,7 +260,12 @@ class StageRunner:
         return dict(resolution.packages) if resolution is not None else {}
 
     def _keep(
-        self, report: StageReport, parts: Mapping[str, str], inputs: Mapping[str, str], answer: Answer, log: str
+        self,
+        report: StageReport,
+        parts: Mapping[str, str],
+        inputs: Mapping[str, str],
+        answer: Answer,
+        log: str,
     ) -> None:
         assert report.artifact is not None
         assert report.started is not None
@@ -239,12 +288,17 @@ class StageRunner:
 
 
 def _addressed(settled: Settled, recipe: Path) -> Settled:
-    """Put the target's and the recipe's names into remedies: a worker, and a stage that two share, know neither."""
+    """Put the target's and the recipe's names into remedies: a worker, and a stage that two share,
+    know neither.
+    """
     report = settled.report
     return dataclasses.replace(
         settled,
         report=dataclasses.replace(
-            report, findings=tuple(_addressed_finding(finding, report.target, recipe) for finding in report.findings)
+            report,
+            findings=tuple(
+                _addressed_finding(finding, report.target, recipe) for finding in report.findings
+            ),
         ),
     )
 
@@ -254,10 +308,18 @@ def _addressed_finding(finding: Finding, target: str | None, recipe: Path) -> Fi
     if remedy is not None and target is not None and finding.code == "E101":
         command = f"convkit run {shlex.quote(os.path.relpath(recipe))} --only {shlex.quote(target)}"
         return dataclasses.replace(finding, remedy=Remedy(f"Run it where that is there: {command}"))
-    if remedy is None or target is None or not any(path.startswith(_OF_TARGET) for path in remedy.change):
+    if (
+        remedy is None
+        or target is None
+        or not any(path.startswith(_OF_TARGET) for path in remedy.change)
+    ):
         return finding
     change = {
-        f"targets.{target}.{path.removeprefix(_OF_TARGET)}" if path.startswith(_OF_TARGET) else path: value
+        (
+            f"targets.{target}.{path.removeprefix(_OF_TARGET)}"
+            if path.startswith(_OF_TARGET)
+            else path
+        ): value
         for path, value in remedy.change.items()
     }
     return dataclasses.replace(finding, remedy=Remedy(remedy.text, change))
@@ -265,9 +327,11 @@ def _addressed_finding(finding: Finding, target: str | None, recipe: Path) -> Fi
 
 def _result_of(stage: Stage, answer: Answer) -> StageResult:
     try:
-        result: StageResult = decode(RESULT_TYPES[stage.kind], answer.result)
+        result: StageResult = decode(JOBS[stage.kind].result, answer.result)
     except CodecError as error:
-        raise WorkerError(f"stage {stage.id} answered in a form this convkit does not know: {error}") from error
+        raise WorkerError(
+            f"stage {stage.id} answered in a form this convkit does not know: {error}"
+        ) from error
     return result
 
 
@@ -277,7 +341,14 @@ def _skipped(report: StageReport, stage: Stage, error: str) -> StageReport:
 
 
 def _absent(stage: Stage, message: str, severity: Severity) -> Finding:
-    return Finding("E101", severity, message, Place(), {"stage": stage.id}, Remedy("Run it where that is there."))
+    return Finding(
+        "E101",
+        severity,
+        message,
+        Place(),
+        {"stage": stage.id},
+        Remedy("Run it where that is there."),
+    )
 
 
 def _two_artifacts(stage: Stage, known: StageRecord, artifact: str) -> Finding:
@@ -291,7 +362,9 @@ def _two_artifacts(stage: Stage, known: StageRecord, artifact: str) -> Finding:
 
 
 class KeyLock:
-    """Holds a stage key's lock file, so that two runs never work on the same key; waiting can be cancelled."""
+    """Holds a stage key's lock file, so that two runs never work on the same key; waiting can be
+    cancelled.
+    """
 
     def __init__(self, path: Path, cancelled: threading.Event) -> None:
         self._lock = FileLock(path, thread_local=False)

@@ -1,4 +1,6 @@
-"""Where a run's exact versions come from: a lock beside the recipe, what was resolved before, or a past run."""
+"""Where a run's exact versions come from: a lock beside the recipe, what was resolved before, or a
+past run.
+"""
 
 import os
 from collections.abc import Callable, Mapping
@@ -10,15 +12,20 @@ from convkit.toolchain.lockfile import lock_file, read_lock, this_platform
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution, resolve, resolved
 
-# Gives the versions for a specification; None where they are not known yet, and are not to be looked for.
+# Gives the versions for a specification; None where they are not known yet, and are not to be
+# looked for.
 Resolver = Callable[[EnvironmentSpec], Resolution | None]
 
 
-def recipe_tools(loaded: LoadedRecipe, home: Home, *, may_resolve: bool, strict: bool = True) -> Resolver:
-    """Return the resolver of a recipe: its lock, where there is one, else what was or is resolved in this home.
+def recipe_tools(
+    loaded: LoadedRecipe, home: Home, *, may_resolve: bool, strict: bool = True
+) -> Resolver:
+    """Return the resolver of a recipe: its lock, where there is one, else what was or is resolved
+    in this home.
 
-    Raises ToolchainError for a lock that cannot be read. The resolver raises it for a specification that the lock
-    does not have, unless `strict` is false: a repair's recipe is not the one that was locked.
+    Raises ToolchainError for a lock that cannot be read. The resolver raises it for a specification
+    that the lock does not have, unless `strict` is false: a repair's recipe is not the one that was
+    locked.
     """
     file = lock_file(loaded.path)
     lock = read_lock(file)
@@ -32,11 +39,13 @@ def recipe_tools(loaded: LoadedRecipe, home: Home, *, may_resolve: bool, strict:
             if lock.find(spec) is not None:
                 here = this_platform()
                 raise ToolchainError(
-                    f"{name} has no versions for {here}; add them: convkit lock {recipe} --platform {here}"
+                    f"{name} has no versions for {here}; add them: convkit lock {recipe} --platform"
+                    f" {here}"
                 )
             raise ToolchainError(
-                f"{name} does not fit the recipe: nothing is locked for {', '.join(spec.requirements)} on Python "
-                f"{spec.python}. Lock it again: convkit lock {recipe}"
+                f"{name} does not fit the recipe: nothing is locked for"
+                f" {', '.join(spec.requirements)} on Python {spec.python}. Lock it again: convkit"
+                f" lock {recipe}"
             )
         return resolve(spec, home.root) if may_resolve else resolved(spec, home.root)
 
@@ -44,7 +53,9 @@ def recipe_tools(loaded: LoadedRecipe, home: Home, *, may_resolve: bool, strict:
 
 
 def recorded_tools(recorded: Mapping[EnvironmentSpec, Resolution]) -> Resolver:
-    """Return a resolver that knows what a past run recorded, and nothing else; it raises ToolchainError for more."""
+    """Return a resolver that knows what a past run recorded, and nothing else; it raises
+    ToolchainError for more.
+    """
 
     def choose(spec: EnvironmentSpec) -> Resolution:
         if spec not in recorded:

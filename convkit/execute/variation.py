@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True)
 class Variation:
-    """Another seed of Python's hashes, time zone (POSIX form) and number of threads; folders differ by themselves."""
+    """Another seed of Python's hashes, time zone (POSIX form) and number of threads; folders differ
+    by themselves.
+    """
 
     hash_seed: int = 4711
     timezone: str = "XYZ-11:30"
@@ -17,5 +19,9 @@ class Variation:
         return {**environment, "TZ": self.timezone}
 
     def __str__(self) -> str:
-        threads = f", {self.threads} thread{'s' if self.threads != 1 else ''}" if self.threads is not None else ""
+        threads = (
+            f", {self.threads} thread{'s' if self.threads != 1 else ''}"
+            if self.threads is not None
+            else ""
+        )
         return f"hash seed {self.hash_seed}, time zone {self.timezone}{threads}, other folders"

@@ -10,20 +10,23 @@ from convkit.codec import Json
 from convkit.findings.model import Finding, Remedy
 from convkit.worker.protocol import Answer, JobKind
 
-# answered: the result file is whole, whatever the process did afterwards · signalled: ended by a signal of its own
-# making · out_of_memory: killed from outside · timed_out, cancelled: stopped by convkit · no_answer: it ended by
-# itself and left no readable result.
+# answered: the result file is whole, whatever the process did afterwards · signalled: ended by a
+# signal of its own making · out_of_memory: killed from outside · timed_out, cancelled: stopped by
+# convkit · no_answer: it ended by itself and left no readable result.
 Ending = Literal["answered", "signalled", "out_of_memory", "timed_out", "cancelled", "no_answer"]
 
 _TAIL_LINES = 40
-# A log is kept from both ends: a tool that prints without end must fill neither memory nor the store.
+# A log is kept from both ends: a tool that prints without end must fill neither memory nor the
+# store.
 _HEAD_BYTES = 256 * 1024
 _END_BYTES = 1024 * 1024
 # Colours and cursor movements (ECMA-48 control sequences) and titles (operating system commands).
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-# What tools say when an allocation fails: Python, C++, torch's CPU and CUDA allocators, onnxruntime's arena.
+# What tools say when an allocation fails: Python, C++, torch's CPU and CUDA allocators,
+# onnxruntime's arena.
 _MEMORY_WORDS = re.compile(
-    r"MemoryError|ran out of memory|bad_alloc|can't allocate memory|CUDA out of memory|OutOfMemoryError"
+    r"MemoryError|ran out of memory|bad_alloc|can't allocate memory|CUDA out of"
+    r" memory|OutOfMemoryError"
     r"|Failed to allocate memory"
 )
 
@@ -32,8 +35,9 @@ _MEMORY_WORDS = re.compile(
 class WorkerOutcome:
     """How a worker ended. `answer` is there when it answered; times are seconds since the epoch.
 
-    `signal` is the number of the signal that ended the process, `exit_code` what it exited with otherwise. `detail`
-    says what more is known of the ending; `log` is what was printed, without colours, cut in the middle when long.
+    `signal` is the number of the signal that ended the process, `exit_code` what it exited with
+    otherwise. `detail` says what more is known of the ending; `log` is what was printed, without
+    colours, cut in the middle when long.
     """
 
     ending: Ending
@@ -52,7 +56,9 @@ class WorkerOutcome:
 
 
 def read_log(path: Path) -> str:
-    """Return a log as text, as a terminal would show it in the end: no colours, progress bars at their last state."""
+    """Return a log as text, as a terminal would show it in the end: no colours, progress bars at
+    their last state.
+    """
     size = path.stat().st_size
     with path.open("rb") as stream:
         if size <= _HEAD_BYTES + _END_BYTES:
@@ -71,34 +77,74 @@ def _plain(printed: bytes) -> str:
 
 
 def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> tuple[Finding, ...]:
-    """Return the findings of a worker that did not do its stage; none where it did, was skipped or was cancelled."""
+    """Return the findings of a worker that did not do its stage; none where it did, was skipped or
+    was cancelled.
+    """
     answer = outcome.answer
     match outcome.ending:
         case "answered":
             assert answer is not None
-            return _findings_of_answer(outcome, answer, stage, target) if answer.outcome == "broken" else ()
+            return (
+                _findings_of_answer(outcome, answer, stage, target)
+                if answer.outcome == "broken"
+                else ()
+            )
         case "cancelled":
             return ()
         case "signalled":
             if _MEMORY_WORDS.search(outcome.log_tail):
-                message = f"{stage}: a tool could not get memory and aborted ({_signal_name(outcome.signal)})"
+                message = (
+                    f"{stage}: a tool could not get memory and aborted"
+                    f" ({_signal_name(outcome.signal)})"
+                )
                 return (_out_of_memory(message, outcome, stage, target),)
             message = f"{stage}: the process crashed ({_signal_name(outcome.signal)})"
-            remedy = Remedy("See the log's tail for the place; try another version of the tool under tools:.")
-            return (Finding("E201", "error", message, evidence=_evidence(outcome, stage, target), remedy=remedy),)
+            remedy = Remedy(
+                "See the log's tail for the place; try another version of the tool under tools:."
+            )
+            return (
+                Finding(
+                    "E201",
+                    "error",
+                    message,
+                    evidence=_evidence(outcome, stage, target),
+                    remedy=remedy,
+                ),
+            )
         case "out_of_memory":
             return (_out_of_memory(f"{stage}: {outcome.detail}", outcome, stage, target),)
         case "timed_out":
-            message = f"{stage}: stopped after {_seconds(outcome):.0f} s, the limit (verify.timeout)"
+            message = (
+                f"{stage}: stopped after {_seconds(outcome):.0f} s, the limit (verify.timeout)"
+            )
             remedy = Remedy(
                 "Raise verify.timeout if the stage needs longer; the log shows where it was.",
                 {"verify.timeout": max(60, round(_seconds(outcome) * 4))},
             )
-            return (Finding("E203", "error", message, evidence=_evidence(outcome, stage, target), remedy=remedy),)
+            return (
+                Finding(
+                    "E203",
+                    "error",
+                    message,
+                    evidence=_evidence(outcome, stage, target),
+                    remedy=remedy,
+                ),
+            )
         case "no_answer":
             message = f"{stage}: the process ended without an answer ({outcome.detail})"
-            remedy = Remedy("See the log's tail: the tools' environment may be damaged, or a tool ended the process.")
-            return (Finding("E204", "error", message, evidence=_evidence(outcome, stage, target), remedy=remedy),)
+            remedy = Remedy(
+                "See the log's tail: the tools' environment may be damaged, or a tool ended the"
+                " process."
+            )
+            return (
+                Finding(
+                    "E204",
+                    "error",
+                    message,
+                    evidence=_evidence(outcome, stage, target),
+                    remedy=remedy,
+                ),
+            )
         case _:
             assert_never(outcome.ending)
 
@@ -108,21 +154,33 @@ def _findings_of_answer(
 ) -> tuple[Finding, ...]:
     error = answer.error or "the stage failed and did not say why"
     message = f"{stage}: {error}"
-    if _MEMORY_WORDS.search(error) or (answer.traceback and _MEMORY_WORDS.search(answer.traceback.splitlines()[-1])):
+    if _MEMORY_WORDS.search(error) or (
+        answer.traceback and _MEMORY_WORDS.search(answer.traceback.splitlines()[-1])
+    ):
         failure = _out_of_memory(message, outcome, stage, target)
     else:
         remedy = Remedy("See the message; the log has the tool's own words.")
-        failure = Finding("E204", "error", message, evidence=_evidence(outcome, stage, target), remedy=remedy)
+        failure = Finding(
+            "E204", "error", message, evidence=_evidence(outcome, stage, target), remedy=remedy
+        )
     return (*answer.findings, failure)
 
 
-def _out_of_memory(message: str, outcome: WorkerOutcome, stage: JobKind, target: str | None) -> Finding:
+def _out_of_memory(
+    message: str, outcome: WorkerOutcome, stage: JobKind, target: str | None
+) -> Finding:
     remedy = Remedy("Use smaller axes, run with --jobs 1, or take a machine with more memory.")
-    return Finding("E202", "error", message, evidence=_evidence(outcome, stage, target), remedy=remedy)
+    return Finding(
+        "E202", "error", message, evidence=_evidence(outcome, stage, target), remedy=remedy
+    )
 
 
 def _evidence(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> dict[str, Json]:
-    evidence: dict[str, Json] = {"stage": stage, "seconds": round(_seconds(outcome), 3), "log": outcome.log_tail}
+    evidence: dict[str, Json] = {
+        "stage": stage,
+        "seconds": round(_seconds(outcome), 3),
+        "log": outcome.log_tail,
+    }
     if target is not None:
         evidence["target"] = target
     if outcome.answer is not None and outcome.answer.traceback:

@@ -1,4 +1,6 @@
-"""One worker process: started in a session of its own, listened to, and ended with everything it started."""
+"""One worker process: started in a session of its own, listened to, and ended with everything it
+started.
+"""
 
 import dataclasses
 import errno
@@ -20,7 +22,14 @@ from convkit.execute.memory_killer import memory_kills
 from convkit.execute.worker_outcome import Ending, WorkerOutcome, findings_of, read_log
 from convkit.worker.protocol import PROTOCOL, Answer, Envelope
 
-__all__ = ["BOOTSTRAP", "Ending", "WorkerOutcome", "findings_of", "run_worker", "worker_environment"]
+__all__ = [
+    "BOOTSTRAP",
+    "Ending",
+    "WorkerOutcome",
+    "findings_of",
+    "run_worker",
+    "worker_environment",
+]
 
 BOOTSTRAP = Path(convkit.__file__).parent / "worker" / "bootstrap.py"
 
@@ -29,17 +38,45 @@ OnEvent = Callable[[str, float | None], None]
 _POLL_SECONDS = 0.1
 # After SIGTERM a worker has this long to go before SIGKILL.
 _GRACE_SECONDS = 5.0
-# A worker whose answer is written has this long to exit: a tool's own threads can keep it alive for ever.
+# A worker whose answer is written has this long to exit: a tool's own threads can keep it alive for
+# ever.
 _LINGER_SECONDS = 10.0
 _LONGEST_EVENT_BYTES = 64 * 1024
 
-# What a worker may see of the user's environment: where things lie, how the network is reached, which devices to use.
-# PYTHON* variables are not among it: they would change what the stage's environment is.
+# What a worker may see of the user's environment: where things lie, how the network is reached,
+# which devices to use. PYTHON* variables are not among it: they would change what the stage's
+# environment is.
 _PASSED_ON = frozenset(
     {
-        *("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "LD_LIBRARY_PATH", "XDG_CACHE_HOME", "TORCH_HOME"),
-        *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "OMP_NUM_THREADS"),
-        *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+        *(
+            "PATH",
+            "HOME",
+            "USER",
+            "LOGNAME",
+            "LANG",
+            "TZ",
+            "TMPDIR",
+            "LD_LIBRARY_PATH",
+            "XDG_CACHE_HOME",
+            "TORCH_HOME",
+        ),
+        *(
+            "SSL_CERT_FILE",
+            "SSL_CERT_DIR",
+            "REQUESTS_CA_BUNDLE",
+            "CURL_CA_BUNDLE",
+            "OMP_NUM_THREADS",
+        ),
+        *(
+            "HTTP_PROXY",
+            "HTTPS_PROXY",
+            "ALL_PROXY",
+            "NO_PROXY",
+            "http_proxy",
+            "https_proxy",
+            "all_proxy",
+            "no_proxy",
+        ),
     }
 )
 _PASSED_ON_PREFIXES = ("LC_", "HF_", "CUDA_", "NVIDIA_")
@@ -57,12 +94,14 @@ def run_worker(
     hash_seed: int = 0,
     entry: Path = BOOTSTRAP,
 ) -> WorkerOutcome:
-    """Run one job in a process of its own and wait for it; `on_event` gets messages and the share done (0 to 1).
+    """Run one job in a process of its own and wait for it; `on_event` gets messages and the share
+    done (0 to 1).
 
-    `request.json`, `result.json` and `log` (what was printed) lie in `folder`, which is the worker's current folder.
-    At the timeout, or when `cancelled` is set, the worker is ended; whatever it started ends with it in any case.
-    `environment` (ours, by default) is cut down by `worker_environment`. Raises WorkerError where no process can be
-    started; nothing that happens to the process afterwards raises.
+    `request.json`, `result.json` and `log` (what was printed) lie in `folder`, which is the
+    worker's current folder. At the timeout, or when `cancelled` is set, the worker is ended;
+    whatever it started ends with it in any case. `environment` (ours, by default) is cut down by
+    `worker_environment`. Raises WorkerError where no process can be started; nothing that happens
+    to the process afterwards raises.
     """
     request, result, log = folder / "request.json", folder / "result.json", folder / "log"
     reading, writing = os.pipe()
@@ -74,13 +113,26 @@ def run_worker(
             envelope = dataclasses.replace(envelope, events_fd=writing, parent_pid=os.getpid())
             request.write_text(json.dumps(encode(envelope)), encoding="utf-8")
             process = _start(
-                # As isolated as with -I, but for PYTHONHASHSEED, which -I would ignore: no user packages, no current
-                # folder on the path, and `worker_environment` lets no other PYTHON* variable through.
-                [str(python), "-s", "-P", "-X", "faulthandler", str(entry), str(request), str(result)],
+                # As isolated as with -I, but for PYTHONHASHSEED, which -I would ignore: no user
+                # packages, no current folder on the path, and `worker_environment` lets no other
+                # PYTHON* variable through.
+                [
+                    str(python),
+                    "-s",
+                    "-P",
+                    "-X",
+                    "faulthandler",
+                    str(entry),
+                    str(request),
+                    str(result),
+                ],
                 log,
                 writing,
                 worker_environment(
-                    os.environ if environment is None else environment, python, envelope.threads, hash_seed
+                    os.environ if environment is None else environment,
+                    python,
+                    envelope.threads,
+                    hash_seed,
                 ),
             )
         finally:
@@ -95,12 +147,15 @@ def run_worker(
 def worker_environment(
     given: Mapping[str, str], python: Path, threads: int | None, hash_seed: int = 0
 ) -> dict[str, str]:
-    """Return the environment of a worker: little of the user's, nothing of the host's Python, no telemetry.
+    """Return the environment of a worker: little of the user's, nothing of the host's Python, no
+    telemetry.
 
     `threads` limits what tools use to compute; None leaves it to them.
     """
     passed = {
-        name: value for name, value in given.items() if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+        name: value
+        for name, value in given.items()
+        if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     }
     if threads is not None:
         passed["OMP_NUM_THREADS"] = str(threads)
@@ -116,7 +171,9 @@ def worker_environment(
     }
 
 
-def _start(command: list[str], log: Path, events: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _start(
+    command: list[str], log: Path, events: int, environment: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
     try:
         with log.open("wb") as output:
             return subprocess.Popen(
@@ -132,7 +189,9 @@ def _start(command: list[str], log: Path, events: int, environment: Mapping[str,
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EROFS):
             raise storage_error(error, log.parent) from error
-        raise WorkerError(f"no worker could be started with {command[0]}: {error.strerror or error}") from error
+        raise WorkerError(
+            f"no worker could be started with {command[0]}: {error.strerror or error}"
+        ) from error
 
 
 class _Events:
@@ -148,7 +207,9 @@ class _Events:
         self.open = True
 
     def wait(self, seconds: float) -> None:
-        """Pass on what comes; return after something came, or after `seconds`; at once when all events have come."""
+        """Pass on what comes; return after something came, or after `seconds`; at once when all
+        events have come.
+        """
         if self.open and self._selector.select(seconds):
             self.drain()
 
@@ -174,13 +235,19 @@ class _Events:
             event = json.loads(line)
         except ValueError:
             return  # two threads of a tool wrote at once: an event is lost, the stage is not
-        message, done = (event.get("message"), event.get("done")) if isinstance(event, dict) else (None, None)
+        message, done = (
+            (event.get("message"), event.get("done")) if isinstance(event, dict) else (None, None)
+        )
         if isinstance(message, str):
             self._on_event(message, float(done) if isinstance(done, int | float) else None)
 
 
 def _attend(
-    process: subprocess.Popen[bytes], events: _Events, result: Path, deadline: float, cancelled: threading.Event
+    process: subprocess.Popen[bytes],
+    events: _Events,
+    result: Path,
+    deadline: float,
+    cancelled: threading.Event,
 ) -> Literal["timed_out", "cancelled"] | None:
     """Pass on events until the worker has ended; return why it was stopped, None where it was done."""
     done_since: float | None = None
@@ -248,7 +315,12 @@ def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> N
 
 
 def _outcome(
-    returncode: int, stopped: Ending | None, result: Path, log: Path, started: float, kills_before: int | None
+    returncode: int,
+    stopped: Ending | None,
+    result: Path,
+    log: Path,
+    started: float,
+    kills_before: int | None,
 ) -> WorkerOutcome:
     """Make out how a worker ended from its exit status and what it left."""
     answer, detail = _read_answer(result)
@@ -257,7 +329,9 @@ def _outcome(
     if stopped == "cancelled":
         ending, answer = stopped, None
     elif answer is not None:
-        ending = "answered"  # whole and last: a crash while a tool's library is unloaded takes nothing away
+        ending = (  # whole and last: a crash while a tool's library is unloaded takes nothing away
+            "answered"
+        )
     elif stopped is not None:
         ending = stopped
     elif ended_by == signal.SIGKILL:
@@ -267,7 +341,9 @@ def _outcome(
     else:
         ending, detail = "no_answer", f"exit code {returncode}, {detail}"
     exit_code = returncode if returncode >= 0 else None
-    return WorkerOutcome(ending, answer, read_log(log), started, time.time(), ended_by, exit_code, detail)
+    return WorkerOutcome(
+        ending, answer, read_log(log), started, time.time(), ended_by, exit_code, detail
+    )
 
 
 def _read_answer(path: Path) -> tuple[Answer | None, str]:
@@ -290,4 +366,7 @@ def _killed(kills_before: int | None) -> str:
         return "killed by the system, most likely out of memory"
     if kills > kills_before:
         return "killed by the system: out of memory"
-    return "killed (SIGKILL), though the kernel counts no memory kill here: a memory guard, a scheduler or a person"
+    return (
+        "killed (SIGKILL), though the kernel counts no memory kill here: a memory guard, a"
+        " scheduler or a person"
+    )

@@ -10,7 +10,9 @@ Severity = Literal["error", "warning", "note"]
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a finding points: a tensor, a node, a module path, a source line, a case. Whatever is known."""
+    """Where a finding points: a tensor, a node, a module path, a source line, a case. Whatever is
+    known.
+    """
 
     tensor: str | None = None
     node: str | None = None
@@ -26,8 +28,8 @@ class Place:
 class Remedy:
     """What to do: in words, and as a change to the recipe where one exists.
 
-    `change` maps key paths of the recipe (`targets.ort-cpu.precision`) to their new values. Workers, which do not know
-    their target's name, write `target.precision`.
+    `change` maps key paths of the recipe (`targets.ort-cpu.precision`) to their new values.
+    Workers, which do not know their target's name, write `target.precision`.
     """
 
     text: str

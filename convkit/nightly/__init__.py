@@ -1,1 +1,3 @@
-"""The nightly run: every recipe proven anew, its baseline made again, its figures held against their history."""
+"""The nightly run: every recipe proven anew, its baseline made again, its figures held against
+their history.
+"""

@@ -30,9 +30,13 @@ def accept_run(folder: Path, home: Home, *, note: str = "", track: bool = True) 
     """
     record = read_record(folder)
     if record.status not in ("verified", "skipped"):
-        raise UsageError(f"run {record.id} {record.status}; only a run that was verified can be a baseline")
+        raise UsageError(
+            f"run {record.id} {record.status}; only a run that was verified can be a baseline"
+        )
     if damaged := damage_of(folder):
-        raise UsageError(f"run {record.id} is not intact: {damaged[0]}; see convkit audit {record.id}")
+        raise UsageError(
+            f"run {record.id} is not intact: {damaged[0]}; see convkit audit {record.id}"
+        )
     write_acceptance(folder, Acceptance(record.id, time.time(), _user(), note))
     if not track:
         return Accepted(record.id, record.recipe)

@@ -7,7 +7,7 @@ from convkit.audit.integrity import Digester, check_folder, readable_provenance
 from convkit.audit.reproductions import CLASSES, ReproductionClass, acceptance_of, reproductions_of
 from convkit.execute.run_folder import read_record
 from convkit.home import Home
-from convkit.record import RunRecord, TargetStatus
+from convkit.record.model import RunRecord, TargetStatus
 
 _WORSE: tuple[TargetStatus, ...] = ("verified", "skipped", "failed", "broken")
 
@@ -25,7 +25,9 @@ def find_baseline(recipe: str, home: Home) -> Path | None:
 
 
 def damage_of(folder: Path) -> tuple[str, ...]:
-    """Return what is wrong with the bytes of a run's folder, a line each; nothing where they are as they were."""
+    """Return what is wrong with the bytes of a run's folder, a line each; nothing where they are as
+    they were.
+    """
     record = read_record(folder)
     provenance, problem = readable_provenance(folder)
     checked = check_folder(folder, record, provenance, None, Digester())
@@ -41,7 +43,9 @@ def former_class(folder: Path) -> ReproductionClass | None:
 
 
 def worse_verdicts(before: RunRecord | None, after: RunRecord) -> tuple[str, ...]:
-    """Return the targets whose verdict is worse than the baseline's; without one, those that are not verified."""
+    """Return the targets whose verdict is worse than the baseline's; without one, those that are
+    not verified.
+    """
     known = {target.name: target.status for target in before.targets} if before is not None else {}
     worse = []
     for target in after.targets:

@@ -18,13 +18,22 @@ Kind = Literal["allowed", "newest"]
 
 
 def run_canary(file: Path, kind: Kind, home: Home, usual: Resolver | None, jobs: int) -> Canary:
-    """Run a recipe in a home of its own under newer tools; `usual` gives the versions that it has otherwise."""
+    """Run a recipe in a home of its own under newer tools; `usual` gives the versions that it has
+    otherwise.
+    """
     recipe = file.stem
     try:
         loaded = load_recipe(file)
         recipe = loaded.recipe.name
         tools = _Newest(kind)
-        options = RunOptions(file, home, jobs=jobs, force=True, track=False, command=("convkit", "nightly", "--canary"))
+        options = RunOptions(
+            file,
+            home,
+            jobs=jobs,
+            force=True,
+            track=False,
+            command=("convkit", "nightly", "--canary"),
+        )
         record = run_loaded(options, loaded, tools=tools).record
     except ConvkitError as error:
         return Canary(recipe, kind, "broken", str(error).splitlines()[0])

@@ -7,13 +7,16 @@ from convkit.audit.reproduce import ReproductionReport
 
 FORMAT = 1
 
-# green: nothing got worse · regression: something did · broken: the recipe, or convkit on it, could not do its work.
+# green: nothing got worse · regression: something did · broken: the recipe, or convkit on it, could
+# not do its work.
 RecipeStatus = Literal["green", "regression", "broken"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Drift:
-    """A figure beyond what its history allows: `bound` follows from the median of `count` earlier nights."""
+    """A figure beyond what its history allows: `bound` follows from the median of `count` earlier
+    nights.
+    """
 
     target: str
     metric: str
@@ -23,12 +26,17 @@ class Drift:
     count: int
 
     def __str__(self) -> str:
-        return f"{self.target} {self.metric}: {self.value:.3g}, median of {self.count} runs {self.median:.3g}"
+        return (
+            f"{self.target} {self.metric}: {self.value:.3g}, median of {self.count} runs"
+            f" {self.median:.3g}"
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class RecipeNight:
-    """One recipe's night. `regressions` say what got worse, `notes` what is worth a look and fails nothing."""
+    """One recipe's night. `regressions` say what got worse, `notes` what is worth a look and fails
+    nothing.
+    """
 
     file: str
     recipe: str
@@ -46,7 +54,9 @@ class RecipeNight:
 
 @dataclasses.dataclass(frozen=True)
 class Canary:
-    """A recipe under newer tools: all that its specifiers allow, or the newest there are. It never fails a night."""
+    """A recipe under newer tools: all that its specifiers allow, or the newest there are. It never
+    fails a night.
+    """
 
     recipe: str
     kind: Literal["allowed", "newest"]
@@ -70,4 +80,6 @@ class Night:
     @property
     def green(self) -> bool:
         """True where every recipe that was asked for is green."""
-        return len(self.recipes) == len(self.asked) and all(each.status == "green" for each in self.recipes)
+        return len(self.recipes) == len(self.asked) and all(
+            each.status == "green" for each in self.recipes
+        )

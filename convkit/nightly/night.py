@@ -1,4 +1,6 @@
-"""Runs a night: recipe after recipe, each finished one kept, so that a killed night goes on where it was."""
+"""Runs a night: recipe after recipe, each finished one kept, so that a killed night goes on where
+it was.
+"""
 
 import dataclasses
 import json
@@ -23,7 +25,7 @@ from convkit.nightly.canary import run_canary
 from convkit.nightly.drift import find_drifts
 from convkit.nightly.model import FORMAT, Canary, Drift, Night, RecipeNight
 from convkit.recipe.loading import load_recipe
-from convkit.record import RunRecord
+from convkit.record.model import RunRecord
 from convkit.store.digests import write_json
 from convkit.track.history import figures_of, metric_history
 
@@ -35,7 +37,9 @@ _NEVER_FAILS = "typical_seconds"
 
 @dataclasses.dataclass(frozen=True)
 class NightOptions:
-    """What the command line says of a night. With `reuse_builds`, exports and builds may come from the store."""
+    """What the command line says of a night. With `reuse_builds`, exports and builds may come from
+    the store.
+    """
 
     home: Home
     toolchain: ToolchainKind = "isolated"
@@ -46,11 +50,15 @@ class NightOptions:
 
 
 def recipe_files(named: Sequence[Path]) -> tuple[Path, ...]:
-    """Return the recipes that files and folders name, each once; raises UsageError for what is neither."""
+    """Return the recipes that files and folders name, each once; raises UsageError for what is
+    neither.
+    """
     found: list[Path] = []
     for path in named:
         if path.is_dir():
-            found += sorted(file for file in path.glob("*.y*ml") if file.suffix in (".yaml", ".yml"))
+            found += sorted(
+                file for file in path.glob("*.y*ml") if file.suffix in (".yaml", ".yml")
+            )
         elif path.is_file():
             found.append(path)
         else:
@@ -66,14 +74,17 @@ def run_night(
     listener: Listener | None = None,
     tell: Callable[[str], None] = print,
 ) -> Night:
-    """Run a night over recipes, or go on with one that was killed; what is finished is kept after every recipe.
+    """Run a night over recipes, or go on with one that was killed; what is finished is kept after
+    every recipe.
 
     A broken recipe does not stop the others. Raises Interrupted on Ctrl-C.
     """
     asked = tuple(str(file) for file in files)
     night = unfinished_night(options.home, asked) or Night(FORMAT, _new_id(), time.time(), asked)
     if night.recipes:
-        tell(f"going on with night {night.id}: {len(night.recipes)} of {len(asked)} recipes are done")
+        tell(
+            f"going on with night {night.id}: {len(night.recipes)} of {len(asked)} recipes are done"
+        )
     for file in files[len(night.recipes) :]:
         tell(f"{file}")
         night = dataclasses.replace(
@@ -111,16 +122,22 @@ def _recipe_night(file: Path, options: NightOptions, listener: Listener) -> Reci
     try:
         name = load_recipe(file).recipe.name
     except ConvkitError as error:
-        return RecipeNight(str(file), file.stem, "broken", time.time() - started, regressions=(str(error),))
+        return RecipeNight(
+            str(file), file.stem, "broken", time.time() - started, regressions=(str(error),)
+        )
     try:
         return _prove(file, name, options, listener, started)
     except Interrupted:
         raise
     except ConvkitError as error:
-        return RecipeNight(str(file), name, "broken", time.time() - started, regressions=(str(error),))
+        return RecipeNight(
+            str(file), name, "broken", time.time() - started, regressions=(str(error),)
+        )
 
 
-def _prove(file: Path, name: str, options: NightOptions, listener: Listener, started: float) -> RecipeNight:
+def _prove(
+    file: Path, name: str, options: NightOptions, listener: Listener, started: float
+) -> RecipeNight:
     """Run a recipe anew and make its baseline again; say what got worse."""
     baseline = find_baseline(name, options.home)
     before = read_record(baseline) if baseline is not None else None
@@ -139,7 +156,13 @@ def _prove(file: Path, name: str, options: NightOptions, listener: Listener, sta
     outcome = run_recipe(run, listener)
     made = None
     if baseline is not None:
-        made = reproduce(baseline, options.home, files=file.absolute().parent, listener=listener, jobs=options.jobs)
+        made = reproduce(
+            baseline,
+            options.home,
+            files=file.absolute().parent,
+            listener=listener,
+            jobs=options.jobs,
+        )
     drifts, notes = _drifts(outcome.record, options)
     if outcome.untracked is not None:
         notes.append(f"not logged to MLflow: {outcome.untracked}")
@@ -168,7 +191,9 @@ def _prove(file: Path, name: str, options: NightOptions, listener: Listener, sta
 
 
 def _drifts(record: RunRecord, options: NightOptions) -> tuple[tuple[Drift, ...], list[str]]:
-    """Return the figures that drifted away from MLflow's history, and why that could not be told, if so."""
+    """Return the figures that drifted away from MLflow's history, and why that could not be told,
+    if so.
+    """
     if not options.track:
         return (), []
     try:
@@ -179,14 +204,18 @@ def _drifts(record: RunRecord, options: NightOptions) -> tuple[tuple[Drift, ...]
 
 
 def _lost_class(made: ReproductionReport, reached: str | None) -> list[str]:
-    """Return the artifacts that came out worse than the baseline's did before, or did not come out at all."""
+    """Return the artifacts that came out worse than the baseline's did before, or did not come out
+    at all.
+    """
     bound = CLASSES.index(reached) if reached is not None else CLASSES.index("NUMERIC_OK")
     lost = []
     for artifact in made.artifacts:
         if artifact.likeness == "SKIPPED_NO_WORKER" or CLASSES.index(artifact.likeness) <= bound:
             continue
         told = "; ".join([*artifact.where[:3], *artifact.why[:2]])
-        lost.append(f"{artifact.target} of the baseline is {artifact.likeness}{f': {told}' if told else ''}")
+        lost.append(
+            f"{artifact.target} of the baseline is {artifact.likeness}{f': {told}' if told else ''}"
+        )
     return lost
 
 
@@ -197,7 +226,9 @@ def _canaries(file: Path, options: NightOptions) -> list[Canary]:
         scratch.mkdir(parents=True)
         try:
             try:
-                usual = recipe_tools(load_recipe(file), options.home, may_resolve=False, strict=False)
+                usual = recipe_tools(
+                    load_recipe(file), options.home, may_resolve=False, strict=False
+                )
             except ConvkitError:
                 usual = None
             found.append(run_canary(file, kind, Home(scratch), usual, options.jobs))

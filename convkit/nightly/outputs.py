@@ -23,7 +23,10 @@ def summary_rows(night: Night) -> Iterator[tuple[str, str, str, str, str]]:
 def markdown(night: Night) -> str:
     """Return a night as Markdown, for a CI job's page."""
     lines = [f"# Night {night.id}", "", _outcome(night), ""]
-    lines += ["| recipe | status | targets | baseline | seconds |", "| --- | --- | --- | --- | --- |"]
+    lines += [
+        "| recipe | status | targets | baseline | seconds |",
+        "| --- | --- | --- | --- | --- |",
+    ]
     lines += [f"| {' | '.join(_cell(part) for part in row)} |" for row in summary_rows(night)]
     for each in night.recipes:
         if each.regressions or each.notes:
@@ -32,15 +35,26 @@ def markdown(night: Night) -> str:
             lines += [f"- {_cell(text)}" for text in each.notes]
     if night.canaries:
         lines += ["", "## Newer tools (they fail nothing)", ""]
-        lines += ["| recipe | tools | status | headline | newer |", "| --- | --- | --- | --- | --- |"]
+        lines += [
+            "| recipe | tools | status | headline | newer |",
+            "| --- | --- | --- | --- | --- |",
+        ]
         for canary in night.canaries:
-            row = (canary.recipe, canary.kind, canary.status, canary.headline, ", ".join(canary.newer[:8]))
+            row = (
+                canary.recipe,
+                canary.kind,
+                canary.status,
+                canary.headline,
+                ", ".join(canary.newer[:8]),
+            )
             lines.append(f"| {' | '.join(_cell(part) for part in row)} |")
     return "\n".join(lines) + "\n"
 
 
 def junit(night: Night) -> str:
-    """Return a night as JUnit XML: a suite for each recipe, a case for each target and for the baseline."""
+    """Return a night as JUnit XML: a suite for each recipe, a case for each target and for the
+    baseline.
+    """
     suites = ET.Element("testsuites", name=f"convkit nightly {night.id}")
     for each in night.recipes:
         suite = ET.SubElement(suites, "testsuite", name=each.recipe, time=f"{each.seconds:.1f}")
@@ -51,7 +65,11 @@ def junit(night: Night) -> str:
                 ET.SubElement(case, "failure", message=told.splitlines()[0]).text = told
             elif status == "skipped":
                 ET.SubElement(case, "skipped")
-        rest = [text for text in each.regressions if not any(text.startswith(f"{name} is ") for name in each.verdicts)]
+        rest = [
+            text
+            for text in each.regressions
+            if not any(text.startswith(f"{name} is ") for name in each.verdicts)
+        ]
         whole = ET.SubElement(suite, "testcase", classname=each.recipe, name="night")
         if rest:
             tag = "error" if each.status == "broken" else "failure"
@@ -61,7 +79,9 @@ def junit(night: Night) -> str:
         suite.set("errors", str(len(suite.findall(".//error"))))
         suite.set("skipped", str(len(suite.findall(".//skipped"))))
     ET.indent(suites)
-    return '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+    return (
+        '<?xml version="1.0" encoding="utf-8"?>\n' + ET.tostring(suites, encoding="unicode") + "\n"
+    )
 
 
 def _outcome(night: Night) -> str:

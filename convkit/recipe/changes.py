@@ -1,14 +1,17 @@
 """Changes to a recipe's values, as remedies offer them: key paths and new values.
 
-A key path is written with dots: `export.opset`, `targets.ort-cpu.precision`. Names that hold dots themselves are found
-by the recipe's own keys. `inputs` and `outputs` can be changed in two ways:
+A key path is written with dots: `export.opset`, `targets.ort-cpu.precision`. Names that hold dots
+themselves are found by the recipe's own keys. `inputs` and `outputs` can be changed in two ways:
 
-- `inputs.1.dtype: int64` changes one key of the tensor that stands at that place (from 0) in the recipe as it is.
-- `inputs: [{name: a}, {name: b, dtype: int64, shape: [batch]}]` gives the whole list in its new order. An item names a
+- `inputs.1.dtype: int64` changes one key of the tensor that stands at that place (from 0) in the
+  recipe as it is.
+- `inputs: [{name: a}, {name: b, dtype: int64, shape: [batch]}]` gives the whole list in its new
+  order. An item names a
   tensor; what it does not say of a tensor that the recipe has already stays as it is there.
 
-Both may come at once: places mean the recipe before any change. Where a tensor gets another name, what speaks of it
-(masks, tolerances by output) follows; an axis that no shape uses any more is dropped, as a recipe may not declare one.
+Both may come at once: places mean the recipe before any change. Where a tensor gets another name,
+what speaks of it (masks, tolerances by output) follows; an axis that no shape uses any more is
+dropped, as a recipe may not declare one.
 """
 
 import copy
@@ -29,25 +32,37 @@ class ChangeError(ValueError):
 
 
 def key_path(text: str, content: Mapping[str, Json]) -> KeyPath:
-    """Return the path that a dotted text means in a recipe: of its keys the longest that fit, then new ones."""
+    """Return the path that a dotted text means in a recipe: of its keys the longest that fit, then
+    new ones.
+    """
     path: list[str | int] = []
     node: Json = content
     while text:
         if isinstance(node, Mapping):
-            key = max((key for key in node if text == key or text.startswith(f"{key}.")), key=len, default=None)
+            key = max(
+                (key for key in node if text == key or text.startswith(f"{key}.")),
+                key=len,
+                default=None,
+            )
             part: str | int = key if key is not None else text.partition(".")[0]
             node = node.get(part)
         else:
             word = text.partition(".")[0]
             part = int(word) if isinstance(node, list) and word.isdecimal() else word
-            node = node[part] if isinstance(node, list) and isinstance(part, int) and part < len(node) else None
+            node = (
+                node[part]
+                if isinstance(node, list) and isinstance(part, int) and part < len(node)
+                else None
+            )
         path.append(part)
         text = text[len(str(part)) + 1 :]
     return tuple(path)
 
 
 def changed(content: Mapping[str, Json], change: Mapping[str, Json]) -> Content:
-    """Return a recipe's values with a change made; raises ChangeError. What was given stays untouched."""
+    """Return a recipe's values with a change made; raises ChangeError. What was given stays
+    untouched.
+    """
     result: Content = copy.deepcopy(dict(content))
     paths = {key_path(text, content): copy.deepcopy(value) for text, value in change.items()}
     before = _used_axes(content)
@@ -55,14 +70,20 @@ def changed(content: Mapping[str, Json], change: Mapping[str, Json]) -> Content:
         if len(path) == 1 and path[0] in SIDES:
             result[path[0]] = _listed(content.get(path[0]), value)
     # Found before any of them is set: one of the keys may be the name.
-    of_tensors = {path: _tensor(content, result, path) for path in paths if path[0] in SIDES and len(path) > 1}
+    of_tensors = {
+        path: _tensor(content, result, path) for path in paths if path[0] in SIDES and len(path) > 1
+    }
     for path, tensor in of_tensors.items():
         _set(tensor, path[2:], paths[path])
     for path, value in paths.items():
         if path[0] not in SIDES:
             _set(result, path, value)
     for side in SIDES:
-        names = {content[side][path[1]]["name"]: paths[path] for path in of_tensors if path[::2] == (side, "name")}
+        names = {
+            content[side][path[1]]["name"]: paths[path]
+            for path in of_tensors
+            if path[::2] == (side, "name")
+        }
         _rename_references(result, side, names)
     _drop_axes(result, before - _used_axes(result))
     return result
@@ -70,9 +91,13 @@ def changed(content: Mapping[str, Json], change: Mapping[str, Json]) -> Content:
 
 def _listed(present: Json, wanted: Json) -> list[Content]:
     """Return a list of tensors in its new order, each with what the recipe says of it."""
-    if not isinstance(wanted, list) or not all(isinstance(item, Mapping) and "name" in item for item in wanted):
+    if not isinstance(wanted, list) or not all(
+        isinstance(item, Mapping) and "name" in item for item in wanted
+    ):
         raise ChangeError("a list of inputs or outputs holds mappings, each with a name")
-    known = {item["name"]: item for item in present or () if isinstance(item, Mapping) and "name" in item}
+    known = {
+        item["name"]: item for item in present or () if isinstance(item, Mapping) and "name" in item
+    }
     return [copy.deepcopy(dict(known.get(item["name"], {}))) | dict(item) for item in wanted]
 
 
@@ -80,7 +105,12 @@ def _tensor(content: Mapping[str, Json], result: Content, path: KeyPath) -> Cont
     """Return the tensor, wherever it stands now, that stood at a path's place in the recipe."""
     side, place, *rest = path
     present = content.get(str(side))
-    if not isinstance(present, list) or not isinstance(place, int) or place >= len(present) or not rest:
+    if (
+        not isinstance(present, list)
+        or not isinstance(place, int)
+        or place >= len(present)
+        or not rest
+    ):
         raise ChangeError(f"{side}.{place}: the recipe has no such place")
     name = present[place]["name"]
     found: Content | None = next((item for item in result[str(side)] if item["name"] == name), None)
@@ -90,7 +120,9 @@ def _tensor(content: Mapping[str, Json], result: Content, path: KeyPath) -> Cont
 
 
 def _set(node: Content, path: KeyPath, value: Json) -> None:
-    """Set a value; a precision that is one word (`float16`) becomes a mapping where a key of it is set."""
+    """Set a value; a precision that is one word (`float16`) becomes a mapping where a key of it is
+    set.
+    """
     *parents, last = path
     for parent in parents:
         if parent == "precision" and isinstance(node.get(parent), str):
@@ -102,7 +134,9 @@ def _set(node: Content, path: KeyPath, value: Json) -> None:
 
 
 def _rename_references(content: Content, side: str, names: Mapping[str, Json]) -> None:
-    """Give what speaks of inputs or outputs their new names, all at once: two may have been exchanged."""
+    """Give what speaks of inputs or outputs their new names, all at once: two may have been
+    exchanged.
+    """
     if side == "inputs":
         for output in content.get("outputs", ()):
             if output.get("mask") in names:
@@ -115,7 +149,12 @@ def _rename_references(content: Content, side: str, names: Mapping[str, Json]) -
 
 
 def _used_axes(content: Mapping[str, Json]) -> set[str]:
-    return {axis for side in SIDES for item in content.get(side) or () for axis in _axes_of(item.get("shape") or ())}
+    return {
+        axis
+        for side in SIDES
+        for item in content.get(side) or ()
+        for axis in _axes_of(item.get("shape") or ())
+    }
 
 
 def _axes_of(shape: Iterable[Json]) -> Iterable[str]:

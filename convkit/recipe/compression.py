@@ -15,18 +15,26 @@ class Compression(RecipeModel):
 
     weights: Literal["int8", "int4", "palette"] | None = Field(
         None,
-        description="int8: linear, a scale for each channel; int4: linear, a scale for each block; palette: each "
-        "weight one of a few values, found by k-means",
+        description=(
+            "int8: linear, a scale for each channel; int4: linear, a scale for each block; palette:"
+            " each weight one of a few values, found by k-means"
+        ),
     )
-    bits: Literal[1, 2, 3, 4, 6, 8] | None = Field(None, description="with palette: bits for each weight; default 4")
+    bits: Literal[1, 2, 3, 4, 6, 8] | None = Field(
+        None, description="with palette: bits for each weight; default 4"
+    )
     block_size: Literal[16, 32, 64, 128] | None = Field(
         None, description="with int4: how many weights share a scale; default 32"
     )
     prune: Annotated[float, Field(strict=True, gt=0, lt=1)] | None = Field(
-        None, description="the share of the weights that become zero: the smallest ones", examples=[0.5]
+        None,
+        description="the share of the weights that become zero: the smallest ones",
+        examples=[0.5],
     )
     keep: Keep = Field(
-        (), description="modules whose weights stay as they are, as patterns over their paths", examples=[["lm_head"]]
+        (),
+        description="modules whose weights stay as they are, as patterns over their paths",
+        examples=[["lm_head"]],
     )
 
     @model_validator(mode="after")
@@ -37,7 +45,9 @@ class Compression(RecipeModel):
         if self.bits is not None and self.weights != "palette":
             faults.append(Fault(("bits",), "belongs to weights: palette; write that, or remove it"))
         if self.block_size is not None and self.weights != "int4":
-            faults.append(Fault(("block_size",), "belongs to weights: int4; write that, or remove it"))
+            faults.append(
+                Fault(("block_size",), "belongs to weights: int4; write that, or remove it")
+            )
         if faults:
             raise FaultsError(faults)
         return self

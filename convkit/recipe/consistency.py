@@ -1,7 +1,8 @@
-"""What must hold between parts of a recipe: axes are declared, names are unique, outputs exist, sizes are possible.
+"""What must hold between parts of a recipe: axes are declared, names are unique, outputs exist,
+sizes are possible.
 
-These checks read plain values and pass over whatever has not the form it should have. So they also serve a recipe
-that is wrong elsewhere, and one loading reports everything that is wrong.
+These checks read plain values and pass over whatever has not the form it should have. So they also
+serve a recipe that is wrong elsewhere, and one loading reports everything that is wrong.
 """
 
 import dataclasses
@@ -15,14 +16,18 @@ KeyPath = tuple[str | int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """Something wrong under a key path (relative to the part that was checked); the message says what to write."""
+    """Something wrong under a key path (relative to the part that was checked); the message says
+    what to write.
+    """
 
     path: KeyPath
     message: str
 
 
 class FaultsError(ValueError):
-    """Faults with their places, raised from a model's validator; pydantic alone knows only the model's own place."""
+    """Faults with their places, raised from a model's validator; pydantic alone knows only the
+    model's own place.
+    """
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         super().__init__("; ".join(fault.message for fault in faults))
@@ -54,7 +59,9 @@ def consistency_faults(recipe: Mapping[str, object]) -> list[Fault]:
 
 
 def mapping(value: object) -> Mapping[str, object]:
-    """Return a value that is to be a mapping; an empty one where it is none, which is reported elsewhere."""
+    """Return a value that is to be a mapping; an empty one where it is none, which is reported
+    elsewhere.
+    """
     return value if isinstance(value, dict) else {}
 
 
@@ -87,7 +94,10 @@ def _names_are_unique(recipe: Mapping[str, object]) -> Iterator[Fault]:
         if not isinstance(name, str):
             continue
         if name in first:
-            yield Fault((*path, "name"), f"{first[name]} is called {name!r} already; write another name (and `from`)")
+            yield Fault(
+                (*path, "name"),
+                f"{first[name]} is called {name!r} already; write another name (and `from`)",
+            )
         first.setdefault(name, f"{path[0]}[{path[1]}]")
 
 
@@ -99,7 +109,9 @@ def _origins_are_unique(recipe: Mapping[str, object]) -> Iterator[Fault]:
             if not isinstance(origin, str):
                 continue
             if origin in first and "from" in tensor:
-                yield Fault((*path, "from"), f"{first[origin]} stands for the model's {origin!r} already")
+                yield Fault(
+                    (*path, "from"), f"{first[origin]} stands for the model's {origin!r} already"
+                )
             first.setdefault(origin, f"{kind}[{path[1]}]")
 
 
@@ -110,9 +122,14 @@ def _axes_are_declared(recipe: Mapping[str, object]) -> Iterator[Fault]:
         for axis in axes:
             used.add(axis)
             if axis not in declared:
-                known = f"axes: declares {', '.join(declared)}" if declared else "axes: declares none"
+                known = (
+                    f"axes: declares {', '.join(declared)}" if declared else "axes: declares none"
+                )
                 of = "" if axis == dimension else f" of {dimension!r}"
-                yield Fault(path, f"the axis {axis!r}{of} is not declared{perhaps(axis, declared)} ({known})")
+                yield Fault(
+                    path,
+                    f"the axis {axis!r}{of} is not declared{perhaps(axis, declared)} ({known})",
+                )
     for axis in declared:
         if axis not in used:
             yield Fault(("axes", axis), "no input or output uses this axis; remove it")
@@ -122,7 +139,11 @@ def _sizes_are_possible(recipe: Mapping[str, object]) -> Iterator[Fault]:
     axes = {name: mapping(axis) for name, axis in mapping(recipe.get("axes")).items()}
     for path, dimension, names in dimensions(recipe):
         for moment in ("min", "typical", "max"):
-            sizes = {name: size for name in names if isinstance(size := axes.get(name, {}).get(moment), int)}
+            sizes = {
+                name: size
+                for name in names
+                if isinstance(size := axes.get(name, {}).get(moment), int)
+            }
             if len(sizes) < len(names):
                 break
             try:
@@ -131,27 +152,42 @@ def _sizes_are_possible(recipe: Mapping[str, object]) -> Iterator[Fault]:
                 yield Fault(path, f"{error} where every axis is at its {moment}")
                 break
             if size < 0:
-                yield Fault(path, f"{dimension!r} is {size} where every axis is at its {moment}; a size is at least 0")
+                yield Fault(
+                    path,
+                    f"{dimension!r} is {size} where every axis is at its {moment}; a size is at"
+                    " least 0",
+                )
                 break
 
 
 def _outputs_exist(recipe: Mapping[str, object]) -> Iterator[Fault]:
-    known = [str(tensor["name"]) for _, tensor in _tensors(recipe, ("outputs",)) if "name" in tensor]
+    known = [
+        str(tensor["name"]) for _, tensor in _tensors(recipe, ("outputs",)) if "name" in tensor
+    ]
     places: list[tuple[KeyPath, object]] = [(("verify",), recipe.get("verify"))]
-    places += [(("targets", name), target) for name, target in mapping(recipe.get("targets")).items()]
+    places += [
+        (("targets", name), target) for name, target in mapping(recipe.get("targets")).items()
+    ]
     for path, holder in places:
         for name in mapping(mapping(holder).get("outputs")):
             if name not in known:
                 listing = ", ".join(known) or "none"
-                yield Fault((*path, "outputs", name), f"is not an output{perhaps(name, known)}; outputs: {listing}")
+                yield Fault(
+                    (*path, "outputs", name),
+                    f"is not an output{perhaps(name, known)}; outputs: {listing}",
+                )
 
 
 def _omissions_are_omitted(recipe: Mapping[str, object]) -> Iterator[Fault]:
-    taken = {str(tensor.get("from", tensor.get("name"))) for _, tensor in _tensors(recipe, ("inputs",))}
+    taken = {
+        str(tensor.get("from", tensor.get("name"))) for _, tensor in _tensors(recipe, ("inputs",))
+    }
     omitted = mapping(recipe.get("model")).get("omit")
     for i, name in enumerate(omitted if isinstance(omitted, list | tuple) else ()):
         if isinstance(name, str) and name in taken:
-            yield Fault(("model", "omit", i), f"{name!r} is one of the inputs; leave it out here or there")
+            yield Fault(
+                ("model", "omit", i), f"{name!r} is one of the inputs; leave it out here or there"
+            )
 
 
 def _texts_have_a_tokenizer(recipe: Mapping[str, object]) -> Iterator[Fault]:
@@ -160,11 +196,18 @@ def _texts_have_a_tokenizer(recipe: Mapping[str, object]) -> Iterator[Fault]:
     model = mapping(recipe.get("original") or recipe.get("model"))
     for kind in ("config", "factory", "onnx"):
         if model.get(kind) is not None:
-            yield Fault(("verify", "texts"), f"a model from {kind} has no tokenizer to read texts with; remove it")
+            yield Fault(
+                ("verify", "texts"),
+                f"a model from {kind} has no tokenizer to read texts with; remove it",
+            )
             return
     inputs = [tensor.get("sample") for _, tensor in _tensors(recipe, ("inputs",))]
-    if inputs and not any(isinstance(sample, str) and sample not in ("padding_mask", "positions") for sample in inputs):
-        yield Fault(("verify", "texts"), "no input has sample: token_ids, so no text can be fed; remove it")
+    if inputs and not any(
+        isinstance(sample, str) and sample not in ("padding_mask", "positions") for sample in inputs
+    ):
+        yield Fault(
+            ("verify", "texts"), "no input has sample: token_ids, so no text can be fed; remove it"
+        )
 
 
 def _original_is_another(recipe: Mapping[str, object]) -> Iterator[Fault]:
@@ -173,26 +216,41 @@ def _original_is_another(recipe: Mapping[str, object]) -> Iterator[Fault]:
         return
     if mapping(recipe.get("model")).get("onnx") is None:
         yield Fault(
-            ("original",), "means something only beside model.onnx: any other model is its own original; remove it"
+            ("original",),
+            "means something only beside model.onnx: any other model is its own original;"
+            " remove it",
         )
     elif mapping(original).get("onnx") is not None:
         yield Fault(
-            ("original", "onnx"), "the original of an ONNX file is the model it was exported from; name that one"
+            ("original", "onnx"),
+            "the original of an ONNX file is the model it was exported from; name that one",
         )
 
 
 def _masks_fit(recipe: Mapping[str, object]) -> Iterator[Fault]:
-    shapes = {str(tensor.get("name")): tensor.get("shape") for _, tensor in _tensors(recipe, ("inputs",))}
+    shapes = {
+        str(tensor.get("name")): tensor.get("shape") for _, tensor in _tensors(recipe, ("inputs",))
+    }
     for path, tensor in _tensors(recipe, ("outputs",)):
         mask, shape = tensor.get("mask"), tensor.get("shape")
         if not isinstance(mask, str):
             continue
         if mask not in shapes:
-            yield Fault((*path, "mask"), f"{mask!r} is no input{perhaps(mask, shapes)}; inputs: {', '.join(shapes)}")
+            yield Fault(
+                (*path, "mask"),
+                f"{mask!r} is no input{perhaps(mask, shapes)}; inputs: {', '.join(shapes)}",
+            )
             continue
         own = shapes[mask]
-        if isinstance(own, list | tuple) and isinstance(shape, list | tuple) and list(shape[: len(own)]) != list(own):
-            yield Fault((*path, "mask"), f"the shape of {mask!r}, {list(own)}, must begin the output's, {list(shape)}")
+        if (
+            isinstance(own, list | tuple)
+            and isinstance(shape, list | tuple)
+            and list(shape[: len(own)]) != list(own)
+        ):
+            yield Fault(
+                (*path, "mask"),
+                f"the shape of {mask!r}, {list(own)}, must begin the output's, {list(shape)}",
+            )
 
 
 _CHECKS: tuple[Callable[[Mapping[str, object]], Iterator[Fault]], ...] = (
@@ -209,13 +267,18 @@ _CHECKS: tuple[Callable[[Mapping[str, object]], Iterator[Fault]], ...] = (
 
 
 def sample_fault(dtype: str, kind: str, numbers: Sequence[float]) -> str | None:
-    """Return why values of this kind cannot be drawn for an input of this dtype; None where they can."""
+    """Return why values of this kind cannot be drawn for an input of this dtype; None where they
+    can.
+    """
     whole = _whole_range(dtype)
     if whole is None:
         unfit = kind in ("token_ids", "positions")
         return f"{kind} are whole numbers, but the input is {dtype}" if unfit else None
     if kind in ("normal", "uniform"):
-        return f"{kind} draws fractions, but the input is {dtype}; write {{integers: [0, {min(whole[1], 9) + 1}]}}"
+        return (
+            f"{kind} draws fractions, but the input is {dtype}; write {{integers: [0,"
+            f" {min(whole[1], 9) + 1}]}}"
+        )
     if kind == "constant" and numbers[0] != int(numbers[0]):
         return f"{numbers[0]} is no whole number, but the input is {dtype}"
     last = [numbers[0], numbers[1] - 1] if kind == "integers" else [*numbers]

@@ -1,7 +1,8 @@
-"""Recipe text to plain values, with the place of every key. The dialect of YAML is described in docs/recipe.md.
+"""Recipe text to plain values, with the place of every key. The dialect of YAML is described in
+docs/recipe.md.
 
-The parser's events are read one by one, so that what a recipe may not hold (aliases, tags, a second document, deep
-nesting) is refused before anything is built from it.
+The parser's events are read one by one, so that what a recipe may not hold (aliases, tags, a second
+document, deep nesting) is refused before anything is built from it.
 """
 
 import dataclasses
@@ -17,7 +18,9 @@ from convkit.recipe.scalars import PlainValue, ScalarError, plain_value
 from convkit.recipe.syntax import plain_syntax_error
 
 MAX_DEPTH = 32
-_UNPRINTABLE = re.compile("[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]")
+_UNPRINTABLE = re.compile(
+    "[^\t\n\r\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]"
+)
 _LINE_BREAK = re.compile("\r\n|\r|\n")
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -34,9 +37,9 @@ class Position:
 class Document:
     """A recipe's values and where they stand.
 
-    `keys` gives the place of each key (of a list's item: the item), `values` that of each value, `sources` each
-    unquoted scalar as it was written. `problems` are mistakes of the text that did not hinder reading on; under the
-    key paths in `unreliable` the values say nothing.
+    `keys` gives the place of each key (of a list's item: the item), `values` that of each value,
+    `sources` each unquoted scalar as it was written. `problems` are mistakes of the text that did
+    not hinder reading on; under the key paths in `unreliable` the values say nothing.
     """
 
     content: Json
@@ -66,7 +69,9 @@ def key_text(path: KeyPath) -> str:
 
 
 def read_document(text: str, file: str) -> Document:
-    """Return the values of a recipe's text; raises RecipeError where it cannot be read on. `file` is for messages."""
+    """Return the values of a recipe's text; raises RecipeError where it cannot be read on. `file`
+    is for messages.
+    """
     if found := _UNPRINTABLE.search(text):
         lines = _LINE_BREAK.split(text[: found.start()])
         raise _refusal(
@@ -87,10 +92,15 @@ def _events(text: str, file: str) -> Iterator[yaml.Event]:
     except yaml.MarkedYAMLError as error:
         line, column, message = plain_syntax_error(error, lines)
         raise _refusal(file, _within(Position(line, column), lines), message) from error
-    except (ValueError, OverflowError) as error:  # PyYAML's own parser, on an escape such as "\UFFFFFFFF"
+    except (
+        ValueError,
+        OverflowError,
+    ) as error:  # PyYAML's own parser, on an escape such as "\UFFFFFFFF"
         line = next((i for i, line in enumerate(lines) if "\\U" in line), 0)
         column = max(lines[line].find("\\U"), 0)
-        raise _refusal(file, Position(line + 1, column + 1), "this escape names no character") from error
+        raise _refusal(
+            file, Position(line + 1, column + 1), "this escape names no character"
+        ) from error
 
 
 def _within(position: Position, lines: list[str]) -> Position:
@@ -133,10 +143,19 @@ class _Builder:
         """Return what was read."""
         if self._content is None:
             raise _refusal(
-                self._file, Position(1, 1), "the file holds no recipe; `convkit init` writes one to start from"
+                self._file,
+                Position(1, 1),
+                "the file holds no recipe; `convkit init` writes one to start from",
             )
         problems = tuple(self._problems)
-        return Document(self._content, self._keys, self._values, self._sources, problems, frozenset(self._unreliable))
+        return Document(
+            self._content,
+            self._keys,
+            self._values,
+            self._sources,
+            problems,
+            frozenset(self._unreliable),
+        )
 
     def take(self, event: yaml.Event) -> None:
         """Read the next event."""
@@ -161,26 +180,44 @@ class _Builder:
     def _start_document(self, event: yaml.DocumentStartEvent) -> None:
         self._documents += 1
         if event.version or event.tags:
-            raise _refusal(self._file, _position(event), "a directive (%...) has no place in a recipe; remove it")
+            raise _refusal(
+                self._file,
+                _position(event),
+                "a directive (%...) has no place in a recipe; remove it",
+            )
         if self._documents > 1:
             raise _refusal(
-                self._file, _position(event), "a second document begins here (---); a recipe is one document"
+                self._file,
+                _position(event),
+                "a second document begins here (---); a recipe is one document",
             )
 
     def _open(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
         if len(self._frames) == MAX_DEPTH:
-            raise _refusal(self._file, _position(event), f"nested more than {MAX_DEPTH} deep, which no recipe needs")
+            raise _refusal(
+                self._file,
+                _position(event),
+                f"nested more than {MAX_DEPTH} deep, which no recipe needs",
+            )
         if self._expects_key():
             raise _refusal(
-                self._file, _position(event), "a list or mapping cannot be a key; write text before the colon"
+                self._file,
+                _position(event),
+                "a list or mapping cannot be a key; write text before the colon",
             )
-        container: dict[str, Json] | list[Json] = {} if isinstance(event, yaml.MappingStartEvent) else []
+        container: dict[str, Json] | list[Json] = (
+            {} if isinstance(event, yaml.MappingStartEvent) else []
+        )
         path = self._place(event, container)
         self._refuse_extras(event, path)
         self._frames.append(_Frame(container, path))
 
     def _expects_key(self) -> bool:
-        return bool(self._frames) and isinstance(self._frames[-1].container, dict) and self._frames[-1].key is None
+        return (
+            bool(self._frames)
+            and isinstance(self._frames[-1].container, dict)
+            and self._frames[-1].key is None
+        )
 
     def _key(self, frame: _Frame, event: yaml.ScalarEvent) -> None:
         """Take a scalar as the key of the mapping."""
@@ -192,7 +229,9 @@ class _Builder:
         if event.value in frame.container:
             first = self._keys[path]
             frame.drop = True
-            self._problem(path, _position(event), f"stands twice, first in line {first.line}; remove one")
+            self._problem(
+                path, _position(event), f"stands twice, first in line {first.line}; remove one"
+            )
         self._keys.setdefault(path, _position(event))
 
     def _check_key(self, event: yaml.ScalarEvent, path: KeyPath) -> None:
@@ -220,7 +259,10 @@ class _Builder:
             except ScalarError as error:
                 message = str(error)
         elif unprintable := _UNPRINTABLE.search(event.value):
-            message = f"an escape stands for U+{ord(unprintable[0]):04X}, which cannot be printed; remove it"
+            message = (
+                f"an escape stands for U+{ord(unprintable[0]):04X}, which cannot be printed;"
+                " remove it"
+            )
         path = self._place(event, value)
         if event.implicit[0]:
             self._sources.setdefault(path, event.value)
@@ -230,15 +272,23 @@ class _Builder:
 
     def _alias(self, event: yaml.AliasEvent) -> None:
         if self._expects_key():
-            raise _refusal(self._file, _position(event), "an alias cannot be a key; write the key out")
+            raise _refusal(
+                self._file, _position(event), "an alias cannot be a key; write the key out"
+            )
         path = self._place(event, None)
-        message = f"aliases (*{event.anchor}) are not read; write the value out, so that each place says what it means"
+        message = (
+            f"aliases (*{event.anchor}) are not read; write the value out, so that each place says"
+            " what it means"
+        )
         self._problem(path, _position(event), message, unreliable=True)
 
     def _refuse_extras(self, event: yaml.NodeEvent, path: KeyPath) -> None:
         """Report an anchor or a tag."""
         if event.anchor is not None:
-            message = f"anchors (&{event.anchor}) are not read; remove it and write the value out where it is used"
+            message = (
+                f"anchors (&{event.anchor}) are not read; remove it and write the value out where"
+                " it is used"
+            )
             self._problem(path, _position(event), message)
         tag = getattr(event, "tag", None)
         if tag is not None:
@@ -266,10 +316,14 @@ class _Builder:
         self._values.setdefault(path, _position(event))
         return path
 
-    def _problem(self, path: KeyPath, position: Position, message: str, *, unreliable: bool = False) -> None:
+    def _problem(
+        self, path: KeyPath, position: Position, message: str, *, unreliable: bool = False
+    ) -> None:
         if any(path[:length] in self._unreliable for length in range(len(path) + 1)):
             return
-        self._problems.append(Problem(self._file, position.line, position.column, key_text(path), message))
+        self._problems.append(
+            Problem(self._file, position.line, position.column, key_text(path), message)
+        )
         if unreliable:
             self._unreliable.add(path)
 

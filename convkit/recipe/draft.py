@@ -1,4 +1,6 @@
-"""Drafts a recipe for a model: complete, commented, and accepted by the loader, for people to read and adapt."""
+"""Drafts a recipe for a model: complete, commented, and accepted by the loader, for people to read
+and adapt.
+"""
 
 import dataclasses
 import importlib.metadata
@@ -10,7 +12,14 @@ from pathlib import Path
 
 from convkit.codec import Json
 from convkit.errors import UsageError
-from convkit.recipe.families import FAMILIES, DraftInput, DraftOutput, DraftSignature, Family, signature_of
+from convkit.recipe.families import (
+    FAMILIES,
+    DraftInput,
+    DraftOutput,
+    DraftSignature,
+    Family,
+    signature_of,
+)
 from convkit.recipe.scalars import ScalarError, plain_value
 from convkit.tensors import Contract, TensorSpec
 
@@ -18,18 +27,26 @@ from convkit.tensors import Contract, TensorSpec
 _TOOLS = {"torch": "==2.13.*", "transformers": "==5.23.*", "onnxruntime": "==1.31.*"}
 _PYTHON = "3.11"
 
-_PACKAGE = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[0-9][A-Za-z0-9.!+]*):(?P<path>[^:]+)")
+_PACKAGE = re.compile(
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[0-9][A-Za-z0-9.!+]*):(?P<path>[^:]+)"
+)
 _HUB = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)@(?P<revision>[0-9a-f]{40})")
 _ARCHITECTURE = re.compile(r"[a-z0-9][a-z0-9_-]*")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model")
 
 
 _UNKNOWN_MODEL = (
-    "# TODO: convkit does not know this kind of model. The inputs, outputs and axes below are a guess: compare them",
+    (
+        "# TODO: convkit does not know this kind of model. The inputs, outputs and axes below are a"
+        " guess: compare them"
+    ),
     "# with the model's forward and its config.json before you trust a run.",
 )
 _UNKNOWN_SIZES = (
-    "# TODO: the model's config.json could not be read here. The sizes below are a guess: replace those of the outputs",
+    (
+        "# TODO: the model's config.json could not be read here. The sizes below are a guess:"
+        " replace those of the outputs"
+    ),
     "# and axes with the model's own.",
 )
 
@@ -55,11 +72,13 @@ def draft_recipe(
     architecture: str | None = None,
     contract: Contract | None = None,
 ) -> str:
-    """Return the text of a recipe that is to stand at `destination`, from which its paths are relative.
+    """Return the text of a recipe that is to stand at `destination`, from which its paths are
+    relative.
 
-    `model` is a folder in transformers' layout, an ONNX file (with its `contract`), `package==version:path`,
-    `owner/name@commit` on a hub, or one of transformers' architectures such as `bert`. `architecture` tells the
-    model_type where it cannot be read here. What the draft had to guess is marked TODO. Raises UsageError.
+    `model` is a folder in transformers' layout, an ONNX file (with its `contract`),
+    `package==version:path`, `owner/name@commit` on a hub, or one of transformers' architectures
+    such as `bert`. `architecture` tells the model_type where it cannot be read here. What the draft
+    had to guess is marked TODO. Raises UsageError.
     """
     origin = _origin(model, destination.absolute().parent, architecture, contract)
     doubt = None
@@ -73,12 +92,16 @@ def draft_recipe(
         try:
             signature = signature_of(origin.family, origin.config, task)
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise UsageError(f"{model}: config.json is not as its model_type has it: {error!r}") from error
+            raise UsageError(
+                f"{model}: config.json is not as its model_type has it: {error!r}"
+            ) from error
     lines = _render(origin, name or origin.name, signature, doubt)
     return "\n".join(lines) + "\n"
 
 
-def _origin(model: str, folder: Path, architecture: str | None, contract: Contract | None) -> _Origin:
+def _origin(
+    model: str, folder: Path, architecture: str | None, contract: Contract | None
+) -> _Origin:
     path = Path(model)
     if model.endswith(".onnx"):
         return _onnx_origin(path, folder, contract)
@@ -87,18 +110,25 @@ def _origin(model: str, folder: Path, architecture: str | None, contract: Contra
     if match := _PACKAGE.fullmatch(model):
         return _package_origin(match["name"], match["version"], match["path"], architecture)
     if match := _HUB.fullmatch(model):
-        lines = ("hub:", f"  id: {_scalar(match['id'])}", f"  revision: {_scalar(match['revision'])}")
+        lines = (
+            "hub:",
+            f"  id: {_scalar(match['id'])}",
+            f"  revision: {_scalar(match['revision'])}",
+        )
         family = FAMILIES.get(architecture or "")
-        return _Origin(_recipe_name(match["id"].split("/")[1]), lines, {}, family, has_tokenizer=True)
+        return _Origin(
+            _recipe_name(match["id"].split("/")[1]), lines, {}, family, has_tokenizer=True
+        )
     if _ARCHITECTURE.fullmatch(model):
         return _architecture_origin(model)
     if "/" in model and not path.parent.is_dir():
         raise UsageError(
-            f"{model}: no such folder. For a model on a hub, pin its commit: {model.partition('@')[0]}@<40 hex digits>"
+            f"{model}: no such folder. For a model on a hub, pin its commit:"
+            f" {model.partition('@')[0]}@<40 hex digits>"
         )
     raise UsageError(
-        f"{model}: no such folder. Give a folder in transformers' layout, an .onnx file, package==version:path, "
-        f"owner/name@commit, or an architecture ({', '.join(FAMILIES)})"
+        f"{model}: no such folder. Give a folder in transformers' layout, an .onnx file,"
+        f" package==version:path, owner/name@commit, or an architecture ({', '.join(FAMILIES)})"
     )
 
 
@@ -110,7 +140,13 @@ def _onnx_origin(path: Path, folder: Path, contract: Contract | None) -> _Origin
             f"{path}: reading an ONNX file's inputs and outputs needs the onnx package here; "
             'install it beside convkit with: uv pip install "convkit[onnx]"'
         )
-    return _Origin(_recipe_name(path.stem), (f"onnx: {_scalar(_relative(path, folder))}",), {}, None, is_onnx=True)
+    return _Origin(
+        _recipe_name(path.stem),
+        (f"onnx: {_scalar(_relative(path, folder))}",),
+        {},
+        None,
+        is_onnx=True,
+    )
 
 
 def _folder_origin(path: Path, folder: Path, architecture: str | None) -> _Origin:
@@ -122,8 +158,15 @@ def _folder_origin(path: Path, folder: Path, architecture: str | None) -> _Origi
 
 
 def _package_origin(name: str, version: str, path: str, architecture: str | None) -> _Origin:
-    """Read the configuration where the package happens to be installed here; nothing is downloaded for a draft."""
-    lines = ("package:", f"  name: {_scalar(name)}", f"  version: {_scalar(version)}", f"  path: {_scalar(path)}")
+    """Read the configuration where the package happens to be installed here; nothing is downloaded
+    for a draft.
+    """
+    lines = (
+        "package:",
+        f"  name: {_scalar(name)}",
+        f"  version: {_scalar(version)}",
+        f"  path: {_scalar(path)}",
+    )
     config: Mapping[str, Json] = {}
     try:
         distribution = importlib.metadata.distribution(name)
@@ -137,7 +180,11 @@ def _package_origin(name: str, version: str, path: str, architecture: str | None
 
 def _architecture_origin(architecture: str) -> _Origin:
     family = FAMILIES.get(architecture)
-    lines = ["config:", f"  architecture: {_scalar(architecture)}", "  seed: 0 # the same seed gives the same weights"]
+    lines = [
+        "config:",
+        f"  architecture: {_scalar(architecture)}",
+        "  seed: 0 # the same seed gives the same weights",
+    ]
     if family is not None:
         lines.append("  overrides: # a small model: quick to convert, and as hard to get right")
         lines += [f"    {key}: {json.dumps(value)}" for key, value in family.small.items()]
@@ -148,7 +195,9 @@ def _read_config(path: Path) -> Mapping[str, Json]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise UsageError(f"{path}: no such file; a folder in transformers' layout has one") from error
+        raise UsageError(
+            f"{path}: no such file; a folder in transformers' layout has one"
+        ) from error
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(config, dict):
@@ -169,20 +218,31 @@ def _recipe_name(text: str) -> str:
 
 
 def _guess(config: Mapping[str, Json], task: str | None) -> DraftSignature:
-    family = FAMILIES["vit"] if "image_size" in config and "vocab_size" not in config else FAMILIES["roberta"]
+    family = (
+        FAMILIES["vit"]
+        if "image_size" in config and "vocab_size" not in config
+        else FAMILIES["roberta"]
+    )
     numbers = {key: value for key, value in config.items() if type(value) is int and value > 0}
     return signature_of(family, {**family.small, **numbers}, task or "feature-extraction")
 
 
 def _signature_of_contract(contract: Contract) -> DraftSignature:
-    """Return a contract as a draft. Other tools name axes freely (`batch-size`), a recipe's axes are identifiers."""
-    names = {axis.name: re.sub(r"^(?=[0-9])|[^A-Za-z0-9_]", "_", axis.name) for axis in contract.axes}
+    """Return a contract as a draft. Other tools name axes freely (`batch-size`), a recipe's axes
+    are identifiers.
+    """
+    names = {
+        axis.name: re.sub(r"^(?=[0-9])|[^A-Za-z0-9_]", "_", axis.name) for axis in contract.axes
+    }
 
     def shape(spec: TensorSpec) -> tuple[int | str, ...]:
-        return tuple(names.get(size, size) if isinstance(size, str) else size for size in spec.shape)
+        return tuple(
+            names.get(size, size) if isinstance(size, str) else size for size in spec.shape
+        )
 
     inputs = tuple(
-        DraftInput(spec.name, spec.dtype, shape(spec), _sample_for(spec.name, spec.dtype)) for spec in contract.inputs
+        DraftInput(spec.name, spec.dtype, shape(spec), _sample_for(spec.name, spec.dtype))
+        for spec in contract.inputs
     )
     outputs = tuple(DraftOutput(spec.name, shape(spec), spec.dtype) for spec in contract.outputs)
     axes = {names[axis.name]: (axis.min, axis.typical, axis.max) for axis in contract.axes}
@@ -201,8 +261,13 @@ def _sample_for(name: str, dtype: str) -> str | tuple[int, int] | None:
     return (0, 8) if dtype in ("int4", "uint4") else (0, 100)
 
 
-def _render(origin: _Origin, name: str, signature: DraftSignature, doubt: tuple[str, ...] | None) -> Iterator[str]:
-    yield f"# A recipe for {_one_line(name)}, drafted by `convkit init`. docs/recipe.md describes every key."
+def _render(
+    origin: _Origin, name: str, signature: DraftSignature, doubt: tuple[str, ...] | None
+) -> Iterator[str]:
+    yield (
+        f"# A recipe for {_one_line(name)}, drafted by `convkit init`. docs/recipe.md describes"
+        " every key."
+    )
     if doubt:
         yield "#"
         yield from doubt
@@ -227,7 +292,10 @@ def _render(origin: _Origin, name: str, signature: DraftSignature, doubt: tuple[
 
 def _render_signature(signature: DraftSignature) -> Iterator[str]:
     if signature.axes:
-        yield "# The sizes that the converted model must serve. Verification tries the smallest, typical and largest."
+        yield (
+            "# The sizes that the converted model must serve. Verification tries the smallest,"
+            " typical and largest."
+        )
         yield "axes:"
         for axis, (low, typical, high) in signature.axes.items():
             yield f"  {_scalar(axis)}: {{ min: {low}, typical: {typical}, max: {high} }}"
@@ -259,7 +327,10 @@ def _render_rest(origin: _Origin) -> Iterator[str]:
 
 
 def _tensor(tensor: DraftInput | DraftOutput) -> str:
-    return f"name: {_scalar(tensor.name)}, dtype: {tensor.dtype}, shape: [{', '.join(map(_scalar, tensor.shape))}]"
+    return (
+        f"name: {_scalar(tensor.name)}, dtype: {tensor.dtype}, shape:"
+        f" [{', '.join(map(_scalar, tensor.shape))}]"
+    )
 
 
 def _sample(sample: str | Sequence[int] | None) -> str:
@@ -281,7 +352,11 @@ def _scalar(value: str | int) -> str:
     if isinstance(value, int):
         return str(value)
     try:
-        plain = re.fullmatch(r"[\w./+-]+( [\w./+*-]+)*", value) and plain_value(value) == value and value[0] not in "-?"
+        plain = (
+            re.fullmatch(r"[\w./+-]+( [\w./+*-]+)*", value)
+            and plain_value(value) == value
+            and value[0] not in "-?"
+        )
     except ScalarError:
         plain = False
     return value if plain else json.dumps(value, ensure_ascii=False)

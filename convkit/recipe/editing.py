@@ -1,8 +1,9 @@
 """Changes values in a recipe's text and leaves every other character as its author wrote it.
 
-Comments, order, quotes, alignment and line ends stay: only the text of what changes is written anew. A round trip
-through a YAML emitter would lay out each flow mapping and each indentation afresh, and the change would drown in it.
-The result is read again before it is returned: a text that cannot be edited in this way is refused, never spoilt.
+Comments, order, quotes, alignment and line ends stay: only the text of what changes is written
+anew. A round trip through a YAML emitter would lay out each flow mapping and each indentation
+afresh, and the change would drown in it. The result is read again before it is returned: a text
+that cannot be edited in this way is refused, never spoilt.
 """
 
 import json
@@ -26,10 +27,11 @@ class EditError(ValueError):
 
 
 def edited(text: str, wanted: Json) -> str:
-    """Return a recipe's text with such changes that its values are `wanted`; raises EditError where that fails.
+    """Return a recipe's text with such changes that its values are `wanted`; raises EditError where
+    that fails.
 
-    `text` must be a recipe that can be read. Items of a list are recognised by their `name` or their value, so they may
-    move, and their comments with them.
+    `text` must be a recipe that can be read. Items of a list are recognised by their `name` or
+    their value, so they may move, and their comments with them.
     """
     present = read_document(text, "recipe").content
     root = yaml.compose(text, Loader=yaml.SafeLoader)
@@ -40,7 +42,9 @@ def edited(text: str, wanted: Json) -> str:
     except RecipeError as error:
         raise EditError(f"the recipe's text cannot be edited in place: {error}") from error
     if found.problems or _canonical(found.content) != _canonical(wanted):
-        raise EditError("the recipe's text cannot be edited in place: it is written in an unusual way")
+        raise EditError(
+            "the recipe's text cannot be edited in place: it is written in an unusual way"
+        )
     return result
 
 
@@ -54,12 +58,16 @@ def same(one: Json, other: Json) -> bool:
 
 
 class _Editor:
-    """Writes the new text of nodes. A node's span is its source; a block's ends with its last line, comment and all."""
+    """Writes the new text of nodes. A node's span is its source; a block's ends with its last line,
+    comment and all.
+    """
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._newline = "\r\n" if "\r\n" in text else "\n"
-        self._padding = " " if len(re.findall(r"\{ ", text)) > len(re.findall(r"\{[^ }]", text)) else ""
+        self._padding = (
+            " " if len(re.findall(r"\{ ", text)) > len(re.findall(r"\{[^ }]", text)) else ""
+        )
 
     def document(self, root: yaml.Node, present: Json, wanted: Json) -> str:
         start, end = self._start(root), self._end(root)
@@ -70,7 +78,9 @@ class _Editor:
         return index
 
     def _content_end(self, node: yaml.Node) -> int:
-        """Return where a node's last character stands: the end marks of blocks lie behind comments that follow."""
+        """Return where a node's last character stands: the end marks of blocks lie behind comments
+        that follow.
+        """
         if _is_block(node) and node.value:
             last = node.value[-1]
             return self._content_end(last[1] if isinstance(last, tuple) else last)
@@ -93,28 +103,47 @@ class _Editor:
         if same(present, wanted):
             return self._text[start:end]
         if isinstance(node, yaml.MappingNode) and isinstance(wanted, dict) and wanted:
-            return (self._block_mapping if _is_block(node) else self._flow_mapping)(node, present, wanted)
+            return (self._block_mapping if _is_block(node) else self._flow_mapping)(
+                node, present, wanted
+            )
         if isinstance(node, yaml.SequenceNode) and isinstance(wanted, list) and wanted:
-            return (self._block_sequence if _is_block(node) else self._flow_sequence)(node, present, wanted)
-        return self.written(wanted) if end > start else f" {self.written(wanted)}"  # nothing stood behind the colon
+            return (self._block_sequence if _is_block(node) else self._flow_sequence)(
+                node, present, wanted
+            )
+        return (
+            self.written(wanted) if end > start else f" {self.written(wanted)}"
+        )  # nothing stood behind the colon
 
-    # Mappings ---------------------------------------------------------------------------------------------------------
+    # Mappings
+    # ---------------------------------------------------------------------------------------------------------
 
-    def _entry(self, key: yaml.Node, value: yaml.Node, name: str, present: Json, wanted: Json) -> str:
+    def _entry(
+        self, key: yaml.Node, value: yaml.Node, name: str, present: Json, wanted: Json
+    ) -> str:
         """Return an entry's new text, from its key to its value's end."""
         start, end = self._start(key), self._start(value)
-        key_text = self._text[start : key.end_mark.index] if key.value == name else self.written(name)
+        key_text = (
+            self._text[start : key.end_mark.index] if key.value == name else self.written(name)
+        )
         if not _is_block(value) or same(present, wanted):
-            return key_text + self._text[key.end_mark.index : end] + self._node(value, present, wanted)
+            return (
+                key_text + self._text[key.end_mark.index : end] + self._node(value, present, wanted)
+            )
         if isinstance(value, yaml.MappingNode) and isinstance(wanted, dict) and wanted:
-            return key_text + self._text[key.end_mark.index : end] + self._block_mapping(value, present, wanted)
+            return (
+                key_text
+                + self._text[key.end_mark.index : end]
+                + self._block_mapping(value, present, wanted)
+            )
         if isinstance(value, yaml.SequenceNode) and isinstance(wanted, list) and wanted:
             line_end = self._line_end(key.end_mark.index)
             head = self._text[key.end_mark.index : line_end]
             return key_text + head + self._block_sequence(value, present, wanted, line_end)
         return f"{key_text}: {self.written(wanted)}"
 
-    def _block_mapping(self, node: yaml.Node, present: dict[str, Json], wanted: dict[str, Json]) -> str:
+    def _block_mapping(
+        self, node: yaml.Node, present: dict[str, Json], wanted: dict[str, Json]
+    ) -> str:
         names = _renamed(present, wanted)
         indent = " " * node.value[0][0].start_mark.column
         text, end = "", self._start(node)
@@ -133,30 +162,49 @@ class _Editor:
             text += f"{self._newline}{indent}{self.written(name)}: {self.written(wanted[name])}"
         return text
 
-    def _flow_mapping(self, node: yaml.Node, present: dict[str, Json], wanted: dict[str, Json]) -> str:
+    def _flow_mapping(
+        self, node: yaml.Node, present: dict[str, Json], wanted: dict[str, Json]
+    ) -> str:
         names = _renamed(present, wanted)
         spans = [(self._start(key), self._end(value)) for key, value in node.value]
         items: list[tuple[int | None, str]] = []
         for place, (key, value) in enumerate(node.value):
             name = names.get(key.value, key.value)
             if name in wanted:
-                items.append((place, self._entry(key, value, name, present[key.value], wanted[name])))
+                items.append(
+                    (place, self._entry(key, value, name, present[key.value], wanted[name]))
+                )
         new = [name for name in wanted if name not in present and name not in names.values()]
         items += [(None, f"{self.written(name)}: {self.written(wanted[name])}") for name in new]
         return self._flow(node, spans, items)
 
-    # Lists ------------------------------------------------------------------------------------------------------------
+    # Lists
+    # ------------------------------------------------------------------------------------------------------------
 
     def _flow_sequence(self, node: yaml.Node, present: list[Json], wanted: list[Json]) -> str:
         spans = [(self._start(item), self._end(item)) for item in node.value]
         items = [
-            (place, self.written(value) if place is None else self._node(node.value[place], present[place], value))
+            (
+                place,
+                (
+                    self.written(value)
+                    if place is None
+                    else self._node(node.value[place], present[place], value)
+                ),
+            )
             for place, value in zip(_origins(present, wanted), wanted, strict=True)
         ]
         return self._flow(node, spans, items)
 
-    def _flow(self, node: yaml.Node, spans: Sequence[tuple[int, int]], items: Sequence[tuple[int | None, str]]) -> str:
-        """Return a bracket with new items; between them stands what stood there, so far as there was something."""
+    def _flow(
+        self,
+        node: yaml.Node,
+        spans: Sequence[tuple[int, int]],
+        items: Sequence[tuple[int | None, str]],
+    ) -> str:
+        """Return a bracket with new items; between them stands what stood there, so far as there
+        was something.
+        """
         start, end = self._start(node), self._end(node)
         if not spans:
             opening, closing = self._text[start], self._text[end - 1]
@@ -172,7 +220,9 @@ class _Editor:
     def _block_sequence(
         self, node: yaml.Node, present: list[Json], wanted: list[Json], start: int | None = None
     ) -> str:
-        """Return a list's new text. From `start`, the end of its key's line, also the comments above its items move."""
+        """Return a list's new text. From `start`, the end of its key's line, also the comments
+        above its items move.
+        """
         end = self._start(node) if start is None else start
         leads, bodies = [], []
         for item in node.value:
@@ -188,25 +238,36 @@ class _Editor:
                 continue
             item, (dash, last) = node.value[place], bodies[place]
             tail = "" if _is_block(item) else self._text[self._end(item) : last]
-            body = self._text[dash : self._start(item)] + self._node(item, present[place], value) + tail
+            body = (
+                self._text[dash : self._start(item)]
+                + self._node(item, present[place], value)
+                + tail
+            )
             text += (leads[place] or (fresh if text else "")) + body
         return text
 
     def _dash(self, start: int, item: yaml.Node) -> int:
-        """Return where the dash of an item stands: the last one in front of it that is in no comment."""
+        """Return where the dash of an item stands: the last one in front of it that is in no
+        comment.
+        """
         lines = self._text[start : self._start(item)]
-        places = [match.start(1) for match in re.finditer(r"(?m)^[ ]*(-)(?=\s|$)", lines)] or [lines.rfind("-")]
+        places = [match.start(1) for match in re.finditer(r"(?m)^[ ]*(-)(?=\s|$)", lines)] or [
+            lines.rfind("-")
+        ]
         return start + places[-1]
 
     def _column(self, index: int) -> int:
         return index - max(self._text.rfind("\n", 0, index), self._text.rfind("\r", 0, index)) - 1
 
-    # New text ---------------------------------------------------------------------------------------------------------
+    # New text
+    # ---------------------------------------------------------------------------------------------------------
 
     def written(self, value: Json) -> str:
         """Return a value as text on one line, in the manner of the recipe's own brackets."""
         if isinstance(value, dict):
-            pairs = ", ".join(f"{self.written(key)}: {self.written(item)}" for key, item in value.items())
+            pairs = ", ".join(
+                f"{self.written(key)}: {self.written(item)}" for key, item in value.items()
+            )
             return f"{{{self._padding}{pairs}{self._padding}}}" if pairs else "{}"
         if isinstance(value, list):
             return f"[{', '.join(map(self.written, value))}]"
@@ -227,7 +288,9 @@ def _is_plain(text: str) -> bool:
 
 
 def _renamed(present: dict[str, Json], wanted: dict[str, Json]) -> dict[str, str]:
-    """Return the key that got another name, if one did: the only one that went, for the only one that came."""
+    """Return the key that got another name, if one did: the only one that went, for the only one
+    that came.
+    """
     gone = [key for key in present if key not in wanted]
     come = [key for key in wanted if key not in present]
     if len(gone) == len(come) == 1 and same(present[gone[0]], wanted[come[0]]):
@@ -236,7 +299,9 @@ def _renamed(present: dict[str, Json], wanted: dict[str, Json]) -> dict[str, str
 
 
 def _origins(present: list[Any], wanted: list[Any]) -> list[int | None]:
-    """Return, for each wanted item, the place of the one it was: by its value, its name, or where it stands."""
+    """Return, for each wanted item, the place of the one it was: by its value, its name, or where
+    it stands.
+    """
     origins: list[int | None] = [None] * len(wanted)
     left = list(range(len(present)))
 
@@ -249,7 +314,11 @@ def _origins(present: list[Any], wanted: list[Any]) -> list[int | None]:
 
     def named(place: int, item: Any) -> Iterator[int]:  # noqa: ANN401, ARG001
         if isinstance(item, dict) and "name" in item:
-            yield from (i for i in left if isinstance(present[i], dict) and present[i].get("name") == item["name"])
+            yield from (
+                i
+                for i in left
+                if isinstance(present[i], dict) and present[i].get("name") == item["name"]
+            )
 
     def placed(place: int, item: Any) -> Iterator[int]:  # noqa: ANN401
         if place in left and isinstance(present[place], dict) == isinstance(item, dict):
@@ -257,7 +326,10 @@ def _origins(present: list[Any], wanted: list[Any]) -> list[int | None]:
 
     for candidates in (alike, equal, named, placed):
         for place, item in enumerate(wanted):
-            if origins[place] is None and (found := next(candidates(place, item), None)) is not None:
+            if (
+                origins[place] is None
+                and (found := next(candidates(place, item), None)) is not None
+            ):
                 origins[place] = found
                 left.remove(found)
     return origins

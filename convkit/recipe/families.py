@@ -1,6 +1,8 @@
-"""What inputs and outputs transformers' models have, by family: enough to draft a recipe, which people then read.
+"""What inputs and outputs transformers' models have, by family: enough to draft a recipe, which
+people then read.
 
-Sizes come from a model's config.json, or from a small configuration of the family's own where there is none.
+Sizes come from a model's config.json, or from a small configuration of the family's own where there
+is none.
 """
 
 import dataclasses
@@ -45,9 +47,10 @@ class DraftSignature:
 class Family:
     """Models that look alike from outside.
 
-    `small` is a configuration of the family that is quick to convert, for a recipe without weights. `width` is the
-    configuration's key for the size of the hidden state, `positions` that for the longest sequence, of which
-    `reserved` are never used (RoBERTa counts positions from 2). `extra_tokens` stand before an image's patches.
+    `small` is a configuration of the family that is quick to convert, for a recipe without weights.
+    `width` is the configuration's key for the size of the hidden state, `positions` that for the
+    longest sequence, of which `reserved` are never used (RoBERTa counts positions from 2).
+    `extra_tokens` stand before an image's patches.
     """
 
     kind: Literal["text encoder", "decoder", "vision transformer", "vision pyramid"]
@@ -86,7 +89,13 @@ _SMALL_DISTILBERT: dict[str, Json] = {
     "hidden_dim": 128,
     "max_position_embeddings": 128,
 }
-_SMALL_GPT2: dict[str, Json] = {"vocab_size": 1000, "n_embd": 64, "n_layer": 2, "n_head": 4, "n_positions": 128}
+_SMALL_GPT2: dict[str, Json] = {
+    "vocab_size": 1000,
+    "n_embd": 64,
+    "n_layer": 2,
+    "n_head": 4,
+    "n_positions": 128,
+}
 
 _BERT = Family("text encoder", _SMALL_TEXT, token_types=True)
 _DISTILBERT = Family("text encoder", _SMALL_DISTILBERT, width="dim")
@@ -95,10 +104,17 @@ _MPNET = _ROBERTA
 _LLAMA = Family("decoder", _SMALL_LLAMA)
 _VIT = Family("vision transformer", _SMALL_VISION)
 _DEIT = Family("vision transformer", _SMALL_VISION, extra_tokens=2)
-_PYRAMID = Family("vision pyramid", {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1], "num_channels": 3})
+_PYRAMID = Family(
+    "vision pyramid", {"hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1], "num_channels": 3}
+)
 _RESNET = Family(
     "vision pyramid",
-    {"embedding_size": 16, "hidden_sizes": [16, 32, 48, 64], "depths": [1, 1, 1, 1], "num_channels": 3},
+    {
+        "embedding_size": 16,
+        "hidden_sizes": [16, 32, 48, 64],
+        "depths": [1, 1, 1, 1],
+        "num_channels": 3,
+    },
 )
 
 # By transformers' model_type. The tests run a small model of each family against what is said here.
@@ -126,7 +142,8 @@ FAMILIES: dict[str, Family] = {
     "resnet": _RESNET,
 }
 
-# Heads that a checkpoint can carry, by the ending of its architecture's name, and the task that loads them.
+# Heads that a checkpoint can carry, by the ending of its architecture's name, and the task that
+# loads them.
 _HEADS: dict[str, str] = {
     "ForSequenceClassification": "text-classification",
     "ForTokenClassification": "token-classification",
@@ -140,19 +157,25 @@ _BATCH = (1, 4, 16)
 def task_of(family: Family, config: Mapping[str, Json]) -> str:
     """Return the task that a checkpoint was trained for, as far as the draft knows its outputs.
 
-    A masked-language head is passed over: such checkpoints are converted for their hidden states nearly always.
+    A masked-language head is passed over: such checkpoints are converted for their hidden states
+    nearly always.
     """
     if family.kind == "decoder":
         return "text-generation"
     names = config.get("architectures")
     first = str(names[0]) if isinstance(names, list) and names else ""
-    return next((task for ending, task in _HEADS.items() if first.endswith(ending)), "feature-extraction")
+    return next(
+        (task for ending, task in _HEADS.items() if first.endswith(ending)), "feature-extraction"
+    )
 
 
-def signature_of(family: Family, config: Mapping[str, Json], task: str | None = None) -> DraftSignature:
+def signature_of(
+    family: Family, config: Mapping[str, Json], task: str | None = None
+) -> DraftSignature:
     """Return what a model of the family takes and gives, for a configuration as in config.json.
 
-    Raises KeyError, TypeError or ValueError for a configuration that lacks a size or has something else in its place.
+    Raises KeyError, TypeError or ValueError for a configuration that lacks a size or has something
+    else in its place.
     """
     task = task or task_of(family, config)
     if family.kind in ("vision transformer", "vision pyramid"):
@@ -167,7 +190,9 @@ def _text(family: Family, config: Mapping[str, Json], task: str) -> DraftSignatu
         DraftInput("attention_mask", "int64", ids, "padding_mask"),
     ]
     if family.token_types and int(config.get("type_vocab_size", 2)) > 0:
-        inputs.append(DraftInput("token_type_ids", "int64", ids, (0, int(config.get("type_vocab_size", 2)))))
+        inputs.append(
+            DraftInput("token_type_ids", "int64", ids, (0, int(config.get("type_vocab_size", 2))))
+        )
     match task:
         case "text-generation" | "fill-mask":
             outputs = [DraftOutput("logits", (*ids, int(config["vocab_size"])))]
@@ -186,7 +211,9 @@ def _text(family: Family, config: Mapping[str, Json], task: str) -> DraftSignatu
 
 def _vision(family: Family, config: Mapping[str, Json], task: str) -> DraftSignature:
     height, width = _pair(config.get("image_size", 224))
-    pixels = DraftInput("pixel_values", "float32", ("batch", int(config.get("num_channels", 3)), height, width))
+    pixels = DraftInput(
+        "pixel_values", "float32", ("batch", int(config.get("num_channels", 3)), height, width)
+    )
     if task == "image-classification":
         outputs = (DraftOutput("logits", ("batch", _labels(config))),)
     elif family.kind == "vision transformer":
@@ -195,7 +222,9 @@ def _vision(family: Family, config: Mapping[str, Json], task: str) -> DraftSigna
         outputs = (DraftOutput("last_hidden_state", ("batch", tokens, int(config[family.width]))),)
     else:
         channels = int(config["hidden_sizes"][-1])
-        outputs = (DraftOutput("last_hidden_state", ("batch", channels, height // 32, width // 32)),)
+        outputs = (
+            DraftOutput("last_hidden_state", ("batch", channels, height // 32, width // 32)),
+        )
     return DraftSignature(task, (pixels,), outputs, {"batch": _BATCH})
 
 

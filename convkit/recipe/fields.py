@@ -1,6 +1,8 @@
-"""What the recipe's models are made of: strict scalars, and patterns with the words that explain them.
+"""What the recipe's models are made of: strict scalars, and patterns with the words that explain
+them.
 
-Scalars are strict: YAML has told text from numbers and switches already, and a quoted number is a mistake to report.
+Scalars are strict: YAML has told text from numbers and switches already, and a quoted number is a
+mistake to report.
 """
 
 import keyword
@@ -24,12 +26,15 @@ NPZ_PATTERN = r"^.+\.npz$"
 _SEGMENT = r"(\*\*|\*|\*?[^.*\s]+(\*[^.*\s]+)*\*?)"
 MODULES_PATTERN = rf"^({_SEGMENT}(\.{_SEGMENT})*\.?|\.)$"
 
-# What to write where a pattern does not fit. A test holds the keys equal to the patterns in the JSON Schema.
+# What to write where a pattern does not fit. A test holds the keys equal to the patterns in the
+# JSON Schema.
 PATTERNS: dict[str, str] = {
     NAME_PATTERN: "letters, digits, '.', '_' and '-', beginning with a letter or digit",
     AXIS_PATTERN: "letters, digits and '_', beginning with a letter or '_', such as batch",
     HUB_PATTERN: "a repository as owner/name, such as google-bert/bert-base-uncased",
-    COMMIT_PATTERN: "the full commit, 40 hexadecimal digits in lower case (a branch or tag can move)",
+    COMMIT_PATTERN: (
+        "the full commit, 40 hexadecimal digits in lower case (a branch or tag can move)"
+    ),
     VERSION_PATTERN: "one exact version, such as 0.1.0",
     CALL_PATTERN: "path/to/file.py:callable, such as models/superglue.py:build",
     PYTHON_PATTERN: 'a Python release in quotes, such as "3.11"',
@@ -37,8 +42,10 @@ PATTERNS: dict[str, str] = {
     OPTION_PATTERN: "an option as the provider names it, such as gpu_mem_limit",
     NPY_PATTERN: "a path that ends in .npy",
     NPZ_PATTERN: "a path that ends in .npz",
-    MODULES_PATTERN: "a dotted module path such as encoder.layer.*.attention; * stands within one segment, ** for "
-    "any number of segments, a dot at the end for the module without what lies below it",
+    MODULES_PATTERN: (
+        "a dotted module path such as encoder.layer.*.attention; * stands within one segment, **"
+        " for any number of segments, a dot at the end for the module without what lies below it"
+    ),
 }
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=100)]
@@ -59,19 +66,29 @@ def _check_axis_name(name: str) -> str:
     return name
 
 
-AxisName = Annotated[str, Field(pattern=AXIS_PATTERN, max_length=100), AfterValidator(_check_axis_name)]
+AxisName = Annotated[
+    str, Field(pattern=AXIS_PATTERN, max_length=100), AfterValidator(_check_axis_name)
+]
 
 
 def _check_specifier(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError('write a version specifier in quotes, such as "==2.13.*"')  # noqa: TRY004 - pydantic's way
     if not value.strip():
-        raise ValueError('write which versions may be used, such as "==2.13.*", or ">=2" for any from 2 on')
+        raise ValueError(
+            'write which versions may be used, such as "==2.13.*", or ">=2" for any from 2 on'
+        )
     try:
         SpecifierSet(value)
     except InvalidSpecifier as error:
-        hint = f'write "=={value}"' if re.fullmatch(r"[0-9]+(\.[0-9*]+)*", value) else 'write one such as "==2.13.*"'
-        raise ValueError(f"found {value!r}, which is not a version specifier (PEP 440); {hint}") from error
+        hint = (
+            f'write "=={value}"'
+            if re.fullmatch(r"[0-9]+(\.[0-9*]+)*", value)
+            else 'write one such as "==2.13.*"'
+        )
+        raise ValueError(
+            f"found {value!r}, which is not a version specifier (PEP 440); {hint}"
+        ) from error
     return value
 
 

@@ -1,4 +1,6 @@
-"""Files that a recipe names: whether they are there and are what they should be. Reads plain values, as consistency."""
+"""Files that a recipe names: whether they are there and are what they should be. Reads plain
+values, as consistency.
+"""
 
 import ast
 import difflib
@@ -14,7 +16,9 @@ MOST_TEXT_BYTES = 1 << 20
 
 
 def file_faults(recipe: Json, dirname: Path) -> list[Fault]:
-    """Return what is wrong with the files named by a recipe whose relative paths start at `dirname`."""
+    """Return what is wrong with the files named by a recipe whose relative paths start at
+    `dirname`.
+    """
     faults = []
     for path, text, check in _named_files(recipe):
         if message := check(dirname, text):
@@ -41,7 +45,9 @@ def _named_files(recipe: Json) -> Iterator[tuple[KeyPath, str, Check]]:
     candidates += [(("inputs", i, "sample", "file"), _present) for i in range(count)]
     targets = recipe.get("targets") if isinstance(recipe, dict) else None
     names = list(targets) if isinstance(targets, dict) else []
-    candidates += [(("targets", name, "precision", "calibration", "file"), _present) for name in names]
+    candidates += [
+        (("targets", name, "precision", "calibration", "file"), _present) for name in names
+    ]
     for path, check in candidates:
         value = _value(recipe, path)
         if isinstance(value, str) and value:
@@ -83,14 +89,20 @@ def _nothing_there(noun: str, dirname: Path, text: str) -> str:
         beside = []
     guess = difflib.get_close_matches(wanted.name, beside, n=1)
     hint = f"; perhaps you meant {str(Path(text).parent / guess[0])!r}" if guess else ""
-    return f"found no {noun} {text!r} (relative paths start at the recipe's folder, {dirname}){hint}"
+    return (
+        f"found no {noun} {text!r} (relative paths start at the recipe's folder, {dirname}){hint}"
+    )
 
 
 def _model_folder(dirname: Path, text: str) -> str | None:
     folder = dirname / text
     match _kind(folder):
         case "file":
-            there = "an ONNX file goes under model.onnx" if text.endswith(".onnx") else "write the folder it is in"
+            there = (
+                "an ONNX file goes under model.onnx"
+                if text.endswith(".onnx")
+                else "write the folder it is in"
+            )
             return f"{text!r} is a file, not a model's folder; {there}"
         case "nothing":
             return _nothing_there("folder", dirname, text)
@@ -114,7 +126,9 @@ def _texts(dirname: Path, text: str) -> str | None:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         return f"{text!r} cannot be read as UTF-8 text: {error}"
-    return None if any(line.strip() for line in lines) else f"{text!r} holds no text; write one a line"
+    return (
+        None if any(line.strip() for line in lines) else f"{text!r} holds no text; write one a line"
+    )
 
 
 def _factory(dirname: Path, text: str) -> str | None:
@@ -135,7 +149,10 @@ def _factory(dirname: Path, text: str) -> str | None:
     known, complete = _top_level_names(tree)
     if name in known or not complete:
         return None
-    return f"{file!r} does not define {name!r}{perhaps(name, known)} (it defines: {', '.join(known) or 'nothing'})"
+    return (
+        f"{file!r} does not define {name!r}{perhaps(name, known)} (it defines:"
+        f" {', '.join(known) or 'nothing'})"
+    )
 
 
 def _top_level_names(tree: ast.Module) -> tuple[list[str], bool]:

@@ -1,4 +1,6 @@
-"""Reads a recipe. Whatever is wrong with it is one `RecipeError` that holds all problems, each with its place."""
+"""Reads a recipe. Whatever is wrong with it is one `RecipeError` that holds all problems, each with
+its place.
+"""
 
 import dataclasses
 import hashlib
@@ -23,7 +25,9 @@ __all__ = ["LoadedRecipe", "Position", "load_recipe", "parse_recipe"]
 
 @dataclasses.dataclass(frozen=True)
 class LoadedRecipe:
-    """A recipe, where it was read from and where its parts stand. `digest` is the SHA-256 of the text as UTF-8."""
+    """A recipe, where it was read from and where its parts stand. `digest` is the SHA-256 of the
+    text as UTF-8.
+    """
 
     recipe: Recipe
     path: Path
@@ -37,7 +41,9 @@ class LoadedRecipe:
         return self.path.absolute().parent
 
     def position(self, key_path: KeyPath) -> Position:
-        """Return where a key (or a list's item) stands; for one that is not written, its nearest parent that is."""
+        """Return where a key (or a list's item) stands; for one that is not written, its nearest
+        parent that is.
+        """
         return self.document.keys[self.document.existing(key_path)]
 
 
@@ -47,7 +53,9 @@ def load_recipe(path: Path) -> LoadedRecipe:
 
 
 def parse_recipe(text: str, path: Path) -> LoadedRecipe:
-    """Return the recipe in a text that stands (or is to stand) at `path`; raises RecipeError, as `load_recipe`."""
+    """Return the recipe in a text that stands (or is to stand) at `path`; raises RecipeError, as
+    `load_recipe`.
+    """
     file = str(path)
     document = read_document(text, file)
     if not isinstance(document.content, dict):
@@ -61,7 +69,8 @@ def parse_recipe(text: str, path: Path) -> LoadedRecipe:
     try:
         recipe = Recipe.model_validate(document.content)
     except ValidationError as error:
-        # Checks between parts run last in the model, and not at all where a part is wrong. They are made up for here.
+        # Checks between parts run last in the model, and not at all where a part is wrong. They are
+        # made up for here.
         found_now = validation_problems(error, document, file)
         found_now += fault_problems(faults_between_parts(document.content), document, file)
         problems += _reliable(found_now, document)
@@ -83,13 +92,17 @@ def _reliable(problems: list[Problem], document: Document) -> list[Problem]:
     return [
         problem
         for problem in problems
-        if not any(problem.key == key or problem.key.startswith((f"{key}.", f"{key}[")) for key in spoilt)
+        if not any(
+            problem.key == key or problem.key.startswith((f"{key}.", f"{key}[")) for key in spoilt
+        )
     ]
 
 
 def _arranged(problems: list[Problem]) -> tuple[Problem, ...]:
     """Return the problems in the order of the text, each once, up to a number that can be read."""
-    found = list(dict.fromkeys(sorted(problems, key=lambda problem: (problem.line, problem.column))))
+    found = list(
+        dict.fromkeys(sorted(problems, key=lambda problem: (problem.line, problem.column)))
+    )
     if len(found) > MOST_PROBLEMS:
         last = found[MOST_PROBLEMS]
         message = "further problems are not listed; mend these first"
@@ -101,7 +114,9 @@ def _read(path: Path) -> str:
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            raise _unreadable(path, f"is a folder; write the path of a recipe in it{_recipes_in(path)}")
+            raise _unreadable(
+                path, f"is a folder; write the path of a recipe in it{_recipes_in(path)}"
+            )
         if not stat.S_ISREG(status.st_mode):
             raise _unreadable(path, "is not a regular file")
         with path.open("rb") as file:
@@ -109,7 +124,9 @@ def _read(path: Path) -> str:
     except FileNotFoundError as error:
         raise _unreadable(path, f"there is no such file{_recipes_in(path.parent)}") from error
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL
-        raise _unreadable(path, f"cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        raise _unreadable(
+            path, f"cannot be read: {getattr(error, 'strerror', None) or error}"
+        ) from error
     if len(content) > MOST_BYTES:
         raise _unreadable(path, "is larger than 1 MiB, which no recipe is")
     return _decoded(content, path)
@@ -119,11 +136,19 @@ def _decoded(content: bytes, path: Path) -> str:
     if content.startswith((b"\xff\xfe", b"\xfe\xff")):
         raise _refusal(path, Position(1, 1), "is saved as UTF-16; save it as UTF-8")
     if content.startswith(b"\xef\xbb\xbf"):
-        raise _refusal(path, Position(1, 1), "begins with a byte order mark; save it as UTF-8 without one")
+        raise _refusal(
+            path, Position(1, 1), "begins with a byte order mark; save it as UTF-8 without one"
+        )
     try:
         return content.decode("utf-8")
     except UnicodeDecodeError as error:
-        before = content[: error.start].decode("utf-8").replace("\r\n", "\n").replace("\r", "\n").split("\n")
+        before = (
+            content[: error.start]
+            .decode("utf-8")
+            .replace("\r\n", "\n")
+            .replace("\r", "\n")
+            .split("\n")
+        )
         place = Position(len(before), len(before[-1]) + 1)
         raise _refusal(
             path, place, f"byte 0x{content[error.start]:02x} is not UTF-8; save the file as UTF-8"
@@ -141,7 +166,9 @@ def _unreadable(path: Path, message: str) -> RecipeError:
 def _recipes_in(folder: Path) -> str:
     """Return the recipes in a folder, to choose from."""
     try:
-        names = sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith((".yaml", ".yml")))
+        names = sorted(
+            entry.name for entry in os.scandir(folder) if entry.name.endswith((".yaml", ".yml"))
+        )
     except OSError:
         return ""
     return f" ({', '.join(names[:8])})" if names else ""

@@ -13,7 +13,9 @@ Location = Sequence[int | str]
 
 
 def kinds_at(location: Location, root: type[BaseModel]) -> list[Kind]:
-    """Return the type hints that stand at a location of a validation error; tags of unions narrow them."""
+    """Return the type hints that stand at a location of a validation error; tags of unions narrow
+    them.
+    """
     kinds: list[Kind] = [root]
     for part in location:
         leaves = [leaf for kind in kinds for leaf in alternatives(kind)]
@@ -24,12 +26,17 @@ def kinds_at(location: Location, root: type[BaseModel]) -> list[Kind]:
 
 def field_at(location: Location, root: type[BaseModel]) -> FieldInfo | None:
     """Return the field at a location, or None where that is an item of a list or mapping."""
-    fields = [fields_of(model).get(str(location[-1])) for model in models_among(kinds_at(location[:-1], root))]
+    fields = [
+        fields_of(model).get(str(location[-1]))
+        for model in models_among(kinds_at(location[:-1], root))
+    ]
     return next((field for field in fields if field), None)
 
 
 def alternatives(kind: Kind) -> list[Kind]:
-    """Return the hints that a union, however nested and annotated, is made of; any other hint is its own only one."""
+    """Return the hints that a union, however nested and annotated, is made of; any other hint is
+    its own only one.
+    """
     if _origin(kind) is Annotated:
         return alternatives(get_args(kind)[0])
     if _origin(kind) in (Union, types.UnionType):
@@ -45,12 +52,16 @@ def _step(kind: Kind, part: int | str) -> list[Kind]:
     if origin is dict:
         return [arguments[1]]
     if origin is tuple and isinstance(part, int):
-        return [arguments[0] if arguments[-1] is Ellipsis else arguments[min(part, len(arguments) - 1)]]
+        return [
+            arguments[0] if arguments[-1] is Ellipsis else arguments[min(part, len(arguments) - 1)]
+        ]
     return []
 
 
 def _is_tagged(kind: Kind, tag: int | str) -> bool:
-    """Tell whether a union's alternative goes by this tag: its name, or the value of a Literal field."""
+    """Tell whether a union's alternative goes by this tag: its name, or the value of a Literal
+    field.
+    """
     if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
         return False
     literals = [get_args(field.annotation) for field in kind.model_fields.values()]
@@ -70,7 +81,11 @@ def models_among(kinds: Iterable[Kind]) -> list[type[BaseModel]]:
 
 def keys_at(location: Location, root: type[BaseModel]) -> list[str]:
     """Return the keys that may stand in the mapping at a location."""
-    return list(dict.fromkeys(name for model in models_among(kinds_at(location, root)) for name in fields_of(model)))
+    return list(
+        dict.fromkeys(
+            name for model in models_among(kinds_at(location, root)) for name in fields_of(model)
+        )
+    )
 
 
 def known_places(root: type[BaseModel]) -> dict[str, list[str]]:

@@ -1,6 +1,8 @@
-"""A recipe as typed, frozen data. Unknown keys are errors; every key is documented here, and so in the JSON Schema.
+"""A recipe as typed, frozen data. Unknown keys are errors; every key is documented here, and so in
+the JSON Schema.
 
-`convkit.recipe.validation` turns pydantic's errors into sentences, with the help of the descriptions and examples.
+`convkit.recipe.validation` turns pydantic's errors into sentences, with the help of the
+descriptions and examples.
 """
 
 from typing import Annotated, Literal, Self
@@ -24,9 +26,22 @@ from convkit.recipe.signature import (
     Tensor,
     Uniform,
 )
-from convkit.recipe.sources import SOURCE_KINDS, ConfigModel, FactoryModel, HubModel, Model, PackageModel
+from convkit.recipe.sources import (
+    SOURCE_KINDS,
+    ConfigModel,
+    FactoryModel,
+    HubModel,
+    Model,
+    PackageModel,
+)
 from convkit.recipe.target_consistency import faults_between_parts
-from convkit.recipe.targets import CoreMLTarget, GraphTarget, OnnxRuntimeTarget, Target, TensorRTTarget
+from convkit.recipe.targets import (
+    CoreMLTarget,
+    GraphTarget,
+    OnnxRuntimeTarget,
+    Target,
+    TensorRTTarget,
+)
 
 __all__ = [
     "ALWAYS_RUN",
@@ -67,7 +82,15 @@ __all__ = [
 
 
 CaseName = Literal[
-    "smallest", "typical", "padded", "ragged", "largest", "masked-row", "off-typical", "texts", "extreme"
+    "smallest",
+    "typical",
+    "padded",
+    "ragged",
+    "largest",
+    "masked-row",
+    "off-typical",
+    "texts",
+    "extreme",
 ]
 ALWAYS_RUN: tuple[str, ...] = ("smallest", "padded", "masked-row")
 
@@ -78,7 +101,10 @@ class Verify(RecipeModel):
     seed: Seed = Field(0, description="seed of the drawn inputs")
     texts: Text | None = Field(
         None,
-        description="a UTF-8 file with one text a line, for the model's own tokenizer, from the recipe's folder",
+        description=(
+            "a UTF-8 file with one text a line, for the model's own tokenizer, from the recipe's"
+            " folder"
+        ),
         examples=["samples/sentences.txt"],
     )
     tolerance: Tolerance = Field(
@@ -89,9 +115,15 @@ class Verify(RecipeModel):
         default_factory=dict, description="tolerances by output, in place of `tolerance`"
     )
     budget: Seconds | None = Field(
-        None, description="seconds of inference a verification may take; what it leaves out is listed in the result"
+        None,
+        description=(
+            "seconds of inference a verification may take; what it leaves out is listed in the"
+            " result"
+        ),
     )
-    skip: tuple[CaseName, ...] = Field((), description="cases that mean nothing to this model; listed in the result")
+    skip: tuple[CaseName, ...] = Field(
+        (), description="cases that mean nothing to this model; listed in the result"
+    )
     timeout: Seconds = Field(3600, description="seconds after which any stage is stopped")
 
 
@@ -99,7 +131,9 @@ class Track(RecipeModel):
     """Where MLflow keeps the runs."""
 
     experiment: Annotated[str, Field(min_length=1, max_length=250)] | None = Field(
-        None, description="MLflow experiment; default: convkit/<recipe name>", examples=["convkit/bert"]
+        None,
+        description="MLflow experiment; default: convkit/<recipe name>",
+        examples=["convkit/bert"],
     )
 
 
@@ -117,15 +151,24 @@ class Recipe(RecipeModel):
     schema_version: Annotated[Literal[1], BeforeValidator(_check_schema_version)] = Field(
         alias="schema", description="the version of this format"
     )
-    name: Name = Field(description="the recipe's name, which runs and artifacts are listed under", examples=["bert"])
+    name: Name = Field(
+        description="the recipe's name, which runs and artifacts are listed under",
+        examples=["bert"],
+    )
     description: str = Field("", description="what is converted and for whom, for people")
-    model: Model = Field(description="where the model comes from", examples=[{"path": "../my-bert"}])
+    model: Model = Field(
+        description="where the model comes from", examples=[{"path": "../my-bert"}]
+    )
     original: Model | None = Field(
         None,
-        description="with model.onnx: the model that the file was exported from, which it must equal",
+        description=(
+            "with model.onnx: the model that the file was exported from, which it must equal"
+        ),
         examples=[{"path": "../my-bert"}],
     )
-    tools: Tools = Field(default_factory=Tools, description="versions of the tools, as PEP 440 specifiers")
+    tools: Tools = Field(
+        default_factory=Tools, description="versions of the tools, as PEP 440 specifiers"
+    )
     export: Export = Field(default_factory=Export, description="how the model becomes ONNX")
     axes: dict[AxisName, Axis] = Field(
         default_factory=dict,
@@ -134,13 +177,24 @@ class Recipe(RecipeModel):
     )
     inputs: Annotated[tuple[Input, ...], Field(min_length=1)] = Field(
         description="the inputs, in order: the order is part of the contract",
-        examples=[[{"name": "input_ids", "dtype": "int64", "shape": ["batch", "sequence"], "sample": "token_ids"}]],
+        examples=[
+            [
+                {
+                    "name": "input_ids",
+                    "dtype": "int64",
+                    "shape": ["batch", "sequence"],
+                    "sample": "token_ids",
+                }
+            ]
+        ],
     )
     outputs: Annotated[tuple[Output, ...], Field(min_length=1)] = Field(
         description="the outputs, in order: the order is part of the contract",
         examples=[[{"name": "logits", "dtype": "float32", "shape": ["batch", 2]}]],
     )
-    verify: Verify = Field(default_factory=Verify, description="how built models are compared with the original")
+    verify: Verify = Field(
+        default_factory=Verify, description="how built models are compared with the original"
+    )
     targets: Annotated[dict[Name, Target], Field(min_length=1)] = Field(
         description="what to build, by name: a runtime, device, precision and tolerance each",
         examples=[{"ort-cpu": {"runtime": "onnxruntime"}}],
@@ -161,7 +215,11 @@ class Recipe(RecipeModel):
     def export_of(self, target: str | None) -> Export:
         """Return how a target's graph is exported: as it says itself, else as the recipe does."""
         owner = self.targets[target] if target is not None else None
-        return owner.export if isinstance(owner, GraphTarget) and owner.export is not None else self.export
+        return (
+            owner.export
+            if isinstance(owner, GraphTarget) and owner.export is not None
+            else self.export
+        )
 
     def dump(self) -> dict[str, Json]:
         """Return the recipe as JSON values, under the keys a user writes, without defaults."""

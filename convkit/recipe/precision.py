@@ -27,7 +27,9 @@ Kept = Annotated[
     Discriminator(
         _kept_kind,
         custom_error_type="alternatives",
-        custom_error_message="write auto, or a list of module paths such as [encoder.layer.*.attention]",
+        custom_error_message=(
+            "write auto, or a list of module paths such as [encoder.layer.*.attention]"
+        ),
     ),
 ]
 
@@ -37,8 +39,11 @@ class _WithExceptions(RecipeModel):
 
     keep_float32: Kept = Field(
         (),
-        description="modules that stay in float32, as patterns over their paths (each names all that lies below it "
-        "too, unless it ends with a dot); auto: convkit finds the smallest set that meets the tolerance",
+        description=(
+            "modules that stay in float32, as patterns over their paths (each names all that lies"
+            " below it too, unless it ends with a dot); auto: convkit finds the smallest set that"
+            " meets the tolerance"
+        ),
         examples=[["encoder.layer.*.attention"], "auto"],
     )
 
@@ -63,16 +68,24 @@ class _WithExceptions(RecipeModel):
         """Return a precision's name and what is excepted from it, on one line."""
         if not self.keep_float32:
             return name
-        return f"{name}, float32: {'auto' if self.keep_float32 == 'auto' else ', '.join(self.keep_float32)}"
+        return (
+            f"{name}, float32:"
+            f" {'auto' if self.keep_float32 == 'auto' else ', '.join(self.keep_float32)}"
+        )
 
 
 class MixedPrecision(_WithExceptions):
     """A low precision with exceptions."""
 
-    default: LowName = Field(description="element type of the weights and the arithmetic", examples=["float16"])
+    default: LowName = Field(
+        description="element type of the weights and the arithmetic", examples=["float16"]
+    )
     saturate: Switch = Field(
         default=False,
-        description="true: constants beyond the type's range become its largest finite value instead of infinity",
+        description=(
+            "true: constants beyond the type's range become its largest finite value instead of"
+            " infinity"
+        ),
     )
 
     @classmethod
@@ -94,19 +107,24 @@ class Calibration(RecipeModel):
         "minmax", description="minmax: the whole range; entropy, percentile: without its outliers"
     )
     percentile: Annotated[float, Field(strict=True, gt=50, le=100)] | None = Field(
-        None, description="with method: percentile, the share of values kept, in percent; default 99.99"
+        None,
+        description="with method: percentile, the share of values kept, in percent; default 99.99",
     )
     file: Annotated[str, Field(pattern=NPZ_PATTERN)] | None = Field(
         None,
-        description="an .npz file with one array for each input, its first axis counting samples; default: the cases "
-        "of the verification",
+        description=(
+            "an .npz file with one array for each input, its first axis counting samples; default:"
+            " the cases of the verification"
+        ),
         examples=["data/calibration.npz"],
     )
 
     @model_validator(mode="after")
     def _percentile_has_its_method(self) -> Self:
         if self.percentile is not None and self.method != "percentile":
-            raise FaultsError([Fault(("percentile",), "belongs to method: percentile; write that, or remove it")])
+            raise FaultsError(
+                [Fault(("percentile",), "belongs to method: percentile; write that, or remove it")]
+            )
         return self
 
 
@@ -114,22 +132,33 @@ class QuantizedPrecision(_WithExceptions):
     """Weights, and with int8 activations too, as whole numbers with a scale."""
 
     quantize: QuantizationName = Field(
-        description="dynamic-int8: activations are scaled as they come; static-int8: by calibrated ranges; "
-        "int4-weights: weights only, in blocks",
+        description=(
+            "dynamic-int8: activations are scaled as they come; static-int8: by calibrated ranges; "
+            "int4-weights: weights only, in blocks"
+        ),
         examples=["dynamic-int8"],
     )
-    per_channel: Switch = Field(default=True, description="one scale for each output channel instead of each tensor")
+    per_channel: Switch = Field(
+        default=True, description="one scale for each output channel instead of each tensor"
+    )
     reduce_range: Switch = Field(
         default=False,
-        description="weights of seven bits, for processors whose sums of two int8 products saturate (x86 without VNNI)",
+        description=(
+            "weights of seven bits, for processors whose sums of two int8 products saturate (x86"
+            " without VNNI)"
+        ),
     )
     format: Literal["qdq", "operators"] | None = Field(
         None,
-        description="qdq: QuantizeLinear and DequantizeLinear around float operators (default with static-int8); "
-        "operators: onnxruntime's own quantised operators (default with the others)",
+        description=(
+            "qdq: QuantizeLinear and DequantizeLinear around float operators (default with"
+            " static-int8); operators: onnxruntime's own quantised operators (default with the"
+            " others)"
+        ),
     )
     symmetric: Switch = Field(
-        default=False, description="true: zero points are zero and biases stay in float32, as TensorRT demands"
+        default=False,
+        description="true: zero points are zero and biases stay in float32, as TensorRT demands",
     )
     calibration: Calibration | None = Field(
         None, description="with static-int8: how ranges are found", examples=[{"method": "entropy"}]
@@ -142,11 +171,15 @@ class QuantizedPrecision(_WithExceptions):
     def _keys_fit(self) -> Self:
         faults = []
         if self.calibration is not None and self.quantize != "static-int8":
-            faults.append(Fault(("calibration",), f"{self.quantize} needs no calibration; remove it"))
+            faults.append(
+                Fault(("calibration",), f"{self.quantize} needs no calibration; remove it")
+            )
         if self.block_size is not None and self.quantize != "int4-weights":
             faults.append(Fault(("block_size",), f"{self.quantize} has no blocks; remove it"))
         if self.format == "qdq" and self.quantize == "dynamic-int8":
-            message = "dynamic-int8 is made of onnxruntime's own operators; write operators, or remove it"
+            message = (
+                "dynamic-int8 is made of onnxruntime's own operators; write operators, or remove it"
+            )
             faults.append(Fault(("format",), message))
         if faults:
             raise FaultsError(faults)
@@ -158,7 +191,9 @@ class QuantizedPrecision(_WithExceptions):
 
 
 def _kind(value: object) -> str | None:
-    """Return the tag of the alternative that a precision was meant to be; None where that is unknown."""
+    """Return the tag of the alternative that a precision was meant to be; None where that is
+    unknown.
+    """
     match value:
         case str():
             return "PrecisionName" if value in get_args(PrecisionName) else None
@@ -177,7 +212,9 @@ Precision = Annotated[
     Discriminator(
         _kind,
         custom_error_type="alternatives",
-        custom_error_message="write float32, float16, bfloat16, {default: float16, keep_float32: [modules] or auto, "
-        "saturate: true} or {quantize: dynamic-int8}",
+        custom_error_message=(
+            "write float32, float16, bfloat16, {default: float16, keep_float32: [modules] or auto, "
+            "saturate: true} or {quantize: dynamic-int8}"
+        ),
     ),
 ]

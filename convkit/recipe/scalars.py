@@ -1,13 +1,16 @@
 """Plain YAML scalars by the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema).
 
-PyYAML follows YAML 1.1, where `1e-3` is text, `NO` is false, `on` is true, `1:30` is 90 and `012` is ten.
+PyYAML follows YAML 1.1, where `1e-3` is text, `NO` is false, `on` is true, `1:30` is 90 and `012`
+is ten.
 """
 
 import math
 import re
 
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
-_BOOLEANS = {word: word.lower() == "true" for word in ("true", "True", "TRUE", "false", "False", "FALSE")}
+_BOOLEANS = {
+    word: word.lower() == "true" for word in ("true", "True", "TRUE", "false", "False", "FALSE")
+}
 _DECIMAL = re.compile(r"[-+]?[0-9]+")
 _OCTAL = re.compile(r"0o[0-7]+")
 _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
@@ -27,7 +30,9 @@ class ScalarError(ValueError):
 
 
 def plain_value(text: str) -> PlainValue:
-    """Return the value of an unquoted scalar; raises ScalarError for a number out of range or not finite."""
+    """Return the value of an unquoted scalar; raises ScalarError for a number out of range or not
+    finite.
+    """
     if text in _NULLS:
         return None
     if text in _BOOLEANS:
@@ -43,7 +48,9 @@ def plain_value(text: str) -> PlainValue:
     if _FLOAT.fullmatch(text):
         value = float(text) if len(text) <= _LONGEST_FLOAT else math.inf
         if not math.isfinite(value):
-            raise ScalarError("the number does not fit into a float64; write a smaller or shorter one")
+            raise ScalarError(
+                "the number does not fit into a float64; write a smaller or shorter one"
+            )
         return value
     if _NOT_FINITE.fullmatch(text):
         raise ScalarError(f"found {text}; write a finite number")

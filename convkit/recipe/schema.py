@@ -14,7 +14,8 @@ Schema = dict[str, Any]
 def recipe_schema() -> Schema:
     """Return the JSON Schema (draft 2020-12) of a recipe, under the keys a user writes.
 
-    It knows every key, type, range and choice. What must hold between parts of a recipe only the loader checks.
+    It knows every key, type, range and choice. What must hold between parts of a recipe only the
+    loader checks.
     """
     schema = Recipe.model_json_schema(by_alias=True, mode="validation")
     _tidy(schema)
@@ -22,13 +23,17 @@ def recipe_schema() -> Schema:
 
 
 def _tidy(schema: Json) -> None:
-    """Remove what pydantic adds and an editor has no use for: titles made from names, defaults of null."""
+    """Remove what pydantic adds and an editor has no use for: titles made from names, defaults of
+    null.
+    """
     if isinstance(schema, list):
         for item in schema:
             _tidy(item)
     elif isinstance(schema, dict):
         if "oneOf" in schema:
-            schema.pop("discriminator", None)  # OpenAPI's; the alternatives' own constants tell them apart
+            schema.pop(
+                "discriminator", None
+            )  # OpenAPI's; the alternatives' own constants tell them apart
         for field in _properties(schema).values():
             field.pop("title", None)
             if field.get("default", ...) is None:
@@ -39,5 +44,7 @@ def _tidy(schema: Json) -> None:
 
 def _properties(schema: Schema) -> dict[str, Schema]:
     properties = schema.get("properties")
-    is_schema = isinstance(properties, dict) and all(isinstance(field, dict) for field in properties.values())
+    is_schema = isinstance(properties, dict) and all(
+        isinstance(field, dict) for field in properties.values()
+    )
     return properties if is_schema and properties is not None else {}

@@ -1,4 +1,6 @@
-"""What a recipe says, and a target may say in its place: releases of tools, the export, sizes, the tolerance."""
+"""What a recipe says, and a target may say in its place: releases of tools, the export, sizes, the
+tolerance.
+"""
 
 import re
 from typing import Annotated, Literal, Self
@@ -6,7 +8,14 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, model_validator
 
 from convkit.recipe.consistency import Fault, FaultsError
-from convkit.recipe.fields import PACKAGE_PATTERN, PYTHON_PATTERN, NonNegative, RecipeModel, Size, Specifier
+from convkit.recipe.fields import (
+    PACKAGE_PATTERN,
+    PYTHON_PATTERN,
+    NonNegative,
+    RecipeModel,
+    Size,
+    Specifier,
+)
 
 
 class Tools(RecipeModel):
@@ -26,7 +35,9 @@ class Tools(RecipeModel):
         for name in self.__pydantic_extra__ or {}:
             normal = _normalised(name)
             if normal in first:
-                faults.append(Fault((name,), f"is the same package as {first[normal]!r}; write it once"))
+                faults.append(
+                    Fault((name,), f"is the same package as {first[normal]!r}; write it once")
+                )
             elif normal == "python":
                 faults.append(Fault((name,), "write python in lower case"))
             first.setdefault(normal, name)
@@ -47,12 +58,21 @@ class Export(RecipeModel):
     """How the model becomes ONNX."""
 
     exporter: Literal["torch", "optimum", "torchscript"] = Field(
-        "torch", description="torch: torch.onnx.export(dynamo=True); torchscript: the older one; optimum: optimum-onnx"
+        "torch",
+        description=(
+            "torch: torch.onnx.export(dynamo=True); torchscript: the older one; optimum:"
+            " optimum-onnx"
+        ),
     )
-    opset: Annotated[int, Field(strict=True, ge=11, le=26)] = Field(18, description="ONNX operator set")
+    opset: Annotated[int, Field(strict=True, ge=11, le=26)] = Field(
+        18, description="ONNX operator set"
+    )
     input_order: Literal["signature", "recipe"] = Field(
         "signature",
-        description="signature: the inputs must stand in the order of the model's forward; recipe: any order is meant",
+        description=(
+            "signature: the inputs must stand in the order of the model's forward; recipe: any"
+            " order is meant"
+        ),
     )
 
 
@@ -66,32 +86,42 @@ class Axis(RecipeModel):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         if not self.min <= self.typical <= self.max:
-            raise ValueError(f"found {self.min}, {self.typical}, {self.max}; write min <= typical <= max")
+            raise ValueError(
+                f"found {self.min}, {self.typical}, {self.max}; write min <= typical <= max"
+            )
         return self
 
 
 class Tolerance(RecipeModel):
     """Limits on the difference from the original, each optional; all that are given must hold.
 
-    atol and rtol are numpy's allclose: |candidate - reference| <= atol + rtol * |reference| for every element.
+    atol and rtol are numpy's allclose: |candidate - reference| <= atol + rtol * |reference| for
+    every element.
     """
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     max_abs: NonNegative | None = Field(None, description="largest absolute error")
-    max_rel: NonNegative | None = Field(None, description="largest error relative to the reference element")
+    max_rel: NonNegative | None = Field(
+        None, description="largest error relative to the reference element"
+    )
     mean_abs: NonNegative | None = Field(None, description="mean of the absolute errors")
     rms: NonNegative | None = Field(None, description="root of the mean squared error")
     cosine: Annotated[float, Field(strict=True, gt=-1, le=1)] | None = Field(
         None, description="smallest cosine similarity"
     )
-    atol: NonNegative | None = Field(None, description="allclose: absolute part; 0 where only rtol is given")
+    atol: NonNegative | None = Field(
+        None, description="allclose: absolute part; 0 where only rtol is given"
+    )
     rtol: NonNegative | None = Field(
-        None, description="allclose: part relative to the reference element; 0 where only atol is given"
+        None,
+        description="allclose: part relative to the reference element; 0 where only atol is given",
     )
 
     @model_validator(mode="after")
     def _something(self) -> Self:
         if all(getattr(self, name) is None for name in type(self).model_fields):
-            raise ValueError("has no limit, so it cannot fail; write at least one, such as max_abs: 1.0e-4")
+            raise ValueError(
+                "has no limit, so it cannot fail; write at least one, such as max_abs: 1.0e-4"
+            )
         return self

@@ -2,7 +2,15 @@
 
 from typing import Annotated, Literal, Self, get_args
 
-from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
 
 from convkit.recipe.consistency import Fault, FaultsError, sample_fault
 from convkit.recipe.fields import NPY_PATTERN, NonNegative, Number, RecipeModel, TensorName, Whole
@@ -12,20 +20,27 @@ from convkit.tensors import DimensionError, DType, dimension_axes
 class Integers(RecipeModel):
     """Whole numbers, low included, high excluded."""
 
-    integers: tuple[Whole, Whole] = Field(description="[low, high]: low included, high not", examples=[[0, 2]])
+    integers: tuple[Whole, Whole] = Field(
+        description="[low, high]: low included, high not", examples=[[0, 2]]
+    )
 
     @field_validator("integers")
     @classmethod
     def _range(cls, value: tuple[int, int]) -> tuple[int, int]:
         if value[0] >= value[1]:
-            raise ValueError(f"found {list(value)}; write [low, high] with low < high (low is included, high is not)")
+            raise ValueError(
+                f"found {list(value)}; write [low, high] with low < high (low is included, high is"
+                " not)"
+            )
         return value
 
 
 class Normal(RecipeModel):
     """Normally distributed values: mean, standard deviation."""
 
-    normal: tuple[Number, NonNegative] = Field(description="[mean, standard deviation]", examples=[[0, 1]])
+    normal: tuple[Number, NonNegative] = Field(
+        description="[mean, standard deviation]", examples=[[0, 1]]
+    )
 
 
 class Uniform(RecipeModel):
@@ -64,7 +79,9 @@ def _sample_kind(value: object) -> str | None:
     if isinstance(value, str):
         return "SampleName" if value in get_args(SampleName) else None
     if isinstance(value, dict):
-        return next((kind.__name__ for kind in _SAMPLE_MODELS if set(kind.model_fields) & set(value)), None)
+        return next(
+            (kind.__name__ for kind in _SAMPLE_MODELS if set(kind.model_fields) & set(value)), None
+        )
     return type(value).__name__ if isinstance(value, _SAMPLE_MODELS) else None
 
 
@@ -78,22 +95,28 @@ Sample = Annotated[
     Discriminator(
         _sample_kind,
         custom_error_type="alternatives",
-        custom_error_message="write token_ids, padding_mask, positions, {integers: [low, high]}, "
-        "{normal: [mean, deviation]}, {uniform: [low, high]}, {constant: value} or {file: path.npy}",
+        custom_error_message=(
+            "write token_ids, padding_mask, positions, {integers: [low, high]}, {normal: [mean,"
+            " deviation]}, {uniform: [low, high]}, {constant: value} or {file: path.npy}"
+        ),
     ),
 ]
 
 
 def _check_dimension(dimension: object) -> int | str:
     if isinstance(dimension, bool) or not isinstance(dimension, int | str):
-        raise ValueError("write a size, an axis by name, or arithmetic over axes such as past + sequence")  # noqa: TRY004
+        message = "write a size, an axis by name, or arithmetic over axes such as past + sequence"
+        raise ValueError(message)  # noqa: TRY004 - pydantic's validators raise ValueError
     if isinstance(dimension, str):
         try:
             dimension_axes(dimension)
         except DimensionError as error:
             raise ValueError(str(error)) from error
     elif not 0 <= dimension <= 2**31:
-        raise ValueError(f"found {dimension}; write a size from 0 to 2147483648, or name an axis for one that varies")
+        raise ValueError(
+            f"found {dimension}; write a size from 0 to 2147483648, or name an axis for one that"
+            " varies"
+        )
     return dimension
 
 
@@ -109,7 +132,10 @@ class Tensor(RecipeModel):
         examples=[["batch", "sequence"]],
     )
     origin: TensorName | None = Field(
-        None, alias="from", description="the name on the model's side, where that differs", examples=["tokens"]
+        None,
+        alias="from",
+        description="the name on the model's side, where that differs",
+        examples=["tokens"],
     )
 
 
@@ -118,7 +144,9 @@ class Input(Tensor):
 
     sample: Sample | None = Field(
         None,
-        description="how values are drawn; default: normal for floats; whole numbers and bools must say",
+        description=(
+            "how values are drawn; default: normal for floats; whole numbers and bools must say"
+        ),
         examples=["token_ids", {"integers": [0, 2]}],
     )
 
@@ -127,13 +155,16 @@ class Input(Tensor):
         if self.sample is None:
             if not self.dtype.startswith(("float", "bfloat")):
                 raise ValueError(
-                    f"input {self.name!r} is {self.dtype}, so it must say how values are drawn; write "
-                    "sample: token_ids, sample: padding_mask or sample: {integers: [0, 2]}"
+                    f"input {self.name!r} is {self.dtype}, so it must say how values are drawn;"
+                    " write sample: token_ids, sample: padding_mask or sample: {integers: [0,"
+                    " 2]}"
                 )
             return self
         kind = self.sample if isinstance(self.sample, str) else type(self.sample).__name__.lower()
         numbers = () if isinstance(self.sample, str | File) else getattr(self.sample, kind)
-        if message := sample_fault(self.dtype, kind, numbers if isinstance(numbers, tuple) else (numbers,)):
+        if message := sample_fault(
+            self.dtype, kind, numbers if isinstance(numbers, tuple) else (numbers,)
+        ):
             raise FaultsError([Fault(("sample",), message)])
         return self
 
@@ -143,6 +174,9 @@ class Output(Tensor):
 
     mask: TensorName | None = Field(
         None,
-        description="an input whose zeros mark padding: what the output holds there means nothing and is not compared",
+        description=(
+            "an input whose zeros mark padding: what the output holds there means nothing and is"
+            " not compared"
+        ),
         examples=["attention_mask"],
     )

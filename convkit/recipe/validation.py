@@ -31,7 +31,9 @@ MOST_PROBLEMS = 100
 def validation_problems(
     error: ValidationError, document: Document, file: str, root: type[BaseModel] = Recipe
 ) -> list[Problem]:
-    """Return everything that a validation found, one problem for each mistake. `root` is the model validated."""
+    """Return everything that a validation found, one problem for each mistake. `root` is the model
+    validated.
+    """
     details = error.errors(include_url=False)[:MOST_PROBLEMS]
     mistaken = {detail["loc"] for detail in details if detail["type"] == "extra_forbidden"}
     problems = []
@@ -44,7 +46,9 @@ def validation_problems(
         cause = detail.get("ctx", {}).get("error")
         if isinstance(cause, FaultsError):
             problems += fault_problems(
-                [Fault((*path, *fault.path), fault.message) for fault in cause.faults], document, file
+                [Fault((*path, *fault.path), fault.message) for fault in cause.faults],
+                document,
+                file,
             )
             continue
         place = document.keys[document.existing(path)] if at_key else value_position(document, path)
@@ -56,11 +60,16 @@ def validation_problems(
 def fault_problems(faults: Iterable[Fault], document: Document, file: str) -> list[Problem]:
     """Return faults, whose paths start at the recipe's root, as problems."""
     places = [(fault, value_position(document, fault.path)) for fault in faults]
-    return [Problem(file, at.line, at.column, key_text(fault.path), fault.message) for fault, at in places]
+    return [
+        Problem(file, at.line, at.column, key_text(fault.path), fault.message)
+        for fault, at in places
+    ]
 
 
 def value_position(document: Document, path: KeyPath) -> Position:
-    """Return where to look for a mistake in a value: at a scalar itself, at the key of a list, mapping or nothing."""
+    """Return where to look for a mistake in a value: at a scalar itself, at the key of a list,
+    mapping or nothing.
+    """
     path = document.existing(path)
     value = _value_at(document.content, path)
     whole = value is None or isinstance(value, dict | list)
@@ -77,14 +86,21 @@ def _value_at(content: Json, path: KeyPath) -> Json:
 
 
 def _path(detail: ErrorDetails, content: Json) -> tuple[KeyPath, bool]:
-    """Return the key path of an error, without the tags of unions, and whether the key itself is what is wrong."""
+    """Return the key path of an error, without the tags of unions, and whether the key itself is
+    what is wrong.
+    """
     path: KeyPath = ()
     node, last = content, len(detail["loc"]) - 1
     for i, part in enumerate(detail["loc"]):
         found = isinstance(node, dict) and part in node
         if found or (isinstance(node, list) and isinstance(part, int) and part < len(node)):
             path, node = (*path, part), node[part]
-        elif i == last and detail["type"] == "missing" and isinstance(part, str) and isinstance(node, dict):
+        elif (
+            i == last
+            and detail["type"] == "missing"
+            and isinstance(part, str)
+            and isinstance(node, dict)
+        ):
             path = (*path, part)
     if detail["type"] in _OF_A_KEY and (key := _deciding_key(detail)) is not None:
         path = (*path, key)
@@ -108,7 +124,9 @@ def _values(model: type[BaseModel], key: str | None) -> tuple[object, ...]:
 
 
 def _meant_by_a_neighbour(missing: Location, mistaken: Iterable[Location]) -> bool:
-    """Tell whether a key is missing because it is misspelt: its neighbour's problem says so already."""
+    """Tell whether a key is missing because it is misspelt: its neighbour's problem says so
+    already.
+    """
     parent, name = missing[:-1], missing[-1]
     return isinstance(name, str) and any(
         other[:-1] == parent and nearest(str(other[-1]), [name]) is not None for other in mistaken
@@ -134,7 +152,11 @@ def _message(detail: ErrorDetails, path: KeyPath, document: Document, root: type
             return f"found {found}; write {_one_of(allowed)}{guess}"
         case "union_tag_not_found":
             key = _deciding_key(detail)
-            known = [value for model in models_among(kinds_at(detail["loc"], root)) for value in _values(model, key)]
+            known = [
+                value
+                for model in models_among(kinds_at(detail["loc"], root))
+                for value in _values(model, key)
+            ]
             return f"is missing; write {_one_of([f'{key}: {value}' for value in known])}"
         case "string_pattern_mismatch":
             return f"found {found}; write {PATTERNS[context['pattern']]}"
@@ -147,13 +169,22 @@ def _message(detail: ErrorDetails, path: KeyPath, document: Document, root: type
             return f"found {found}; write true or false"
         case "tuple_type" | "list_type":
             scalar = not isinstance(detail["input"], dict | None)
-            return f"found {found}; write a list" + (f", such as [{_source(path, document)}]" if scalar else "")
+            return f"found {found}; write a list" + (
+                f", such as [{_source(path, document)}]" if scalar else ""
+            )
         case "too_long":
             return f"found {found}; write {_described(detail['loc'], root)}"
         case "dict_type" | "model_type" | "model_attributes_type":
             field = field_at(detail["loc"], root)
-            leave = ", or remove the key" if detail["input"] is None and field and not field.is_required() else ""
-            return f"found {found}; write a mapping of keys{_listing(keys_at(detail['loc'], root))}{leave}"
+            leave = (
+                ", or remove the key"
+                if detail["input"] is None and field and not field.is_required()
+                else ""
+            )
+            return (
+                f"found {found}; write a mapping of"
+                f" keys{_listing(keys_at(detail['loc'], root))}{leave}"
+            )
         case _:
             return f"found {found}; {_limit(kind, context) or detail['msg'].lower()}"
 
@@ -189,7 +220,9 @@ def _missing(detail: ErrorDetails, root: type[BaseModel]) -> str:
     field = field_at(detail["loc"], root)
     if field is None:
         return "is missing"
-    return f"is missing; write {name}: {_example(field)}" + (f" ({field.description})" if field.description else "")
+    return f"is missing; write {name}: {_example(field)}" + (
+        f" ({field.description})" if field.description else ""
+    )
 
 
 def _described(location: Location, root: type[BaseModel]) -> str:
@@ -198,7 +231,12 @@ def _described(location: Location, root: type[BaseModel]) -> str:
 
 
 def _example(field: FieldInfo) -> str:
-    literals = [value for kind in alternatives(field.annotation) if _is_literal(kind) for value in get_args(kind)]
+    literals = [
+        value
+        for kind in alternatives(field.annotation)
+        if _is_literal(kind)
+        for value in get_args(kind)
+    ]
     if literals and len(literals) < 5:
         return " or ".join(map(str, literals))
     return _flow(field.examples[0]) if field.examples else "..."
@@ -235,7 +273,11 @@ def _show(value: object) -> str:
         case str():
             return repr(value if len(value) <= 60 else value[:57] + "...")
         case dict():
-            return f"a mapping ({', '.join(list(map(str, value))[:4])})" if value else "an empty mapping"
+            return (
+                f"a mapping ({', '.join(list(map(str, value))[:4])})"
+                if value
+                else "an empty mapping"
+            )
         case list() | tuple():
             plain = all(isinstance(item, str | int | float) for item in value) and len(value) <= 4
             return _flow(list(value)) if plain else f"a list of {len(value)}"

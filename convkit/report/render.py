@@ -11,7 +11,8 @@ import yaml
 
 from convkit.codec import Json
 from convkit.errors import storage_error
-from convkit.figures import (
+from convkit.findings.catalogue import CATALOGUE
+from convkit.record.figures import (
     bytes_text,
     evidence_of,
     first_failing_case,
@@ -26,8 +27,7 @@ from convkit.figures import (
     worst_comparison,
     worst_of_output,
 )
-from convkit.findings.catalogue import CATALOGUE
-from convkit.record import RunRecord
+from convkit.record.model import RunRecord
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -38,7 +38,9 @@ _MARKS = {"verified": "✓", "failed": "✗", "broken": "✗", "skipped": "\N{EN
 
 
 def write_report(record: RunRecord, folder: Path) -> Path:
-    """Write the run's report into `folder` and return its path. Raises StoreError where that cannot be written."""
+    """Write the run's report into `folder` and return its path. Raises StoreError where that cannot
+    be written.
+    """
     path = folder / REPORT_NAME
     staging = path.with_name(f"{REPORT_NAME}.part")
     try:
@@ -50,7 +52,9 @@ def write_report(record: RunRecord, folder: Path) -> Path:
 
 
 def render_report(record: RunRecord) -> str:
-    """Return the report as HTML. Everything from the record is escaped: names come from recipes and models."""
+    """Return the report as HTML. Everything from the record is escaped: names come from recipes and
+    models.
+    """
     return (
         _environment()
         .get_template(_TEMPLATE)
@@ -60,7 +64,9 @@ def render_report(record: RunRecord) -> str:
             findings=located_findings(record),
             left_out=left_out(record),
             tools=_tools(record),
-            problem=next((target for target in record.targets if target.status in ("failed", "broken")), None),
+            problem=next(
+                (target for target in record.targets if target.status in ("failed", "broken")), None
+            ),
         )
     )
 
@@ -109,7 +115,11 @@ def share_text(share: float) -> str:
     if not math.isfinite(share):
         return "beyond any limit"
     if share <= 1:
-        return f"{share * 100:.2g} % of the limit" if share < 0.995 else f"{share * 100:.1f} % of the limit"
+        return (
+            f"{share * 100:.2g} % of the limit"
+            if share < 0.995
+            else f"{share * 100:.1f} % of the limit"
+        )
     return f"{share:.3g} times the limit"
 
 
@@ -121,7 +131,9 @@ def change_text(change: Mapping[str, Json]) -> str:
         node = tree
         for parent in parents:
             node = node.setdefault(parent, {})
-            if not isinstance(node, dict):  # a change to the whole and to a part of it: show both paths as they are
+            if not isinstance(
+                node, dict
+            ):  # a change to the whole and to a part of it: show both paths as they are
                 return yaml.safe_dump(dict(change), sort_keys=False, allow_unicode=True)
         node[last] = value
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)

@@ -9,7 +9,8 @@ from pathlib import Path
 from convkit.codec import Json, encode
 
 _CHUNK = 1 << 20
-# A file changed within this many seconds could change again under the same time stamp: its digest is not remembered.
+# A file changed within this many seconds could change again under the same time stamp: its digest
+# is not remembered.
 _SETTLED_SECONDS = 2.0
 
 
@@ -26,7 +27,9 @@ def digest_file(path: Path) -> str:
 
 
 class DigestCache:
-    """Remembers files' digests by path, size, modification time and inode, so that big files are read once."""
+    """Remembers files' digests by path, size, modification time and inode, so that big files are
+    read once.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -45,7 +48,9 @@ class DigestCache:
         return sha256
 
     def tree(self, folder: Path) -> str:
-        """Return the digest of a folder: relative paths and contents, nothing else. Caches inside it are left out."""
+        """Return the digest of a folder: relative paths and contents, nothing else. Caches inside
+        it are left out.
+        """
         entries = {}
         for parent, folders, files in os.walk(folder, followlinks=True):
             folders[:] = sorted(name for name in folders if name not in ("__pycache__", ".git"))
@@ -56,7 +61,9 @@ class DigestCache:
 
 
 def _read_json(path: Path) -> Json:
-    """Return a JSON file's value, or None where there is no such file or it is damaged (it is only a memory)."""
+    """Return a JSON file's value, or None where there is no such file or it is damaged (it is only
+    a memory).
+    """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -68,7 +75,10 @@ def write_json(path: Path, value: object) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     staging = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}.part")
     try:
-        staging.write_text(json.dumps(encode(value), indent=1, sort_keys=True, ensure_ascii=False), encoding="utf-8")
+        staging.write_text(
+            json.dumps(encode(value), indent=1, sort_keys=True, ensure_ascii=False),
+            encoding="utf-8",
+        )
         staging.replace(path)
     finally:
         staging.unlink(missing_ok=True)

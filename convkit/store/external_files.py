@@ -4,13 +4,18 @@ import mmap
 import re
 from pathlib import Path
 
-# An entry of a tensor's external data, in protobuf's encoding: field 1 the key `location`, field 2 the value, with its
-# length as a varint of one or two bytes before it. https://protobuf.dev/programming-guides/encoding/
-_LOCATION = re.compile(rb"\n\x08location\x12(?:([\x01-\x7f])|([\x80-\xff])([\x01-\x7f]))", re.DOTALL)
+# An entry of a tensor's external data, in protobuf's encoding: field 1 the key `location`, field 2
+# the value, with its length as a varint of one or two bytes before it.
+# https://protobuf.dev/programming-guides/encoding/
+_LOCATION = re.compile(
+    rb"\n\x08location\x12(?:([\x01-\x7f])|([\x80-\xff])([\x01-\x7f]))", re.DOTALL
+)
 
 
 def external_files(path: Path) -> list[Path]:
-    """Return the files, in the ONNX file's folder or below, that its weights lie in and that are there; sorted."""
+    """Return the files, in the ONNX file's folder or below, that its weights lie in and that are
+    there; sorted.
+    """
     found = {path.parent / name for name in _locations(path) if not Path(name).is_absolute()}
     return sorted(file for file in found if file.is_file())
 
@@ -19,7 +24,10 @@ def _locations(path: Path) -> set[str]:
     if path.stat().st_size == 0:
         return set()  # nothing to map
     names: set[str] = set()
-    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+    with (
+        path.open("rb") as stream,
+        mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content,
+    ):
         for match in _LOCATION.finditer(content):
             short, low, high = match.groups()
             length = short[0] if short else (low[0] & 0x7F) | high[0] << 7

@@ -1,11 +1,13 @@
-"""A store that several machines share: a folder or a bucket, reached through fsspec (file://, s3://, gs://, ...).
+"""A store that several machines share: a folder or a bucket, reached through fsspec (file://,
+s3://, gs://, ...).
 
     objects/ab/<sha256>      as in a local store (see `convkit.store.store`)
     artifacts/<digest>.json  as there
     stages/<key>.json        a stage's record and its log, under their digest
 
-Names are digests of contents, so that pushing twice is the same as once. Everything that is pulled is digested again:
-what does not match is refused by name. Of several records under one key the first stays, whoever comes later.
+Names are digests of contents, so that pushing twice is the same as once. Everything that is pulled
+is digested again: what does not match is refused by name. Of several records under one key the
+first stays, whoever comes later.
 """
 
 import contextlib
@@ -66,9 +68,14 @@ class SharedStore:
         self._push_manifest(artifact, entries)
 
     def push_files(self, files: Mapping[str, Path], digests: DigestCache) -> str:
-        """Put files from anywhere here under names of their own; return the digest of the artifact they make."""
+        """Put files from anywhere here under names of their own; return the digest of the artifact
+        they make.
+        """
         try:
-            entries = {name: FileEntry(digests.file(path), path.stat().st_size) for name, path in sorted(files.items())}
+            entries = {
+                name: FileEntry(digests.file(path), path.stat().st_size)
+                for name, path in sorted(files.items())
+            }
         except OSError as error:
             raise StoreError(f"{error.filename}: cannot be read: {error.strerror}") from error
         artifact = digest_json(entries)
@@ -79,7 +86,9 @@ class SharedStore:
         return artifact
 
     def pull(self, artifact: str, store: Store) -> None:
-        """Bring an artifact into a local store, unless it is there; raises StoreError that names what is damaged."""
+        """Bring an artifact into a local store, unless it is there; raises StoreError that names
+        what is damaged.
+        """
         if store.holds(artifact):
             return
         entries = self._entries(artifact)
@@ -97,13 +106,16 @@ class SharedStore:
             taken = store.take_in(folder)
         if taken != artifact:
             raise StoreError(
-                f"{store.root}: objects of artifact {artifact[:12]} are damaged; find them with convkit store verify"
+                f"{store.root}: objects of artifact {artifact[:12]} are damaged; find them with"
+                " convkit store verify"
             )
 
     # Records
 
     def push_record(self, record: StageRecord, log: str) -> StageRecord:
-        """Put a record here, its artifact being here; return the one that stands, which is the first one's."""
+        """Put a record here, its artifact being here; return the one that stands, which is the
+        first one's.
+        """
         content = encode(SharedRecord(record, log))
         text = json.dumps({"digest": digest_json(content), "content": content}, ensure_ascii=False)
         if self._create(self._record(record.key), text.encode()):
@@ -116,7 +128,9 @@ class SharedStore:
         return record
 
     def record(self, key: str) -> SharedRecord | None:
-        """Return the record under a key, or None where it or its artifact is gone; raises StoreError for damage."""
+        """Return the record under a key, or None where it or its artifact is gone; raises
+        StoreError for damage.
+        """
         place = self._record(key)
         content = self._read(place)
         if content is None:
@@ -133,7 +147,9 @@ class SharedStore:
         return found if self.holds(found.record.artifact) else None
 
     def adopt(self, key: str, store: Store) -> StageRecord | None:
-        """Bring the record under a key and its artifact into a local store, in place of what it holds there."""
+        """Bring the record under a key and its artifact into a local store, in place of what it
+        holds there.
+        """
         found = self.record(key)
         if found is None:
             return None
@@ -165,7 +181,10 @@ class SharedStore:
             if self._size(place) == entry.size:
                 return
             if digest_file(path) != entry.sha256:
-                raise StoreError(f"{path}: the bytes do not match their digest; find damage with convkit store verify")
+                raise StoreError(
+                    f"{path}: the bytes do not match their digest; find damage with convkit store"
+                    " verify"
+                )
             if not self._is_folder:
                 self._fs.put_file(str(path), place)
                 return
@@ -188,7 +207,9 @@ class SharedStore:
             raise self._damaged(place, "the bytes do not match the digest in its name", manifest)
 
     def _push_manifest(self, artifact: str, entries: Mapping[str, FileEntry]) -> None:
-        self._create(self._manifest(artifact), json.dumps(encode(dict(entries)), sort_keys=True).encode())
+        self._create(
+            self._manifest(artifact), json.dumps(encode(dict(entries)), sort_keys=True).encode()
+        )
         self._there.add(artifact)
 
     def _create(self, place: str, content: bytes) -> bool:
@@ -196,7 +217,8 @@ class SharedStore:
         with self._reaching():
             try:
                 if not self._is_folder:
-                    # S3 and GCS decide by a condition on the request; elsewhere fsspec looks first, then writes.
+                    # S3 and GCS decide by a condition on the request; elsewhere fsspec looks first,
+                    # then writes.
                     self._fs.pipe_file(place, content, mode="create")
                     return True
                 with self._aside(place) as part:
@@ -239,19 +261,22 @@ class SharedStore:
             raise
         except OSError as error:
             raise StoreUnreachable(
-                f"the shared store {self.url} cannot be used: {error.strerror or error}. Check the address, this "
-                "machine's credentials for it, and the space that is left."
+                f"the shared store {self.url} cannot be used: {error.strerror or error}. Check the"
+                " address, this machine's credentials for it, and the space that is left."
             ) from error
         except Exception as error:
             if not _is_of_transport(error):
                 raise
-            raise StoreUnreachable(f"the shared store {self.url} cannot be used: {error}") from error
+            raise StoreUnreachable(
+                f"the shared store {self.url} cannot be used: {error}"
+            ) from error
 
     def _damaged(self, place: str, problem: str, *with_it: str) -> StoreError:
         self._there.clear()
         removed = " and ".join(map(self._told, (place, *with_it)))
         return StoreError(
-            f"{self._told(place)}: damaged: {problem}. Remove {removed} and run again: what is missing is made again."
+            f"{self._told(place)}: damaged: {problem}. Remove {removed} and run again: what is"
+            " missing is made again."
         )
 
     def _told(self, place: str) -> str:
@@ -276,9 +301,13 @@ def _open(url: str) -> tuple[Any, str]:
         # Listings that are remembered would hide what other machines write.
         fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
     except ImportError as error:
-        raise FleetError(f"{url}: {error}. Install it on this machine and on every worker.") from error
+        raise FleetError(
+            f"{url}: {error}. Install it on this machine and on every worker."
+        ) from error
     except ValueError as error:
-        raise FleetError(f"{url}: not the address of a store: {error}. Write file://, s3:// or gs://.") from error
+        raise FleetError(
+            f"{url}: not the address of a store: {error}. Write file://, s3:// or gs://."
+        ) from error
     return fs, str(root).rstrip("/")
 
 
@@ -287,5 +316,13 @@ def _protocols(fs: Any) -> tuple[str, ...]:  # noqa: ANN401 - fsspec has no type
 
 
 def _is_of_transport(error: Exception) -> bool:
-    """Say whether an error that is no OSError comes from a library that carries bytes (botocore, aiohttp, gcsfs)."""
-    return type(error).__module__.partition(".")[0] in ("botocore", "aiobotocore", "aiohttp", "gcsfs", "google")
+    """Say whether an error that is no OSError comes from a library that carries bytes (botocore,
+    aiohttp, gcsfs).
+    """
+    return type(error).__module__.partition(".")[0] in (
+        "botocore",
+        "aiobotocore",
+        "aiohttp",
+        "gcsfs",
+        "google",
+    )

@@ -1,14 +1,14 @@
 """The store: files by content, artifacts (named sets of files), and a record for each stage key.
 
-    objects/ab/<sha256>       a file's bytes, read-only
-    artifacts/<digest>.json   name -> size and digest of each file; the artifact's digest is that of this mapping
-    views/<digest>/           the artifact as a folder of hard links to the objects
-    stages/<key>.json, .log   what a stage gave, and what its tool printed
-    latest/<recipe>/<id>.json the last key of a recipe's stage, to say what changed since
-    runs/<run key>.json       the run that settled a recipe as it stands
+    objects/ab/<sha256>       a file's bytes, read-only artifacts/<digest>.json   name -> size and
+    digest of each file; the artifact's digest is that of this mapping views/<digest>/           the
+    artifact as a folder of hard links to the objects stages/<key>.json, .log   what a stage gave,
+    and what its tool printed latest/<recipe>/<id>.json the last key of a recipe's stage, to say
+    what changed since runs/<run key>.json       the run that settled a recipe as it stands
     staging/<pid>-<n>/        work in progress; removed when its process is gone
 
-Everything is written aside and moved into place, so a killed process leaves no half-written object behind.
+Everything is written aside and moved into place, so a killed process leaves no half-written object
+behind.
 """
 
 import contextlib
@@ -37,7 +37,9 @@ class FileEntry:
 
 @dataclasses.dataclass(frozen=True)
 class StageRecord:
-    """What a finished stage left. `ingredients` is what its key was made of, `inputs` the artifacts it read."""
+    """What a finished stage left. `ingredients` is what its key was made of, `inputs` the artifacts
+    it read.
+    """
 
     key: str
     id: str
@@ -78,7 +80,9 @@ class Store:
     # Artifacts
 
     def take_in(self, folder: Path) -> str:
-        """Move a folder's files into the store and return the artifact's digest; the folder is left empty of them."""
+        """Move a folder's files into the store and return the artifact's digest; the folder is left
+        empty of them.
+        """
         files: dict[str, FileEntry] = {}
         try:
             for path in sorted(folder.rglob("*")):
@@ -95,15 +99,22 @@ class Store:
     def files(self, artifact: str) -> dict[str, FileEntry]:
         """Return an artifact's files by name; raises StoreError where the store does not hold it."""
         try:
-            return decode(dict[str, FileEntry], json.loads(self._manifest(artifact).read_text(encoding="utf-8")))
+            return decode(
+                dict[str, FileEntry],
+                json.loads(self._manifest(artifact).read_text(encoding="utf-8")),
+            )
         except (OSError, ValueError) as error:
-            raise StoreError(f"the store has no readable artifact {artifact[:12]}; run again to make it") from error
+            raise StoreError(
+                f"the store has no readable artifact {artifact[:12]}; run again to make it"
+            ) from error
 
     def holds(self, artifact: str) -> bool:
         """Say whether every file of an artifact is there, in its full size."""
         try:
             entries = self.files(artifact)
-            return all(self.object(entry.sha256).stat().st_size == entry.size for entry in entries.values())
+            return all(
+                self.object(entry.sha256).stat().st_size == entry.size for entry in entries.values()
+            )
         except (StoreError, OSError):
             return False
 
@@ -112,7 +123,9 @@ class Store:
         return self.root / "objects" / sha256[:2] / sha256
 
     def view(self, artifact: str) -> Path:
-        """Return a folder with the artifact's files under their names. Read-only: the files are the store's own."""
+        """Return a folder with the artifact's files under their names. Read-only: the files are the
+        store's own.
+        """
         view = self.root / "views" / artifact
         if not view.is_dir():
             with self.staging() as staging:
@@ -123,7 +136,9 @@ class Store:
         return view
 
     def link_into(self, artifact: str, folder: Path) -> tuple[str, ...]:
-        """Make a folder with hard links to the artifact's files (copies across filesystems); return their names."""
+        """Make a folder with hard links to the artifact's files (copies across filesystems); return
+        their names.
+        """
         entries = self.files(artifact)
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -167,7 +182,9 @@ class Store:
     def latest(self, recipe: str, stage: str) -> StageRecord | None:
         """Return the last record of a recipe's stage, whatever has changed since."""
         try:
-            found = decode(LatestStage, json.loads(self._latest(recipe, stage).read_text(encoding="utf-8")))
+            found = decode(
+                LatestStage, json.loads(self._latest(recipe, stage).read_text(encoding="utf-8"))
+            )
         except (OSError, ValueError):
             return None
         return self.record(found.key)
@@ -262,7 +279,9 @@ class Store:
             path.unlink()
             return entry
         place.parent.mkdir(parents=True, exist_ok=True)
-        if path.stat().st_nlink > 1:  # a link to another object's bytes: take a copy, so that each object stands alone
+        if (
+            path.stat().st_nlink > 1
+        ):  # a link to another object's bytes: take a copy, so that each object stands alone
             copy = path.with_name(path.name + ".copy")
             shutil.copyfile(path, copy)
             copy.replace(path)
@@ -283,7 +302,9 @@ class Store:
         return self.root / "artifacts" / f"{artifact}.json"
 
     def _latest(self, recipe: str, stage: str) -> Path:
-        return self.root / "latest" / recipe / (stage.replace("/", "_").replace(":", "/", 1) + ".json")
+        return (
+            self.root / "latest" / recipe / (stage.replace("/", "_").replace(":", "/", 1) + ".json")
+        )
 
 
 def _alive(process: int) -> bool:

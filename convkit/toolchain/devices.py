@@ -1,4 +1,6 @@
-"""Which devices this machine has, asked of their drivers: a runtime's own answer depends on how it was built."""
+"""Which devices this machine has, asked of their drivers: a runtime's own answer depends on how it
+was built.
+"""
 
 import ctypes
 import dataclasses
@@ -16,7 +18,9 @@ class Presence:
 
 
 def find_device(device: Device) -> Presence:
-    """Return whether a device that targets can name is there. Takes about a millisecond where it is not."""
+    """Return whether a device that targets can name is there. Takes about a millisecond where it is
+    not.
+    """
     match device:
         case "cpu":
             return Presence(there=True, detail="a processor")

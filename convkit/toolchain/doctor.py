@@ -1,4 +1,6 @@
-"""What this machine has for convkit, and what is missing. Looks only: changes nothing, asks no network."""
+"""What this machine has for convkit, and what is missing. Looks only: changes nothing, asks no
+network.
+"""
 
 import ctypes
 import dataclasses
@@ -18,7 +20,8 @@ from convkit.toolchain.pruning import folder_size
 from convkit.toolchain.requirements import default_python
 from convkit.toolchain.uv import Failure, attempt_uv, uv_environment
 
-# An environment with torch and transformers takes 1 GB (with CUDA 5 GB); a run of a BERT-base another.
+# An environment with torch and transformers takes 1 GB (with CUDA 5 GB); a run of a BERT-base
+# another.
 _ENOUGH_DISK_BYTES = 10e9
 # Exporting a BERT-base peaks at about 3 GB.
 _ENOUGH_MEMORY_BYTES = 6e9
@@ -29,7 +32,9 @@ Status = Literal["ok", "missing", "note"]
 
 @dataclasses.dataclass(frozen=True)
 class Fact:
-    """One thing looked for. missing: something convkit can use is not there; note: worth knowing. `fix` is how to."""
+    """One thing looked for. missing: something convkit can use is not there; note: worth knowing.
+    `fix` is how to.
+    """
 
     name: str
     status: Status
@@ -73,17 +78,25 @@ def _pythons() -> Fact:
     listed = ", ".join(found)
     default = default_python()
     if not any(f"{version}.".startswith(f"{default}.") for version in found):
-        return Fact("Python for stages", "missing", listed or "none found", f"uv python install {default}")
+        return Fact(
+            "Python for stages", "missing", listed or "none found", f"uv python install {default}"
+        )
     return Fact("Python for stages", "ok", f"{listed}; recipes that name none get {default}")
 
 
 def _find_links() -> Fact:
     links = uv_environment().get("UV_FIND_LINKS")
     if links is None:
-        return Fact("wheel folders", "note", "none (UV_FIND_LINKS, pip's find-links): the index serves everything")
+        return Fact(
+            "wheel folders",
+            "note",
+            "none (UV_FIND_LINKS, pip's find-links): the index serves everything",
+        )
     gone = [link for link in links.split(",") if "://" not in link and not Path(link).is_dir()]
     if gone:
-        return Fact("wheel folders", "missing", f"no such folder: {', '.join(gone)}", "correct find-links")
+        return Fact(
+            "wheel folders", "missing", f"no such folder: {', '.join(gone)}", "correct find-links"
+        )
     return Fact("wheel folders", "ok", links)
 
 
@@ -103,7 +116,12 @@ def _disk(home: Path) -> Fact:
     free = shutil.disk_usage(standing).free
     detail = f"{free / _GB:.0f} GB free at {standing}"
     if free < _ENOUGH_DISK_BYTES:
-        return Fact("disk", "note", detail, "an environment with torch needs 1 to 5 GB; free some, or choose --home")
+        return Fact(
+            "disk",
+            "note",
+            detail,
+            "an environment with torch needs 1 to 5 GB; free some, or choose --home",
+        )
     return Fact("disk", "ok", detail)
 
 
@@ -121,7 +139,12 @@ def _tensorrt() -> Fact:
         except OSError:
             continue
         return Fact("TensorRT", "ok", f"libnvinfer {version}")
-    return Fact("TensorRT", "note", "no libnvinfer on the loader's path", "needed on a machine with a GPU only")
+    return Fact(
+        "TensorRT",
+        "note",
+        "no libnvinfer on the loader's path",
+        "needed on a machine with a GPU only",
+    )
 
 
 def _core_ml() -> Fact:
@@ -135,14 +158,18 @@ def _mlflow_ui() -> Fact:
         return Fact("MLflow", "missing", "not installed", "pip install convkit")
     # mlflow-skinny logs; the pages need the whole distribution, whose server is made with Flask.
     if importlib.util.find_spec("flask") is None:
-        return Fact("MLflow pages", "missing", "runs are logged, but not shown", "pip install 'convkit[ui]'")
+        return Fact(
+            "MLflow pages", "missing", "runs are logged, but not shown", "pip install 'convkit[ui]'"
+        )
     return Fact("MLflow pages", "ok", "convkit ui")
 
 
 def _environments(home: Path) -> Fact:
     standing = list_environments(home)
     size = folder_size(environments_folder(home))
-    return Fact("environments", "ok", f"{len(standing)}, {size / _GB:.1f} GB in {environments_folder(home)}")
+    return Fact(
+        "environments", "ok", f"{len(standing)}, {size / _GB:.1f} GB in {environments_folder(home)}"
+    )
 
 
 def _store(home: Path) -> Fact:

@@ -1,10 +1,12 @@
-"""Environments from exact versions: built once, aside, and moved into place; shared by all recipes and stages.
+"""Environments from exact versions: built once, aside, and moved into place; shared by all recipes
+and stages.
 
-Files are copied out of uv's cache. A hard link would be faster (0.6 s instead of 6 s for torch and transformers, 0.95
-GB, on ext4), but a file edited in place in one environment would then change the cache, every environment made from it
-before, and every one made later, all under unchanged versions. uv's `clone` mode is no way out: where the filesystem
-cannot clone, as ext4 cannot, it falls back to hard links. `copy` clones where the system's copying does (Btrfs, XFS,
-APFS). It costs those seconds once for each set of versions.
+Files are copied out of uv's cache. A hard link would be faster (0.6 s instead of 6 s for torch and
+transformers, 0.95 GB, on ext4), but a file edited in place in one environment would then change the
+cache, every environment made from it before, and every one made later, all under unchanged
+versions. uv's `clone` mode is no way out: where the filesystem cannot clone, as ext4 cannot, it
+falls back to hard links. `copy` clones where the system's copying does (Btrfs, XFS, APFS). It costs
+those seconds once for each set of versions.
 """
 
 import dataclasses
@@ -40,9 +42,11 @@ _LIST_PACKAGES = (
 
 @dataclasses.dataclass(frozen=True)
 class Environment:
-    """An environment that stands: its interpreter, the digest of what it was made from, its packages' versions.
+    """An environment that stands: its interpreter, the digest of what it was made from, its
+    packages' versions.
 
-    `yanked` holds why a release was withdrawn, by package: what the resolution knew, and what installing told.
+    `yanked` holds why a release was withdrawn, by package: what the resolution knew, and what
+    installing told.
     """
 
     python: Path
@@ -66,10 +70,14 @@ def existing_environment(resolution: Resolution, home: Path) -> Environment | No
     return Environment(python, key, resolution.packages, resolution.yanked) if stands else None
 
 
-def ensure_environment(resolution: Resolution, home: Path, *, progress: Callable[[str], None]) -> Environment:
-    """Return the environment of a resolution, building it where it does not stand. Raises ToolchainError.
+def ensure_environment(
+    resolution: Resolution, home: Path, *, progress: Callable[[str], None]
+) -> Environment:
+    """Return the environment of a resolution, building it where it does not stand. Raises
+    ToolchainError.
 
-    It is held until this process ends: nothing removes it meanwhile (see `convkit.toolchain.usage`).
+    It is held until this process ends: nothing removes it meanwhile (see
+    `convkit.toolchain.usage`).
     """
     folder = environments_folder(home) / resolution.digest
     try:
@@ -112,8 +120,11 @@ def _held(resolution: Resolution, home: Path) -> Environment | None:
 
 
 def _build(resolution: Resolution, folder: Path, home: Path) -> dict[str, str]:
-    """Build aside and move into place; called under the environment's lock. Returns which releases are yanked."""
-    # What killed builds left. Names are unique all the same: a killed build's uv may still be writing to its folder.
+    """Build aside and move into place; called under the environment's lock. Returns which releases
+    are yanked.
+    """
+    # What killed builds left. Names are unique all the same: a killed build's uv may still be
+    # writing to its folder.
     for leftover in folder.parent.glob(f"{folder.name}.*{STAGING}"):
         shutil.rmtree(leftover, ignore_errors=True)
     staging = folder.with_name(f"{folder.name}.{time.time_ns()}{STAGING}")
@@ -139,9 +150,13 @@ def _build(resolution: Resolution, folder: Path, home: Path) -> dict[str, str]:
 
 
 def _install(listing: Path, python: Path, resolution: Resolution, home: Path) -> dict[str, str]:
-    """Install exact versions and return which of them are yanked by now and why; raises ToolchainError."""
+    """Install exact versions and return which of them are yanked by now and why; raises
+    ToolchainError.
+    """
     hashed = ["--require-hashes"] if resolution.hashes else []
-    answer = attempt_uv_with_warnings(["pip", "sync", *hashed, *_SAFELY, "--python", str(python), str(listing)])
+    answer = attempt_uv_with_warnings(
+        ["pip", "sync", *hashed, *_SAFELY, "--python", str(python), str(listing)]
+    )
     resolutions = home / "resolutions"
     if isinstance(answer, Failure):
         raise ToolchainError(explain_failed_installation(answer, resolution, resolutions))
@@ -152,7 +167,9 @@ def _install(listing: Path, python: Path, resolution: Resolution, home: Path) ->
 
 
 def _check(python: Path, resolution: Resolution) -> None:
-    """Compare what the environment has with what was asked for, by name and by content; raises ToolchainError."""
+    """Compare what the environment has with what was asked for, by name and by content; raises
+    ToolchainError.
+    """
     done = subprocess.run(
         [str(python), "-I", "-c", _LIST_PACKAGES],
         capture_output=True,
@@ -165,16 +182,26 @@ def _check(python: Path, resolution: Resolution) -> None:
         raise ToolchainError(f"the new environment's Python does not start: {done.stderr.strip()}")
     found = {str(canonicalize_name(name)): version for name, version in json.loads(done.stdout)}
     if found != resolution.packages:
-        names = [name for name in {**resolution.packages, **found} if found.get(name) != resolution.packages.get(name)]
-        listed = ", ".join(f"{name} {found.get(name)} instead of {resolution.packages.get(name)}" for name in names)
-        raise ToolchainError(f"the new environment holds other packages than were asked for: {listed}")
-    # Once for each environment; torch with transformers (25,000 files, 1 GB) takes 1 to 2 s on two cores.
+        names = [
+            name
+            for name in {**resolution.packages, **found}
+            if found.get(name) != resolution.packages.get(name)
+        ]
+        listed = ", ".join(
+            f"{name} {found.get(name)} instead of {resolution.packages.get(name)}" for name in names
+        )
+        raise ToolchainError(
+            f"the new environment holds other packages than were asked for: {listed}"
+        )
+    # Once for each environment; torch with transformers (25,000 files, 1 GB) takes 1 to 2 s on two
+    # cores.
     if wrong := wrong_files(python.parents[1]):
         listed = "".join(f"\n  {file}" for file in wrong[:_MOST_FILES])
         more = f"\n  and {len(wrong) - _MOST_FILES} more" if len(wrong) > _MOST_FILES else ""
         raise ToolchainError(
-            f"uv's cache is damaged: the files it gave are not those of the packages:{listed}{more}\n"
-            "Remove these packages from the cache (uv cache clean PACKAGE), then run again."
+            "uv's cache is damaged: the files it gave are not those of the"
+            f" packages:{listed}{more}\nRemove these packages from the cache (uv cache clean"
+            " PACKAGE), then run again."
         )
 
 
@@ -185,7 +212,9 @@ def list_environments(home: Path) -> tuple[tuple[Path, Resolution], ...]:
         if marker.parent.name.endswith(STAGING):
             continue
         try:
-            found.append((marker.parent, decode(Resolution, json.loads(marker.read_text(encoding="utf-8")))))
+            found.append(
+                (marker.parent, decode(Resolution, json.loads(marker.read_text(encoding="utf-8"))))
+            )
         except (OSError, ValueError, CodecError):
             continue  # it stands without its list, and serves nobody's listing
     return tuple(found)

@@ -21,20 +21,24 @@ def host_python() -> Path:
 
 
 def host_environment(spec: EnvironmentSpec) -> Environment:
-    """Return the current environment as one that serves a specification; raises ToolchainError where it does not."""
+    """Return the current environment as one that serves a specification; raises ToolchainError
+    where it does not.
+    """
     return Environment(host_python(), "host", host_packages(spec))
 
 
 def host_packages(spec: EnvironmentSpec) -> dict[str, str]:
-    """Return the installed versions of what a specification names and of all that depends on, by name.
+    """Return the installed versions of what a specification names and of all that depends on, by
+    name.
 
     Raises ToolchainError that lists everything missing or of another release than the recipe says.
     """
     if problems := check_host(spec):
         listed = "".join(f"\n  {problem}" for problem in problems)
         raise ToolchainError(
-            f"--toolchain host: this environment ({sys.prefix}) is not what the recipe's tools say:{listed}\n"
-            "Install these here, change tools: in the recipe, or leave --toolchain host out."
+            f"--toolchain host: this environment ({sys.prefix}) is not what the recipe's tools"
+            f" say:{listed}\nInstall these here, change tools: in the recipe, or leave --toolchain"
+            " host out."
         )
     return _installed(spec)
 
@@ -45,29 +49,36 @@ def host_has(package: str) -> bool:
 
 
 def check_host(spec: EnvironmentSpec) -> list[str]:
-    """Return what of a specification the current environment lacks or has in another release, a line each.
+    """Return what of a specification the current environment lacks or has in another release, a
+    line each.
 
-    Releases that the recipe leaves to convkit's table of defaults may be any here: whoever names the environment has
-    made that choice.
+    Releases that the recipe leaves to convkit's table of defaults may be any here: whoever names
+    the environment has made that choice.
     """
     problems: list[str] = []
     python = platform.python_version()
     if spec.origin("python") != CONVKIT_DEFAULT and not f"{python}.".startswith(f"{spec.python}."):
-        problems.append(f"Python is {python}; {spec.origin('python') or 'the recipe'} says {spec.python}")
+        problems.append(
+            f"Python is {python}; {spec.origin('python') or 'the recipe'} says {spec.python}"
+        )
     for line in spec.requirements:
         requirement = Requirement(line)
         origin = spec.origin(canonicalize_name(requirement.name)) or "the recipe"
         found = _version(requirement.name)
         if found is None:
             problems.append(f"{requirement.name} is not installed; {origin} says {line}")
-        elif origin != CONVKIT_DEFAULT and not requirement.specifier.contains(found, prereleases=True):
+        elif origin != CONVKIT_DEFAULT and not requirement.specifier.contains(
+            found, prereleases=True
+        ):
             problems.append(f"{requirement.name} is {found}; {origin} says {line}")
     problems += [f"{pair}" for pair in broken_pairs(_installed(spec), for_all=True)]
     return problems
 
 
 def _installed(spec: EnvironmentSpec) -> dict[str, str]:
-    """Return versions of the named packages and of their dependencies, through all levels, that are installed."""
+    """Return versions of the named packages and of their dependencies, through all levels, that are
+    installed.
+    """
     versions: dict[str, str] = {}
     waiting = [Requirement(line) for line in spec.requirements]
     seen: set[tuple[str, frozenset[str]]] = set()
@@ -86,7 +97,9 @@ def _installed(spec: EnvironmentSpec) -> dict[str, str]:
     return dict(sorted(versions.items()))
 
 
-def _dependencies(distribution: importlib.metadata.Distribution, extras: frozenset[str]) -> list[Requirement]:
+def _dependencies(
+    distribution: importlib.metadata.Distribution, extras: frozenset[str]
+) -> list[Requirement]:
     found = []
     for line in distribution.requires or ():
         try:
@@ -94,7 +107,9 @@ def _dependencies(distribution: importlib.metadata.Distribution, extras: frozens
         except InvalidRequirement:
             continue  # metadata from before PEP 508
         environments: list[Mapping[str, str]] = [{"extra": extra} for extra in ("", *extras)]
-        if requirement.marker is None or any(requirement.marker.evaluate(dict(values)) for values in environments):
+        if requirement.marker is None or any(
+            requirement.marker.evaluate(dict(values)) for values in environments
+        ):
             found.append(requirement)
     return found
 

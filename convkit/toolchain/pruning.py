@@ -14,7 +14,13 @@ from filelock import FileLock, Timeout
 from convkit.codec import CodecError, decode
 from convkit.errors import storage_error
 from convkit.store.store import StageRecord
-from convkit.toolchain.environments import MARKER, STAGING, environments_folder, list_environments, lock_file
+from convkit.toolchain.environments import (
+    MARKER,
+    STAGING,
+    environments_folder,
+    list_environments,
+    lock_file,
+)
 from convkit.toolchain.resolution import Resolution
 from convkit.toolchain.usage import alone, in_use
 
@@ -23,7 +29,8 @@ _TOOL = "tools."
 
 @dataclasses.dataclass(frozen=True)
 class Standing:
-    """An environment that stands. `last_used` is in seconds since 1970, `resolutions` the files that lead to it.
+    """An environment that stands. `last_used` is in seconds since 1970, `resolutions` the files
+    that lead to it.
 
     `recipes` are those whose last runs' stages had exactly these versions.
     """
@@ -41,7 +48,9 @@ class Standing:
 
 @dataclasses.dataclass(frozen=True)
 class Removal:
-    """Something that can go, or has gone: an environment, what a build left, or a resolution; and its size."""
+    """Something that can go, or has gone: an environment, what a build left, or a resolution; and
+    its size.
+    """
 
     kind: Literal["environment", "leftover", "resolution"]
     path: Path
@@ -60,12 +69,26 @@ def standing_environments(home: Path) -> tuple[Standing, ...]:
         last_used = marker.stat().st_mtime
         size = folder_size(folder)
         python, packages = made_from.python, made_from.packages
-        found.append(Standing(folder.name, folder, python, packages, size, last_used, in_use(marker), files, recipes))
+        found.append(
+            Standing(
+                folder.name,
+                folder,
+                python,
+                packages,
+                size,
+                last_used,
+                in_use(marker),
+                files,
+                recipes,
+            )
+        )
     return tuple(sorted(found, key=lambda standing: -standing.last_used))
 
 
 def leftovers(home: Path) -> tuple[Path, ...]:
-    """Return what killed builds and removals left, and folders that serve nobody; not what is being built now."""
+    """Return what killed builds and removals left, and folders that serve nobody; not what is being
+    built now.
+    """
     root = environments_folder(home)
     standing = {folder for folder, _ in list_environments(home)}
     folders = [path for path in sorted(root.iterdir()) if path.is_dir()] if root.is_dir() else []
@@ -75,10 +98,12 @@ def leftovers(home: Path) -> tuple[Path, ...]:
 def prune(
     home: Path, *, unused_seconds: float, resolutions: bool = False, dry_run: bool = False
 ) -> tuple[Removal, ...]:
-    """Remove environments that nobody used for so long, and leftovers; return what went, or would go.
+    """Remove environments that nobody used for so long, and leftovers; return what went, or would
+    go.
 
-    What is in use, or being built, stays. With `resolutions`, also those remembered resolutions whose environment does
-    not stand: their recipes then get the newest releases that fit, as if for the first time. Raises StoreError.
+    What is in use, or being built, stays. With `resolutions`, also those remembered resolutions
+    whose environment does not stand: their recipes then get the newest releases that fit, as if for
+    the first time. Raises StoreError.
     """
     try:
         removed = [*_prune_leftovers(home, dry_run=dry_run)]
@@ -123,7 +148,8 @@ def _prune_environments(home: Path, before: float, *, dry_run: bool) -> Iterator
                     continue
                 removal = Removal("environment", folder, folder_size(folder))
                 if not dry_run:
-                    # Aside first: killed from here on, it leaves what the next build or prune clears.
+                    # Aside first: killed from here on, it leaves what the next build or prune
+                    # clears.
                     aside = folder.with_name(f"{folder.name}.{time.time_ns()}{STAGING}")
                     folder.replace(aside)
                     shutil.rmtree(aside)
@@ -145,7 +171,9 @@ def _prune_resolutions(home: Path, gone: set[Path], *, dry_run: bool) -> Iterato
 
 
 def _leading_to(made_from: Resolution, home: Path) -> list[Path]:
-    """Return the remembered resolutions with these versions; the files do not say for which Python they were."""
+    """Return the remembered resolutions with these versions; the files do not say for which Python
+    they were.
+    """
     return [file for file in (home / "resolutions").glob("*.txt") if _pins(file) == made_from.text]
 
 
@@ -165,7 +193,11 @@ def _uses(home: Path) -> set[tuple[str, frozenset[tuple[str, str]]]]:
             parts = decode(StageRecord, json.loads(text)).ingredients
         except (OSError, ValueError, KeyError, TypeError, CodecError):
             continue  # a damaged memory names nobody; `convkit store verify` tells of it
-        tools = {name.removeprefix(_TOOL): value for name, value in parts.items() if name.startswith(_TOOL)}
+        tools = {
+            name.removeprefix(_TOOL): value
+            for name, value in parts.items()
+            if name.startswith(_TOOL)
+        }
         found.add((latest.relative_to(store / "latest").parts[0], frozenset(tools.items())))
     return found
 

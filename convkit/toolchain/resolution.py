@@ -1,4 +1,6 @@
-"""From specifiers to exact versions and hashes: resolved once by uv, remembered, reused without a network or uv."""
+"""From specifiers to exact versions and hashes: resolved once by uv, remembered, reused without a
+network or uv.
+"""
 
 import dataclasses
 import os
@@ -29,8 +31,9 @@ _HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 class Resolution:
     """Exact versions by package name, and the SHA-256 of the files that may be installed for each.
 
-    `source` says what they rest on: the index as it was, a committed lock, or what a past run recorded. `yanked` holds
-    why a release was withdrawn, by name, as far as that is known; it is no part of the identity.
+    `source` says what they rest on: the index as it was, a committed lock, or what a past run
+    recorded. `yanked` holds why a release was withdrawn, by name, as far as that is known; it is no
+    part of the identity.
     """
 
     python: str
@@ -46,14 +49,21 @@ class Resolution:
 
     @property
     def text(self) -> str:
-        """The versions as a requirements file: one pin a line with its hashes, no address of any index."""
+        """The versions as a requirements file: one pin a line with its hashes, no address of any
+        index.
+        """
         return "".join(
-            " ".join([f"{name}=={version}", *(f"--hash={value}" for value in self.hashes.get(name, ()))]) + "\n"
+            " ".join(
+                [f"{name}=={version}", *(f"--hash={value}" for value in self.hashes.get(name, ()))]
+            )
+            + "\n"
             for name, version in sorted(self.packages.items())
         )
 
 
-def read_pins(text: str, python: str, source: Literal["index", "lock", "run"] = "index") -> Resolution | None:
+def read_pins(
+    text: str, python: str, source: Literal["index", "lock", "run"] = "index"
+) -> Resolution | None:
     """Return a resolution from its text; None where that is no list of pins with hashes."""
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     pins = [_HASHED_PIN.fullmatch(line) for line in lines]
@@ -75,9 +85,11 @@ def resolved(spec: EnvironmentSpec, home: Path) -> Resolution | None:
 
 
 def resolve(spec: EnvironmentSpec, home: Path) -> Resolution:
-    """Return exact versions for a specification: those of before, else uv's answer now, which is remembered.
+    """Return exact versions for a specification: those of before, else uv's answer now, which is
+    remembered.
 
-    Raises ToolchainError where the releases do not fit together, a package cannot be fetched, or Python is missing.
+    Raises ToolchainError where the releases do not fit together, a package cannot be fetched, or
+    Python is missing.
     """
     known = resolved(spec, home)
     if known is not None:
@@ -93,7 +105,10 @@ def resolve(spec: EnvironmentSpec, home: Path) -> Resolution:
                 return known
             resolution = resolve_anew(spec)
             staging = file.with_suffix(f".{os.getpid()}.part")
-            staging.write_text(resolution.text + yanked_lines(resolution.packages, resolution.yanked), encoding="utf-8")
+            staging.write_text(
+                resolution.text + yanked_lines(resolution.packages, resolution.yanked),
+                encoding="utf-8",
+            )
             staging.replace(file)
     except OSError as error:
         raise storage_error(error, file) from error
@@ -101,7 +116,9 @@ def resolve(spec: EnvironmentSpec, home: Path) -> Resolution:
 
 
 def resolution_file(spec: EnvironmentSpec, home: Path) -> Path:
-    """Return where a specification's resolution is remembered; the known pairs are part of what it answers."""
+    """Return where a specification's resolution is remembered; the known pairs are part of what it
+    answers.
+    """
     digest = digest_json([spec.python, spec.requirements, platform_name(), KNOWN_PAIRS])
     return home / "resolutions" / f"{digest}.txt"
 
@@ -111,21 +128,27 @@ def resolve_anew(
 ) -> Resolution:
     """Return uv's answer now, and remember nothing; raises ToolchainError, as `resolve`.
 
-    `platform` is uv's name of another one than this. `preferred` are versions to stay with where the specification
-    allows: the rest may be newer.
+    `platform` is uv's name of another one than this. `preferred` are versions to stay with where
+    the specification allows: the rest may be newer.
     """
     if platform is None:
         find_interpreter(spec.python, spec.origin("python") or "python")
     with tempfile.TemporaryDirectory(prefix="convkit-resolve-") as folder:
-        pins = Path(folder) / "pins.txt"  # uv prefers the versions that its output file holds already
-        pins.write_text("".join(f"{name}=={version}\n" for name, version in (preferred or {}).items()))
+        pins = (
+            Path(folder) / "pins.txt"
+        )  # uv prefers the versions that its output file holds already
+        pins.write_text(
+            "".join(f"{name}=={version}\n" for name, version in (preferred or {}).items())
+        )
         options = [] if platform is None else ["--python-platform", platform]
         resolution = _resolve_with_known_pairs(spec, options, pins)
         return dataclasses.replace(resolution, hashes=_hashes(resolution, options))
 
 
 def _resolve_with_known_pairs(spec: EnvironmentSpec, options: list[str], pins: Path) -> Resolution:
-    """Resolve; where releases come out that are known not to work together, hold the one and limit the other."""
+    """Resolve; where releases come out that are known not to work together, hold the one and limit
+    the other.
+    """
     constraints: dict[str, KnownPair] = {}
     while True:
         packages, yanked = _compile(spec, constraints, options, pins)
@@ -140,18 +163,37 @@ def _resolve_with_known_pairs(spec: EnvironmentSpec, options: list[str], pins: P
 
 
 def _hashes(resolution: Resolution, options: list[str]) -> dict[str, tuple[str, ...]]:
-    """Return the SHA-256 of the files that this platform would install: wheels, or a source where there is none."""
-    arguments = ["pip", "compile", "-", "--no-deps", "--python-version", resolution.python, "--format", "pylock.toml"]
+    """Return the SHA-256 of the files that this platform would install: wheels, or a source where
+    there is none.
+    """
+    arguments = [
+        "pip",
+        "compile",
+        "-",
+        "--no-deps",
+        "--python-version",
+        resolution.python,
+        "--format",
+        "pylock.toml",
+    ]
     answer = attempt_uv([*arguments, "--no-emit-index-url", *options], given=resolution.text)
     if isinstance(answer, Failure):
-        raise ToolchainError(f"finding the hashes of the tools failed: {answer.advice()}\n{answer.words}")
+        raise ToolchainError(
+            f"finding the hashes of the tools failed: {answer.advice()}\n{answer.words}"
+        )
     found: dict[str, tuple[str, ...]] = {}
     for package in tomllib.loads(answer).get("packages", []):
         files = package.get("wheels") or [package.get("sdist") or package.get("archive") or {}]
-        values = {f"sha256:{file['hashes']['sha256']}" for file in files if "sha256" in file.get("hashes", {})}
+        values = {
+            f"sha256:{file['hashes']['sha256']}"
+            for file in files
+            if "sha256" in file.get("hashes", {})
+        }
         found[str(canonicalize_name(package["name"]))] = tuple(sorted(values))
     if missing := [name for name in resolution.packages if not found.get(name)]:
-        raise ToolchainError(f"the index gives no SHA-256 of {', '.join(missing)}; use an index that does (PEP 503)")
+        raise ToolchainError(
+            f"the index gives no SHA-256 of {', '.join(missing)}; use an index that does (PEP 503)"
+        )
     return found
 
 
@@ -159,8 +201,19 @@ def _compile(
     spec: EnvironmentSpec, constraints: dict[str, KnownPair], options: list[str], file: Path
 ) -> tuple[dict[str, str], dict[str, str]]:
     """Return exact versions, and which of them are yanked and why, both by name."""
-    lines = [*spec.requirements, *(part for constraint in constraints for part in constraint.split())]
-    arguments = ["pip", "compile", "-", "--python-version", spec.python, "--no-header", "--no-annotate"]
+    lines = [
+        *spec.requirements,
+        *(part for constraint in constraints for part in constraint.split()),
+    ]
+    arguments = [
+        "pip",
+        "compile",
+        "-",
+        "--python-version",
+        spec.python,
+        "--no-header",
+        "--no-annotate",
+    ]
     plain = ["--no-emit-index-url", "--no-emit-find-links", "--output-file", str(file)]
     answer = attempt_uv_with_warnings([*arguments, *plain, *options], given="\n".join(lines))
     if isinstance(answer, Failure):
@@ -169,15 +222,23 @@ def _compile(
     for line in file.read_text().splitlines():
         pin = _PIN.match(line)
         if pin is None:
-            raise ToolchainError(f"uv resolved {', '.join(spec.requirements)} to something that is no pin: {line}")
+            raise ToolchainError(
+                f"uv resolved {', '.join(spec.requirements)} to something that is no pin: {line}"
+            )
         pins[canonicalize_name(pin[1])] = pin[2]
     packages = {str(name): version for name, version in sorted(pins.items())}
-    return packages, {name: why for name, why in yanked_in(answer.warnings).items() if name in packages}
+    return packages, {
+        name: why for name, why in yanked_in(answer.warnings).items() if name in packages
+    }
 
 
 def _explain(failure: Failure, spec: EnvironmentSpec, constraints: dict[str, KnownPair]) -> str:
-    """Return the whole story of a failed resolution: what happened, what to do, which keys of the recipe matter."""
-    text = f"resolving the tools for Python {spec.python} failed: {failure.advice()}\n{failure.words}"
+    """Return the whole story of a failed resolution: what happened, what to do, which keys of the
+    recipe matter.
+    """
+    text = (
+        f"resolving the tools for Python {spec.python} failed: {failure.advice()}\n{failure.words}"
+    )
     if failure.kind != "no_versions":
         return text
     missing = missing_release(failure.words, spec)
@@ -189,8 +250,17 @@ def _explain(failure: Failure, spec: EnvironmentSpec, constraints: dict[str, Kno
     keys = []
     for line in involved or spec.requirements:
         origin = spec.origin(package_name(line)) or "the recipe"
-        keys.append(f"  {line} is {origin}" if origin == CONVKIT_DEFAULT else f"  {line} comes from {origin}")
-    return text + "\nWhat was asked for:\n" + "\n".join(keys) + "\nChange these under tools: in the recipe."
+        keys.append(
+            f"  {line} is {origin}"
+            if origin == CONVKIT_DEFAULT
+            else f"  {line} comes from {origin}"
+        )
+    return (
+        text
+        + "\nWhat was asked for:\n"
+        + "\n".join(keys)
+        + "\nChange these under tools: in the recipe."
+    )
 
 
 def _names(text: str, package: str) -> bool:

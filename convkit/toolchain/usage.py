@@ -1,9 +1,10 @@
-"""Says that an environment is in use, and when it last was: a shared lock on its marker, and the marker's time.
+"""Says that an environment is in use, and when it last was: a shared lock on its marker, and the
+marker's time.
 
-Whoever is handed an environment holds the lock until the process ends; the kernel lets go of it however that comes
-about, so that nothing has to be cleared away and no process number can be mistaken for another's. Workers end with the
-process that started them, so its lock stands for theirs. What removes an environment takes the lock for itself alone,
-without waiting.
+Whoever is handed an environment holds the lock until the process ends; the kernel lets go of it
+however that comes about, so that nothing has to be cleared away and no process number can be
+mistaken for another's. Workers end with the process that started them, so its lock stands for
+theirs. What removes an environment takes the lock for itself alone, without waiting.
 
 A marker that can only be read is locked all the same; its time then stays as it was.
 """
@@ -16,17 +17,21 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-# Open descriptors by marker, device and inode: an environment that was built anew has another marker.
+# Open descriptors by marker, device and inode: an environment that was built anew has another
+# marker.
 _held: dict[tuple[str, int, int], int] = {}
 _guard = threading.Lock()
 
-# Filesystems that know no locks, and markers that others own, are no reason not to use an environment.
+# Filesystems that know no locks, and markers that others own, are no reason not to use an
+# environment.
 _NO_LOCKS = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})
 _NOT_OURS = frozenset({errno.EROFS, errno.EPERM, errno.EACCES})
 
 
 def hold(marker: Path) -> bool:
-    """Hold an environment until this process ends and note the time; False where it is gone, or is being removed."""
+    """Hold an environment until this process ends and note the time; False where it is gone, or is
+    being removed.
+    """
     try:
         descriptor = os.open(marker, os.O_RDONLY)
     except FileNotFoundError:
@@ -38,7 +43,11 @@ def hold(marker: Path) -> bool:
             os.close(descriptor)
             _touch(_held[identity])
             return status.st_nlink > 0
-        if not _lock(descriptor, fcntl.LOCK_SH) or os.fstat(descriptor).st_nlink == 0 or not marker.exists():
+        if (
+            not _lock(descriptor, fcntl.LOCK_SH)
+            or os.fstat(descriptor).st_nlink == 0
+            or not marker.exists()
+        ):
             os.close(descriptor)
             return False
         _held[identity] = descriptor
@@ -55,7 +64,9 @@ def release_all() -> None:
 
 @contextlib.contextmanager
 def alone(marker: Path) -> Iterator[bool]:
-    """Give True while nobody uses the environment, and keep others from beginning to; False where somebody does."""
+    """Give True while nobody uses the environment, and keep others from beginning to; False where
+    somebody does.
+    """
     descriptor = os.open(marker, os.O_RDONLY)
     try:
         yield _lock(descriptor, fcntl.LOCK_EX)

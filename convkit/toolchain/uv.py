@@ -1,4 +1,6 @@
-"""Runs uv apart from the folder it is called in, with pip's find-links and index where uv is told of none."""
+"""Runs uv apart from the folder it is called in, with pip's find-links and index where uv is told
+of none.
+"""
 
 import dataclasses
 import functools
@@ -17,34 +19,76 @@ FailureKind = Literal["offline", "unreachable", "refused", "no_versions", "disk_
 # uv's own words for each kind of failure, the most telling first.
 _MARKS: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
     ("disk_full", re.compile(r"No space left on device|os error 28\b")),
-    ("offline", re.compile(r"network was disabled|network connectivity is disabled", re.IGNORECASE)),
+    (
+        "offline",
+        re.compile(r"network was disabled|network connectivity is disabled", re.IGNORECASE),
+    ),
     ("refused", re.compile(r"HTTP status (client|server) error")),
     (
         "unreachable",
         re.compile(
-            r"error sending request|dns error|tcp connect|connection (refused|reset)|timed out|failed to fetch"
+            r"error sending request|dns error|tcp connect|connection (refused|reset)|timed"
+            r" out|failed to fetch"
             r"|failed to download",
             re.IGNORECASE,
         ),
     ),
     ("no_versions", re.compile(r"No solution found")),
 )
-_PACKAGE = re.compile(r"/simple/([^/\s`]+)/?|Because (\S+?)(?:[=<>!~]\S*)? was not found in the cache")
+_PACKAGE = re.compile(
+    r"/simple/([^/\s`]+)/?|Because (\S+?)(?:[=<>!~]\S*)? was not found in the cache"
+)
 _EMPTY_WORDS = r"^(error: No solution found when resolving dependencies|cause:)\s*"
 _MOST_LINES = 20
 # What uv says without --quiet of work that went well, before the error.
-_PROGRESS = ("Using ", "Resolved ", "Prepared ", "Installed ", "Uninstalled ", "Audited ", "Updated ")
+_PROGRESS = (
+    "Using ",
+    "Resolved ",
+    "Prepared ",
+    "Installed ",
+    "Uninstalled ",
+    "Audited ",
+    "Updated ",
+)
 
-# Variables of the user's that would make one recipe resolve, or one lock install, to different things.
+# Variables of the user's that would make one recipe resolve, or one lock install, to different
+# things.
 _DROPPED = frozenset(
     {
-        *("VIRTUAL_ENV", "CONDA_PREFIX", "PYTHONPATH", "PYTHONHOME", "UV_PYTHON", "UV_SYSTEM_PYTHON", "UV_PROJECT"),
-        *("UV_CONSTRAINT", "UV_OVERRIDE", "UV_EXCLUDE", "UV_BUILD_CONSTRAINT", "UV_RESOLUTION", "UV_PRERELEASE"),
-        *("UV_VENV_SEED", "UV_LINK_MODE", "UV_COMPILE_BYTECODE", "UV_WORKING_DIR", "UV_REQUIRE_HASHES"),
+        *(
+            "VIRTUAL_ENV",
+            "CONDA_PREFIX",
+            "PYTHONPATH",
+            "PYTHONHOME",
+            "UV_PYTHON",
+            "UV_SYSTEM_PYTHON",
+            "UV_PROJECT",
+        ),
+        *(
+            "UV_CONSTRAINT",
+            "UV_OVERRIDE",
+            "UV_EXCLUDE",
+            "UV_BUILD_CONSTRAINT",
+            "UV_RESOLUTION",
+            "UV_PRERELEASE",
+        ),
+        *(
+            "UV_VENV_SEED",
+            "UV_LINK_MODE",
+            "UV_COMPILE_BYTECODE",
+            "UV_WORKING_DIR",
+            "UV_REQUIRE_HASHES",
+        ),
         *("UV_CUSTOM_COMPILE_COMMAND",),
     }
 )
-_INDEX_VARIABLES = ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_EXTRA_INDEX_URL", "UV_CONFIG_FILE")
+_INDEX_VARIABLES = (
+    "UV_DEFAULT_INDEX",
+    "UV_INDEX_URL",
+    "UV_INDEX",
+    "UV_EXTRA_INDEX_URL",
+    "UV_CONFIG_FILE",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,11 +110,15 @@ class Failure:
                 )
             case "unreachable":
                 return (
-                    f"{what} could not be fetched: the network seems away, and it is not in uv's cache. Check the "
-                    "network or the proxy, name a folder of wheels in UV_FIND_LINKS, or use --toolchain host."
+                    f"{what} could not be fetched: the network seems away, and it is not in uv's"
+                    " cache. Check the network or the proxy, name a folder of wheels in"
+                    " UV_FIND_LINKS, or use --toolchain host."
                 )
             case "refused":
-                return f"the package index refused {what}. Check the index's address and your access to it."
+                return (
+                    f"the package index refused {what}. Check the index's address and your access"
+                    " to it."
+                )
             case "disk_full":
                 return "the disk is full. Free some space, then run again."
             case "no_versions":
@@ -89,11 +137,15 @@ def uv_binary() -> str:
     try:
         return find_uv_bin()
     except FileNotFoundError as error:
-        raise ToolchainError("uv is not there; install it beside convkit: pip install uv") from error
+        raise ToolchainError(
+            "uv is not there; install it beside convkit: pip install uv"
+        ) from error
 
 
 def uv_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment uv runs in: the given one without what would change a result, with pip's settings."""
+    """Return the environment uv runs in: the given one without what would change a result, with
+    pip's settings.
+    """
     child = {name: value for name, value in environment.items() if name not in _DROPPED}
     # uv parts several places by commas, pip by white space.
     links = child.get("UV_FIND_LINKS", "").split(",") if child.get("UV_FIND_LINKS") else []
@@ -113,13 +165,20 @@ def _absolute(link: str) -> str:
 
 def _knows_its_index(environment: Mapping[str, str]) -> bool:
     """Return whether uv has been told of an index, so that pip's does not matter."""
-    user = Path(environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME") or "~").expanduser() / ".config")
+    user = Path(
+        environment.get("XDG_CONFIG_HOME")
+        or Path(environment.get("HOME") or "~").expanduser() / ".config"
+    )
     files = (user / "uv" / "uv.toml", Path("/etc/uv/uv.toml"))
-    return any(environment.get(name) for name in _INDEX_VARIABLES) or any(file.is_file() for file in files)
+    return any(environment.get(name) for name in _INDEX_VARIABLES) or any(
+        file.is_file() for file in files
+    )
 
 
 def index_options(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return `--no-index` where pip is told to use no index and uv is told of none; uv has no variable for it."""
+    """Return `--no-index` where pip is told to use no index and uv is told of none; uv has no
+    variable for it.
+    """
     forbidden = (pip_setting("no-index", environment) or "").lower() in ("1", "true", "yes", "on")
     return ["--no-index"] if forbidden and not _knows_its_index(environment) else []
 
@@ -142,9 +201,15 @@ def attempt_uv(arguments: Sequence[str], *, given: str = "") -> str | Failure:
 
 
 def attempt_uv_with_warnings(arguments: Sequence[str], *, given: str = "") -> Told | Failure:
-    """Run uv as `attempt_uv` does, and keep its warnings, which `--quiet` would drop: that a release was yanked."""
+    """Run uv as `attempt_uv` does, and keep its warnings, which `--quiet` would drop: that a
+    release was yanked.
+    """
     done = _run(arguments, given)
-    return Told(done.stdout, warnings_of(done.stderr)) if done.returncode == 0 else failure_of(done.stderr)
+    return (
+        Told(done.stdout, warnings_of(done.stderr))
+        if done.returncode == 0
+        else failure_of(done.stderr)
+    )
 
 
 def _run(arguments: Sequence[str], given: str) -> subprocess.CompletedProcess[str]:
@@ -161,13 +226,16 @@ def _run(arguments: Sequence[str], given: str) -> subprocess.CompletedProcess[st
             check=False,
         )
     except OSError as error:
-        raise ToolchainError(f"uv cannot be started ({error.strerror}); install it: pip install uv") from error
+        raise ToolchainError(
+            f"uv cannot be started ({error.strerror}); install it: pip install uv"
+        ) from error
 
 
 def run_uv(arguments: Sequence[str], doing: str, *, given: str = "") -> str:
     """Run uv and return what it prints; `given` goes to its standard input.
 
-    Raises ToolchainError that says what was being done, what went wrong, what to do, and uv's own words.
+    Raises ToolchainError that says what was being done, what went wrong, what to do, and uv's own
+    words.
     """
     result = attempt_uv(arguments, given=given)
     if isinstance(result, Failure):
@@ -200,7 +268,9 @@ def warnings_of(printed: str) -> tuple[str, ...]:
 
 
 def _without_warnings(printed: str) -> list[str]:
-    """Return the lines of errors and hints; a warning's further lines are indented, as are those of progress."""
+    """Return the lines of errors and hints; a warning's further lines are indented, as are those of
+    progress.
+    """
     lines, warning = [], False
     for line in printed.splitlines():
         if line[:1].strip():
@@ -212,7 +282,9 @@ def _without_warnings(printed: str) -> list[str]:
 
 def _trimmed(lines: Sequence[str]) -> str:
     """Return uv's words, indented and not too many, without passwords in addresses."""
-    texts = [re.sub(r"//[^/@\s]+@", "//***@", re.sub(_EMPTY_WORDS, "", line.strip())) for line in lines]
+    texts = [
+        re.sub(r"//[^/@\s]+@", "//***@", re.sub(_EMPTY_WORDS, "", line.strip())) for line in lines
+    ]
     texts = [text for text in texts if text]
     more = [f"({len(texts) - _MOST_LINES} more lines)"] if len(texts) > _MOST_LINES else []
     return "\n".join(f"  {text}" for text in [*texts[:_MOST_LINES], *more])

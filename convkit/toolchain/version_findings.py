@@ -6,7 +6,9 @@ from convkit.toolchain.resolution import Resolution
 
 
 def version_findings(resolution: Resolution, spec: EnvironmentSpec) -> list[Finding]:
-    """Return a warning (V105) for each release that its makers withdrew, by name. Asks nothing of any index."""
+    """Return a warning (V105) for each release that its makers withdrew, by name. Asks nothing of
+    any index.
+    """
     return [
         _yanked(name, resolution.packages[name], reason, spec.origin(name))
         for name, reason in sorted(resolution.yanked.items())
@@ -17,7 +19,10 @@ def version_findings(resolution: Resolution, spec: EnvironmentSpec) -> list[Find
 def _yanked(name: str, version: str, reason: str, origin: str | None) -> Finding:
     evidence = {"package": name, "version": version, "reason": reason, "origin": origin}
     if origin is None:
-        how = f"{name} is a dependency of another tool: add tools.{name} with a release that was not withdrawn."
+        how = (
+            f"{name} is a dependency of another tool: add tools.{name} with a release that was not"
+            " withdrawn."
+        )
     elif origin == CONVKIT_DEFAULT:
         how = f"Write a release that was not withdrawn under tools.{name}."
     else:

@@ -1,8 +1,9 @@
-"""Releases that their makers withdrew: told by uv when it looks at the index, remembered beside the exact versions.
+"""Releases that their makers withdrew: told by uv when it looks at the index, remembered beside the
+exact versions.
 
-A yanked release stays on the index, and whoever pins it exactly still gets it; everybody else is given another. That
-is learnt when versions are resolved or installed, from uv's warnings. Nothing here asks an index: where everything is
-cached, what was learnt before is all that is known.
+A yanked release stays on the index, and whoever pins it exactly still gets it; everybody else is
+given another. That is learnt when versions are resolved or installed, from uv's warnings. Nothing
+here asks an index: where everything is cached, what was learnt before is all that is known.
 """
 
 import os
@@ -26,20 +27,32 @@ def yanked_in(warnings: Iterable[str]) -> dict[str, str]:
 
 def yanked_lines(packages: Mapping[str, str], yanked: Mapping[str, str]) -> str:
     """Return comment lines that remember yanked releases in a file of pins."""
-    return "".join(f"# yanked: {name}=={packages[name]} {reason}\n" for name, reason in sorted(yanked.items()))
+    return "".join(
+        f"# yanked: {name}=={packages[name]} {reason}\n" for name, reason in sorted(yanked.items())
+    )
 
 
 def read_yanked(text: str, packages: Mapping[str, str]) -> dict[str, str]:
-    """Return what a file of pins remembers of yanked releases: the reason by name, for the versions it pins."""
+    """Return what a file of pins remembers of yanked releases: the reason by name, for the versions
+    it pins.
+    """
     found = (_LINE.fullmatch(line) for line in text.splitlines())
-    return {match[1]: match[3] or _NO_REASON for match in found if match and packages.get(match[1]) == match[2]}
+    return {
+        match[1]: match[3] or _NO_REASON
+        for match in found
+        if match and packages.get(match[1]) == match[2]
+    }
 
 
-def remember_yanked(pins: str, yanked: Mapping[str, str], packages: Mapping[str, str], resolutions: Path) -> None:
+def remember_yanked(
+    pins: str, yanked: Mapping[str, str], packages: Mapping[str, str], resolutions: Path
+) -> None:
     """Add yanked releases to every remembered resolution that consists of these pins."""
     for file in sorted(resolutions.glob("*.txt")):
         text = file.read_text(encoding="utf-8", errors="replace")
-        without = "".join(line for line in text.splitlines(keepends=True) if not line.startswith("#"))
+        without = "".join(
+            line for line in text.splitlines(keepends=True) if not line.startswith("#")
+        )
         known = read_yanked(text, packages)
         if without != pins or known.keys() >= yanked.keys():
             continue

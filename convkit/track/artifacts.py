@@ -10,19 +10,21 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from convkit.errors import TrackingError
-from convkit.record import RunRecord, TargetReport
+from convkit.record.model import RunRecord, TargetReport
 
 RUN_FILES = ("recipe.yaml", "result.json", "report.html", "provenance.json")
 RUN_FOLDERS = ("logs", "locks")
 
-# Models up to this size are copied where a link cannot be made. Larger ones stay where they are: copying a model of
-# some GiB takes longer than verifying it, and doubles what it takes on disk.
+# Models up to this size are copied where a link cannot be made. Larger ones stay where they are:
+# copying a model of some GiB takes longer than verifying it, and doubles what it takes on disk.
 SMALL_MODEL_BYTES = 16 * 2**20
 
 
 @dataclasses.dataclass(frozen=True)
 class Placed:
-    """How a target's files reached MLflow: `linked`, `copied` or `external`; for the last, each file's digest."""
+    """How a target's files reached MLflow: `linked`, `copied` or `external`; for the last, each
+    file's digest.
+    """
 
     target: str
     how: str
@@ -52,12 +54,16 @@ def place_models(
     `artifact_folder` is the run's own artifact folder where that is on this machine, else None.
     """
     return [
-        _place(client, run_id, artifact_folder, target, folder) for target in record.targets if _present(target, folder)
+        _place(client, run_id, artifact_folder, target, folder)
+        for target in record.targets
+        if _present(target, folder)
     ]
 
 
 def _present(target: TargetReport, folder: Path) -> list[str]:
-    """Return the target's files that are still there: a store that was cleaned has taken none of the record."""
+    """Return the target's files that are still there: a store that was cleaned has taken none of
+    the record.
+    """
     for file in target.files:
         path = PurePosixPath(file)
         if path.is_absolute() or ".." in path.parts:
@@ -84,7 +90,9 @@ def _place(
 
 
 def _link(files: list[str], folder: Path, artifact_folder: Path) -> bool:
-    """Hard-link the files into the artifact folder; False where the file system does not take it (then nothing is)."""
+    """Hard-link the files into the artifact folder; False where the file system does not take it
+    (then nothing is).
+    """
     made: list[Path] = []
     try:
         for file in files:

@@ -1,4 +1,6 @@
-"""Cuts an entry's contents into batches that MLflow takes: one call for many values is ten times as fast."""
+"""Cuts an entry's contents into batches that MLflow takes: one call for many values is ten times as
+fast.
+"""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from convkit.track.entries import Point
 from convkit.track.limits import METRICS_PER_BATCH, PARAMS_PER_BATCH, TAGS_PER_BATCH
 
-# MLflow takes a request of a million bytes and a thousand values; this leaves room for names and quoting.
+# MLflow takes a request of a million bytes and a thousand values; this leaves room for names and
+# quoting.
 _VALUES = 900
 _CHARACTERS = 150_000
 _POINT_CHARACTERS = 120  # a point's value, time, step and model id
@@ -33,7 +36,9 @@ class Batch:
         )
 
 
-def batches(params: Mapping[str, str], tags: Mapping[str, str], points: Sequence[Point]) -> Iterator[Batch]:
+def batches(
+    params: Mapping[str, str], tags: Mapping[str, str], points: Sequence[Point]
+) -> Iterator[Batch]:
     """Yield batches that hold everything once, in order."""
     batch = Batch()
     for kind, pairs in (("params", params), ("tags", tags)):

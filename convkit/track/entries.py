@@ -1,4 +1,6 @@
-"""A run's record as MLflow's entries: one for the run, one per stage. Pure; knows MLflow's words, not its library."""
+"""A run's record as MLflow's entries: one for the run, one per stage. Pure; knows MLflow's words,
+not its library.
+"""
 
 import dataclasses
 import json
@@ -8,8 +10,16 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
 from convkit.codec import Json
-from convkit.figures import located_findings, non_finite, seconds_of, worst_comparison
-from convkit.record import CaseVerdict, RunRecord, StageReport, StageStatus, TargetReport, TargetStatus, Verification
+from convkit.record.figures import located_findings, non_finite, seconds_of, worst_comparison
+from convkit.record.model import (
+    CaseVerdict,
+    RunRecord,
+    StageReport,
+    StageStatus,
+    TargetReport,
+    TargetStatus,
+    Verification,
+)
 from convkit.track.limits import PARAM_LENGTH, TAG_LENGTH, clipped, entry_name
 from convkit.track.note import stage_note, summary_note
 from convkit.track.parameters import recipe_parameters, tool_versions
@@ -17,7 +27,8 @@ from convkit.worker.protocol import TensorMetrics
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
-# The record's metrics under the names that people look for in MLflow, and which end of each is the bad one.
+# The record's metrics under the names that people look for in MLflow, and which end of each is the
+# bad one.
 METRICS: dict[str, str] = {
     "max_abs": "max_abs_err",
     "max_rel": "max_rel_err",
@@ -30,7 +41,9 @@ _SMALL_IS_BAD = ("cosine",)
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One finite value of a metric. `target` names the target it speaks of, for the target's logged model."""
+    """One finite value of a metric. `target` names the target it speaks of, for the target's logged
+    model.
+    """
 
     name: str
     value: float
@@ -68,7 +81,9 @@ def parent_entry(record: RunRecord) -> Entry:
         "convkit.key": record.key,
         "convkit.convkit": record.convkit,
         "convkit.toolchain": record.toolchain,
-        "convkit.findings": " ".join(sorted({located.finding.code for located in located_findings(record)})),
+        "convkit.findings": " ".join(
+            sorted({located.finding.code for located in located_findings(record)})
+        ),
         "mlflow.source.name": " ".join(record.command),
         "mlflow.source.type": "LOCAL",
         "mlflow.note.content": summary_note(record),
@@ -77,7 +92,9 @@ def parent_entry(record: RunRecord) -> Entry:
     }
     statuses = [target.status for target in record.targets]
     points = [Point("run/seconds", record.ended - record.started)]
-    points += [Point(f"run/targets_{status}", statuses.count(status)) for status in get_args(TargetStatus)]
+    points += [
+        Point(f"run/targets_{status}", statuses.count(status)) for status in get_args(TargetStatus)
+    ]
     for target in record.targets:
         points += _target_points(record, target)
     return Entry(
@@ -93,8 +110,12 @@ def parent_entry(record: RunRecord) -> Entry:
 
 def child_entries(record: RunRecord) -> tuple[Entry, ...]:
     """Return an entry per stage; a verify stage's holds its verification."""
-    verifications = {v.stage: (target, v) for target in record.targets for v in target.verifications}
-    entries = [_stage_entry(record, stage, verifications.pop(stage.id, None)) for stage in record.stages]
+    verifications = {
+        v.stage: (target, v) for target in record.targets for v in target.verifications
+    }
+    entries = [
+        _stage_entry(record, stage, verifications.pop(stage.id, None)) for stage in record.stages
+    ]
     for stage, (target, verification) in verifications.items():  # judged without a stage of its own
         report = StageReport(
             id=stage,
@@ -109,8 +130,12 @@ def child_entries(record: RunRecord) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _stage_entry(record: RunRecord, stage: StageReport, verified: tuple[TargetReport, Verification] | None) -> Entry:
-    status: TargetStatus | StageStatus = verified[1].status if verified is not None else stage.status
+def _stage_entry(
+    record: RunRecord, stage: StageReport, verified: tuple[TargetReport, Verification] | None
+) -> Entry:
+    status: TargetStatus | StageStatus = (
+        verified[1].status if verified is not None else stage.status
+    )
     tags = {
         **_common_tags(record, "verification" if verified is not None else "stage", status),
         "convkit.stage": stage.id,
@@ -120,7 +145,12 @@ def _stage_entry(record: RunRecord, stage: StageReport, verified: tuple[TargetRe
         "mlflow.note.content": stage_note(stage, verified[1] if verified is not None else None),
     }
     params = {f"tools.{name}": version for name, version in stage.versions.items()}
-    optional = {"target": stage.target, "version": stage.version, "artifact": stage.artifact, "error": stage.error}
+    optional = {
+        "target": stage.target,
+        "version": stage.version,
+        "artifact": stage.artifact,
+        "error": stage.error,
+    }
     tags.update({f"convkit.{name}": value for name, value in optional.items() if value is not None})
     points = [
         Point(f"{stage.kind}/seconds", stage.seconds),
@@ -129,12 +159,17 @@ def _stage_entry(record: RunRecord, stage: StageReport, verified: tuple[TargetRe
     table = None
     if verified is not None:
         target, verification = verified
-        params |= {"runtime": target.runtime, "device": target.device, "precision": target.precision}
+        params |= {
+            "runtime": target.runtime,
+            "device": target.device,
+            "precision": target.precision,
+        }
         tags["convkit.evidence"] = verification.evidence
         tags["convkit.providers"] = ", ".join(verification.providers)
         points += _verification_points(verification)
         table = case_table(verification)
-    # A stage taken from the store did not run: it has no times of its own, and stands at the run's start.
+    # A stage taken from the store did not run: it has no times of its own, and stands at the run's
+    # start.
     started = stage.started if stage.started is not None else record.started
     return Entry(
         name=stage.id,
@@ -150,7 +185,9 @@ def _stage_entry(record: RunRecord, stage: StageReport, verified: tuple[TargetRe
 
 
 def _run_status(status: TargetStatus | StageStatus) -> RunStatus:
-    """Return MLflow's word. What was skipped is not FINISHED: that shows green, and nothing was proven."""
+    """Return MLflow's word. What was skipped is not FINISHED: that shows green, and nothing was
+    proven.
+    """
     match status:
         case "verified" | "done" | "hit":
             return "FINISHED"
@@ -189,12 +226,16 @@ def _target_points(record: RunRecord, target: TargetReport) -> list[Point]:
     points.append(Point(f"{target.name}/seconds", seconds_of(record, target.name)))
     # What the typical case took: the figure to hold against earlier runs.
     typical = [case.seconds for case in cases if case.case == "typical" and case.error is None]
-    points += [Point(f"{target.name}/typical_seconds", statistics.median(typical))] if typical else []
+    points += (
+        [Point(f"{target.name}/typical_seconds", statistics.median(typical))] if typical else []
+    )
     return [dataclasses.replace(point, target=target.name) for point in points]
 
 
 def _verification_points(verification: Verification) -> list[Point]:
-    """Return each output's worst figures, and the same figures case by case, the case's place in the ladder as step."""
+    """Return each output's worst figures, and the same figures case by case, the case's place in
+    the ladder as step.
+    """
     points = [
         Point("verify/cases", len(verification.cases)),
         Point("verify/cases_failed", sum(not case.passed for case in verification.cases)),
@@ -205,10 +246,18 @@ def _verification_points(verification: Verification) -> list[Point]:
             values = [getattr(metrics, field) for _, metrics in measured]
             points += _worst(f"verify/{output}/{name}", values, field)
             points += [
-                Point(f"verify/{output}/by_case/{name}", getattr(metrics, field), step) for step, metrics in measured
+                Point(f"verify/{output}/by_case/{name}", getattr(metrics, field), step)
+                for step, metrics in measured
             ]
-        points.append(Point(f"verify/{output}/non_finite", sum(non_finite(metrics) for _, metrics in measured)))
-    return points + [Point("verify/by_case/seconds", case.seconds, i) for i, case in enumerate(verification.cases)]
+        points.append(
+            Point(
+                f"verify/{output}/non_finite", sum(non_finite(metrics) for _, metrics in measured)
+            )
+        )
+    return points + [
+        Point("verify/by_case/seconds", case.seconds, i)
+        for i, case in enumerate(verification.cases)
+    ]
 
 
 def _by_output(cases: Sequence[CaseVerdict]) -> dict[str, list[tuple[int, TensorMetrics]]]:
@@ -220,7 +269,9 @@ def _by_output(cases: Sequence[CaseVerdict]) -> dict[str, list[tuple[int, Tensor
 
 
 def _worst(name: str, values: Sequence[float], field: str) -> list[Point]:
-    """Return the worst of the values, or, where some are not finite, how many: a worst without them would flatter."""
+    """Return the worst of the values, or, where some are not finite, how many: a worst without them
+    would flatter.
+    """
     if not values:
         return []
     if undefined := sum(not math.isfinite(value) for value in values):
@@ -230,18 +281,50 @@ def _worst(name: str, values: Sequence[float], field: str) -> list[Point]:
 
 def case_table(verification: Verification) -> Table:
     """Return a row per case and output, with every figure and limit."""
-    columns = ("case", "sizes", "output", "passed", *METRICS.values(), "non_finite", "limits", "failures", "seconds")
+    columns = (
+        "case",
+        "sizes",
+        "output",
+        "passed",
+        *METRICS.values(),
+        "non_finite",
+        "limits",
+        "failures",
+        "seconds",
+    )
     rows: list[tuple[Json, ...]] = []
     for case in verification.cases:
         sizes = json.dumps(case.sizes)
         if case.error is not None:
-            rows.append((case.case, sizes, None, False, *(None for _ in METRICS), None, None, case.error, case.seconds))
+            rows.append(
+                (
+                    case.case,
+                    sizes,
+                    None,
+                    False,
+                    *(None for _ in METRICS),
+                    None,
+                    None,
+                    case.error,
+                    case.seconds,
+                )
+            )
         for output in case.outputs:
             figures = [_table_number(getattr(output.metrics, field)) for field in METRICS]
             limits, failures = json.dumps(output.limits), "; ".join(output.failures)
             unequal = non_finite(output.metrics)
             rows.append(
-                (case.case, sizes, output.output, output.passed, *figures, unequal, limits, failures, case.seconds)
+                (
+                    case.case,
+                    sizes,
+                    output.output,
+                    output.passed,
+                    *figures,
+                    unequal,
+                    limits,
+                    failures,
+                    case.seconds,
+                )
             )
     return Table(columns, tuple(rows))
 
@@ -254,7 +337,9 @@ def _table_number(value: float) -> float | str:
 def _finite(points: Iterable[Point]) -> tuple[Point, ...]:
     """Return the points MLflow can hold: it stores infinity as 1.8e308 and draws NaN as nothing."""
     return tuple(
-        dataclasses.replace(point, name=entry_name(point.name)) for point in points if math.isfinite(point.value)
+        dataclasses.replace(point, name=entry_name(point.name))
+        for point in points
+        if math.isfinite(point.value)
     )
 
 

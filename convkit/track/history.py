@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from convkit.record import RunRecord
+from convkit.record.model import RunRecord
 from convkit.track.entries import parent_entry
 from convkit.track.tracker import prepare
 
@@ -16,7 +16,8 @@ def figures_of(record: RunRecord) -> dict[str, float]:
 
 
 def metric_history(record: RunRecord, home: Path) -> Mapping[str, list[float]]:
-    """Return the figures of earlier runs of a recipe on a processor like this one; raises TrackingError.
+    """Return the figures of earlier runs of a recipe on a processor like this one; raises
+    TrackingError.
 
     Only targets that were verified count: a figure of a failed run is no measure.
     """

@@ -1,4 +1,6 @@
-"""What MLflow accepts: names and lengths. Cutting is done here, visibly, because MLflow cuts with a log line only."""
+"""What MLflow accepts: names and lengths. Cutting is done here, visibly, because MLflow cuts with a
+log line only.
+"""
 
 import hashlib
 import re
@@ -17,8 +19,8 @@ _FOREIGN = re.compile(r"[^\w.\-:/]", re.ASCII)
 def entry_name(name: str) -> str:
     """Return a name that MLflow takes for a param, metric or tag.
 
-    A name that had to change ends in six digits of its SHA-256, so that two different names stay different and one
-    name stays the same from run to run.
+    A name that had to change ends in six digits of its SHA-256, so that two different names stay
+    different and one name stays the same from run to run.
     """
     parts = [part if part.strip(".") else "_" for part in name.split("/")]
     clean = _FOREIGN.sub("_", "/".join(parts))

@@ -1,4 +1,6 @@
-"""Where runs are tracked: MLflow's backend store, and the folder beside it that takes the artifacts."""
+"""Where runs are tracked: MLflow's backend store, and the folder beside it that takes the
+artifacts.
+"""
 
 import dataclasses
 import os
@@ -10,14 +12,16 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from convkit.errors import TrackingError
 
-# MLflow's pages open as a tool for chat traces, in which runs are hard to find, unless an address says otherwise.
+# MLflow's pages open as a tool for chat traces, in which runs are hard to find, unless an address
+# says otherwise.
 VIEW = "?workflowType=machine_learning"
 LATER = "The run itself is safe on disk; 'convkit track RUN' logs it later."
 
 
 @dataclasses.dataclass(frozen=True)
 class Location:
-    """`uri` is MLflow's tracking URI, `database` its SQLite file if it is one, `artifacts` the folder for artifacts.
+    """`uri` is MLflow's tracking URI, `database` its SQLite file if it is one, `artifacts` the
+    folder for artifacts.
 
     Without `artifacts` (a server), the server decides where artifacts go.
     """
@@ -78,15 +82,19 @@ def tracking_error(location: Location, cause: BaseException | str) -> TrackingEr
     text = text.replace(location.uri, location.shown)
     if password := urlsplit(location.uri).password:
         text = text.replace(password, "***")
-    # A database's error quotes the statement with all its values; the first lines say what is wrong.
+    # A database's error quotes the statement with all its values; the first lines say what is
+    # wrong.
     return TrackingError(f"MLflow at {location.shown}: {text.strip()[:600]}\n{LATER}")
 
 
-def check_database(location: Location, known_revisions: Callable[[], tuple[str, Collection[str]]]) -> bool:
+def check_database(
+    location: Location, known_revisions: Callable[[], tuple[str, Collection[str]]]
+) -> bool:
     """Return whether the SQLite database is there and of this MLflow's schema. Opens it read-only.
 
-    `known_revisions` gives MLflow's current schema revision and all that led to it. Raises TrackingError for a file
-    that is damaged, is not MLflow's, or has another schema: MLflow would change some of those while opening them.
+    `known_revisions` gives MLflow's current schema revision and all that led to it. Raises
+    TrackingError for a file that is damaged, is not MLflow's, or has another schema: MLflow would
+    change some of those while opening them.
     """
     database = location.database
     if database is None or not database.exists() or database.stat().st_size == 0:
@@ -94,17 +102,26 @@ def check_database(location: Location, known_revisions: Callable[[], tuple[str, 
     try:
         tables, revision = _read_schema(database)
     except sqlite3.DatabaseError as error:
-        problem = f"{database} cannot be read as a database ({error}). Move the file away to start a new one."
+        problem = (
+            f"{database} cannot be read as a database ({error}). Move the file away to start a new"
+            " one."
+        )
         raise tracking_error(location, problem) from error
     if not tables:
         return False
     if revision is None:
-        raise tracking_error(location, f"{database} is a database, and not one of MLflow's ({', '.join(tables[:3])}).")
+        raise tracking_error(
+            location,
+            f"{database} is a database, and not one of MLflow's ({', '.join(tables[:3])}).",
+        )
     current, known = known_revisions()
     if revision == current:
         return True
     if revision not in known:
-        problem = f"{database} was written by a newer MLflow (schema {revision}). Update mlflow in this environment."
+        problem = (
+            f"{database} was written by a newer MLflow (schema {revision}). Update mlflow in this"
+            " environment."
+        )
         raise tracking_error(location, problem)
     raise tracking_error(
         location,
@@ -116,7 +133,9 @@ def check_database(location: Location, known_revisions: Callable[[], tuple[str, 
 def _read_schema(database: Path) -> tuple[list[str], str | None]:
     connection = sqlite3.connect(f"{database.as_uri()}?mode=ro", uri=True, timeout=20)
     try:
-        rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall()
+        rows = connection.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+        ).fetchall()
         tables = [str(name) for (name,) in rows]
         if "alembic_version" not in tables or "experiments" not in tables:
             return tables, None

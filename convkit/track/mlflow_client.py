@@ -1,7 +1,9 @@
-"""Importing MLflow as a quiet guest: no telemetry, no chatter, no waiting for minutes, and `os.environ` untouched.
+"""Importing MLflow as a quiet guest: no telemetry, no chatter, no waiting for minutes, and
+`os.environ` untouched.
 
-MLflow reads its settings from the environment at the moment it needs them, and falls back to a default that each of
-its variables carries. convkit changes those defaults, so whatever a user sets in the environment still wins.
+MLflow reads its settings from the environment at the moment it needs them, and falls back to a
+default that each of its variables carries. convkit changes those defaults, so whatever a user sets
+in the environment still wins.
 """
 
 import importlib.util
@@ -16,15 +18,17 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# Left to itself MLflow reports its use to its maker and keeps an installation's number on disk, gives coding agents
-# advice on standard error, and announces a server's runs on standard output, which is for results.
+# Left to itself MLflow reports its use to its maker and keeps an installation's number on disk,
+# gives coding agents advice on standard error, and announces a server's runs on standard output,
+# which is for results.
 _QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": True,
     "MLFLOW_DISABLE_AGENT_HINT": True,
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": True,
 }
-# Seconds for one request and how often it is tried again (MLflow's own: 120 s, seven times, which is over a quarter
-# of an hour for an address where nobody answers). Two tries of four seconds find out whether a server is there.
+# Seconds for one request and how often it is tried again (MLflow's own: 120 s, seven times, which
+# is over a quarter of an hour for an address where nobody answers). Two tries of four seconds find
+# out whether a server is there.
 _FIRST_CONTACT = {"MLFLOW_HTTP_REQUEST_TIMEOUT": 4, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": 1}
 # For a server that has answered: an upload may take a while.
 _WORKING = {"MLFLOW_HTTP_REQUEST_TIMEOUT": 60, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": 3}
@@ -34,7 +38,9 @@ _import_lock = threading.Lock()
 
 
 def import_mlflow(*, database: bool) -> None:
-    """Import MLflow (over a second), with its database layer or without. Safe in a thread, and to call again."""
+    """Import MLflow (over a second), with its database layer or without. Safe in a thread, and to
+    call again.
+    """
     with _import_lock:
         _prepare_settings()
         with warnings.catch_warnings():
@@ -52,7 +58,9 @@ def import_mlflow(*, database: bool) -> None:
 
 
 def _prepare_settings() -> None:
-    """Load MLflow's settings ahead of MLflow: telemetry starts, and writes to the user's home, while it is imported."""
+    """Load MLflow's settings ahead of MLflow: telemetry starts, and writes to the user's home,
+    while it is imported.
+    """
     if "mlflow" in sys.modules:
         _set_defaults(sys.modules[_SETTINGS_MODULE], _QUIET)
         return
@@ -78,7 +86,9 @@ def _set_defaults(settings: ModuleType, defaults: dict[str, Any]) -> None:
 
 
 def _silence() -> None:
-    """MLflow and alembic report on standard error what also reaches us as exceptions; once is enough."""
+    """MLflow and alembic report on standard error what also reaches us as exceptions; once is
+    enough.
+    """
     if "MLFLOW_LOGGING_LEVEL" in os.environ:  # the user wants to see it
         return
     for name in ("mlflow", "alembic"):
@@ -87,7 +97,9 @@ def _silence() -> None:
 
 @contextmanager
 def first_contact() -> Iterator[None]:
-    """Give up on a server after seconds inside the block; outside it, be patient with one that has answered."""
+    """Give up on a server after seconds inside the block; outside it, be patient with one that has
+    answered.
+    """
     settings = sys.modules[_SETTINGS_MODULE]
     _set_defaults(settings, _FIRST_CONTACT)
     try:

@@ -2,7 +2,7 @@
 
 import re
 
-from convkit.figures import (
+from convkit.record.figures import (
     bytes_text,
     evidence_of,
     left_out,
@@ -12,9 +12,14 @@ from convkit.figures import (
     verdict,
     worst_comparison,
 )
-from convkit.record import RunRecord, StageReport, TargetReport, Verification
+from convkit.record.model import RunRecord, StageReport, TargetReport, Verification
 
-MARKS = {"verified": "✅ verified", "failed": "❌ failed", "broken": "💥 broken", "skipped": "⚠️ skipped"}
+MARKS = {
+    "verified": "✅ verified",
+    "failed": "❌ failed",
+    "broken": "💥 broken",
+    "skipped": "⚠️ skipped",
+}
 
 
 def summary_note(record: RunRecord) -> str:
@@ -32,13 +37,15 @@ def summary_note(record: RunRecord) -> str:
     parts += [f"**{_plain(target.name)}**: {_plain(target.headline)}" for target in failing]
     if findings := located_findings(record):
         lines = [
-            f"- **{located.finding.code}** ({located.finding.severity}; {_plain(', '.join(located.where))}) "
-            f"{_plain(located.finding.message)}"
+            f"- **{located.finding.code}** ({located.finding.severity};"
+            f" {_plain(', '.join(located.where))}) {_plain(located.finding.message)}"
             for located in findings
         ]
         parts.append("### Findings\n" + "\n".join(lines))
     if items := left_out(record):
-        parts.append("### Left out\n" + "\n".join(f"- {_plain(i.what)}: {_plain(i.reason)}" for i in items))
+        parts.append(
+            "### Left out\n" + "\n".join(f"- {_plain(i.what)}: {_plain(i.reason)}" for i in items)
+        )
     return "\n\n".join(parts)
 
 
@@ -66,7 +73,10 @@ def stage_note(stage: StageReport, verification: Verification | None) -> str:
         lines.append(_plain(stage.error))
     if verification is not None:
         lines.append(f"{MARKS[verification.status]}: {_plain(verification.headline)}")
-        lines += [f"Left out: case {_plain(item.name)}: {_plain(item.reason)}" for item in verification.omitted]
+        lines += [
+            f"Left out: case {_plain(item.name)}: {_plain(item.reason)}"
+            for item in verification.omitted
+        ]
     lines += [f"- **{finding.code}** {_plain(finding.message)}" for finding in stage.findings]
     return "\n\n".join(lines)
 

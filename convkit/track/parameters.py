@@ -6,9 +6,10 @@ import yaml
 
 from convkit.codec import Json
 from convkit.errors import TrackingError
-from convkit.record import RunRecord
+from convkit.record.model import RunRecord
 
-# Shown on the run even where the recipe leaves them to their defaults; the stages' entries list every package.
+# Shown on the run even where the recipe leaves them to their defaults; the stages' entries list
+# every package.
 _KEY_TOOLS = (
     "python",
     "torch",
@@ -28,7 +29,9 @@ _LEFT_OUT = ("inputs", "outputs", "tools", "schema", "description")
 
 
 def recipe_parameters(record: RunRecord) -> dict[str, str]:
-    """Return the recipe's keys as paths (`export.opset`), values as the user wrote them; raises TrackingError."""
+    """Return the recipe's keys as paths (`export.opset`), values as the user wrote them; raises
+    TrackingError.
+    """
     recipe = _recipe(record)
     flat: dict[str, str] = {}
     for key, value in recipe.items():
@@ -42,10 +45,13 @@ def recipe_parameters(record: RunRecord) -> dict[str, str]:
 
 def _recipe(record: RunRecord) -> dict[str, Json]:
     try:
-        # BaseLoader leaves every scalar as the text that stands in the file: 1e-4 stays 1e-4, and no object is built.
+        # BaseLoader leaves every scalar as the text that stands in the file: 1e-4 stays 1e-4, and
+        # no object is built.
         recipe = yaml.load(record.recipe_text, Loader=yaml.BaseLoader)  # noqa: S506 - BaseLoader builds text only
     except yaml.YAMLError as error:
-        raise TrackingError(f"the recipe kept in the record of run {record.id} is not YAML: {error}") from error
+        raise TrackingError(
+            f"the recipe kept in the record of run {record.id} is not YAML: {error}"
+        ) from error
     if not isinstance(recipe, dict):
         raise TrackingError(f"the recipe kept in the record of run {record.id} is not a mapping")
     return {str(key): value for key, value in recipe.items()}

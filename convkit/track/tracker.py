@@ -14,8 +14,14 @@ from typing import Any
 from filelock import FileLock
 
 from convkit.errors import TrackingError
-from convkit.record import RunRecord
-from convkit.track.artifacts import Placed, local_folder, log_run_files, place_models, placement_tags
+from convkit.record.model import RunRecord
+from convkit.track.artifacts import (
+    Placed,
+    local_folder,
+    log_run_files,
+    place_models,
+    placement_tags,
+)
 from convkit.track.batches import batches
 from convkit.track.entries import Entry, Point, Table, child_entries, parent_entry
 from convkit.track.limits import TAG_LENGTH, clipped, entry_name
@@ -31,7 +37,9 @@ _EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 
 @dataclasses.dataclass(frozen=True)
 class Tracked:
-    """Where a run is in MLflow. `uri` shows no password; `link` is its page, None for a database (`convkit ui`)."""
+    """Where a run is in MLflow. `uri` shows no password; `link` is its page, None for a database
+    (`convkit ui`).
+    """
 
     parent_run_id: str
     experiment_id: str
@@ -42,9 +50,10 @@ class Tracked:
 def prepare(tracking_uri: str | None, home: Path) -> "Tracker":
     """Open the tracking store, making the database if there is none, and return a Tracker.
 
-    The store is `tracking_uri`, else MLFLOW_TRACKING_URI, else `home`/mlflow.db. Takes one to four seconds, most of
-    them importing MLflow; safe to call in a thread while stages run. Raises TrackingError: a server that does not
-    answer within ten seconds, a database that is damaged or of another schema (it is left as it is).
+    The store is `tracking_uri`, else MLFLOW_TRACKING_URI, else `home`/mlflow.db. Takes one to four
+    seconds, most of them importing MLflow; safe to call in a thread while stages run. Raises
+    TrackingError: a server that does not answer within ten seconds, a database that is damaged or
+    of another schema (it is left as it is).
     """
     location = find_location(tracking_uri, home)
     with _reported(location):
@@ -69,7 +78,8 @@ class Tracker:
     home: Path
 
     def log(self, record: RunRecord, folder: Path) -> Tracked:
-        """Log a run: an entry for the run, one per stage and verification, its files. `folder` is the run's folder.
+        """Log a run: an entry for the run, one per stage and verification, its files. `folder` is
+        the run's folder.
 
         A run that was logged before is found by its id, not logged twice. Raises TrackingError.
         """
@@ -87,15 +97,25 @@ class Tracker:
             experiment = self.client.get_experiment_by_name(record.experiment)
             if experiment is None:
                 return []
-            tags = {"role": "run", "recipe": record.recipe, "host.processor": str(record.host.get("processor", ""))}
-            wanted = " and ".join(f"tags.`convkit.{name}` = '{_quoted(value)}'" for name, value in tags.items())
+            tags = {
+                "role": "run",
+                "recipe": record.recipe,
+                "host.processor": str(record.host.get("processor", "")),
+            }
+            wanted = " and ".join(
+                f"tags.`convkit.{name}` = '{_quoted(value)}'" for name, value in tags.items()
+            )
             found = self.client.search_runs(
-                [experiment.experiment_id], wanted, max_results=most + 1, order_by=["attributes.start_time DESC"]
+                [experiment.experiment_id],
+                wanted,
+                max_results=most + 1,
+                order_by=["attributes.start_time DESC"],
             )
         return [entry for entry in found if entry.data.tags.get("convkit.run") != record.id][:most]
 
     def accept(self, record: RunRecord, folder: Path, alias: str) -> str:
-        """Give a run an alias in MLflow's registry, under a model of the recipe's name; return the model's version.
+        """Give a run an alias in MLflow's registry, under a model of the recipe's name; return the
+        model's version.
 
         The run is logged first, where it is not. Raises TrackingError.
         """
@@ -119,8 +139,14 @@ class Tracker:
         experiment = self.client.get_experiment_by_name(name)
         if experiment is None:
             folder = self.location.artifacts
-            artifacts = None if folder is None else (folder / re.sub(r"[^\w.-]+", "-", name)).as_uri()
-            return str(self.client.create_experiment(name, artifact_location=artifacts, tags=_EXPERIMENT_TAGS))
+            artifacts = (
+                None if folder is None else (folder / re.sub(r"[^\w.-]+", "-", name)).as_uri()
+            )
+            return str(
+                self.client.create_experiment(
+                    name, artifact_location=artifacts, tags=_EXPERIMENT_TAGS
+                )
+            )
         if experiment.lifecycle_stage != "active":
             raise tracking_error(
                 self.location,
@@ -131,8 +157,12 @@ class Tracker:
         return str(experiment.experiment_id)
 
     def _logged_before(self, experiment_id: str, run: str) -> str | None:
-        """Return the run's entry if it is complete; remove what a logging that was cut short left behind."""
-        entries = self.client.search_runs([experiment_id], filter_string=f"tags.`convkit.run` = '{_quoted(run)}'")
+        """Return the run's entry if it is complete; remove what a logging that was cut short left
+        behind.
+        """
+        entries = self.client.search_runs(
+            [experiment_id], filter_string=f"tags.`convkit.run` = '{_quoted(run)}'"
+        )
         for entry in entries:
             if entry.data.tags.get("convkit.role") == "run" and _COMPLETE in entry.data.tags:
                 return str(entry.info.run_id)
@@ -157,7 +187,9 @@ class Tracker:
         self._end(run_id, parent)
         return run_id
 
-    def _log_child(self, experiment_id: str, child: Entry, folder: Path, tags: dict[str, str]) -> None:
+    def _log_child(
+        self, experiment_id: str, child: Entry, folder: Path, tags: dict[str, str]
+    ) -> None:
         run_id = str(self._create(experiment_id, child, tags).info.run_id)
         extra: dict[str, str] = {}
         if child.table is not None:
@@ -169,12 +201,17 @@ class Tracker:
         self._end(run_id, child)
 
     def _create(self, experiment_id: str, entry: Entry, tags: dict[str, str]) -> Any:  # noqa: ANN401 - MLflow's Run
-        # The tags that find a run go in at once: what a killed convkit leaves behind can then be found.
+        # The tags that find a run go in at once: what a killed convkit leaves behind can then be
+        # found.
         found_by = {name: entry.tags[name] for name in ("convkit.run", "convkit.role")}
         started = _milliseconds(entry.started)
-        return self.client.create_run(experiment_id, started, {**found_by, **tags}, run_name=entry.name)
+        return self.client.create_run(
+            experiment_id, started, {**found_by, **tags}, run_name=entry.name
+        )
 
-    def _write(self, run_id: str, entry: Entry, models: dict[str, str], extra: dict[str, str]) -> None:
+    def _write(
+        self, run_id: str, entry: Entry, models: dict[str, str], extra: dict[str, str]
+    ) -> None:
         from mlflow.entities import Metric, Param, RunTag
 
         moment = _milliseconds(entry.ended)
@@ -183,7 +220,10 @@ class Tracker:
             model = models.get(point.target) if point.target is not None else None
             return Metric(point.name, float(point.value), moment, point.step, model_id=model)
 
-        tags = {**entry.tags, **{entry_name(name): clipped(value, TAG_LENGTH) for name, value in extra.items()}}
+        tags = {
+            **entry.tags,
+            **{entry_name(name): clipped(value, TAG_LENGTH) for name, value in extra.items()},
+        }
         for batch in batches(entry.params, tags, entry.points):
             self.client.log_batch(
                 run_id,
@@ -195,8 +235,12 @@ class Tracker:
     def _end(self, run_id: str, entry: Entry) -> None:
         self.client.set_terminated(run_id, entry.status, _milliseconds(entry.ended))
 
-    def _log_models(self, experiment_id: str, run_id: str, record: RunRecord, placed: list[Placed]) -> dict[str, str]:
-        """Register each built model, its files staying where they are; return MLflow's model ids by target."""
+    def _log_models(
+        self, experiment_id: str, run_id: str, record: RunRecord, placed: list[Placed]
+    ) -> dict[str, str]:
+        """Register each built model, its files staying where they are; return MLflow's model ids by
+        target.
+        """
         from mlflow.entities import LoggedModelOutput, LoggedModelStatus
         from mlflow.exceptions import MlflowException
 
@@ -210,20 +254,32 @@ class Tracker:
                 "convkit.status": target.status,
                 "convkit.path": one.path,
             }
-            params = {"runtime": target.runtime, "device": target.device, "precision": target.precision}
+            params = {
+                "runtime": target.runtime,
+                "device": target.device,
+                "precision": target.precision,
+            }
             # MLflow refuses these characters in a model's name.
             name = re.sub(r"[/:.%\"']", "-", f"{record.recipe}-{target.name}")
             try:
-                model = self.client.create_logged_model(experiment_id, name, run_id, tags, params, target.runtime)
+                model = self.client.create_logged_model(
+                    experiment_id, name, run_id, tags, params, target.runtime
+                )
             except MlflowException as error:
-                if error.error_code == "ENDPOINT_NOT_FOUND":  # a server older than MLflow 3: the run's tags say it all
+                if (
+                    error.error_code == "ENDPOINT_NOT_FOUND"
+                ):  # a server older than MLflow 3: the run's tags say it all
                     return {}
                 raise
-            done = LoggedModelStatus.READY if target.status == "verified" else LoggedModelStatus.FAILED
+            done = (
+                LoggedModelStatus.READY if target.status == "verified" else LoggedModelStatus.FAILED
+            )
             self.client.finalize_logged_model(model.model_id, done)
             models[target.name] = str(model.model_id)
         if models:
-            self.client.log_outputs(run_id, [LoggedModelOutput(model_id, 0) for model_id in models.values()])
+            self.client.log_outputs(
+                run_id, [LoggedModelOutput(model_id, 0) for model_id in models.values()]
+            )
         return models
 
 
@@ -245,7 +301,9 @@ def _reported(location: Location) -> Iterator[None]:
 
 
 def _is_foreign(error: Exception) -> bool:
-    """Say whether an error comes from MLflow or its database layer. Checked by name: neither is imported yet."""
+    """Say whether an error comes from MLflow or its database layer. Checked by name: neither is
+    imported yet.
+    """
     packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
     return bool(packages & {"mlflow", "sqlalchemy", "alembic", "sqlite3", "requests", "urllib3"})
 
@@ -263,14 +321,18 @@ def _schema_revisions() -> tuple[str, Collection[str]]:
 
     config = Config()
     # A namespace package: its folder is all there is to ask for.
-    config.set_main_option("script_location", str(next(iter(db_migrations.__path__))).replace("%", "%%"))
+    config.set_main_option(
+        "script_location", str(next(iter(db_migrations.__path__))).replace("%", "%%")
+    )
     script = ScriptDirectory.from_config(config)
     (current,) = script.get_heads()
     return current, {revision.revision for revision in script.walk_revisions()}
 
 
 def _create_database(location: Location) -> None:
-    """Make the database under another name and move it into place: a kill on the way leaves no half-made schema."""
+    """Make the database under another name and move it into place: a kill on the way leaves no
+    half-made schema.
+    """
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
     assert location.database is not None

@@ -1,4 +1,6 @@
-"""What must not change and did: a row by its batch, real positions by padding, one run from the next."""
+"""What must not change and did: a row by its batch, real positions by padding, one run from the
+next.
+"""
 
 import dataclasses
 import math
@@ -6,13 +8,13 @@ import operator
 from collections.abc import Callable, Mapping, Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.metrics.limits import allclose_excess, is_same
 from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.recipe.tolerances import limits_of, tolerance_for
-from convkit.worker.numerics.limits import allclose_excess, is_same
 from convkit.worker.protocol import InvarianceCheck, InvarianceMetrics, TensorMetrics, VerifyResult
 
-# A figure of a model's inaccuracy is the smallest of its cases, which can have a few elements only; the largest error
-# of many is up to about twice that of a few.
+# A figure of a model's inaccuracy is the smallest of its cases, which can have a few elements only;
+# the largest error of many is up to about twice that of a few.
 _FEW_TO_MANY = 2.0
 
 _CODES: dict[InvarianceCheck, str] = {
@@ -28,10 +30,11 @@ def invariance_findings(
 ) -> list[Finding]:
     """Return N301, N302 and N303 where the built model is less invariant than the original.
 
-    In two cases that should give the same, a model within its tolerance of the original cannot differ from itself by
-    more than the original does plus twice the tolerance (the triangle inequality). Where it is less accurate than its
-    tolerance, its own inaccuracy at its best stands in the tolerance's place: parity says that it is inaccurate, and
-    this check what else is wrong with it. Of the two checks of padding the first that fails speaks.
+    In two cases that should give the same, a model within its tolerance of the original cannot
+    differ from itself by more than the original does plus twice the tolerance (the triangle
+    inequality). Where it is less accurate than its tolerance, its own inaccuracy at its best stands
+    in the tolerance's place: parity says that it is inaccurate, and this check what else is wrong
+    with it. Of the two checks of padding the first that fails speaks.
     """
     findings: dict[str, Finding] = {}
     for check in measured.invariance:
@@ -47,7 +50,9 @@ def invariance_findings(
             if check.check == "determinism":
                 finding = _determinism(check, original, candidate, limits)
             else:
-                finding = _invariance(check, original, candidate, _Allowed(limits, 2, _accuracy(measured, candidate)))
+                finding = _invariance(
+                    check, original, candidate, _Allowed(limits, 2, _accuracy(measured, candidate))
+                )
             if finding is not None:
                 findings[code] = finding
     return list(findings.values())
@@ -58,9 +63,11 @@ _SHARE_OF_ERROR = 0.1
 
 
 def without_blame(findings: Sequence[Finding], measured: VerifyResult) -> list[Finding]:
-    """Return the findings with N303 in the place of N402 where parity fails because the original is random.
+    """Return the findings with N303 in the place of N402 where parity fails because the original is
+    random.
 
-    Such an original equals nothing, itself not either: whether the graph is at fault cannot be told.
+    Such an original equals nothing, itself not either: whether the graph is at fault cannot be
+    told.
     """
     errors = [output for case in measured.cases for output in case.outputs]
     random = [
@@ -69,15 +76,20 @@ def without_blame(findings: Sequence[Finding], measured: VerifyResult) -> list[F
         if check.check == "determinism"
         for output in check.original
         if not is_same(output)
-        and output.max_abs >= _SHARE_OF_ERROR * max((e.max_abs for e in errors if e.output == output.output), default=0)
+        and output.max_abs
+        >= _SHARE_OF_ERROR
+        * max((e.max_abs for e in errors if e.output == output.output), default=0)
     ]
-    if not random or not any(finding.is_error and finding.code in ("N101", "N402") for finding in findings):
+    if not random or not any(
+        finding.is_error and finding.code in ("N101", "N402") for finding in findings
+    ):
         return list(findings)
     worst = max(random, key=lambda output: output.max_abs)
     finding = Finding(
         "N303",
         "error",
-        f"the original itself gives another {worst.output!r} at each run, by {worst.max_abs:.3g}: nothing can equal it",
+        f"the original itself gives another {worst.output!r} at each run, by {worst.max_abs:.3g}:"
+        " nothing can equal it",
         Place(tensor=worst.output),
         {"max_abs_original": worst.max_abs},
         Remedy("Put the model into inference mode, and give what draws at random a fixed seed."),
@@ -93,7 +105,9 @@ def _accuracy(measured: VerifyResult, candidate: TensorMetrics) -> list[TensorMe
 
 @dataclasses.dataclass(frozen=True)
 class _Allowed:
-    """What an output may differ from itself: the limits, or its inaccuracy at its best, each `times` over."""
+    """What an output may differ from itself: the limits, or its inaccuracy at its best, each
+    `times` over.
+    """
 
     limits: Mapping[str, float]
     times: int
@@ -104,17 +118,25 @@ class _Allowed:
         found = []
         for name in ("max_abs", "max_rel", "mean_abs", "rms"):
             if name in self.limits:
-                allowed = getattr(original, name) + self._slack(self.limits[name], operator.attrgetter(name))
+                allowed = getattr(original, name) + self._slack(
+                    self.limits[name], operator.attrgetter(name)
+                )
                 found += _breach(name, getattr(candidate, name), allowed)
         if "cosine" in self.limits:
-            slack = self._slack(_angle(self.limits["cosine"]), lambda metrics: _angle(metrics.cosine))
+            slack = self._slack(
+                _angle(self.limits["cosine"]), lambda metrics: _angle(metrics.cosine)
+            )
             allowed = min(_angle(original.cosine) + slack, math.pi)
             if not _angle(candidate.cosine) <= allowed:
                 found.append(f"cosine {candidate.cosine:.6g} < {math.cos(allowed):.6g}")
         if "atol" in self.limits or "rtol" in self.limits:
             rtol = self.limits.get("rtol", 0.0)
-            slack = self._slack(self.limits.get("atol", 0.0), lambda metrics: allclose_excess(metrics, rtol))
-            found += _breach("atol", allclose_excess(candidate, self.times * rtol), original.max_abs + slack)
+            slack = self._slack(
+                self.limits.get("atol", 0.0), lambda metrics: allclose_excess(metrics, rtol)
+            )
+            found += _breach(
+                "atol", allclose_excess(candidate, self.times * rtol), original.max_abs + slack
+            )
         return found
 
     def _slack(self, limit: float, figure: Callable[[TensorMetrics], float]) -> float:
@@ -126,13 +148,19 @@ def _breach(name: str, found: float, allowed: float) -> list[str]:
 
 
 def _angle(cosine: float) -> float:
-    """Return the angle between two vectors, which the triangle inequality holds for, as it does not for cosines."""
+    """Return the angle between two vectors, which the triangle inequality holds for, as it does not
+    for cosines.
+    """
     return cosine if math.isnan(cosine) else math.acos(max(-1.0, min(1.0, cosine)))
 
 
 def _is_sound(metrics: TensorMetrics) -> bool:
     """Say whether NaN and infinities stand on both sides or on none."""
-    return metrics.nan_reference == metrics.nan_candidate and metrics.inf_mismatched == 0 and bool(metrics.frontier)
+    return (
+        metrics.nan_reference == metrics.nan_candidate
+        and metrics.inf_mismatched == 0
+        and bool(metrics.frontier)
+    )
 
 
 def _invariance(
@@ -142,7 +170,11 @@ def _invariance(
         return None  # nothing can be asked of the built model; N103 says why
     if candidate.nan_reference == candidate.nan_candidate and candidate.nan_reference:
         return None  # NaN in both cases is not what changed: N102
-    broken = ["NaN or infinity in one case only"] if not _is_sound(candidate) else allowed.breaches(original, candidate)
+    broken = (
+        ["NaN or infinity in one case only"]
+        if not _is_sound(candidate)
+        else allowed.breaches(original, candidate)
+    )
     if not broken:
         return None
     match check.check:
@@ -155,7 +187,8 @@ def _invariance(
     return Finding(
         _CODES[check.check],
         "error",
-        f"{what}: by {candidate.max_abs:.3g}, the original's by {original.max_abs:.3g} ({'; '.join(broken)})",
+        f"{what}: by {candidate.max_abs:.3g}, the original's by {original.max_abs:.3g}"
+        f" ({'; '.join(broken)})",
         Place(tensor=candidate.output, case=check.case),
         {
             "check": check.check,
@@ -169,24 +202,34 @@ def _invariance(
 
 _REMEDIES = {
     "N301": Remedy(
-        "Look at what became of the mask in the export: whether each attention, mean and maximum over positions still "
-        "applies it."
+        "Look at what became of the mask in the export: whether each attention, mean and maximum"
+        " over positions still applies it."
     ),
     "N302": Remedy(
-        "Look for what is taken over all rows: normalisation in training mode, a mean or maximum over the first "
-        "dimension, one scale of a dynamic quantisation for the whole batch."
+        "Look for what is taken over all rows: normalisation in training mode, a mean or maximum"
+        " over the first dimension, one scale of a dynamic quantisation for the whole batch."
     ),
 }
 
 
 def _determinism(
-    check: InvarianceMetrics, original: TensorMetrics, candidate: TensorMetrics, limits: Mapping[str, float]
+    check: InvarianceMetrics,
+    original: TensorMetrics,
+    candidate: TensorMetrics,
+    limits: Mapping[str, float],
 ) -> Finding | None:
     if is_same(candidate):
         return None
     sound = _is_sound(candidate)
-    broken = _Allowed(limits, times=1).breaches(original, candidate) if sound else ["NaN or infinity in one run only"]
-    message = f"{candidate.output!r} differs between two runs of the same inputs by {candidate.max_abs:.3g}"
+    broken = (
+        _Allowed(limits, times=1).breaches(original, candidate)
+        if sound
+        else ["NaN or infinity in one run only"]
+    )
+    message = (
+        f"{candidate.output!r} differs between two runs of the same inputs by"
+        f" {candidate.max_abs:.3g}"
+    )
     if not is_same(original):
         message += f" (the original's by {original.max_abs:.3g})"
     return Finding(
@@ -194,9 +237,13 @@ def _determinism(
         "error" if broken else "warning",
         message + (f": {'; '.join(broken)}" if broken else ", within the tolerance"),
         Place(tensor=candidate.output, case=check.case),
-        {"max_abs": candidate.max_abs, "max_abs_original": original.max_abs, "failures": list(broken)},
+        {
+            "max_abs": candidate.max_abs,
+            "max_abs_original": original.max_abs,
+            "failures": list(broken),
+        },
         Remedy(
-            "Look for operators that draw at random (Dropout in training mode, RandomNormal) in the exported graph; on "
-            "a GPU, for kernels that add up in no fixed order."
+            "Look for operators that draw at random (Dropout in training mode, RandomNormal) in the"
+            " exported graph; on a GPU, for kernels that add up in no fixed order."
         ),
     )

@@ -3,26 +3,33 @@
 from collections.abc import Mapping, Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.metrics.limits import breaches
 from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.recipe.tolerances import limits_of, tolerance_for
-from convkit.record import CaseVerdict, OutputVerdict, TargetStatus, Verification
+from convkit.record.model import CaseVerdict, OutputVerdict, TargetStatus, Verification
 from convkit.tensors import dimension_axes
 from convkit.verdict.invariance import invariance_findings, without_blame
 from convkit.verdict.precision_remedy import search_remedy
 from convkit.verdict.probes import probe_findings
 from convkit.verdict.simulated import simulation_findings
-from convkit.worker.numerics.limits import breaches
-from convkit.worker.protocol import CaseMetrics, CaseRecord, ReferenceResult, TensorMetrics, VerifyResult
+from convkit.worker.protocol import (
+    CaseMetrics,
+    CaseRecord,
+    ReferenceResult,
+    TensorMetrics,
+    VerifyResult,
+)
 
 # A finding of these families says why parity fails: it goes before the parity findings themselves.
 _CAUSES = ("C", "E")
 # What says no more than that results are off, the least telling last.
 _SYMPTOMS = ("N304", "N402", "N101", "N102")
 
-# What an overflow, a lost variance or a coarse scale leaves behind: outputs that no longer vary, inputs that no longer
-# matter.
+# What an overflow, a lost variance or a coarse scale leaves behind: outputs that no longer vary,
+# inputs that no longer matter.
 _FOLLOWS_FROM_PRECISION = ("N304", "C108")
-# Modules whose quantisation takes the outputs far away: a warning beside the error that it leads to.
+# Modules whose quantisation takes the outputs far away: a warning beside the error that it leads
+# to.
 _QUANTISED_AWAY = "Q102"
 
 
@@ -40,15 +47,21 @@ def judge(
 ) -> Verification:
     """Return the verdict on a verification's metrics.
 
-    `stage_findings` are those the verify stage itself made, `example_sizes` the axis sizes the model was traced at
-    (they tell a shape that was baked in from other failures), `override` a tolerance over the recipe's.
+    `stage_findings` are those the verify stage itself made, `example_sizes` the axis sizes the
+    model was traced at (they tell a shape that was baked in from other failures), `override` a
+    tolerance over the recipe's.
     """
     described = {case.name: case for case in reference.cases}
-    cases = [_judge_case(metrics, described[metrics.case], recipe, target, override) for metrics in measured.cases]
+    cases = [
+        _judge_case(metrics, described[metrics.case], recipe, target, override)
+        for metrics in measured.cases
+    ]
     findings = [
         *_that_matter(stage_findings, cases),
         *probe_findings(
-            measured.probes, _strictest(recipe, target, override), [tensor.name for tensor in recipe.inputs]
+            measured.probes,
+            _strictest(recipe, target, override),
+            [tensor.name for tensor in recipe.inputs],
         ),
         *_baked_axis_findings(cases, recipe, example_sizes or {}),
         *invariance_findings(recipe, target, measured, override),
@@ -59,10 +72,20 @@ def judge(
     findings += _folded_branch(findings, reference, target)
     findings = list(without_blame(findings, measured))
     explained = any(
-        (finding.is_error and finding.code.startswith("N2")) or finding.code == _QUANTISED_AWAY for finding in findings
+        (finding.is_error and finding.code.startswith("N2")) or finding.code == _QUANTISED_AWAY
+        for finding in findings
     )
-    findings.sort(key=lambda finding: (not finding.is_error, _distance_from_cause(finding, explained=explained)))
-    failed = any(finding.is_error for finding in findings) or not all(case.passed for case in cases) or not cases
+    findings.sort(
+        key=lambda finding: (
+            not finding.is_error,
+            _distance_from_cause(finding, explained=explained),
+        )
+    )
+    failed = (
+        any(finding.is_error for finding in findings)
+        or not all(case.passed for case in cases)
+        or not cases
+    )
     status: TargetStatus = "failed" if failed else "verified"
     return Verification(
         stage=stage,
@@ -81,7 +104,9 @@ def judge(
 
 
 def _that_matter(stage_findings: Sequence[Finding], cases: Sequence[CaseVerdict]) -> list[Finding]:
-    """Leave out why a float32 model is off where it is not: within the tolerance, however wide that is."""
+    """Leave out why a float32 model is off where it is not: within the tolerance, however wide that
+    is.
+    """
     off = not all(case.passed for case in cases)
     return [finding for finding in stage_findings if off or finding.code not in ("N401", "N402")]
 
@@ -94,8 +119,12 @@ def _distance_from_cause(finding: Finding, *, explained: bool) -> int:
     return 3 + _SYMPTOMS.index(finding.code) if finding.code in _SYMPTOMS else 1
 
 
-def _folded_branch(findings: Sequence[Finding], reference: ReferenceResult, target: Target) -> list[Finding]:
-    """Return E208 where a float32 model is off, and its original's Python decides by values that an export folds."""
+def _folded_branch(
+    findings: Sequence[Finding], reference: ReferenceResult, target: Target
+) -> list[Finding]:
+    """Return E208 where a float32 model is off, and its original's Python decides by values that an
+    export folds.
+    """
     lines = reference.value_dependent
     off = [finding for finding in findings if finding.is_error and finding.code in _SYMPTOMS]
     if not lines or not off or target.low_precision is not None or target.quantization is not None:
@@ -105,20 +134,28 @@ def _folded_branch(findings: Sequence[Finding], reference: ReferenceResult, targ
         Finding(
             "E208",
             "error",
-            f"the model decides by the values of tensors at {shown}, which an export that follows one example makes "
-            "constant, and the results are off",
+            f"the model decides by the values of tensors at {shown}, which an export that follows"
+            " one example makes constant, and the results are off",
             Place(source=lines[0], case=off[0].place.case),
             {"lines": list(lines)},
-            Remedy("Write the branch with torch.where or torch.cond, or export with the exporter torch."),
+            Remedy(
+                "Write the branch with torch.where or torch.cond, or export with the exporter"
+                " torch."
+            ),
         )
     ]
 
 
 def _judge_case(
-    metrics: CaseMetrics, case: CaseRecord, recipe: Recipe, target: Target, override: Tolerance | None
+    metrics: CaseMetrics,
+    case: CaseRecord,
+    recipe: Recipe,
+    target: Target,
+    override: Tolerance | None,
 ) -> CaseVerdict:
     outputs = tuple(
-        _judge_output(output, tolerance_for(recipe, target, output.output, override)) for output in metrics.outputs
+        _judge_output(output, tolerance_for(recipe, target, output.output, override))
+        for output in metrics.outputs
     )
     declared = {output.name for output in recipe.outputs}
     complete = metrics.error is None and declared == {output.output for output in outputs}
@@ -141,21 +178,34 @@ def _judge_output(metrics: TensorMetrics, tolerance: Tolerance) -> OutputVerdict
         failures.append("no elements to compare")
     else:
         if metrics.nan_candidate or metrics.nan_reference:
-            failures.append(f"NaN: {metrics.nan_candidate} here, {metrics.nan_reference} in the original")
+            failures.append(
+                f"NaN: {metrics.nan_candidate} here, {metrics.nan_reference} in the original"
+            )
         if metrics.inf_mismatched:
             failures.append(f"infinities that do not match: {metrics.inf_mismatched}")
         failures += [str(breach) for breach in breaches(metrics, limits_of(tolerance))]
-    return OutputVerdict(metrics.output, not failures, tuple(failures), limits_of(tolerance), metrics)
+    return OutputVerdict(
+        metrics.output, not failures, tuple(failures), limits_of(tolerance), metrics
+    )
 
 
 def _strictest(recipe: Recipe, target: Target, override: Tolerance | None) -> Tolerance:
-    """Return the tolerance with the largest limit on the absolute error: what 'the same' may mean for any output."""
+    """Return the tolerance with the largest limit on the absolute error: what 'the same' may mean
+    for any output.
+    """
     tolerances = [tolerance_for(recipe, target, output.name, override) for output in recipe.outputs]
-    return max(tolerances, key=lambda tolerance: tolerance.max_abs if tolerance.max_abs is not None else -1.0)
+    return max(
+        tolerances,
+        key=lambda tolerance: tolerance.max_abs if tolerance.max_abs is not None else -1.0,
+    )
 
 
-def _baked_axis_findings(cases: Sequence[CaseVerdict], recipe: Recipe, example: Mapping[str, int]) -> list[Finding]:
-    """Name an axis whose size inside the graph is fixed: the runtime fails wherever that axis leaves one size."""
+def _baked_axis_findings(
+    cases: Sequence[CaseVerdict], recipe: Recipe, example: Mapping[str, int]
+) -> list[Finding]:
+    """Name an axis whose size inside the graph is fixed: the runtime fails wherever that axis
+    leaves one size.
+    """
     failed = [case for case in cases if case.error is not None]
     ran = [case for case in cases if case.error is None]
     if not failed:
@@ -164,20 +214,31 @@ def _baked_axis_findings(cases: Sequence[CaseVerdict], recipe: Recipe, example: 
     for axis in recipe.axes:
         sizes_ran = {case.sizes.get(axis) for case in ran}
         sizes_failed = {case.sizes.get(axis) for case in failed}
-        fixed = next(iter(sizes_ran)) if len(sizes_ran) == 1 else example.get(axis) if not ran else None
+        fixed = (
+            next(iter(sizes_ran)) if len(sizes_ran) == 1 else example.get(axis) if not ran else None
+        )
         if fixed is None or fixed in sizes_failed:
             continue
-        inputs = [t.name for t in recipe.inputs if any(axis in dimension_axes(dimension) for dimension in t.shape)]
+        inputs = [
+            t.name
+            for t in recipe.inputs
+            if any(axis in dimension_axes(dimension) for dimension in t.shape)
+        ]
         findings.append(
             Finding(
                 "C106",
                 "error",
-                f"axis {axis!r} is fixed at {fixed} inside the graph: the model runs at that size and at no other "
-                f"(inputs {', '.join(map(repr, inputs))})",
+                f"axis {axis!r} is fixed at {fixed} inside the graph: the model runs at that size"
+                f" and at no other (inputs {', '.join(map(repr, inputs))})",
                 Place(tensor=inputs[0] if inputs else None, case=failed[0].case),
-                {"axis": axis, "fixed": fixed, "failed_at": sorted(size for size in sizes_failed if size is not None)},
+                {
+                    "axis": axis,
+                    "fixed": fixed,
+                    "failed_at": sorted(size for size in sizes_failed if size is not None),
+                },
                 Remedy(
-                    f"Write shapes in the model with tensor.shape, so that {axis!r} stays symbolic, and export again."
+                    f"Write shapes in the model with tensor.shape, so that {axis!r} stays symbolic,"
+                    " and export again."
                 ),
             )
         )
@@ -185,7 +246,9 @@ def _baked_axis_findings(cases: Sequence[CaseVerdict], recipe: Recipe, example: 
 
 
 def _case_findings(cases: Sequence[CaseVerdict], search: Remedy | None) -> list[Finding]:
-    """Return one finding per code and output, at the first case that shows it: the ladder climbs, so the simplest."""
+    """Return one finding per code and output, at the first case that shows it: the ladder climbs,
+    so the simplest.
+    """
     findings: dict[tuple[str, str], Finding] = {}
     counts: dict[tuple[str, str], int] = {}
     for case in cases:
@@ -201,7 +264,10 @@ def _case_findings(cases: Sequence[CaseVerdict], search: Remedy | None) -> list[
 
 
 def _note(
-    findings: dict[tuple[str, str], Finding], counts: dict[tuple[str, str], int], output: str, finding: Finding
+    findings: dict[tuple[str, str], Finding],
+    counts: dict[tuple[str, str], int],
+    output: str,
+    finding: Finding,
 ) -> None:
     key = (finding.code, output)
     findings.setdefault(key, finding)
@@ -226,28 +292,50 @@ def _run_failure(case: CaseVerdict) -> Finding:
         f"the runtime failed on case {case.case!r} ({_sizes(case.sizes)}): {case.error}",
         Place(case=case.case),
         {"sizes": case.sizes},
-        Remedy("Look for a shape fixed inside the graph, or an operator the runtime release does not support."),
+        Remedy(
+            "Look for a shape fixed inside the graph, or an operator the runtime release does not"
+            " support."
+        ),
     )
 
 
 def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | None) -> Finding:
     metrics = output.metrics
     place = Place(tensor=output.output, case=case.case)
-    evidence = {"sizes": case.sizes, "failures": list(output.failures), "worst_index": list(metrics.worst_index)}
-    what = f"{output.output!r} in case {case.case!r} ({_sizes(case.sizes)}): {'; '.join(output.failures)}"
+    evidence = {
+        "sizes": case.sizes,
+        "failures": list(output.failures),
+        "worst_index": list(metrics.worst_index),
+    }
+    what = (
+        f"{output.output!r} in case {case.case!r} ({_sizes(case.sizes)}):"
+        f" {'; '.join(output.failures)}"
+    )
     if metrics.mismatch is not None:
         code = "C205" if "dtype" in metrics.mismatch else "C207"
-        return Finding(code, "error", what, place, evidence, Remedy("Correct the output in the recipe."))
+        return Finding(
+            code, "error", what, place, evidence, Remedy("Correct the output in the recipe.")
+        )
     if metrics.elements == 0:
-        return Finding("N104", "error", what, place, evidence, Remedy("Give every axis a size of at least one."))
+        return Finding(
+            "N104",
+            "error",
+            what,
+            place,
+            evidence,
+            Remedy("Give every axis a size of at least one."),
+        )
     if metrics.nan_reference:
-        remedy = Remedy("Repair the model, or leave the case out by name.", {"verify.skip": [case.case]})
+        remedy = Remedy(
+            "Repair the model, or leave the case out by name.", {"verify.skip": [case.case]}
+        )
         return Finding("N103", "error", what, place, evidence, remedy)
     if metrics.nan_candidate or metrics.inf_mismatched:
         remedy = search or Remedy("Keep the module that overflows in float32.")
         return Finding("N102", "error", what, place, evidence, remedy)
     worst = (
-        f", worst at {list(metrics.worst_index)}: {metrics.worst_candidate:.6g}, original {metrics.worst_reference:.6g}"
+        f", worst at {list(metrics.worst_index)}: {metrics.worst_candidate:.6g}, original"
+        f" {metrics.worst_reference:.6g}"
     )
     remedy = search or Remedy("Find the cause, or set the tolerance to what you can justify.")
     return Finding("N101", "error", what + worst, place, evidence, remedy)
@@ -263,13 +351,21 @@ def _completeness_findings(
             if cause is None
             else f"Remove what {cause} names: it kept every case from running."
         )
-        return [Finding("N104", "error", "no case was run: nothing is proven", remedy=Remedy(remedy))]
+        return [
+            Finding("N104", "error", "no case was run: nothing is proven", remedy=Remedy(remedy))
+        ]
     findings = []
     for output in recipe.outputs:
-        missing = [c.case for c in cases if c.error is None and output.name not in {o.output for o in c.outputs}]
+        missing = [
+            c.case
+            for c in cases
+            if c.error is None and output.name not in {o.output for o in c.outputs}
+        ]
         if missing:
             message = f"output {output.name!r} was not compared in {', '.join(missing)}"
-            findings.append(Finding("C201", "error", message, Place(tensor=output.name, case=missing[0])))
+            findings.append(
+                Finding("C201", "error", message, Place(tensor=output.name, case=missing[0]))
+            )
     return findings
 
 

@@ -1,4 +1,6 @@
-"""What to do about a target of low precision whose outputs are off: let convkit find what must stay in float32."""
+"""What to do about a target of low precision whose outputs are off: let convkit find what must stay
+in float32.
+"""
 
 from convkit.codec import Json
 from convkit.findings.model import Remedy
@@ -6,7 +8,9 @@ from convkit.recipe.models import MixedPrecision, Recipe, Target
 
 
 def search_remedy(recipe: Recipe, target: Target) -> Remedy | None:
-    """Return the change to `keep_float32: auto`; None where the target is in float32, or is searched for already."""
+    """Return the change to `keep_float32: auto`; None where the target is in float32, or is
+    searched for already.
+    """
     chosen = target.low_precision or target.quantization
     if chosen is None or chosen.is_auto:
         return None
@@ -18,7 +22,7 @@ def search_remedy(recipe: Recipe, target: Target) -> Remedy | None:
     else:
         precision = chosen.model_dump(mode="json", exclude_unset=True)
     return Remedy(
-        "Let convkit find the modules that must stay in float32; or find the cause, or set the tolerance to what you "
-        "can justify.",
+        "Let convkit find the modules that must stay in float32; or find the cause, or set the"
+        " tolerance to what you can justify.",
         {f"targets.{name}.precision": precision | {"keep_float32": "auto"}},
     )

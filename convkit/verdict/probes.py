@@ -6,11 +6,14 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.recipe.models import Tolerance
 from convkit.worker.protocol import ProbeMetrics
 
-# Without a limit on the absolute error, outputs count as equal within this share of how far a probe moves them.
+# Without a limit on the absolute error, outputs count as equal within this share of how far a probe
+# moves them.
 _SHARE_OF_MOVEMENT = 0.01
 
 
-def probe_findings(probes: Sequence[ProbeMetrics], tolerance: Tolerance, order: Sequence[str]) -> list[Finding]:
+def probe_findings(
+    probes: Sequence[ProbeMetrics], tolerance: Tolerance, order: Sequence[str]
+) -> list[Finding]:
     """Return the contract findings that probes give. `order` is the recipe's order of inputs.
 
     Merged inputs explain why one of them is dead, so the dead one is not reported twice.
@@ -23,13 +26,23 @@ def probe_findings(probes: Sequence[ProbeMetrics], tolerance: Tolerance, order: 
         limit = _limit(probe, tolerance)
         # None: the built model refused the base case, which the original takes.
         parity_fails = probe.base_error is None or not probe.base_error <= limit
-        if kind == "merged" and parity_fails and _within(probe.matches_probe, limit) and _beyond(probe, limit):
+        if (
+            kind == "merged"
+            and parity_fails
+            and _within(probe.matches_probe, limit)
+            and _beyond(probe, limit)
+        ):
             findings.append(_merged(first, second, probe))
             explained |= {first, second}
         elif kind == "crossed" and parity_fails and _within(probe.matches_base, limit):
             findings.append(_crossed(first, second, probe, order))
             explained |= {first, second}
-        elif kind == "outputs" and parity_fails and _within(probe.matches_base, limit) and _beyond(probe, limit):
+        elif (
+            kind == "outputs"
+            and parity_fails
+            and _within(probe.matches_base, limit)
+            and _beyond(probe, limit)
+        ):
             findings.append(_exchanged_outputs(first, second, probe))
     for probe in probes:
         kind, _, name = probe.probe.partition(":")
@@ -65,7 +78,11 @@ def _evidence(probe: ProbeMetrics) -> dict[str, float | None]:
 
 
 def _as_declared(probe: ProbeMetrics) -> str:
-    return "the model refuses to run" if probe.base_error is None else f"they differ by {probe.base_error:.3g}"
+    return (
+        "the model refuses to run"
+        if probe.base_error is None
+        else f"they differ by {probe.base_error:.3g}"
+    )
 
 
 def _crossed(first: str, second: str, probe: ProbeMetrics, order: Sequence[str]) -> Finding:
@@ -73,9 +90,9 @@ def _crossed(first: str, second: str, probe: ProbeMetrics, order: Sequence[str])
     return Finding(
         "C110",
         "error",
-        f"{first!r} and {second!r} are exchanged: as declared {_as_declared(probe)}; outputs differ by "
-        f"{probe.matches_base:.3g} with the two crossed; "
-        f"declared order: {', '.join(order)}; the model acts as: {', '.join(exchanged)}",
+        f"{first!r} and {second!r} are exchanged: as declared {_as_declared(probe)}; outputs differ"
+        f" by {probe.matches_base:.3g} with the two crossed; declared order: {', '.join(order)};"
+        f" the model acts as: {', '.join(exchanged)}",
         Place(tensor=first),
         _evidence(probe),
         Remedy(f"Exchange the names {first!r} and {second!r} where the model is exported."),
@@ -86,8 +103,8 @@ def _exchanged_outputs(first: str, second: str, probe: ProbeMetrics) -> Finding:
     return Finding(
         "C208",
         "error",
-        f"outputs {first!r} and {second!r} are exchanged: each differs by {probe.base_error:.3g} from its own original "
-        f"and by {probe.matches_base:.3g} from the other's",
+        f"outputs {first!r} and {second!r} are exchanged: each differs by {probe.base_error:.3g}"
+        f" from its own original and by {probe.matches_base:.3g} from the other's",
         Place(tensor=first),
         _evidence(probe),
         Remedy(f"Exchange the names {first!r} and {second!r} where the model is exported."),
@@ -98,8 +115,9 @@ def _merged(first: str, second: str, probe: ProbeMetrics) -> Finding:
     return Finding(
         "C109",
         "error",
-        f"{first!r} and {second!r} were merged: the model takes the values of {first!r} for {second!r} "
-        f"(outputs differ from that by {probe.matches_probe:.3g}; {_as_declared(probe)} from the original)",
+        f"{first!r} and {second!r} were merged: the model takes the values of {first!r} for"
+        f" {second!r} (outputs differ from that by {probe.matches_probe:.3g}; {_as_declared(probe)}"
+        " from the original)",
         Place(tensor=second),
         _evidence(probe),
         Remedy("Export again with a tensor of its own, with values of its own, for each input."),
@@ -110,9 +128,12 @@ def _dead(name: str, probe: ProbeMetrics) -> Finding:
     return Finding(
         "C108",
         "error",
-        f"{name!r} has no influence: other values move the original's outputs by {probe.moved_reference:.3g} and the "
-        "converted model's not at all",
+        f"{name!r} has no influence: other values move the original's outputs by"
+        f" {probe.moved_reference:.3g} and the converted model's not at all",
         Place(tensor=name),
         {"moved_reference": probe.moved_reference, "moved_candidate": probe.moved_candidate},
-        Remedy(f"Look at how the exporter traced {name!r}: values computed from it at export time became constants."),
+        Remedy(
+            f"Look at how the exporter traced {name!r}: values computed from it at export time"
+            " became constants."
+        ),
     )

@@ -1,16 +1,20 @@
-"""What the CPU says beside the device that a target ran on: in simulation, where its precision is low."""
+"""What the CPU says beside the device that a target ran on: in simulation, where its precision is
+low.
+"""
 
 from convkit.findings.model import Finding, Place
+from convkit.metrics.limits import is_within
 from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.recipe.tolerances import limits_of, tolerance_for
-from convkit.worker.numerics.limits import is_within
 from convkit.worker.protocol import CaseMetrics, VerifyResult
 
 
 def simulation_findings(
     recipe: Recipe, target: Target, measured: VerifyResult, override: Tolerance | None
 ) -> list[Finding]:
-    """Return N211 where device and CPU come to different verdicts on a case, else N212 with their difference."""
+    """Return N211 where device and CPU come to different verdicts on a case, else N212 with their
+    difference.
+    """
     if not measured.simulated:
         return []
     low = target.low_precision is not None
@@ -34,6 +38,11 @@ def simulation_findings(
         )
         return [Finding("N211", "warning", message, Place(case=case), {"cases": list(differing)})]
     errors = [output.max_abs for pair in measured.simulated for output in pair.agreement.outputs]
-    message = f"device and {second} come to the same verdict in {len(simulated)} cases; largest difference between "
+    message = (
+        f"device and {second} come to the same verdict in {len(simulated)} cases; largest"
+        " difference between "
+    )
     message += f"their outputs {max(errors, default=0.0):.2g}"
-    return [Finding("N212", "note", message, Place(), {"largest_difference": max(errors, default=0.0)})]
+    return [
+        Finding("N212", "note", message, Place(), {"largest_difference": max(errors, default=0.0)})
+    ]

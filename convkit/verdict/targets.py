@@ -7,7 +7,7 @@ from convkit.errors import EXIT_FAILED, EXIT_VERIFIED, ConvkitError
 from convkit.findings.model import Finding
 from convkit.plan.stages import export_id, precision_id, verify_id
 from convkit.recipe.models import Recipe, Target, TensorRTTarget, Tolerance
-from convkit.record import StageReport, TargetReport, TargetStatus, Verification
+from convkit.record.model import StageReport, TargetReport, TargetStatus, Verification
 from convkit.verdict.judge import judge
 from convkit.verdict.without_engine import without_engine
 from convkit.worker.protocol import (
@@ -24,7 +24,8 @@ _GRAVITY: tuple[TargetStatus, ...] = ("verified", "skipped", "failed", "broken")
 
 # What a tool says when it gives up comes last: whatever else was found is nearer to the cause.
 _TOOL_FAILED = "E204"
-# A warning of the build that says why the verification after it fails: samples that calibrated nothing.
+# A warning of the build that says why the verification after it fails: samples that calibrated
+# nothing.
 _EXPLAINING = "Q106"
 
 
@@ -44,20 +45,28 @@ def judge_target(
     export = stages.get(export_id(recipe, name) or "")
     build = stages[f"build:{name}"]
     traced = export if export is not None else build
-    example = traced.result.example_sizes if isinstance(traced.result, ExportResult | BuildResult) else {}
+    example = (
+        traced.result.example_sizes if isinstance(traced.result, ExportResult | BuildResult) else {}
+    )
     verifications = tuple(
         _verification(name, version, recipe, target, stages, example, override)
         for version in target.versions or (None,)
     )
     planned = stages.get(precision_id(name))
-    upstream = [stage for stage in (export, stages["reference"], planned, build) if stage is not None]
+    upstream = [
+        stage for stage in (export, stages["reference"], planned, build) if stage is not None
+    ]
     findings = _unique([finding for stage in upstream for finding in stage.report.findings])
     statuses = [verification.status for verification in verifications]
     if any(finding.is_error for finding in findings) and gravest(statuses) != "broken":
         statuses.append("failed")
     status = gravest(statuses)
     built = build.result if isinstance(build.result, BuildResult) else None
-    plan = planned.result if planned is not None and isinstance(planned.result, PrecisionResult) else None
+    plan = (
+        planned.result
+        if planned is not None and isinstance(planned.result, PrecisionResult)
+        else None
+    )
     return TargetReport(
         name=name,
         runtime=target.runtime,
@@ -79,7 +88,11 @@ def _precision_text(target: Target, plan: PrecisionResult | None) -> str:
     chosen = target.low_precision or target.quantization
     if chosen is None:
         return str(target.precision)
-    decided = type(chosen).model_validate(plan.precision) if plan is not None and chosen.is_auto else chosen
+    decided = (
+        type(chosen).model_validate(plan.precision)
+        if plan is not None and chosen.is_auto
+        else chosen
+    )
     return str(decided)
 
 
@@ -110,10 +123,16 @@ def _verification(
         foreseen = isinstance(target, TensorRTTarget) and stage.result.evidence == "simulated"
         return without_engine(judged) if foreseen else judged
     status = _status_without_result(stage.report, stages)
-    headline = stage.report.reason if stage.report.status == "blocked" else stage.report.error or stage.report.reason
+    headline = (
+        stage.report.reason
+        if stage.report.status == "blocked"
+        else stage.report.error or stage.report.reason
+    )
     if stage.report.findings:
         headline = f"{stage.report.findings[0].code} {stage.report.findings[0].message}"
-    return Verification(stage.report.id, version, status, "skipped", headline, findings=stage.report.findings)
+    return Verification(
+        stage.report.id, version, status, "skipped", headline, findings=stage.report.findings
+    )
 
 
 def _status_without_result(report: StageReport, stages: Mapping[str, Finished]) -> TargetStatus:
@@ -129,7 +148,9 @@ def _status_without_result(report: StageReport, stages: Mapping[str, Finished]) 
             return "failed"
 
 
-def _headline(status: TargetStatus, findings: tuple[Finding, ...], verifications: tuple[Verification, ...]) -> str:
+def _headline(
+    status: TargetStatus, findings: tuple[Finding, ...], verifications: tuple[Verification, ...]
+) -> str:
     errors = [finding for finding in findings if finding.is_error]
     errors.sort(key=lambda finding: finding.code == _TOOL_FAILED)
     if errors:
@@ -142,7 +163,9 @@ def _headline(status: TargetStatus, findings: tuple[Finding, ...], verifications
 
 
 def gravest(statuses: list[TargetStatus]) -> TargetStatus:
-    """Return the gravest of several statuses; broken when there is none, since then nothing was proven."""
+    """Return the gravest of several statuses; broken when there is none, since then nothing was
+    proven.
+    """
     return max(statuses, key=_GRAVITY.index) if statuses else "broken"
 
 
@@ -158,5 +181,9 @@ def exit_code(status: TargetStatus) -> int:
 
 
 def _unique(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Drop what a later stage found again: the export's probe and the reference both see a wrong dtype."""
-    return tuple({(finding.code, str(finding.place)): finding for finding in reversed(findings)}.values())[::-1]
+    """Drop what a later stage found again: the export's probe and the reference both see a wrong
+    dtype.
+    """
+    return tuple(
+        {(finding.code, str(finding.place)): finding for finding in reversed(findings)}.values()
+    )[::-1]

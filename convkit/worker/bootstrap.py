@@ -1,7 +1,7 @@
 """Entry of a worker process: `python -s -P bootstrap.py REQUEST RESULT`.
 
-Makes the `convkit` package importable without putting the folder it lies in on the path: that folder may be the
-host's site-packages, whose versions must not leak into a stage's environment.
+Makes the `convkit` package importable without putting the folder it lies in on the path: that
+folder may be the host's site-packages, whose versions must not leak into a stage's environment.
 """
 
 import importlib.util

@@ -1,4 +1,6 @@
-"""What a stage function is given besides its request: a folder to write to and a way to report progress."""
+"""What a stage function is given besides its request: a folder to write to and a way to report
+progress.
+"""
 
 import dataclasses
 import json
@@ -11,11 +13,14 @@ from convkit.findings.model import Finding
 
 
 class StageSkippedError(Exception):
-    """This machine lacks something the stage needs (a device, a library); the message says what and how to get it."""
+    """This machine lacks something the stage needs (a device, a library); the message says what and
+    how to get it.
+    """
 
 
 class StageFailedError(Exception):
-    """The stage cannot be done for a reason the user can mend (a refused pickle); shown without traceback.
+    """The stage cannot be done for a reason the user can mend (a refused pickle); shown without
+    traceback.
 
     `findings` say why, where more is known than the message.
     """

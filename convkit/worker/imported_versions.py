@@ -8,20 +8,25 @@ _NAME_OR_VERSION = re.compile(r"^(Name|Version): *(.+?)\s*$", re.MULTILINE)
 
 
 def imported_versions() -> dict[str, str]:
-    """Return the versions of Python and of every distribution that an imported module may come from, by its name.
+    """Return the versions of Python and of every distribution that an imported module may come
+    from, by its name.
 
-    Modules and distributions can differ in name (optimum comes from optimum-onnx as well), so the environment's own
-    list of files decides. Only the heads of the distributions' metadata are read, and only of those that were imported:
-    every stage pays for this.
+    Modules and distributions can differ in name (optimum comes from optimum-onnx as well), so the
+    environment's own list of files decides. Only the heads of the distributions' metadata are read,
+    and only of those that were imported: every stage pays for this.
     """
     imported = {name.partition(".")[0] for name in sys.modules}
     versions: dict[str, str] = {}
     for distribution in importlib.metadata.distributions():
         if not imported.isdisjoint(_modules_of(distribution)):
-            head = (distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or "").partition("\n\n")[0]
+            head = (
+                distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+            ).partition("\n\n")[0]
             fields = dict(_NAME_OR_VERSION.findall(head))
             if fields.keys() == {"Name", "Version"}:
-                versions.setdefault(re.sub(r"[-_.]+", "-", fields["Name"]).lower(), fields["Version"])
+                versions.setdefault(
+                    re.sub(r"[-_.]+", "-", fields["Name"]).lower(), fields["Version"]
+                )
     return {"python": ".".join(map(str, sys.version_info[:3]))} | dict(sorted(versions.items()))
 
 

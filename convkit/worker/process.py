@@ -16,16 +16,19 @@ from convkit.codec import decode, encode
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.worker.context import Context, StageFailedError, StageSkippedError
 from convkit.worker.imported_versions import imported_versions
-from convkit.worker.protocol import PROTOCOL, REQUEST_TYPES, Answer, Envelope
-from convkit.worker.stages import stage_function
+from convkit.worker.jobs import JOBS
+from convkit.worker.protocol import PROTOCOL, Answer, Envelope
 
 _WATCH_SECONDS = 0.5
-# Rarer than Python's own (700, 10, 10), which spends a fifth of the time that importing torch and a converter takes.
+# Rarer than Python's own (700, 10, 10), which spends a fifth of the time that importing torch and a
+# converter takes.
 _COLLECTIONS = (10_000, 10, 10)
 
 
 def serve(request_file: Path, result_file: Path) -> int:
-    """Run the stage that `request_file` describes; write its answer to `result_file` atomically. Returns 0."""
+    """Run the stage that `request_file` describes; write its answer to `result_file` atomically.
+    Returns 0.
+    """
     envelope = decode(Envelope, json.loads(request_file.read_text(encoding="utf-8")))
     started = time.monotonic()
     gc.set_threshold(*_COLLECTIONS)
@@ -34,9 +37,14 @@ def serve(request_file: Path, result_file: Path) -> int:
     versions = imported_versions()
     if strangers := _strangers(versions, envelope.expected):
         told = _told(strangers)
-        answer = dataclasses.replace(answer, outcome="broken", result=None, error=told.message, findings=(told,))
+        answer = dataclasses.replace(
+            answer, outcome="broken", result=None, error=told.message, findings=(told,)
+        )
     answer = dataclasses.replace(
-        answer, versions=versions, seconds=time.monotonic() - started, peak_memory_bytes=_peak_memory()
+        answer,
+        versions=versions,
+        seconds=time.monotonic() - started,
+        peak_memory_bytes=_peak_memory(),
     )
     staging = result_file.with_name(result_file.name + ".part")
     staging.write_text(json.dumps(encode(answer)), encoding="utf-8")
@@ -45,9 +53,11 @@ def serve(request_file: Path, result_file: Path) -> int:
 
 
 def _end_with(parent: int | None) -> None:
-    """End this process, and all it started, when the one that started it is gone: a killed run leaves nothing behind.
+    """End this process, and all it started, when the one that started it is gone: a killed run
+    leaves nothing behind.
 
-    A thread that looks now and then works everywhere; Linux alone could signal a parent's death, and only to us.
+    A thread that looks now and then works everywhere; Linux alone could signal a parent's death,
+    and only to us.
     """
     if parent is None:
         return
@@ -62,43 +72,78 @@ def _end_with(parent: int | None) -> None:
 
 def _run(envelope: Envelope) -> Answer:
     if envelope.protocol != PROTOCOL:
-        return Answer(PROTOCOL, "broken", error=f"worker speaks protocol {PROTOCOL}, was asked in {envelope.protocol}")
+        return Answer(
+            PROTOCOL,
+            "broken",
+            error=f"worker speaks protocol {PROTOCOL}, was asked in {envelope.protocol}",
+        )
     context = Context(Path(envelope.output), envelope.events_fd)
     try:
-        request: object = decode(REQUEST_TYPES[envelope.stage], envelope.request)
-        result, findings = stage_function(envelope.stage)(request, context)
+        job = JOBS[envelope.stage]
+        request: object = decode(job.request, envelope.request)
+        result, findings = job.function()(request, context)
     except StageSkippedError as error:
         return Answer(PROTOCOL, "skipped", error=str(error))
     except StageFailedError as error:
         return Answer(PROTOCOL, "broken", error=str(error), findings=error.findings)
     except MemoryError:
-        return Answer(PROTOCOL, "broken", error="the stage ran out of memory", traceback=traceback.format_exc())
+        return Answer(
+            PROTOCOL,
+            "broken",
+            error="the stage ran out of memory",
+            traceback=traceback.format_exc(),
+        )
     except Exception as error:  # noqa: BLE001 - the process boundary: every tool's error becomes an answer
-        return Answer(PROTOCOL, "broken", error=f"{type(error).__name__}: {error}", traceback=traceback.format_exc())
+        return Answer(
+            PROTOCOL,
+            "broken",
+            error=f"{type(error).__name__}: {error}",
+            traceback=traceback.format_exc(),
+        )
     return Answer(PROTOCOL, "done", result=encode(result), findings=tuple(findings))
 
 
-def _strangers(versions: dict[str, str], expected: dict[str, str]) -> dict[str, tuple[str, str | None]]:
-    """Return what was imported in another version than expected, or is not expected at all: found, and expected.
+def _strangers(
+    versions: dict[str, str], expected: dict[str, str]
+) -> dict[str, tuple[str, str | None]]:
+    """Return what was imported in another version than expected, or is not expected at all: found,
+    and expected.
 
     Nothing is expected of an environment that somebody else made.
     """
     if not expected:
         return {}
     found = {name: version for name, version in versions.items() if name != "python"}
-    return {name: (version, expected.get(name)) for name, version in found.items() if expected.get(name) != version}
+    return {
+        name: (version, expected.get(name))
+        for name, version in found.items()
+        if expected.get(name) != version
+    }
 
 
 def _told(strangers: dict[str, tuple[str, str | None]]) -> Finding:
     listed = ", ".join(
-        f"{name} {found}" + (f" instead of {wanted}" if wanted else ", which is not among the tools")
+        f"{name} {found}"
+        + (f" instead of {wanted}" if wanted else ", which is not among the tools")
         for name, (found, wanted) in sorted(strangers.items())
     )
     message = f"the stage used other tools than were resolved for it: {listed}"
-    remedy = Remedy("Remove the environment (convkit env prune --all) and run again; nothing was kept of this stage.")
-    return Finding("V106", "error", message, Place(), {"found": {n: f for n, (f, _) in strangers.items()}}, remedy)
+    remedy = Remedy(
+        "Remove the environment (convkit env prune --all) and run again; nothing was kept of this"
+        " stage."
+    )
+    return Finding(
+        "V106",
+        "error",
+        message,
+        Place(),
+        {"found": {n: f for n, (f, _) in strangers.items()}},
+        remedy,
+    )
 
 
 def _peak_memory() -> int:
     usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return usage if sys.platform == "darwin" else usage * 1024  # bytes on macOS, KiB on Linux (getrusage(2))
+    return (
+        usage if sys.platform == "darwin" else usage * 1024
+    )  # bytes on macOS, KiB on Linux (getrusage(2))

@@ -1,8 +1,10 @@
-"""What host and workers say to each other: one request and one result type per stage. Standard library only.
+"""What host and workers say to each other: one request and one result type per stage. Standard
+library only.
 
-A worker is started as `python -s -P <convkit>/worker/bootstrap.py REQUEST RESULT`. REQUEST holds an `Envelope`; the
-worker writes its files under `Envelope.output` and, last and atomically, an `Answer` to RESULT. Progress goes as JSON
-lines to the file descriptor named in the envelope. A missing RESULT means that the worker died.
+A worker is started as `python -s -P <convkit>/worker/bootstrap.py REQUEST RESULT`. REQUEST holds an
+`Envelope`; the worker writes its files under `Envelope.output` and, last and atomically, an
+`Answer` to RESULT. Progress goes as JSON lines to the file descriptor named in the envelope. A
+missing RESULT means that the worker died.
 """
 
 import dataclasses
@@ -15,8 +17,9 @@ from convkit.tensors import Contract
 PROTOCOL = 1
 
 StageKind = Literal["export", "reference", "precision", "build", "verify"]
-# What a worker can be asked: a stage, a look into a model file, a comparison of two built artifacts. Core ML's stages
-# work on the model itself, not on its graph, and TensorRT's make and run engines, in tools of their own.
+# What a worker can be asked: a stage, a look into a model file, a comparison of two built
+# artifacts. Core ML's stages work on the model itself, not on its graph, and TensorRT's make and
+# run engines, in tools of their own.
 JobKind = Literal[
     "export",
     "reference",
@@ -42,9 +45,10 @@ Device = Literal["cpu", "cuda"]
 class Source:
     """The model to load. Which fields matter depends on `kind`.
 
-    hub: `identifier` and `revision` (a commit) · path, package: `path` (a folder in transformers' layout) ·
-    config: `identifier` (an architecture such as `bert`), `seed`, `overrides` · factory: `path` (a Python file) and
-    `identifier` (its callable), `overrides` (keyword arguments), `seed` · onnx: `path` (a file).
+    hub: `identifier` and `revision` (a commit) · path, package: `path` (a folder in transformers'
+    layout) · config: `identifier` (an architecture such as `bert`), `seed`, `overrides` · factory:
+    `path` (a Python file) and `identifier` (its callable), `overrides` (keyword arguments), `seed`
+    · onnx: `path` (a file).
     """
 
     kind: SourceKind
@@ -65,12 +69,22 @@ class Source:
 class Sample:
     """How values for one input are drawn.
 
-    token_ids: whole numbers below the vocabulary's size · padding_mask: ones with the padding's zeros ·
-    positions: 0, 1, 2, ... along the last axis · integers: low (included) to high (excluded) ·
-    normal: mean, standard deviation · uniform: low, high · constant: one value · file: an .npy file.
+    token_ids: whole numbers below the vocabulary's size · padding_mask: ones with the padding's
+    zeros · positions: 0, 1, 2, ... along the last axis · integers: low (included) to high
+    (excluded) · normal: mean, standard deviation · uniform: low, high · constant: one value · file:
+    an .npy file.
     """
 
-    kind: Literal["token_ids", "padding_mask", "positions", "integers", "normal", "uniform", "constant", "file"]
+    kind: Literal[
+        "token_ids",
+        "padding_mask",
+        "positions",
+        "integers",
+        "normal",
+        "uniform",
+        "constant",
+        "file",
+    ]
     numbers: tuple[float, ...] = ()
     path: str | None = None
 
@@ -90,7 +104,9 @@ class ExportRequest:
 
 @dataclasses.dataclass(frozen=True)
 class ReferenceRequest:
-    """The original model on every case: `cases.json`, `<case>/inputs/<name>.npy`, `<case>/outputs/<name>.npy`."""
+    """The original model on every case: `cases.json`, `<case>/inputs/<name>.npy`,
+    `<case>/outputs/<name>.npy`.
+    """
 
     source: Source
     contract: Contract
@@ -103,9 +119,11 @@ class ReferenceRequest:
 
 @dataclasses.dataclass(frozen=True)
 class PrecisionRequest:
-    """Exported graph and reference -> what a target's precision means for them, before anything is built.
+    """Exported graph and reference -> what a target's precision means for them, before anything is
+    built.
 
-    `options` are the target's, as in `BuildRequest`; `limits` the tolerances by output, for `keep_float32: auto`.
+    `options` are the target's, as in `BuildRequest`; `limits` the tolerances by output, for
+    `keep_float32: auto`.
     """
 
     model: str
@@ -119,9 +137,10 @@ class PrecisionRequest:
 class BuildRequest:
     """Exported graph -> the target's files. `options` are the runtime's own keys from the recipe.
 
-    `precision` is the folder of the precision stage, where there was one; `reference` that of the cases, for builds
-    that calibrate with them. `stand_in`: the device is absent, and a simulation on the CPU stands in for it.
-    `timing_caches` is a folder of what earlier builds measured, which this one may read and renew.
+    `precision` is the folder of the precision stage, where there was one; `reference` that of the
+    cases, for builds that calibrate with them. `stand_in`: the device is absent, and a simulation
+    on the CPU stands in for it. `timing_caches` is a folder of what earlier builds measured, which
+    this one may read and renew.
     """
 
     runtime: str
@@ -137,7 +156,9 @@ class BuildRequest:
 
 @dataclasses.dataclass(frozen=True)
 class Original:
-    """The model itself, for runtimes that convert it and not its graph, and how example inputs are drawn for it."""
+    """The model itself, for runtimes that convert it and not its graph, and how example inputs are
+    drawn for it.
+    """
 
     source: Source
     samples: dict[str, Sample]
@@ -147,7 +168,9 @@ class Original:
 
 @dataclasses.dataclass(frozen=True)
 class ProgramPrecisionRequest:
-    """Model and reference -> what a Core ML target's precision means for them; otherwise as `PrecisionRequest`."""
+    """Model and reference -> what a Core ML target's precision means for them; otherwise as
+    `PrecisionRequest`.
+    """
 
     original: Original
     reference: str
@@ -174,8 +197,8 @@ class ProgramBuildRequest:
 class VerifyRequest:
     """The built model on every case against the reference. Measures; judging is the host's.
 
-    `exported` is the graph that a target of low precision was built from, `precision` the folder of its precision
-    stage. `stand_in` as in `BuildRequest`.
+    `exported` is the graph that a target of low precision was built from, `precision` the folder of
+    its precision stage. `stand_in` as in `BuildRequest`.
     """
 
     runtime: str
@@ -192,7 +215,9 @@ class VerifyRequest:
 
 @dataclasses.dataclass(frozen=True)
 class ExportResult:
-    """`graph` is the contract as found in the exported graph; `example_sizes` the axis sizes it was traced at."""
+    """`graph` is the contract as found in the exported graph; `example_sizes` the axis sizes it was
+    traced at.
+    """
 
     graph: Contract
     opset: int
@@ -209,9 +234,10 @@ CaseKind = Literal["ladder", "probe", "invariance"]
 class CaseRecord:
     """One named set of inputs, in the folder of the same name.
 
-    Probes change one thing about the case `base`: `crossed:a:b` exchanges two inputs, `merged:a:b` feeds a's values
-    to b as well, `perturbed:a` gives a other values. `runnable` is false where the original model refused it. Cases of
-    invariance leave something as it was, so that the outputs must stay as they were (see `InvarianceMetrics`).
+    Probes change one thing about the case `base`: `crossed:a:b` exchanges two inputs, `merged:a:b`
+    feeds a's values to b as well, `perturbed:a` gives a other values. `runnable` is false where the
+    original model refused it. Cases of invariance leave something as it was, so that the outputs
+    must stay as they were (see `InvarianceMetrics`).
     """
 
     name: str
@@ -236,8 +262,8 @@ class OmittedCase:
 class Layout:
     """Where rows and padding lie in a contract's tensors, for the checks of invariance.
 
-    `rows` is the axis that the rows of a batch lie along (None: there is none), `masks` the inputs whose zeros mark
-    padding along their last dimension.
+    `rows` is the axis that the rows of a batch lie along (None: there is none), `masks` the inputs
+    whose zeros mark padding along their last dimension.
     """
 
     rows: str | None = None
@@ -248,7 +274,8 @@ class Layout:
 class ReferenceResult:
     """Also written as `cases.json` among the reference's files, for the verify stage.
 
-    `value_dependent` are lines of the original's code in which Python decides by the values of tensors.
+    `value_dependent` are lines of the original's code in which Python decides by the values of
+    tensors.
     """
 
     cases: tuple[CaseRecord, ...]
@@ -261,10 +288,11 @@ class ReferenceResult:
 class ModulePrecision:
     """One module's own nodes under a precision, and the ranges of what they compute in float32.
 
-    `low` and `float32` count nodes, `low_weights` and `float32_weights` the weights' elements, by the type they are
-    computed and stored in; `reasons` say why nodes stay in float32. `headroom` is how many times larger the module's
-    largest tensor could grow before it overflows the low type (below 1 it does; None: all zeros, or nothing
-    measured): `largest` is its magnitude, `tensor` its name, `case` where it was met.
+    `low` and `float32` count nodes, `low_weights` and `float32_weights` the weights' elements, by
+    the type they are computed and stored in; `reasons` say why nodes stay in float32. `headroom` is
+    how many times larger the module's largest tensor could grow before it overflows the low type
+    (below 1 it does; None: all zeros, or nothing measured): `largest` is its magnitude, `tensor`
+    its name, `case` where it was met.
     """
 
     module: str
@@ -283,8 +311,8 @@ class ModulePrecision:
 class PlanRound:
     """One round of the search for what must stay in float32.
 
-    `overshoot` is by what factor the error was too large for the tolerance (at most 1: within it; None: NaN or
-    infinity), in the case `case`.
+    `overshoot` is by what factor the error was too large for the tolerance (at most 1: within it;
+    None: NaN or infinity), in the case `case`.
     """
 
     keep_float32: tuple[str, ...]
@@ -296,7 +324,8 @@ class PlanRound:
 class PrecisionResult:
     """A precision, decided: `precision` is the option with `auto` worked out.
 
-    `modules` in the graph's order; `rounds` where convkit searched; `unmeasured` tensors whose range is not known.
+    `modules` in the graph's order; `rounds` where convkit searched; `unmeasured` tensors whose
+    range is not known.
     """
 
     precision: Json
@@ -317,12 +346,13 @@ class BuildResult:
 
 @dataclasses.dataclass(frozen=True)
 class TensorMetrics:
-    """How one output differs from the reference in one case. Errors are over elements finite on both sides.
+    """How one output differs from the reference in one case. Errors are over elements finite on
+    both sides.
 
-    `frontier` holds the (|reference|, |error|) pairs on the upper convex hull, so that
-    `max(|error| - rtol * |reference|)` is known exactly for every rtol >= 0 without the tensors. Elements at padding
-    (see `TensorSpec.mask`) are in none of this but the counts of NaN and infinity: `padding_elements` says how many
-    they are, `padding_max_abs` how far they differ.
+    `frontier` holds the (|reference|, |error|) pairs on the upper convex hull, so that `max(|error|
+    - rtol * |reference|)` is known exactly for every rtol >= 0 without the tensors. Elements at
+    padding (see `TensorSpec.mask`) are in none of this but the counts of NaN and infinity:
+    `padding_elements` says how many they are, `padding_max_abs` how far they differ.
     """
 
     output: str
@@ -358,24 +388,28 @@ class CaseMetrics:
 
 @dataclasses.dataclass(frozen=True)
 class ProbeMetrics:
-    """What a probe showed, each number a largest absolute difference over all outputs (None: it could not be run).
+    """What a probe showed, each number a largest absolute difference over all outputs (None: it
+    could not be run).
 
-    `moved_reference`, `moved_candidate`: how far the probe moves the original's and the built model's outputs away
-    from their own outputs on the base case. `matches_base`: the built model under the probe against the original on
-    the base case (small for `crossed`: right when exchanged). `matches_probe`: the built model on the base case
-    against the original under the probe (small for `merged`: the built model took a's values for b).
+    `moved_reference`, `moved_candidate`: how far the probe moves the original's and the built
+    model's outputs away from their own outputs on the base case. `matches_base`: the built model
+    under the probe against the original on the base case (small for `crossed`: right when
+    exchanged). `matches_probe`: the built model on the base case against the original under the
+    probe (small for `merged`: the built model took a's values for b).
     """
 
     probe: str
-    moved_reference: float | None  # for `outputs:a:b`, which changes no input: how far the original's two are apart
+    moved_reference: (
+        float | None
+    )  # for `outputs:a:b`, which changes no input: how far the original's two are apart
     moved_candidate: float | None
     matches_base: float | None
     matches_probe: float | None
     base_error: float | None
 
 
-# padding: more of it was added · masked-values: other values stand at masked positions · batch: a row alone in its
-# batch · determinism: the same inputs once more.
+# padding: more of it was added · masked-values: other values stand at masked positions · batch: a
+# row alone in its batch · determinism: the same inputs once more.
 InvarianceCheck = Literal["padding", "masked-values", "batch", "determinism"]
 
 
@@ -383,8 +417,9 @@ InvarianceCheck = Literal["padding", "masked-values", "batch", "determinism"]
 class InvarianceMetrics:
     """How far each model's own outputs are apart in two cases that should give the same, by output.
 
-    `case` is compared with the case `base`; only elements that both cases have count: real positions, the one row. In
-    these metrics `reference` means the model's output in the base case, `candidate` that in the other.
+    `case` is compared with the case `base`; only elements that both cases have count: real
+    positions, the one row. In these metrics `reference` means the model's output in the base case,
+    `candidate` that in the other.
     """
 
     check: InvarianceCheck
@@ -406,7 +441,8 @@ class Fallback:
 class SimulatedCase:
     """One case of a low precision that ran on its device, beside the simulation of the same graph.
 
-    `simulation` is the simulation against the original, `agreement` the device against the simulation.
+    `simulation` is the simulation against the original, `agreement` the device against the
+    simulation.
     """
 
     simulation: CaseMetrics
@@ -415,7 +451,9 @@ class SimulatedCase:
 
 @dataclasses.dataclass(frozen=True)
 class VerifyResult:
-    """Metrics, apart from thresholds. `evidence` says what they rest on; `simulated` is there beside a device's."""
+    """Metrics, apart from thresholds. `evidence` says what they rest on; `simulated` is there
+    beside a device's.
+    """
 
     evidence: Literal["device", "simulated"]
     session: Contract
@@ -430,7 +468,9 @@ class VerifyResult:
 
 @dataclasses.dataclass(frozen=True)
 class InspectRequest:
-    """A look into an ONNX file (no weights are read) or a Core ML package. With `modules`, types are told by module."""
+    """A look into an ONNX file (no weights are read) or a Core ML package. With `modules`, types
+    are told by module.
+    """
 
     model: str
     modules: bool = False
@@ -438,7 +478,9 @@ class InspectRequest:
 
 @dataclasses.dataclass(frozen=True)
 class ModuleTypes:
-    """One module's own nodes by the element type of what they give, and its weights' elements by theirs."""
+    """One module's own nodes by the element type of what they give, and its weights' elements by
+    theirs.
+    """
 
     module: str
     nodes: dict[str, int]
@@ -447,7 +489,8 @@ class ModuleTypes:
 
 @dataclasses.dataclass(frozen=True)
 class InspectResult:
-    """What a model file is. `elements` counts the weights' elements by element type, `operators` nodes by operator.
+    """What a model file is. `elements` counts the weights' elements by element type, `operators`
+    nodes by operator.
 
     Of a package, `ir_version` is the version of Core ML's format.
     """
@@ -477,10 +520,12 @@ class CompareRequest:
 
 
 # Best first; the last two say that only the first, or only the second has the file.
-Likeness = Literal["BIT_IDENTICAL", "CANONICAL_IDENTICAL", "STRUCTURAL", "DIFFERENT", "MISSING", "EXTRA"]
+Likeness = Literal[
+    "BIT_IDENTICAL", "CANONICAL_IDENTICAL", "STRUCTURAL", "DIFFERENT", "MISSING", "EXTRA"
+]
 
-# value: the type of a tensor between nodes · model: another field of the model or of one of its graphs · file: bytes ·
-# more: how many further differences are not listed.
+# value: the type of a tensor between nodes · model: another field of the model or of one of its
+# graphs · file: bytes · more: how many further differences are not listed.
 DifferenceKind = Literal[
     "initializer",
     "node",
@@ -499,7 +544,9 @@ DifferenceKind = Literal[
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """One thing in which two files differ: where, what either has (empty: nothing), and what else is to be said."""
+    """One thing in which two files differ: where, what either has (empty: nothing), and what else
+    is to be said.
+    """
 
     kind: DifferenceKind
     place: str
@@ -510,10 +557,11 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class FileComparison:
-    """How alike two files of one name are. A package is one file; a file of weights is as alike as its model.
+    """How alike two files of one name are. A package is one file; a file of weights is as alike as
+    its model.
 
-    `differences` are at most 50, of `kind` "more" the last where there are others. They are told with the model, not
-    again with its file of weights.
+    `differences` are at most 50, of `kind` "more" the last where there are others. They are told
+    with the model, not again with its file of weights.
     """
 
     name: str
@@ -539,46 +587,14 @@ StageRequest = (
 )
 StageResult = ExportResult | ReferenceResult | PrecisionResult | BuildResult | VerifyResult
 
-REQUEST_TYPES: dict[JobKind, type] = {
-    "export": ExportRequest,
-    "reference": ReferenceRequest,
-    "precision": PrecisionRequest,
-    "build": BuildRequest,
-    "verify": VerifyRequest,
-    "coreml-precision": ProgramPrecisionRequest,
-    "coreml-build": ProgramBuildRequest,
-    "coreml-verify": VerifyRequest,
-    "tensorrt-build": BuildRequest,
-    "tensorrt-verify": VerifyRequest,
-    "inspect": InspectRequest,
-    "coreml-inspect": InspectRequest,
-    "compare": CompareRequest,
-    "coreml-compare": CompareRequest,
-}
-RESULT_TYPES: dict[JobKind, type] = {
-    "export": ExportResult,
-    "reference": ReferenceResult,
-    "precision": PrecisionResult,
-    "build": BuildResult,
-    "verify": VerifyResult,
-    "coreml-precision": PrecisionResult,
-    "coreml-build": BuildResult,
-    "coreml-verify": VerifyResult,
-    "tensorrt-build": BuildResult,
-    "tensorrt-verify": VerifyResult,
-    "inspect": InspectResult,
-    "coreml-inspect": InspectResult,
-    "compare": CompareResult,
-    "coreml-compare": CompareResult,
-}
-
 
 @dataclasses.dataclass(frozen=True)
 class Envelope:
     """What the request file holds. `output` is an empty folder for the stage's files.
 
-    The worker ends itself when the process `parent_pid` is gone. `expected` are the versions that its environment is to
-    have, by normalised package name: what it imports of other versions breaks the stage.
+    The worker ends itself when the process `parent_pid` is gone. `expected` are the versions that
+    its environment is to have, by normalised package name: what it imports of other versions breaks
+    the stage.
     """
 
     protocol: int
@@ -598,8 +614,9 @@ Outcome = Literal["done", "broken", "skipped"]
 class Answer:
     """What the result file holds.
 
-    done: `result` is there; error findings among `findings` fail the stage's targets. broken: the tool failed,
-    `error` and `log` say how. skipped: this machine lacks what the stage needs, `error` says what.
+    done: `result` is there; error findings among `findings` fail the stage's targets. broken: the
+    tool failed, `error` and `log` say how. skipped: this machine lacks what the stage needs,
+    `error` says what.
     """
 
     protocol: int

@@ -24,7 +24,9 @@ def problems(answer: Answer) -> dict[str, str]:
 
 
 def command_line(*arguments: object, home: Path) -> tuple[int, str]:
-    done = CliRunner().invoke(app, [*map(str, arguments), "--home", str(home)], env={"COLUMNS": "200"})
+    done = CliRunner().invoke(
+        app, [*map(str, arguments), "--home", str(home)], env={"COLUMNS": "200"}
+    )
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done.exit_code, done.output
 

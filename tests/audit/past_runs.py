@@ -57,7 +57,9 @@ FILES = (
 
 
 def make_run(home: Path, code: str = MODEL, *, track: bool = False, **changes: Any) -> RunOutcome:
-    """Run the small recipe, changed at the top level, into a home; an earlier run's stages are taken from its store."""
+    """Run the small recipe, changed at the top level, into a home; an earlier run's stages are
+    taken from its store.
+    """
     folder = home.parent / "recipes"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.py").write_text(code)
@@ -74,7 +76,9 @@ def copy_home(home: Path, place: Path) -> Path:
 
 
 def flip_byte(path: Path, position: int | None = None) -> None:
-    """Change one byte of a file, by default the middle one; its size stays (an empty file gets its first byte)."""
+    """Change one byte of a file, by default the middle one; its size stays (an empty file gets its
+    first byte).
+    """
     content = bytearray(path.read_bytes())
     if not content:
         content = bytearray(b"x")

@@ -21,7 +21,7 @@ from convkit.audit.reproductions import (
 from convkit.codec import encode
 from convkit.errors import ProvenanceError
 from convkit.execute.run import RunOutcome
-from convkit.provenance import Materials, write_provenance
+from convkit.record.provenance import Materials, write_provenance
 from convkit.store.digests import digest_file
 from convkit.store.store import Store
 
@@ -109,7 +109,9 @@ def test_a_copy_of_the_folder_answers_anywhere(folder: Path, tmp_path: Path) -> 
 
 def test_the_store_s_damage_is_found_where_the_folder_is_whole(folder: Path) -> None:
     store = Store(folder.parent.parent / "store")
-    artifact = next(stage for stage in audit_record(folder)["stages"] if stage["id"] == "build:ort")["artifact"]
+    artifact = next(
+        stage for stage in audit_record(folder)["stages"] if stage["id"] == "build:ort"
+    )["artifact"]
     entry = store.files(artifact)["model.onnx"]
     shown = f"store/objects/{entry.sha256[:2]}/{entry.sha256}"
     flip_byte(store.object(entry.sha256))
@@ -141,7 +143,9 @@ def test_a_run_does_not_vouch_for_bytes_that_changed_in_the_store_before_it(fold
     place = Store(home / "store").object(digest_file(folder / "models" / "ort" / "model.onnx"))
     flip_byte(place)
     later = make_run(home, verify={"seed": 11, "tolerance": {"max_abs": 1e-4}})
-    assert {stage.status for stage in later.record.stages} == {"hit"}  # sizes fit, so the store did not notice
+    assert {stage.status for stage in later.record.stages} == {
+        "hit"
+    }  # sizes fit, so the store did not notice
     found = problems(audit_folder(later.folder))
     assert found["models/ort/model.onnx"] == "changed"
 
@@ -240,16 +244,20 @@ def test_of_an_old_run_the_store_s_manifests_prove_the_models(folder: Path) -> N
     old_run(folder)
     answer = audit_folder(folder)
     assert (answer.integrity, answer.folder_check.basis) == ("unproven", "the store's manifests")
-    assert set(answer.folder_check.unproven) == {name for name in FILES if not name.startswith("models/")} - {
-        "provenance.json"
-    }
+    assert set(answer.folder_check.unproven) == {
+        name for name in FILES if not name.startswith("models/")
+    } - {"provenance.json"}
     flip_byte(folder / "models" / "ort" / "model.onnx")
     assert problems(audit_folder(folder)) == {"models/ort/model.onnx": "changed"}
 
 
 def test_reproductions_lie_beside_and_do_not_break_the_bytes(folder: Path) -> None:
-    later = Reproduction(folder.name, 1_800_000_000.0, "DRIFTED", {"ort": "DRIFTED"}, {"platform": "Linux"})
-    first = dataclasses.replace(later, when=1_790_000_000.0, worst="BIT_IDENTICAL", artifacts={"ort": "BIT_IDENTICAL"})
+    later = Reproduction(
+        folder.name, 1_800_000_000.0, "DRIFTED", {"ort": "DRIFTED"}, {"platform": "Linux"}
+    )
+    first = dataclasses.replace(
+        later, when=1_790_000_000.0, worst="BIT_IDENTICAL", artifacts={"ort": "BIT_IDENTICAL"}
+    )
     assert reproductions_of(folder) == []
     paths = [write_reproduction(folder, each) for each in (later, first)]
     write_acceptance(folder, Acceptance(folder.name, 1_795_000_000.0, "release team", "for 2.0"))

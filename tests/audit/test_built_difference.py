@@ -23,14 +23,29 @@ def test_a_node_and_a_weight_are_named(tmp_path: Path, finished: RunOutcome) -> 
     home = tmp_path / "home"
     other = make_run(home, MODEL.replace("tanh", "sigmoid"))
     comparing = Comparing(Home(home), "host")
-    built = {file.path: file for file in compare_runs(finished.folder, other.folder, comparing).built}
+    built = {
+        file.path: file for file in compare_runs(finished.folder, other.folder, comparing).built
+    }
     assert built[MODEL_FILE].likeness == "DIFFERENT"
     assert any("Tanh(" in line and "Sigmoid(" in line for line in built[MODEL_FILE].description)
     seeded = make_run(home, model={"factory": {"call": "model.py:build", "seed": 4}})
-    built = {file.path: file for file in compare_runs(finished.folder, seeded.folder, comparing).built}
+    built = {
+        file.path: file for file in compare_runs(finished.folder, seeded.folder, comparing).built
+    }
     weights = built[MODEL_FILE]
-    assert any(line.startswith("initializer scale.") and "elements differ" in line for line in weights.description)
-    arguments = ["diff", str(finished.folder), str(seeded.folder), "--home", str(home), "--toolchain", "host"]
+    assert any(
+        line.startswith("initializer scale.") and "elements differ" in line
+        for line in weights.description
+    )
+    arguments = [
+        "diff",
+        str(finished.folder),
+        str(seeded.folder),
+        "--home",
+        str(home),
+        "--toolchain",
+        "host",
+    ]
     done = CliRunner().invoke(app, arguments, env={"COLUMNS": "300"})
     assert done.exit_code == 1
     assert "initializer scale." in done.stdout
@@ -48,7 +63,9 @@ def test_bytes_are_told_where_there_is_no_environment_with_a_stand_in_for_uv(
     (other / MODEL_FILE).unlink()
     (other / MODEL_FILE).write_bytes(model + b"more")
     monkeypatch.setattr(built_difference, "compare_artifacts", offline)
-    found = describe_built(finished.folder, other, [MODEL_FILE], Comparing(Home(tmp_path)))[MODEL_FILE]
+    found = describe_built(finished.folder, other, [MODEL_FILE], Comparing(Home(tmp_path)))[
+        MODEL_FILE
+    ]
     assert found.likeness is None
     assert "+4 bytes" in found.lines[0]
     assert found.lines[-1] == "only bytes were compared: no network"
@@ -67,22 +84,33 @@ def test_a_file_that_only_one_run_has(tmp_path: Path, finished: RunOutcome) -> N
 
 
 def test_a_package_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "worker" / "mil"))
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "mil"))
     from mil_programs import mb, mil_program, save_program
 
     for name, alpha in (("a", 0.25), ("b", 0.5)):
         folder = tmp_path / name / "models" / "phone"
         folder.mkdir(parents=True)
-        program = mil_program(lambda x, alpha=alpha: mb.leaky_relu(x=x, alpha=alpha, name="y"), {"x": ((2, 3), "fp32")})
+        program = mil_program(
+            lambda x, alpha=alpha: mb.leaky_relu(x=x, alpha=alpha, name="y"),
+            {"x": ((2, 3), "fp32")},
+        )
         save_program(program, folder / "model.mlpackage")
     inside = "models/phone/model.mlpackage"
     names = [f"{inside}/Data/com.apple.CoreML/model.mlmodel", f"{inside}/Manifest.json"]
-    found = describe_built(tmp_path / "a", tmp_path / "b", names, Comparing(Home(tmp_path / "home"), "host"))
+    found = describe_built(
+        tmp_path / "a", tmp_path / "b", names, Comparing(Home(tmp_path / "home"), "host")
+    )
     assert any("0.25 -> 0.5" in line for line in found[names[0]].lines)
     assert found[names[1]].lines == (f"it is another (DIFFERENT); see {names[0]}",)
 
 
 def test_differences_as_lines() -> None:
     assert difference_text(Difference("more", "", detail="3 more")) == "3 more"
-    assert difference_text(Difference("node", "n", "", "Add(a, b) -> c")) == "node n: (absent) -> Add(a, b) -> c"
-    assert difference_text(Difference("file", "", "1 bytes", "2 bytes", "why")) == "file: 1 bytes -> 2 bytes (why)"
+    assert (
+        difference_text(Difference("node", "n", "", "Add(a, b) -> c"))
+        == "node n: (absent) -> Add(a, b) -> c"
+    )
+    assert (
+        difference_text(Difference("file", "", "1 bytes", "2 bytes", "why"))
+        == "file: 1 bytes -> 2 bytes (why)"
+    )

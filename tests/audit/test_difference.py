@@ -48,7 +48,9 @@ def replace_metric(record, target: str, case: str, **figures):
         return dataclasses.replace(found, outputs=(dataclasses.replace(output, metrics=metrics),))
 
     def with_case(verification):
-        cases = tuple(with_figures(each) if each.case == case else each for each in verification.cases)
+        cases = tuple(
+            with_figures(each) if each.case == case else each for each in verification.cases
+        )
         return dataclasses.replace(verification, cases=cases)
 
     def with_first(found):
@@ -92,13 +94,22 @@ def test_a_key_that_is_new_and_one_that_is_gone(tmp_path: Path) -> None:
 def test_one_tool_version_names_the_stages(tmp_path: Path) -> None:
     record = build_record()
     stages = tuple(
-        dataclasses.replace(stage, versions={**stage.versions, "torch": "2.14.0"}) if stage.id == "export" else stage
+        (
+            dataclasses.replace(stage, versions={**stage.versions, "torch": "2.14.0"})
+            if stage.id == "export"
+            else stage
+        )
         for stage in record.stages
     )
     difference = compare(tmp_path, record, dataclasses.replace(record, stages=stages))
     assert changed_parts(difference) == {"tools"}
     tool = difference.tools[0]
-    assert (tool.package, tool.before, tool.after, tool.stages) == ("torch", "2.13.0", "2.14.0", ("export",))
+    assert (tool.package, tool.before, tool.after, tool.stages) == (
+        "torch",
+        "2.13.0",
+        "2.14.0",
+        ("export",),
+    )
 
 
 def test_one_metric_with_its_ratio(tmp_path: Path) -> None:
@@ -123,7 +134,9 @@ def test_time_is_told_and_is_no_difference(tmp_path: Path) -> None:
     target = record.targets[0]
     first, *rest = target.verifications
     slow = tuple(dataclasses.replace(case, seconds=case.seconds * 3) for case in first.cases)
-    target = dataclasses.replace(target, verifications=(dataclasses.replace(first, cases=slow), *rest))
+    target = dataclasses.replace(
+        target, verifications=(dataclasses.replace(first, cases=slow), *rest)
+    )
     other = dataclasses.replace(record, targets=(target, *record.targets[1:]))
     difference = compare(tmp_path, record, other)
     assert difference.same
@@ -137,9 +150,15 @@ def test_findings_are_new_gone_or_the_same_whatever_figures_they_hold(tmp_path: 
     again = dataclasses.replace(DIFFERS, message="'last_hidden_state' differs by 0.29")
     moved = dataclasses.replace(DIFFERS, place=dataclasses.replace(DIFFERS.place, case="padded"))
     other = dataclasses.replace(verification, findings=(again, moved))
-    targets = (before.targets[0], dataclasses.replace(failed, verifications=(other,)), before.targets[2])
+    targets = (
+        before.targets[0],
+        dataclasses.replace(failed, verifications=(other,)),
+        before.targets[2],
+    )
     difference = compare(tmp_path, before, dataclasses.replace(before, targets=targets))
-    assert [(each.code, "padded" in each.place) for each in difference.new_findings] == [("N101", True)]
+    assert [(each.code, "padded" in each.place) for each in difference.new_findings] == [
+        ("N101", True)
+    ]
     assert [each.code for each in difference.gone_findings] == ["C110"]
     assert {each.code for each in difference.same_findings} == {"N101", "E102"}
 
@@ -159,7 +178,9 @@ def test_verdicts_of_targets_verifications_and_cases(tmp_path: Path) -> None:
     difference = compare(tmp_path, record, dataclasses.replace(record, targets=targets))
     assert changed_parts(difference) == {"verdicts"}
     assert Change("ort-optimized", "failed", "verified") in difference.verdicts
-    assert Change("verify:ort-optimized.typical", "failed: max_abs", "passed") in difference.verdicts
+    assert (
+        Change("verify:ort-optimized.typical", "failed: max_abs", "passed") in difference.verdicts
+    )
 
 
 def test_a_target_that_only_one_run_has(tmp_path: Path) -> None:
@@ -184,7 +205,9 @@ def test_built_files_and_locks_by_digest(tmp_path: Path) -> None:
     assert "+4 bytes" in built.description[0]
 
 
-def test_real_runs_that_differ_by_a_key_and_by_the_model(tmp_path: Path, finished: RunOutcome) -> None:
+def test_real_runs_that_differ_by_a_key_and_by_the_model(
+    tmp_path: Path, finished: RunOutcome
+) -> None:
     home = tmp_path / "home"
     first = make_run(home)
     again = make_run(home, verify={"seed": 11, "tolerance": {"max_abs": 1e-6}})

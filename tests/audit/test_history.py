@@ -9,7 +9,12 @@ from records import STARTED, build_record, verified_record, write_run
 from typer.testing import CliRunner
 
 from convkit.audit.history import Filter, list_runs, parse_date, parse_tools
-from convkit.audit.reproductions import Acceptance, Reproduction, write_acceptance, write_reproduction
+from convkit.audit.reproductions import (
+    Acceptance,
+    Reproduction,
+    write_acceptance,
+    write_reproduction,
+)
 from convkit.cli.main import app
 from convkit.errors import UsageError
 from convkit.execute.run import RunOutcome
@@ -22,7 +27,11 @@ NEW, OLD, OTHER = "20251010-085320-0001", "20251009-085320-3f9a", "20251011-0853
 
 def with_onnxruntime(record, version: str):
     stages = tuple(
-        dataclasses.replace(stage, versions={**stage.versions, "onnxruntime": version}) if stage.target else stage
+        (
+            dataclasses.replace(stage, versions={**stage.versions, "onnxruntime": version})
+            if stage.target
+            else stage
+        )
         for stage in record.stages
     )
     return dataclasses.replace(record, stages=stages)
@@ -30,7 +39,9 @@ def with_onnxruntime(record, version: str):
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Three runs: one that failed under two onnxruntimes, a later verified one, another recipe's on the day after."""
+    """Three runs: one that failed under two onnxruntimes, a later verified one, another recipe's on
+    the day after.
+    """
     write_run(tmp_path, build_record())
     write_run(tmp_path, dataclasses.replace(verified_record(), id=NEW, started=STARTED + DAY))
     vit = dataclasses.replace(verified_record(), id=OTHER, recipe="vit", started=STARTED + 2 * DAY)
@@ -81,7 +92,9 @@ def test_filters(home: Path, wanted, found: list[str]) -> None:
         (["tensorrt"], []),
     ],
 )
-def test_tools_are_matched_against_the_recorded_versions(home: Path, tools: list[str], found: list[str]) -> None:
+def test_tools_are_matched_against_the_recorded_versions(
+    home: Path, tools: list[str], found: list[str]
+) -> None:
     assert listed(home, tools=parse_tools(tools)) == found
 
 
@@ -95,10 +108,14 @@ def test_a_local_version_and_one_that_is_none(tmp_path: Path) -> None:
 def test_of_a_target_only_its_own_tools_count(home: Path) -> None:
     tools = parse_tools(["onnxruntime==1.21.*"])
     assert listed(home, target="ort-optimized", tools=tools) == []
-    assert listed(home, target="ort-optimized", tools=parse_tools(["torch"])) == [OLD]  # the shared export's
+    assert listed(home, target="ort-optimized", tools=parse_tools(["torch"])) == [
+        OLD
+    ]  # the shared export's
 
 
-@pytest.mark.parametrize("text", ["==1.21", "onnxruntime=1.21", "", "torch[x]==2", "torch; python_version<'3'"])
+@pytest.mark.parametrize(
+    "text", ["==1.21", "onnxruntime=1.21", "", "torch[x]==2", "torch; python_version<'3'"]
+)
 def test_what_is_no_tool_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--tool"):
         parse_tools([text])
@@ -116,9 +133,13 @@ def test_dates() -> None:
 
 DAMAGES = {
     "result.json spoilt": lambda folder: (folder / "result.json").write_text("{"),
-    "result.json of another format": lambda folder: (folder / "result.json").write_text('{"format": 99}'),
+    "result.json of another format": (
+        lambda folder: (folder / "result.json").write_text('{"format": 99}')
+    ),
     "result.json gone": lambda folder: (folder / "result.json").unlink(),
-    "everything gone": lambda folder: [path.unlink() for path in folder.rglob("*") if path.is_file()],
+    "everything gone": lambda folder: [
+        path.unlink() for path in folder.rglob("*") if path.is_file()
+    ],
 }
 
 
@@ -161,7 +182,9 @@ def test_the_command_line(home: Path) -> None:
     assert [entry["run"] for entry in told] == [OLD]
     arguments = ["runs", "--home", str(home), "--since", "2031-01-01"]
     assert "no run fits" in CliRunner().invoke(app, arguments).output
-    assert CliRunner().invoke(app, ["runs", "--home", str(home), "--verdict", "good"]).exit_code == 2
+    assert (
+        CliRunner().invoke(app, ["runs", "--home", str(home), "--verdict", "good"]).exit_code == 2
+    )
 
 
 def test_latest_is_the_newest_run_for_every_command(home: Path) -> None:

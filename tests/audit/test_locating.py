@@ -65,7 +65,14 @@ def test_bytes_that_several_runs_made_name_them_all(folder: Path) -> None:
 
 def test_the_program_itself_exits_with_what_it_found(folder: Path) -> None:
     def convkit(*arguments: object) -> "subprocess.CompletedProcess[str]":
-        command = [sys.executable, "-m", "convkit.cli.main", *map(str, arguments), "--home", str(folder.parent.parent)]
+        command = [
+            sys.executable,
+            "-m",
+            "convkit.cli.main",
+            *map(str, arguments),
+            "--home",
+            str(folder.parent.parent),
+        ]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
     assert convkit("audit", folder.name).returncode == 0

@@ -11,7 +11,7 @@ from records import build_record, non_finite_record, write_run
 from convkit.codec import encode
 from convkit.errors import ProvenanceError
 from convkit.execute.run import RunOutcome
-from convkit.provenance import (
+from convkit.record.provenance import (
     Dependency,
     FileDigest,
     Materials,
@@ -38,11 +38,17 @@ def test_it_is_an_in_toto_statement_about_every_built_file(finished: RunOutcome)
 
 
 def test_every_file_of_the_folder_but_itself_is_listed(finished: RunOutcome) -> None:
-    found = {path.relative_to(finished.folder).as_posix() for path in finished.folder.rglob("*") if path.is_file()}
+    found = {
+        path.relative_to(finished.folder).as_posix()
+        for path in finished.folder.rglob("*")
+        if path.is_file()
+    }
     assert found == set(FILES)
     listed = read_provenance(finished.folder).files
     assert set(listed) == found - {"provenance.json"}
-    assert all((finished.folder / name).stat().st_size == entry.size for name, entry in listed.items())
+    assert all(
+        (finished.folder / name).stat().st_size == entry.size for name, entry in listed.items()
+    )
 
 
 def test_it_says_what_made_the_run(finished: RunOutcome) -> None:
@@ -52,7 +58,9 @@ def test_it_says_what_made_the_run(finished: RunOutcome) -> None:
     assert said.recipe_text == record.recipe_text
     assert said.command == ("convkit", "run", "recipes/recipe.yaml")
     assert said.seeds == {"verify.seed": 11, "model.factory.seed": 3}
-    assert {name: stage.key for name, stage in said.stages.items()} == {stage.id: stage.key for stage in record.stages}
+    assert {name: stage.key for name, stage in said.stages.items()} == {
+        stage.id: stage.key for stage in record.stages
+    }
     assert said.verdicts == {"ort": "verified"}
     source = next(item for item in said.dependencies if item.kind == "source")
     assert source.digest == {"sha256": hashlib.sha256(MODEL.encode()).hexdigest()}
@@ -70,7 +78,11 @@ def test_locks_are_dependencies_with_their_digests(tmp_path: Path) -> None:
     (folder / "locks").mkdir()
     (folder / "locks" / "export.txt").write_text("torch==2.13.0\n")
     write_provenance(folder, build_record(), Materials())
-    locks = {item.name: item.digest for item in read_provenance(folder).dependencies if item.kind == "lock"}
+    locks = {
+        item.name: item.digest
+        for item in read_provenance(folder).dependencies
+        if item.kind == "lock"
+    }
     assert locks == {"locks/export.txt": {"sha256": hashlib.sha256(b"torch==2.13.0\n").hexdigest()}}
 
 
@@ -96,8 +108,10 @@ SPOILT = {
     "a list": "[]",
     "NaN": '{"_type": NaN}',
     "a key twice": '{"_type": "a", "_type": "b"}',
-    "another predicate": '{"_type": "https://in-toto.io/Statement/v1", "predicateType": "x", '
-    '"predicate": {"buildDefinition": {"buildType": "y"}}}',
+    "another predicate": (
+        '{"_type": "https://in-toto.io/Statement/v1", "predicateType": "x", '
+        '"predicate": {"buildDefinition": {"buildType": "y"}}}'
+    ),
 }
 
 

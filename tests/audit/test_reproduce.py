@@ -50,7 +50,9 @@ def change_model(folder: Path, change) -> None:
 def nudge(by: float):
     def change(model: onnx.ModelProto) -> None:
         (weight,) = [
-            tensor for tensor in model.graph.initializer if tensor.name.endswith("weight") or len(tensor.dims) == 2
+            tensor
+            for tensor in model.graph.initializer
+            if tensor.name.endswith("weight") or len(tensor.dims) == 2
         ]
         values = numpy_helper.to_array(weight).copy()
         values.flat[5] += by * np.abs(values).max()
@@ -75,7 +77,11 @@ def test_a_run_comes_out_as_it_was_under_other_surroundings(run: Path) -> None:
     assert report.reproduced
     assert "hash seed 4711" in report.varied
     (kept,) = reproductions_of(run)
-    assert (kept.run, kept.worst, kept.artifacts) == (run.name, "BIT_IDENTICAL", {"ort": "BIT_IDENTICAL"})
+    assert (kept.run, kept.worst, kept.artifacts) == (
+        run.name,
+        "BIT_IDENTICAL",
+        {"ort": "BIT_IDENTICAL"},
+    )
     assert list((run.parents[1] / "scratch").iterdir()) == []
 
 
@@ -96,15 +102,21 @@ def test_a_weight_within_rounding_is_structural_and_named(run: Path) -> None:
     [(nudge(0.5), "initializer"), (change_metadata, "metadata owner"), (replace_node, "Sigmoid")],
     ids=["weight", "metadata", "node"],
 )
-def test_what_differs_is_located_and_held_against_the_original(run: Path, change, told: str) -> None:
+def test_what_differs_is_located_and_held_against_the_original(
+    run: Path, change, told: str
+) -> None:
     change_model(run, change)
     (artifact,) = again(run).artifacts
-    assert artifact.likeness == "NUMERIC_OK"  # what is built now holds its tolerance; the old one was another
+    assert (
+        artifact.likeness == "NUMERIC_OK"
+    )  # what is built now holds its tolerance; the old one was another
     assert any(told in line for line in artifact.where), artifact.where
 
 
 def test_another_model_is_drift_with_its_cause(run: Path) -> None:
-    (run.parents[2] / "recipes" / "model.py").write_text(MODEL.replace("torch.tanh(", "2.0 * torch.tanh("))
+    (run.parents[2] / "recipes" / "model.py").write_text(
+        MODEL.replace("torch.tanh(", "2.0 * torch.tanh(")
+    )
     (artifact,) = again(run).artifacts
     assert artifact.likeness == "DRIFTED"
     assert any("source model.py:build" in line for line in artifact.why)
@@ -114,7 +126,9 @@ def test_another_tool_is_named_beside_a_difference(run: Path) -> None:
     change_model(run, nudge(0.5))
     record = json.loads((run / "result.json").read_text())
     for stage in record["stages"]:
-        stage["versions"] = {name: "0.1" if name == "torch" else v for name, v in stage["versions"].items()}
+        stage["versions"] = {
+            name: "0.1" if name == "torch" else v for name, v in stage["versions"].items()
+        }
     (run / "result.json").unlink()
     write_json(run / "result.json", record)
     (artifact,) = again(run).artifacts
@@ -122,7 +136,9 @@ def test_another_tool_is_named_beside_a_difference(run: Path) -> None:
 
 
 def test_a_model_that_no_longer_builds(run: Path) -> None:
-    (run.parents[2] / "recipes" / "model.py").write_text("def build():\n    raise RuntimeError('gone')\n")
+    (run.parents[2] / "recipes" / "model.py").write_text(
+        "def build():\n    raise RuntimeError('gone')\n"
+    )
     assert again(run).worst == "BUILD_FAILED"
 
 

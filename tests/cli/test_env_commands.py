@@ -33,7 +33,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path / "wheels"))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv-cache"))
     root = tmp_path / "home"
-    ensure_environment(resolve(EnvironmentSpec(HERE, ("alpha",)), root), root, progress=lambda _message: None)
+    ensure_environment(
+        resolve(EnvironmentSpec(HERE, ("alpha",)), root), root, progress=lambda _message: None
+    )
     release_all()
     yield root
     release_all()
@@ -49,7 +51,11 @@ def folder(home: Path) -> Path:
 
 
 def record_use(home: Path, recipe: str, packages: dict[str, str]) -> None:
-    parts = {"tools.python": HERE, **{f"tools.{name}": version for name, version in packages.items()}, "seed": "0"}
+    parts = {
+        "tools.python": HERE,
+        **{f"tools.{name}": version for name, version in packages.items()},
+        "seed": "0",
+    }
     artifact = "0" * 64
     record = StageRecord("k" * 64, "export", "export", parts, {}, artifact, {}, (), {}, 1.0, 1, 1.0)
     store = Store(home / "store")
@@ -77,7 +83,9 @@ def test_list_names_size_use_recipe_and_leftovers(home: Path) -> None:
 
 def test_a_recipe_of_other_tools_is_not_named(home: Path) -> None:
     record_use(home, "small", {"alpha": "2.0"})
-    assert json.loads(convkit("list", "--json", home=home).output)["environments"][0]["recipes"] == []
+    assert (
+        json.loads(convkit("list", "--json", home=home).output)["environments"][0]["recipes"] == []
+    )
 
 
 def test_prune_keeps_what_is_young_and_says_what_it_freed(home: Path) -> None:
@@ -97,7 +105,10 @@ def test_prune_keeps_what_is_young_and_says_what_it_freed(home: Path) -> None:
 def test_prune_all_takes_the_young_and_the_resolutions(home: Path) -> None:
     printed = convkit("prune", "--all", home=home)
     assert printed.exit_code == 0
-    assert [line.split()[0] for line in printed.output.splitlines()[:2]] == ["environment", "resolution"]
+    assert [line.split()[0] for line in printed.output.splitlines()[:2]] == [
+        "environment",
+        "resolution",
+    ]
     assert list((home / "resolutions").glob("*.txt")) == []
 
 

@@ -28,7 +28,9 @@ def a_run(progress):
 
 
 def final_lines(text):
-    """Return the last drawing without its codes: before each, rich returns to the first line and erases."""
+    """Return the last drawing without its codes: before each, rich returns to the first line and
+    erases.
+    """
     drawing = re.split(r"\r|\x1b\[1A", text)[-1]
     plain = re.sub(r"\x1b\[[?\d;]*[A-Za-z]", "", drawing)
     return [line.rstrip() for line in plain.splitlines() if line.strip()]
@@ -139,7 +141,9 @@ def test_stages_may_report_from_many_threads():
             thread.join()
     lines = text().splitlines()
     assert len(lines) == 16
-    assert set(lines) == {f"stage-{i}: {end}" for i in range(8) for end in ("started: new", "done in 1.0 s")}
+    assert set(lines) == {
+        f"stage-{i}: {end}" for i in range(8) for end in ("started: new", "done in 1.0 s")
+    }
 
 
 def test_an_error_inside_gives_the_terminal_back(monkeypatch):

@@ -52,13 +52,19 @@ MALFORMED = {
     "an alias bomb": "a: &a [x]\nb: &b [*a, *a]\n",
     "a tab": "schema: 1\n\tname: x\n",
     "unknown keys": "schema: 1\nname: x\nmodle: {path: .}\n",
-    "a wrong runtime": (RECIPES / "bert-base.yaml").read_text().replace("runtime: onnxruntime", "runtime: onxruntime"),
+    "a wrong runtime": (
+        (RECIPES / "bert-base.yaml")
+        .read_text()
+        .replace("runtime: onnxruntime", "runtime: onxruntime")
+    ),
 }
 
 
 @pytest.mark.parametrize("command", ["run", "plan"])
 @pytest.mark.parametrize("fault", MALFORMED)
-def test_a_wrong_recipe_is_exit_code_2_with_a_place_and_no_traceback(tmp_path: Path, command: str, fault: str) -> None:
+def test_a_wrong_recipe_is_exit_code_2_with_a_place_and_no_traceback(
+    tmp_path: Path, command: str, fault: str
+) -> None:
     content = MALFORMED[fault]
     path = tmp_path / "recipe.yaml"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -86,14 +92,18 @@ def test_a_wrong_recipe_is_exit_code_2_with_a_place_and_no_traceback(tmp_path: P
         (["nonsense"], "nonsense"),
     ],
 )
-def test_a_wrong_command_line_is_exit_code_2_and_says_what_there_is(arguments: list[object], told: str) -> None:
+def test_a_wrong_command_line_is_exit_code_2_and_says_what_there_is(
+    arguments: list[object], told: str
+) -> None:
     done = convkit(*arguments)
     assert done.returncode == 2, done.stderr
     assert told in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_plan_of_a_new_recipe_says_that_its_tools_are_unknown_and_starts_nothing(tmp_path: Path) -> None:
+def test_plan_of_a_new_recipe_says_that_its_tools_are_unknown_and_starts_nothing(
+    tmp_path: Path,
+) -> None:
     done = convkit("plan", RECIPES / "bert.yaml", "--json", "--home", tmp_path / "home")
     rows = json.loads(done.stdout)
     assert {row["state"] for row in rows} == {"run"}

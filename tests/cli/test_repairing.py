@@ -16,7 +16,7 @@ from convkit.execute.remedies import Withheld
 from convkit.execute.repair import RepairOutcome
 from convkit.execute.run import RunOutcome
 from convkit.recipe.loading import load_recipe
-from convkit.record import RepairStep, RunRecord
+from convkit.record.model import RepairStep, RunRecord
 from convkit.report.render import render_report
 
 STEP = RepairStep(
@@ -39,15 +39,25 @@ def recipe(tmp_path: Path) -> Path:
 def outcome(recipe: Path, last: RunRecord, **changes: object) -> RepairOutcome:
     loaded = load_recipe(recipe)
     text = RECIPE_TEXT.replace("ort-cuda: {runtime", "ort-cuda: {precision: float16, runtime")
-    fields = {"steps": (STEP,), "text": text, "ending": "repaired in 1 round", "withheld": ()} | changes
+    fields = {
+        "steps": (STEP,),
+        "text": text,
+        "ending": "repaired in 1 round",
+        "withheld": (),
+    } | changes
     return RepairOutcome(loaded, build_record(), RunOutcome(last, recipe.parent), **fields)  # type: ignore[arg-type]
 
 
-def printed(repair: RepairOutcome, *, written: bool = False, width: int = 40, encoding: str = "utf-8") -> str:
+def printed(
+    repair: RepairOutcome, *, written: bool = False, width: int = 40, encoding: str = "utf-8"
+) -> str:
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding, errors="strict", newline="")
     print_repair(
-        repair, command="convkit run r --repair --write", written=written, console=Console(file=file, width=width)
+        repair,
+        command="convkit run r --repair --write",
+        written=written,
+        console=Console(file=file, width=width),
     )
     file.flush()
     return raw.getvalue().decode(encoding)
@@ -58,7 +68,9 @@ def test_a_repair_shows_the_change_whole_and_how_to_keep_it(recipe: Path) -> Non
     assert "Repair: repaired in 1 round" in text
     assert "proven by the run above" in text
     assert "-  ort-cuda: {runtime: onnxruntime, device: cuda}\n" in text
-    assert "+  ort-cuda: {precision: float16, runtime: onnxruntime, device: cuda}\n" in text  # in 40 columns
+    assert (
+        "+  ort-cuda: {precision: float16, runtime: onnxruntime, device: cuda}\n" in text
+    )  # in 40 columns
     assert "Write it with --write: convkit run r --repair --write\n" in text
 
 
@@ -66,14 +78,22 @@ def test_the_diff_applies(recipe: Path) -> None:
     repair = outcome(recipe, verified_record())
     recipe.write_text(RECIPE_TEXT)
     done = subprocess.run(
-        ["patch", "-o", "-", str(recipe)], input=repair.diff, capture_output=True, text=True, check=True
+        ["patch", "-o", "-", str(recipe)],
+        input=repair.diff,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout == repair.text
 
 
 def test_a_last_line_without_its_end_is_told(recipe: Path) -> None:
     recipe.write_text(RECIPE_TEXT.rstrip("\n"))
-    repair = outcome(recipe, verified_record(), text=RECIPE_TEXT.replace("device: cuda", "device: cpu").rstrip("\n"))
+    repair = outcome(
+        recipe,
+        verified_record(),
+        text=RECIPE_TEXT.replace("device: cuda", "device: cpu").rstrip("\n"),
+    )
     assert repair.diff.count("\\ No newline at end of file\n") == 2
 
 
@@ -84,42 +104,59 @@ def test_a_written_one_says_where(recipe: Path) -> None:
 
 
 def test_what_was_not_repaired_says_why_and_what_it_would_not_do(recipe: Path) -> None:
-    withheld = Withheld("ort-optimized", "N103", "verify.skip", ["texts"], "that is for people to decide")
-    text = printed(outcome(recipe, build_record(), ending="no remedy on offer", withheld=(withheld,)))
+    withheld = Withheld(
+        "ort-optimized", "N103", "verify.skip", ["texts"], "that is for people to decide"
+    )
+    text = printed(
+        outcome(recipe, build_record(), ending="no remedy on offer", withheld=(withheld,))
+    )
     assert "Not repaired: no remedy on offer" in text
-    assert 'N103 of ort-optimized offers verify.skip: ["texts"]; that is for people to decide' in text
+    assert (
+        'N103 of ort-optimized offers verify.skip: ["texts"]; that is for people to decide' in text
+    )
     assert "not proven" in text
     assert "--write" not in text
 
 
 def test_nothing_to_repair_is_no_failure(recipe: Path) -> None:
-    repair = outcome(recipe, verified_record(), steps=(), text=RECIPE_TEXT, ending="nothing to repair")
+    repair = outcome(
+        recipe, verified_record(), steps=(), text=RECIPE_TEXT, ending="nothing to repair"
+    )
     text = printed(dataclasses.replace(repair, first=verified_record()))
     assert text.strip() == "Repair: nothing to repair"
 
 
 def test_it_prints_on_a_terminal_that_takes_ascii_only(recipe: Path) -> None:
-    assert "caf?" in printed(outcome(recipe, verified_record(), ending="caf\u00e9"), encoding="ascii")
+    assert "caf?" in printed(
+        outcome(recipe, verified_record(), ending="caf\u00e9"), encoding="ascii"
+    )
 
 
 def test_rounds_are_announced_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     announce((STEP,))
     said = capsys.readouterr()
     assert said.out == ""
-    assert said.err == (
-        'repair, round 1: N201 of ort-optimized: targets.ort-optimized.precision: {"default": "float16"}\n'
+    assert (
+        said.err
+        == 'repair, round 1: N201 of ort-optimized: targets.ort-optimized.precision: {"default":'
+        ' "float16"}\n'
     )
 
 
 class TestARecordOfARepair:
-    RECORD = dataclasses.replace(verified_record(), repaired_from="20251009-085000-aaaa", repair=(STEP,))
+    RECORD = dataclasses.replace(
+        verified_record(), repaired_from="20251009-085000-aaaa", repair=(STEP,)
+    )
 
     def test_the_table_tells_it(self) -> None:
         file = io.StringIO()
         Console(file=file, width=200).print(summary(self.RECORD, up_to_date=False))
         text = file.getvalue()
         assert "A repair of run 20251009-085000-aaaa:" in text
-        assert 'round 1, N201 of ort-optimized: targets.ort-optimized.precision: {"default": "float16"}' in text
+        assert (
+            'round 1, N201 of ort-optimized: targets.ort-optimized.precision: {"default":'
+            ' "float16"}' in text
+        )
         assert "then verified" in text
 
     def test_the_report_tells_it_with_everything_escaped(self) -> None:
@@ -193,7 +230,10 @@ def test_from_the_command_line_to_the_file(tmp_path: Path) -> None:
     done = convkit("run", recipe, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "repair, round 1: N202 of ort" in done.stderr
-    assert f"Write it with --write: convkit run {recipe} --toolchain host --no-track --repair --write" in done.stdout
+    assert (
+        f"Write it with --write: convkit run {recipe} --toolchain host --no-track --repair --write"
+        in done.stdout
+    )
     assert recipe.read_text() == TEXT
     done = convkit("run", recipe, *options, "--write", "--quiet")
     assert (done.returncode, done.stdout) == (0, "")

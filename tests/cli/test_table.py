@@ -9,13 +9,15 @@ from rich.console import Console
 
 from convkit.cli.table import record_json, summary
 from convkit.codec import decode
-from convkit.record import RunRecord
+from convkit.record.model import RunRecord
 
 
 def shown(record, *, width=120, encoding="utf-8", color=False, **options):
     raw = io.BytesIO()
     file = io.TextIOWrapper(raw, encoding=encoding, errors="strict")
-    console = Console(file=file, width=width, force_terminal=color, color_system="standard" if color else None)
+    console = Console(
+        file=file, width=width, force_terminal=color, color_system="standard" if color else None
+    )
     console.print(summary(record, **{"up_to_date": False, **options}))
     file.flush()
     return raw.getvalue().decode(encoding)
@@ -27,14 +29,24 @@ def joined(text):
 
 def test_the_table_has_a_row_per_target_and_release():
     lines = shown(build_record()).splitlines()
-    assert re.match(r" *target +status +runtime +evidence +closest to its limit +size +time", lines[0])
-    assert any(
-        re.match(r"ort-cpu +✓ verified +onnxruntime 1.21.0 +device +max_abs 9.1e-06 <= 0.0001", x) for x in lines
+    assert re.match(
+        r" *target +status +runtime +evidence +closest to its limit +size +time", lines[0]
     )
-    assert any(re.match(r" +✓ verified +onnxruntime 1.31.0 +device +max_abs 1.82e-05 <= 0.0001", x) for x in lines)
-    assert any(re.match(r"ort-optimized +✗ failed +onnxruntime 1.31.0 +simulated +NaN: 384 here", x) for x in lines)
     assert any(
-        re.match("ort-cuda +\N{EN DASH} skipped +onnxruntime +skipped +this machine has no CUDA", x) for x in lines
+        re.match(r"ort-cpu +✓ verified +onnxruntime 1.21.0 +device +max_abs 9.1e-06 <= 0.0001", x)
+        for x in lines
+    )
+    assert any(
+        re.match(r" +✓ verified +onnxruntime 1.31.0 +device +max_abs 1.82e-05 <= 0.0001", x)
+        for x in lines
+    )
+    assert any(
+        re.match(r"ort-optimized +✗ failed +onnxruntime 1.31.0 +simulated +NaN: 384 here", x)
+        for x in lines
+    )
+    assert any(
+        re.match("ort-cuda +\N{EN DASH} skipped +onnxruntime +skipped +this machine has no CUDA", x)
+        for x in lines
     )
     assert sum("86.7 MiB" in line for line in lines) == 1
 
@@ -44,9 +56,14 @@ def test_findings_come_with_place_and_remedy_and_nothing_left_out_is_hidden():
     assert "3 targets: 1 verified, 1 failed, 1 skipped" in text
     assert "error C110 in ort-optimized" in text
     assert text.index("error N101") < text.index("warning E102")
-    assert "at last_hidden_state, node_Add_42, encoder.layer.0.attention, bert.py:214, typical" in text
+    assert (
+        "at last_hidden_state, node_Add_42, encoder.layer.0.attention, bert.py:214, typical" in text
+    )
     assert 'targets.ort-optimized.optimization: "basic"' in text
-    assert "Left out (nothing is proven about these): target ort-cuda: this machine has no CUDA device" in text
+    assert (
+        "Left out (nothing is proven about these): target ort-cuda: this machine has no CUDA device"
+        in text
+    )
     assert "verify.budget of 30 s" in text
 
 
@@ -69,12 +86,16 @@ def test_ascii_terminals_get_ascii(width):
 
 
 def test_foreign_characters_do_not_break_an_ascii_terminal():
-    target = dataclasses.replace(failed_target(), name="modèle", verifications=(), headline="größer — ≥")
+    target = dataclasses.replace(
+        failed_target(), name="modèle", verifications=(), headline="größer — ≥"
+    )
     assert "mod?le" in shown(build_record(targets=(target,)), encoding="ascii")
 
 
 def test_no_markup_in_names_acts():
-    target = dataclasses.replace(failed_target(), name="[red]x[/red]", verifications=(), headline="[bold]![/nothing]")
+    target = dataclasses.replace(
+        failed_target(), name="[red]x[/red]", verifications=(), headline="[bold]![/nothing]"
+    )
     text = shown(build_record(targets=(target,)))
     assert "[red]x[/red]" in text
     assert "[bold]![/nothing]" in text
@@ -97,15 +118,26 @@ def test_a_run_that_did_nothing_says_so():
 
 def test_links_are_given_whole(tmp_path):
     folder = tmp_path / ("long" * 12)
-    text = shown(verified_record(), width=60, folder=folder, link="http://127.0.0.1:5000/#/experiments/1/runs/abc")
-    assert f"Report: {folder}/report.html".replace(" ", "") in text.replace("\n", "").replace(" ", "")
+    text = shown(
+        verified_record(),
+        width=60,
+        folder=folder,
+        link="http://127.0.0.1:5000/#/experiments/1/runs/abc",
+    )
+    assert f"Report: {folder}/report.html".replace(" ", "") in text.replace("\n", "").replace(
+        " ", ""
+    )
     assert "MLflow: http://127.0.0.1:5000/#/experiments/1/runs/abc" in joined(text)
 
 
 def test_a_broken_stage_is_told_with_its_log(tmp_path):
     record = build_record()
-    broken = dataclasses.replace(record.stages[0], status="broken", error="torch.export failed\nbecause")
-    target = dataclasses.replace(record.targets[0], status="broken", headline="export broke", verifications=())
+    broken = dataclasses.replace(
+        record.stages[0], status="broken", error="torch.export failed\nbecause"
+    )
+    target = dataclasses.replace(
+        record.targets[0], status="broken", headline="export broke", verifications=()
+    )
     record = dataclasses.replace(record, stages=(broken,), targets=(target,))
     text = joined(shown(record, folder=tmp_path, width=300))
     assert "✗ broken" in text
@@ -115,8 +147,13 @@ def test_a_broken_stage_is_told_with_its_log(tmp_path):
 
 def test_a_model_of_several_outputs_names_the_one():
     record = build_record()
-    outputs = (*record.contract.outputs, dataclasses.replace(record.contract.outputs[0], name="pooled"))
-    record = dataclasses.replace(record, contract=dataclasses.replace(record.contract, outputs=outputs))
+    outputs = (
+        *record.contract.outputs,
+        dataclasses.replace(record.contract.outputs[0], name="pooled"),
+    )
+    record = dataclasses.replace(
+        record, contract=dataclasses.replace(record.contract, outputs=outputs)
+    )
     assert "in padded, last_hidden_state" in joined(shown(record, width=160))
     assert "in padded, last_hidden_state" not in joined(shown(build_record(), width=160))
 

@@ -57,7 +57,8 @@ def test_pages_and_api_show_the_run_and_ctrl_c_ends_everything(tmp_path, capfd):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # A test run in a shell's background has Ctrl-C switched off, and children would inherit that.
+        # A test run in a shell's background has Ctrl-C switched off, and children would inherit
+        # that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - one call that takes no lock
     )
     try:
@@ -66,9 +67,13 @@ def test_pages_and_api_show_the_run_and_ctrl_c_ends_everything(tmp_path, capfd):
         link, page = line.split()[1].split("/#/")
         assert page == "experiments?workflowType=machine_learning"
         assert b"<title>MLflow</title>" in fetch(link)
-        found = json.loads(fetch(f"{link}/api/2.0/mlflow/runs/search", {"experiment_ids": [tracked.experiment_id]}))
+        found = json.loads(
+            fetch(f"{link}/api/2.0/mlflow/runs/search", {"experiment_ids": [tracked.experiment_id]})
+        )
         assert len(found["runs"]) == 1 + len(record.stages)
-        model = fetch(f"{link}/get-artifact?path=models/ort-cpu/model.onnx&run_uuid={tracked.parent_run_id}")
+        model = fetch(
+            f"{link}/get-artifact?path=models/ort-cpu/model.onnx&run_uuid={tracked.parent_run_id}"
+        )
         assert model == (tmp_path / "bert" / record.id / "models/ort-cpu/model.onnx").read_bytes()
         _log_over_http(link, tmp_path / "elsewhere")
         assert capfd.readouterr() == ("", "")
@@ -120,4 +125,5 @@ def test_a_tracking_server_has_its_own_pages(tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "https://user:secret@tracking.example.org")
     said = []
     ui.serve_ui(tmp_path, announce=said.append)
-    assert said == ["Runs are tracked on a server, which has its own pages: https://user:***@tracking.example.org"]
+    where = "https://user:***@tracking.example.org"
+    assert said == [f"Runs are tracked on a server, which has its own pages: {where}"]

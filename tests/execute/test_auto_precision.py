@@ -1,10 +1,21 @@
-"""`keep_float32: auto` through `convkit run` whole: what must stay in float32 is found, named, and proven."""
+"""`keep_float32: auto` through `convkit run` whole: what must stay in float32 is found, named, and
+proven.
+"""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
-from test_low_precision import BERT, OVERFLOWING, built, codes, found, run, share_of_float16, write_recipe
+from test_low_precision import (
+    BERT,
+    OVERFLOWING,
+    built,
+    codes,
+    found,
+    run,
+    share_of_float16,
+    write_recipe,
+)
 
 AUTO = {"default": "float16", "keep_float32": "auto"}
 
@@ -14,7 +25,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("home")
 
 
-def test_what_overflows_is_kept_and_the_plan_is_offered_to_the_recipe(home: Path, tmp_path: Path) -> None:
+def test_what_overflows_is_kept_and_the_plan_is_offered_to_the_recipe(
+    home: Path, tmp_path: Path
+) -> None:
     outcome = run(write_recipe(tmp_path, OVERFLOWING, AUTO), home)
     target = outcome.record.targets[0]
     assert target.status == "verified"
@@ -73,7 +86,9 @@ def build():
 """
 
 
-def test_what_loses_precision_is_found_too_and_the_rest_stays_low(home: Path, tmp_path: Path) -> None:
+def test_what_loses_precision_is_found_too_and_the_rest_stays_low(
+    home: Path, tmp_path: Path
+) -> None:
     verify = {"tolerance": {"max_abs": 0.005}}
     plain = run(write_recipe(tmp_path, NOISY, "float16", verify=verify), home)
     assert codes(plain) == {"N101"}
@@ -88,7 +103,9 @@ def test_what_loses_precision_is_found_too_and_the_rest_stays_low(home: Path, tm
     assert (plan.rounds[0].overshoot or 0) > 1
 
 
-def test_a_tolerance_that_nothing_meets_is_an_error_and_nothing_is_built(home: Path, tmp_path: Path) -> None:
+def test_a_tolerance_that_nothing_meets_is_an_error_and_nothing_is_built(
+    home: Path, tmp_path: Path
+) -> None:
     verify: dict[str, Any] = {"tolerance": {"max_abs": 1e-12}}
     outcome = run(write_recipe(tmp_path, NOISY, AUTO, verify=verify), home)
     assert outcome.record.status == "failed"
@@ -99,7 +116,9 @@ def test_a_tolerance_that_nothing_meets_is_an_error_and_nothing_is_built(home: P
 
 
 @pytest.mark.slow
-def test_bert_with_a_mask_beyond_float16_is_saturated_and_stays_low(home: Path, tmp_path: Path) -> None:
+def test_bert_with_a_mask_beyond_float16_is_saturated_and_stays_low(
+    home: Path, tmp_path: Path
+) -> None:
     outcome = run(write_recipe(tmp_path, "", AUTO, **BERT), home)
     assert outcome.record.status == "verified"
     assert outcome.record.targets[0].precision == "float16 saturated"

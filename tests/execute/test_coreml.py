@@ -17,14 +17,14 @@ from convkit.codec import decode
 from convkit.execute.repair import repair_recipe
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.home import Home
+from convkit.mil.identity import package_digest
+from convkit.mil.package import read_model, read_package
+from convkit.runtimes.coreml import verify as coreml_verify
+from convkit.runtimes.coreml.metadata import read_metadata
 from convkit.store.store import Store
 from convkit.tensors import Contract
 from convkit.worker.context import Context
-from convkit.worker.coreml.metadata import read_metadata
-from convkit.worker.mil.identity import package_digest
-from convkit.worker.mil.package import read_model, read_package
 from convkit.worker.protocol import VerifyRequest
-from convkit.worker.stages import coreml_verify
 
 OVERFLOWING = """
 import torch
@@ -75,7 +75,9 @@ def build():
 HALF = {"tolerance": {"max_abs": 0.02, "cosine": 0.999}}
 
 
-def recipe(folder: Path, code: str = "", *, target: dict[str, Any] | None = None, **changes: Any) -> Path:
+def recipe(
+    folder: Path, code: str = "", *, target: dict[str, Any] | None = None, **changes: Any
+) -> Path:
     targets = {"coreml": {"runtime": "coreml"} | (target or {})}
     return write_recipe(folder, code, "float32", **{"targets": targets, **changes})
 
@@ -108,22 +110,34 @@ def half(home: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Ru
 class TestFloat32:
     def test_it_is_verified_by_evaluation(self, plain: RunOutcome) -> None:
         assert (plain.record.status, evidence(plain)) == ("verified", "simulated")
-        assert {stage.kind for stage in plain.record.stages} == {"reference", "build", "verify"}  # no ONNX on the way
+        assert {stage.kind for stage in plain.record.stages} == {
+            "reference",
+            "build",
+            "verify",
+        }  # no ONNX on the way
         (verification,) = plain.record.targets[0].verifications
         assert verification.providers == ("evaluator of ML programs",)
-        assert {"smallest", "largest", "masked-row", "off-typical"} <= {case.case for case in verification.cases}
+        assert {"smallest", "largest", "masked-row", "off-typical"} <= {
+            case.case for case in verification.cases
+        }
 
     def test_the_package_carries_its_contract_and_what_made_it(self, plain: RunOutcome) -> None:
         texts = read_metadata(package(plain))
         contract = json.loads(texts["convkit.contract"])
-        assert [spec["name"] for spec in contract["inputs"]] == ["input_ids", "attention_mask", "token_type_ids"]
+        assert [spec["name"] for spec in contract["inputs"]] == [
+            "input_ids",
+            "attention_mask",
+            "token_type_ids",
+        ]
         assert texts["com.github.apple.coremltools.version"].startswith("9.")
         assert len(texts["convkit.stage"]) == 64
         assert not any("date" in key for key in texts)
 
     def test_a_second_build_gives_the_same_artifact(self, plain: RunOutcome, home: Path) -> None:
         again = run_recipe(
-            RunOptions(plain.folder / "recipe.yaml", Home(home), toolchain="host", track=False, force=True)
+            RunOptions(
+                plain.folder / "recipe.yaml", Home(home), toolchain="host", track=False, force=True
+            )
         )
         assert found(again, "R101") == []
         assert package_digest(package(again)) == package_digest(package(plain))
@@ -131,9 +145,15 @@ class TestFloat32:
 
 @pytest.mark.slow
 class TestFloat16:
-    def test_the_constant_the_module_and_the_operation_are_named(self, half: tuple[Path, RunOutcome]) -> None:
+    def test_the_constant_the_module_and_the_operation_are_named(
+        self, half: tuple[Path, RunOutcome]
+    ) -> None:
         _, outcome = half
-        assert (outcome.record.status, outcome.record.exit_code, evidence(outcome)) == ("failed", 1, "simulated")
+        assert (outcome.record.status, outcome.record.exit_code, evidence(outcome)) == (
+            "failed",
+            1,
+            "simulated",
+        )
         (finding,) = found(outcome, "N201")
         assert finding.is_error
         assert finding.evidence["value"] == pytest.approx(float(np.finfo(np.float32).min))
@@ -141,7 +161,9 @@ class TestFloat16:
         assert "softmax" in finding.message
         assert "gives NaN" in finding.chain[-1] or "gives NaN" in " ".join(finding.chain)
         assert finding.remedy is not None
-        assert finding.remedy.change == {"targets.coreml.precision": {"default": "float16", "saturate": True}}
+        assert finding.remedy.change == {
+            "targets.coreml.precision": {"default": "float16", "saturate": True}
+        }
 
     def test_masked_rows_are_counted(self, half: tuple[Path, RunOutcome]) -> None:
         (finding,) = found(half[1], "N205")
@@ -164,12 +186,16 @@ class TestFloat16:
         assert finding.evidence["keep_float32"] == plan.precision["keep_float32"]
         kept = [row for row in plan.modules if row.float32]
         assert kept
-        assert sum(row.low_weights for row in plan.modules) > sum(row.float32_weights for row in plan.modules)
+        assert sum(row.low_weights for row in plan.modules) > sum(
+            row.float32_weights for row in plan.modules
+        )
 
 
 @pytest.mark.slow
 class TestOverflow:
-    def test_it_is_named_though_what_follows_absorbs_it_and_repaired(self, home: Path, tmp_path: Path) -> None:
+    def test_it_is_named_though_what_follows_absorbs_it_and_repaired(
+        self, home: Path, tmp_path: Path
+    ) -> None:
         """tanh of infinity is one: the outputs are finite, and wrong."""
         path = recipe(tmp_path, OVERFLOWING, target={"precision": "float16"})
         outcome = repair_recipe(RunOptions(path, Home(home), toolchain="host", track=False))
@@ -202,8 +228,12 @@ class TestContract:
         assert "C103" in codes(outcome)
         assert outcome.record.exit_code == 1
 
-    def test_another_order_that_is_meant_keeps_each_name_its_meaning(self, home: Path, tmp_path: Path) -> None:
-        """coremltools names inputs by position; the contract's module takes them in the contract's order."""
+    def test_another_order_that_is_meant_keeps_each_name_its_meaning(
+        self, home: Path, tmp_path: Path
+    ) -> None:
+        """coremltools names inputs by position; the contract's module takes them in the contract's
+        order.
+        """
         crossed = PAIR | {"inputs": PAIR["inputs"][::-1]}
         crossed |= {"export": {"exporter": "torch", "input_order": "recipe"}}
         outcome = run(recipe(tmp_path, SWAPPED, **crossed), home)
@@ -211,12 +241,18 @@ class TestContract:
 
     def test_an_input_the_model_lacks(self, home: Path, tmp_path: Path) -> None:
         third = {"name": "third", "dtype": "float32", "shape": ["batch", 4]}
-        outcome = run(recipe(tmp_path, SWAPPED, **PAIR | {"inputs": [*PAIR["inputs"], third]}), home)
+        outcome = run(
+            recipe(tmp_path, SWAPPED, **PAIR | {"inputs": [*PAIR["inputs"], third]}), home
+        )
         assert outcome.record.exit_code == 1
         assert codes(outcome) & {"C101", "C104"}
 
-    def test_relabelled_inputs_are_seen_by_evaluating_by_name(self, home: Path, tmp_path: Path) -> None:
-        """A package whose two inputs changed names, as positional `inputs=` leaves it, beside an honest reference."""
+    def test_relabelled_inputs_are_seen_by_evaluating_by_name(
+        self, home: Path, tmp_path: Path
+    ) -> None:
+        """A package whose two inputs changed names, as positional `inputs=` leaves it, beside an
+        honest reference.
+        """
         outcome = run(recipe(tmp_path, SWAPPED, **PAIR), home)
         shutil.copytree(package(outcome).parent, tmp_path / "built")
         relabel(tmp_path / "built" / "model.mlpackage")
@@ -254,7 +290,12 @@ def stored(outcome: RunOutcome, home: Path, stage: str) -> Path:
 
 @pytest.mark.slow
 def test_an_operator_that_nothing_translates_is_named(home: Path, tmp_path: Path) -> None:
-    outcome = run(recipe(tmp_path, BESSEL, outputs=[{"name": "y", "dtype": "float32", "shape": ["batch", 4]}]), home)
+    outcome = run(
+        recipe(
+            tmp_path, BESSEL, outputs=[{"name": "y", "dtype": "float32", "shape": ["batch", 4]}]
+        ),
+        home,
+    )
     assert outcome.record.exit_code != 0
     assert "bessel_j0" in " ".join(finding.message for finding in outcome.record.findings)
 
@@ -269,7 +310,9 @@ def test_enumerated_shapes_leave_other_sizes_out_and_say_so(home: Path, tmp_path
 
 
 @pytest.mark.slow
-def test_two_builds_under_other_hash_seeds_in_other_folders_are_equal_byte_for_byte(tmp_path: Path) -> None:
+def test_two_builds_under_other_hash_seeds_in_other_folders_are_equal_byte_for_byte(
+    tmp_path: Path,
+) -> None:
     digests = []
     for seed in ("1", "2"):
         folder = tmp_path / f"here-{seed}"
@@ -283,7 +326,13 @@ def test_two_builds_under_other_hash_seeds_in_other_folders_are_equal_byte_for_b
             "host",
             "--no-track",
         ]
-        subprocess.run(command, check=True, env=environment, cwd=Path(convkit.__file__).parents[1], capture_output=True)
+        subprocess.run(
+            command,
+            check=True,
+            env=environment,
+            cwd=Path(convkit.__file__).parents[1],
+            capture_output=True,
+        )
         (built,) = (folder / "home").rglob("models/coreml/model.mlpackage")
         files = sorted(file for file in built.rglob("*") if file.is_file())
         digests.append([(file.relative_to(built).as_posix(), file.read_bytes()) for file in files])

@@ -1,4 +1,6 @@
-"""`convkit diagnose` of a recipe, a run and a bare model: causes before symptoms, and the way between them."""
+"""`convkit diagnose` of a recipe, a run and a bare model: causes before symptoms, and the way
+between them.
+"""
 
 import contextlib
 import json
@@ -23,7 +25,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_overflow_is_followed_to_the_output(home: Path, tmp_path: Path) -> None:
     outcome = run(write_recipe(tmp_path, OVERFLOWING, "float16"), home)
     (diagnosis,) = diagnose_record(outcome.record)
-    assert (diagnosis.target, diagnosis.status, diagnosis.evidence) == ("ort", "failed", "simulated")
+    assert (diagnosis.target, diagnosis.status, diagnosis.evidence) == (
+        "ort",
+        "failed",
+        "simulated",
+    )
     assert diagnosis.cause is not None
     assert diagnosis.cause.code == "N202"
     steps = [step.split()[0] for step in diagnosis.cause.chain]
@@ -34,7 +40,9 @@ def test_an_overflow_is_followed_to_the_output(home: Path, tmp_path: Path) -> No
 
 def test_a_flushed_guard_is_followed_too(home: Path, tmp_path: Path) -> None:
     constant = [{"name": "x", "dtype": "float32", "shape": ["batch", 4], "sample": {"constant": 1}}]
-    recipe = write_recipe(tmp_path, GUARDED, "float16", inputs=constant, verify={"tolerance": {"max_abs": 0.05}})
+    recipe = write_recipe(
+        tmp_path, GUARDED, "float16", inputs=constant, verify={"tolerance": {"max_abs": 0.05}}
+    )
     (diagnosis,) = diagnose_record(run(recipe, home).record)
     assert diagnosis.cause is not None
     assert diagnosis.cause.code == "N203"
@@ -62,7 +70,9 @@ def test_what_is_healthy_has_no_cause(home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.network
-def test_a_bare_file_is_looked_at_in_its_own_precision_and_in_float16(home: Path, tmp_path: Path) -> None:
+def test_a_bare_file_is_looked_at_in_its_own_precision_and_in_float16(
+    home: Path, tmp_path: Path
+) -> None:
     outcome = run(write_recipe(tmp_path, OVERFLOWING, "float32"), home)
     options = RunOptions(Path("unused"), Home(home), toolchain="host", track=False)
     model = outcome.folder / "models" / "ort" / "model.onnx"
@@ -84,7 +94,9 @@ def test_the_command_tells_the_story_and_exits_as_the_run_did(home: Path, tmp_pa
     assert "ort: failed, simulated" in text
     assert "from the cause to the symptom" in text
     assert 'targets.ort.precision: {"default": "float16", "keep_float32": ["blocks.*"]}' in text
-    of_run = CliRunner().invoke(app, ["diagnose", str(outcome.folder), "--json", "--home", str(home)])
+    of_run = CliRunner().invoke(
+        app, ["diagnose", str(outcome.folder), "--json", "--home", str(home)]
+    )
     assert of_run.exit_code == 1
     (diagnosis,) = json.loads(of_run.stdout)
     assert diagnosis["cause"]["code"] == "N202"

@@ -9,7 +9,7 @@ from convkit.execute.events import Silence
 from convkit.execute.executor import execute
 from convkit.execute.stage_runner import Settled
 from convkit.plan.stages import Stage
-from convkit.record import StageReport
+from convkit.record.model import StageReport
 from convkit.toolchain.requirements import EnvironmentSpec
 
 SPEC = EnvironmentSpec("3.11", ())
@@ -41,7 +41,9 @@ class Recorder:
             self._now -= 1
         if stage.id in self._failing:
             raise StoreError("the disk is full")
-        return Settled(StageReport(stage.id, stage.kind, "key", "done", "", artifact=f"artifact of {stage.id}"))
+        return Settled(
+            StageReport(stage.id, stage.kind, "key", "done", "", artifact=f"artifact of {stage.id}")
+        )
 
 
 DIAMOND = (stage("a"), stage("b", "a"), stage("c", "a"), stage("d", "b", "c"))
@@ -59,12 +61,16 @@ def test_a_stage_runs_after_what_it_needs_and_gets_its_artifacts() -> None:
 @pytest.mark.parametrize(("jobs", "most"), [(1, 1), (2, 2)])
 def test_independent_stages_run_at_once_up_to_the_limit(jobs: int, most: int) -> None:
     recorder = Recorder(seconds=0.2)
-    execute(tuple(stage(name) for name in "abcd"), recorder, Silence(), threading.Event(), jobs=jobs)
+    execute(
+        tuple(stage(name) for name in "abcd"), recorder, Silence(), threading.Event(), jobs=jobs
+    )
     assert recorder.most_at_once == most
 
 
 def test_an_error_breaks_its_stage_and_blocks_what_needs_it_and_nothing_else() -> None:
-    settled = execute((*DIAMOND, stage("e")), Recorder(failing=("b",)), Silence(), threading.Event(), jobs=2)
+    settled = execute(
+        (*DIAMOND, stage("e")), Recorder(failing=("b",)), Silence(), threading.Event(), jobs=2
+    )
     statuses = {name: outcome.report.status for name, outcome in settled.items()}
     assert statuses == {"a": "done", "b": "broken", "c": "done", "d": "blocked", "e": "done"}
     assert settled["b"].report.findings[0].code == "E204"

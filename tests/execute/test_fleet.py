@@ -65,10 +65,23 @@ def write_recipe(folder: Path, **changes: Any) -> Path:
         "model": {"factory": {"call": "../models/small.py:build", "seed": 3}},
         "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
         "export": {"exporter": "torchscript", "opset": 17},
-        "axes": {"batch": {"min": 1, "typical": 3, "max": 5}, "length": {"min": 2, "typical": 6, "max": 9}},
+        "axes": {
+            "batch": {"min": 1, "typical": 3, "max": 5},
+            "length": {"min": 2, "typical": 6, "max": 9},
+        },
         "inputs": [
-            {"name": "ids", "dtype": "int64", "shape": ["batch", "length"], "sample": {"integers": [0, 10]}},
-            {"name": "mask", "dtype": "int64", "shape": ["batch", "length"], "sample": "padding_mask"},
+            {
+                "name": "ids",
+                "dtype": "int64",
+                "shape": ["batch", "length"],
+                "sample": {"integers": [0, 10]},
+            },
+            {
+                "name": "mask",
+                "dtype": "int64",
+                "shape": ["batch", "length"],
+                "sample": "padding_mask",
+            },
         ],
         "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", "length", 3]}],
         "verify": {"tolerance": {"max_abs": 1e-5}},
@@ -80,16 +93,24 @@ def write_recipe(folder: Path, **changes: Any) -> Path:
 
 
 def run(recipe: Path, home: Path, fleet: SmallFleet, **options: Any) -> RunOutcome:
-    given = {"scheduler": fleet.address, "shared_store": (fleet.folder / "shared").as_uri(), **options}
+    given = {
+        "scheduler": fleet.address,
+        "shared_store": (fleet.folder / "shared").as_uri(),
+        **options,
+    }
     return run_recipe(RunOptions(recipe, Home(home), toolchain="host", track=False, **given))
 
 
-def settle(recipe: Path, home: Path, fleet: SmallFleet, cancelled: threading.Event) -> dict[str, Settled]:
+def settle(
+    recipe: Path, home: Path, fleet: SmallFleet, cancelled: threading.Event
+) -> dict[str, Settled]:
     """Settle a recipe's stages as a run does, and judge nothing."""
     loaded = load_recipe(recipe)
     stages = plan_stages(loaded.recipe)
     surroundings = gather(loaded, stages, Home(home), "host", recorded_tools({}))
-    runner = StageRunner(loaded, surroundings, Home(home), Store(home / "store"), Silence(), cancelled)
+    runner = StageRunner(
+        loaded, surroundings, Home(home), Store(home / "store"), Silence(), cancelled
+    )
     with fleet_of(fleet.address, (fleet.folder / "shared").as_uri(), Home(home)) as opened:
         assert opened is not None
         settler = opened.settler(runner, Silence())
@@ -113,27 +134,46 @@ def stubs(tmp_path: Path) -> Path:
 def test_a_run_on_a_fleet_is_the_run_of_one_machine(fleet: SmallFleet, tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path)
     outcome = run(recipe, tmp_path / "home", fleet)
-    assert (outcome.record.status, outcome.record.exit_code) == ("verified", 0), outcome.record.stages
+    assert (outcome.record.status, outcome.record.exit_code) == ("verified", 0), (
+        outcome.record.stages
+    )
     assert outcome.record.host["fleet"] == fleet.address
     assert all("(on w" in stage.reason for stage in outcome.record.stages)
     assert (outcome.folder / "models" / "ort" / "model.onnx").is_file()
     alone = run_recipe(RunOptions(recipe, Home(tmp_path / "alone"), toolchain="host", track=False))
-    built = {stage.id: (stage.key, stage.artifact) for stage in outcome.record.stages if stage.kind != "verify"}
-    assert {stage.id: (stage.key, stage.artifact) for stage in alone.record.stages if stage.id in built} | {
+    built = {
+        stage.id: (stage.key, stage.artifact)
+        for stage in outcome.record.stages
+        if stage.kind != "verify"
+    }
+    assert {
+        stage.id: (stage.key, stage.artifact) for stage in alone.record.stages if stage.id in built
+    } | {
         "reference": built["reference"]  # holds seconds
     } == built
     assert run(recipe, tmp_path / "home", fleet).up_to_date
 
     other = run(recipe, tmp_path / "another-home", fleet)
-    assert {stage.status for stage in other.record.stages} == {"hit"}, "another machine finds all in the shared store"
-    assert {stage.artifact for stage in other.record.stages} == {stage.artifact for stage in outcome.record.stages}
+    assert {stage.status for stage in other.record.stages} == {"hit"}, (
+        "another machine finds all in the shared store"
+    )
+    assert {stage.artifact for stage in other.record.stages} == {
+        stage.artifact for stage in outcome.record.stages
+    }
 
 
-def test_what_was_made_here_before_is_pushed_for_the_workers(fleet: SmallFleet, tmp_path: Path) -> None:
-    recipe, home = write_recipe(tmp_path, verify={"seed": 4, "tolerance": {"max_abs": 1e-5}}), tmp_path / "home"
+def test_what_was_made_here_before_is_pushed_for_the_workers(
+    fleet: SmallFleet, tmp_path: Path
+) -> None:
+    recipe, home = (
+        write_recipe(tmp_path, verify={"seed": 4, "tolerance": {"max_abs": 1e-5}}),
+        tmp_path / "home",
+    )
     run_recipe(RunOptions(recipe, Home(home), toolchain="host", track=False))
     targets = {"basic": {"runtime": "onnxruntime", "optimization": "basic"}}
-    recipe = write_recipe(tmp_path, verify={"seed": 4, "tolerance": {"max_abs": 1e-5}}, targets=targets)
+    recipe = write_recipe(
+        tmp_path, verify={"seed": 4, "tolerance": {"max_abs": 1e-5}}, targets=targets
+    )
     outcome = run(recipe, home, fleet)
     assert outcome.record.status == "verified"
     assert [stage.status for stage in outcome.record.stages] == ["hit", "hit", "done", "done"]
@@ -175,13 +215,17 @@ def test_a_run_through_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_broken_stage_is_told_as_on_one_machine(fleet: SmallFleet, tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path)
-    (tmp_path / "models" / "small.py").write_text(MODEL.replace("torch.tanh(", "torch.no_such_function("))
+    (tmp_path / "models" / "small.py").write_text(
+        MODEL.replace("torch.tanh(", "torch.no_such_function(")
+    )
     record = run(recipe, tmp_path / "home", fleet).record
     assert record.exit_code == 3
     reference = next(stage for stage in record.stages if stage.id == "reference")
     assert reference.status == "broken"
     assert "no_such_function" in str(reference.error)
-    assert SharedStore((fleet.folder / "shared").as_uri()).record(reference.key) is None, "failures are never kept"
+    assert SharedStore((fleet.folder / "shared").as_uri()).record(reference.key) is None, (
+        "failures are never kept"
+    )
 
 
 def test_forced_stages_run_and_the_first_record_stands(fleet: SmallFleet, tmp_path: Path) -> None:
@@ -190,12 +234,19 @@ def test_forced_stages_run_and_the_first_record_stands(fleet: SmallFleet, tmp_pa
     forced = run(recipe, tmp_path / "home", fleet, force=True).record
     assert {stage.status for stage in forced.stages} == {"done"}
     assert [stage.artifact for stage in forced.stages] == [stage.artifact for stage in first.stages]
-    assert not [finding for finding in forced.findings if finding.code == "R101"], "the reference holds seconds"
+    assert not [finding for finding in forced.findings if finding.code == "R101"], (
+        "the reference holds seconds"
+    )
 
 
 def test_an_unmet_tag_is_skipped_at_once(fleet: SmallFleet, tmp_path: Path) -> None:
-    targets = {"ort": {"runtime": "onnxruntime"}, "cuda": {"runtime": "onnxruntime", "device": "cuda"}}
-    recipe = write_recipe(tmp_path, targets=targets, verify={"seed": 6, "tolerance": {"max_abs": 1e-5}})
+    targets = {
+        "ort": {"runtime": "onnxruntime"},
+        "cuda": {"runtime": "onnxruntime", "device": "cuda"},
+    }
+    recipe = write_recipe(
+        tmp_path, targets=targets, verify={"seed": 6, "tolerance": {"max_abs": 1e-5}}
+    )
     outcome = run_stubbed_cuda(recipe, tmp_path / "home", fleet)
     stages = {stage.id: stage for stage in outcome.record.stages}
     build = stages["build:cuda"]
@@ -204,7 +255,10 @@ def test_an_unmet_tag_is_skipped_at_once(fleet: SmallFleet, tmp_path: Path) -> N
     assert [finding.code for finding in build.findings] == ["E101"]
     assert stages["verify:cuda"].status == "blocked"
     assert stages["verify:ort"].status == "done"
-    assert {target.name: target.status for target in outcome.record.targets} == {"ort": "verified", "cuda": "skipped"}
+    assert {target.name: target.status for target in outcome.record.targets} == {
+        "ort": "verified",
+        "cuda": "skipped",
+    }
 
 
 def run_stubbed_cuda(recipe: Path, home: Path, fleet: SmallFleet) -> RunOutcome:
@@ -214,12 +268,16 @@ def run_stubbed_cuda(recipe: Path, home: Path, fleet: SmallFleet) -> RunOutcome:
     real = facts.host_packages
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            facts, "host_packages", lambda spec: {} if "onnxruntime-gpu" in str(spec.requirements) else real(spec)
+            facts,
+            "host_packages",
+            lambda spec: {} if "onnxruntime-gpu" in str(spec.requirements) else real(spec),
         )
         return run(recipe, home, fleet)
 
 
-def test_a_corrupted_object_in_the_shared_store_is_refused_by_name(fleet: SmallFleet, tmp_path: Path) -> None:
+def test_a_corrupted_object_in_the_shared_store_is_refused_by_name(
+    fleet: SmallFleet, tmp_path: Path
+) -> None:
     recipe = write_recipe(tmp_path, verify={"seed": 7, "tolerance": {"max_abs": 1e-5}})
     shared = tmp_path / "shared"
     first = run(recipe, tmp_path / "home", fleet, shared_store=shared.as_uri()).record
@@ -240,8 +298,8 @@ def test_workers_that_would_make_something_else_refuse(tmp_path: Path) -> None:
     preload = tmp_path / "preload.py"
     preload.write_text(
         "from convkit.execute import facts\n"
-        "from convkit.plan.worker_code import WORKER_CODE\n"
-        "facts.worker_code_digests = lambda: dict.fromkeys(WORKER_CODE, 'other')\n"
+        "from convkit.worker.jobs import JOBS\n"
+        "facts.worker_code_digests = lambda: dict.fromkeys(JOBS, 'other')\n"
     )
     with SmallFleet(tmp_path / "fleet", 1, preload=preload) as fleet:
         record = run(recipe, tmp_path / "home", fleet).record
@@ -250,7 +308,9 @@ def test_workers_that_would_make_something_else_refuse(tmp_path: Path) -> None:
     assert "Install the same convkit" in str(record.stages[0].error)
 
 
-def test_absolute_paths_and_a_store_without_a_fleet_are_refused(fleet: SmallFleet, tmp_path: Path) -> None:
+def test_absolute_paths_and_a_store_without_a_fleet_are_refused(
+    fleet: SmallFleet, tmp_path: Path
+) -> None:
     recipe = write_recipe(tmp_path)
     call = f"{tmp_path / 'models' / 'small.py'}:build"
     absolute = write_recipe(tmp_path, model={"factory": {"call": call, "seed": 3}})
@@ -308,12 +368,18 @@ def test_two_hundred_stages_survive_two_killed_workers(stubs: Path, tmp_path: Pa
 def kill_at_work(worker: subprocess.Popen[bytes]) -> bool:
     """Kill a worker if it runs a stage now; say whether."""
     worker.send_signal(signal.SIGSTOP)
-    running = [each for each in psutil.Process(worker.pid).children() if each.status() != psutil.STATUS_ZOMBIE]
+    running = [
+        each
+        for each in psutil.Process(worker.pid).children()
+        if each.status() != psutil.STATUS_ZOMBIE
+    ]
     worker.send_signal(signal.SIGKILL if running else signal.SIGCONT)
     return bool(running)
 
 
-def _check_one_result_for_each_key(settled: dict[str, Settled], store: Store, shared: SharedStore) -> None:
+def _check_one_result_for_each_key(
+    settled: dict[str, Settled], store: Store, shared: SharedStore
+) -> None:
     assert len({each.report.key for each in settled.values()}) == len(settled)
     for each in settled.values():
         here, there = store.record(each.report.key), shared.record(each.report.key)
@@ -324,7 +390,9 @@ def _check_one_result_for_each_key(settled: dict[str, Settled], store: Store, sh
         assert here.inputs == {name: settled[name].report.artifact for name in here.inputs}
 
 
-def test_a_stage_that_kills_every_worker_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_that_kills_every_worker_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cluster, "_GONE_SECONDS", 3.0)
     recipe = write_recipe(tmp_path)
     preload = write_stub(tmp_path / "stub", kills_its_worker=True)
@@ -335,7 +403,9 @@ def test_a_stage_that_kills_every_worker_ends(tmp_path: Path, monkeypatch: pytes
     assert "every worker that took it was lost" in str(settled["export"].report.error)
 
 
-def test_when_the_last_worker_goes_its_stages_are_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_when_the_last_worker_goes_its_stages_are_skipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cluster, "_GONE_SECONDS", 1.0)
     recipe = write_recipe(tmp_path)
     preload = write_stub(tmp_path / "stub", seconds=60)
@@ -352,7 +422,9 @@ def test_when_the_last_worker_goes_its_stages_are_skipped(tmp_path: Path, monkey
     assert settled["export"].report.status == "skipped"
     assert "SKIPPED_NO_WORKER: the last worker" in str(settled["export"].report.error)
     for pid in stub_processes(preload):
-        os.kill(pid, signal.SIGKILL)  # a stub does not look after its parent, as the real worker does
+        os.kill(
+            pid, signal.SIGKILL
+        )  # a stub does not look after its parent, as the real worker does
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["ctrl-c", "killed"])
@@ -360,9 +432,19 @@ def test_a_run_that_ends_stops_what_its_workers_run(tmp_path: Path, number: sign
     recipe = write_recipe(tmp_path)
     preload = write_stub(tmp_path / "stub", seconds=120)
     with SmallFleet(tmp_path / "fleet", 2, preload=preload) as fleet:
-        command = [sys.executable, "-m", "convkit.cli.main", "run", str(recipe), "--scheduler", fleet.address]
+        command = [
+            sys.executable,
+            "-m",
+            "convkit.cli.main",
+            "run",
+            str(recipe),
+            "--scheduler",
+            fleet.address,
+        ]
         command += ["--toolchain", "host", "--no-track", "--home", str(tmp_path / "home")]
-        started = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        started = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         assert soon(lambda: len(stub_processes(preload)) == 2, 60)
         pids = stub_processes(preload)
         assert all(alive(pid) for pid in pids)
@@ -372,7 +454,9 @@ def test_a_run_that_ends_stops_what_its_workers_run(tmp_path: Path, number: sign
         assert soon(lambda: not any(alive(pid) for pid in pids), 15)
         assert all(worker.poll() is None for worker in fleet.workers)
         workers = fleet_status(fleet.address)
-        assert soon(lambda: all(worker.running == 0 for worker in fleet_status(fleet.address)), 10), workers
+        assert soon(
+            lambda: all(worker.running == 0 for worker in fleet_status(fleet.address)), 10
+        ), workers
 
 
 def test_a_worker_that_is_told_to_stop_hands_its_stages_on(stubs: Path, tmp_path: Path) -> None:

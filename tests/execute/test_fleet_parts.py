@@ -1,4 +1,6 @@
-"""The parts of a fleet that need no cluster: tags, the files that travel, what a worker does with an order."""
+"""The parts of a fleet that need no cluster: tags, the files that travel, what a worker does with
+an order.
+"""
 
 import dataclasses
 import functools
@@ -27,7 +29,13 @@ from convkit.execute.fleet.cluster import Cluster
 from convkit.execute.fleet.orders import Answered, Order
 from convkit.execute.fleet.remote import perform
 from convkit.execute.fleet.settler import FleetSettler
-from convkit.execute.fleet.tags import absent_devices_among, announced_tags, find_fit, needs_of, resources_for
+from convkit.execute.fleet.tags import (
+    absent_devices_among,
+    announced_tags,
+    find_fit,
+    needs_of,
+    resources_for,
+)
 from convkit.execute.fleet.worker import parse_tags
 from convkit.execute.stage_runner import StageRunner
 from convkit.execute.tools import recorded_tools
@@ -43,7 +51,9 @@ PLAIN = {LINUX: 1e6, INTEL: 1e6, "MEM": 16.0}
 GPU = {LINUX: 1e6, "processor:amd": 1e6, "MEM": 64.0, "CUDA": 2.0, "SM90": 2.0}
 
 
-def fit(needs: dict[str, float], *workers: dict[str, float], preferred: str = "intel") -> tuple[str | None, str | None]:
+def fit(
+    needs: dict[str, float], *workers: dict[str, float], preferred: str = "intel"
+) -> tuple[str | None, str | None]:
     found = find_fit(needs, workers, "linux-x86_64", preferred)
     return found.processor, found.lacking
 
@@ -72,7 +82,11 @@ def test_what_no_worker_has_is_named() -> None:
 
 
 def test_resources_name_platform_and_processor() -> None:
-    assert resources_for({"CUDA": 1.0}, "linux-x86_64", "intel") == {"CUDA": 1.0, LINUX: 1.0, INTEL: 1.0}
+    assert resources_for({"CUDA": 1.0}, "linux-x86_64", "intel") == {
+        "CUDA": 1.0,
+        LINUX: 1.0,
+        INTEL: 1.0,
+    }
 
 
 def test_this_machine_s_tags(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +143,9 @@ def test_tags_of_the_command_line() -> None:
             parse_tags(wrong)
 
 
-def test_a_plain_path_is_the_same_store_for_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_plain_path_is_the_same_store_for_all(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     assert fleet._url("shared") == (tmp_path / "shared").as_uri()
     assert fleet._url("s3://models/convkit") == "s3://models/convkit"
@@ -137,10 +153,20 @@ def test_a_plain_path_is_the_same_store_for_all(monkeypatch: pytest.MonkeyPatch,
 
 def test_files_travel_with_their_places_kept(tmp_path: Path) -> None:
     inputs = [
-        {"name": "ids", "dtype": "int64", "shape": ["batch", "length"], "sample": {"file": "data/ids.npy"}},
+        {
+            "name": "ids",
+            "dtype": "int64",
+            "shape": ["batch", "length"],
+            "sample": {"file": "data/ids.npy"},
+        },
         {"name": "mask", "dtype": "int64", "shape": ["batch", "length"], "sample": "padding_mask"},
     ]
-    for name in ("recipes/data/ids.npy", "models/helper.py", "models/parts/__init__.py", "models/parts/deep/a.py"):
+    for name in (
+        "recipes/data/ids.npy",
+        "models/helper.py",
+        "models/parts/__init__.py",
+        "models/parts/deep/a.py",
+    ):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x")
     (tmp_path / "models" / "parts" / "weights.bin").write_text("not code")
@@ -158,7 +184,9 @@ def test_files_travel_with_their_places_kept(tmp_path: Path) -> None:
 
 
 def test_a_recipe_without_files_has_none_to_send(tmp_path: Path) -> None:
-    bundle = bundle_of(load_recipe(write_recipe(tmp_path, model={"config": {"architecture": "bert"}})))
+    bundle = bundle_of(
+        load_recipe(write_recipe(tmp_path, model={"config": {"architecture": "bert"}}))
+    )
     assert (bundle.files, bundle.place) == ({}, "recipe.yaml")
 
 
@@ -194,7 +222,13 @@ def settler(tmp_path: Path, answer: Any, cancelled: threading.Event | None = Non
     stages = plan_stages(loaded.recipe)
     surroundings = gather(loaded, stages, home, "host", recorded_tools({}))
     local = StageRunner(
-        loaded, surroundings, home, Store(home.store), Silence(), cancelled or threading.Event(), force=False
+        loaded,
+        surroundings,
+        home,
+        Store(home.store),
+        Silence(),
+        cancelled or threading.Event(),
+        force=False,
     )
     return FleetSettler.of(local, OneOrder(answer), (tmp_path / "shared").as_uri(), "topic")  # type: ignore[arg-type]
 
@@ -232,12 +266,16 @@ def test_one_worker_alone_is_no_finding(stubbed: None, tmp_path: Path) -> None:
     assert settled.report.reason == "new (on only)"
 
 
-def test_a_worker_that_was_stopped_is_replaced_and_not_for_ever(stubbed: None, tmp_path: Path) -> None:
+def test_a_worker_that_was_stopped_is_replaced_and_not_for_ever(
+    stubbed: None, tmp_path: Path
+) -> None:
     asked_times: list[str] = []
 
     def at_the_third(order: Order) -> Answered:
         asked_times.append(order.key)
-        return Answered("w", interrupted=True) if len(asked_times) < 3 else work(order, tmp_path / "w")
+        return (
+            Answered("w", interrupted=True) if len(asked_times) < 3 else work(order, tmp_path / "w")
+        )
 
     asked = settler(tmp_path, at_the_third)
     stage = plan_stages(asked.local.loaded.recipe)[0]
@@ -249,10 +287,14 @@ def test_a_worker_that_was_stopped_is_replaced_and_not_for_ever(stubbed: None, t
     cancelled = threading.Event()
     cancelled.set()
     with pytest.raises(Interrupted):
-        settler(tmp_path / "cancelled", lambda _: Answered("w", interrupted=True), cancelled).settle(stage, {})
+        settler(
+            tmp_path / "cancelled", lambda _: Answered("w", interrupted=True), cancelled
+        ).settle(stage, {})
 
 
-def test_an_order_that_would_be_another_stage_here_is_refused(stubbed: None, tmp_path: Path) -> None:
+def test_an_order_that_would_be_another_stage_here_is_refused(
+    stubbed: None, tmp_path: Path
+) -> None:
     def changed(order: Order) -> Answered:
         (tmp_path / "models" / "small.py").write_text("def build(): ...\n")
         other = bundle_of(load_recipe(tmp_path / "recipes" / "recipe.yaml"))
@@ -326,10 +368,14 @@ def test_the_task_answers_and_tells_its_progress(
     monkeypatch.setattr(remote.StageRunner, "settle", settle)
     answer = answer_to(order_text(tmp_path), monkeypatch, worker)
     assert (answer.worker, answer.kept, answer.error) == ("w7", True, None)
-    assert worker.events == [{"topic": "topic", "stage": "export", "message": "at it", "done": 0.1}], "not too many"
+    assert worker.events == [
+        {"topic": "topic", "stage": "export", "message": "at it", "done": 0.1}
+    ], "not too many"
 
 
-def test_a_task_that_nobody_wants_any_more_is_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_that_nobody_wants_any_more_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stub = write_stub(tmp_path / "stub", seconds=60).parent / "stub.py"
     monkeypatch.setattr(stage_runner, "run_worker", functools.partial(run_worker, entry=stub))
     started = time.monotonic()
@@ -337,7 +383,9 @@ def test_a_task_that_nobody_wants_any_more_is_stopped(tmp_path: Path, monkeypatc
     assert time.monotonic() < started + 20
 
 
-def test_whatever_goes_wrong_in_a_task_is_told(stubbed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_goes_wrong_in_a_task_is_told(
+    stubbed: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = order_text(tmp_path)
     newer = json.dumps(json.loads(text) | {"format": 2})
     assert "does not understand the run" in str(answer_to(newer, monkeypatch, DaskWorker()).error)
@@ -391,7 +439,10 @@ def wait_for(*answers: Any, **resources: float) -> tuple[str, Future]:
     future = Future(list(answers))
     client = Client(future, {"a": {"resources": PLAIN, "nthreads": 1}})
     try:
-        return Cluster("tcp://here", client).perform(str, "", "export", resources, threading.Event()), future
+        return (
+            Cluster("tcp://here", client).perform(str, "", "export", resources, threading.Event()),
+            future,
+        )
     finally:
         assert future.cancelled
 
@@ -415,7 +466,9 @@ def test_errors_of_the_cluster_are_told_in_words() -> None:
         wait_for(StoreError("as it was"))
 
 
-def test_a_stage_does_not_wait_for_ever_for_a_worker_that_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stage_does_not_wait_for_ever_for_a_worker_that_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(cluster_module, "_FRESH_SECONDS", 0.01)
     monkeypatch.setattr(cluster_module, "_GONE_SECONDS", 0.05)
     with pytest.raises(cluster_module.NoWorkerLeft):

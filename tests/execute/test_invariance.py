@@ -1,4 +1,6 @@
-"""Masks, rows and repeated runs through `convkit run` whole: real torch originals, ONNX files that differ from them."""
+"""Masks, rows and repeated runs through `convkit run` whole: real torch originals, ONNX files that
+differ from them.
+"""
 
 import sys
 import warnings
@@ -13,9 +15,10 @@ import yaml
 from convkit.execute.rejudge import parse_tolerance, rejudge
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.home import Home
-from convkit.record import RunRecord
+from convkit.record.model import RunRecord
 
-# An encoder whose attention and mean both apply the mask; `ATTENDS` says what the attention makes of it.
+# An encoder whose attention and mean both apply the mask; `ATTENDS` says what the attention makes
+# of it.
 ENCODER = """
 import torch
 
@@ -39,10 +42,21 @@ class Encoder(torch.nn.Module):
 def build():
     return Encoder()
 """
-MASKED, UNMASKED = ENCODER.replace("ATTENDS", "mask"), ENCODER.replace("ATTENDS", "torch.ones_like(mask)")
-AXES = {"batch": {"min": 1, "typical": 3, "max": 4}, "sequence": {"min": 2, "typical": 8, "max": 16}}
+MASKED, UNMASKED = (
+    ENCODER.replace("ATTENDS", "mask"),
+    ENCODER.replace("ATTENDS", "torch.ones_like(mask)"),
+)
+AXES = {
+    "batch": {"min": 1, "typical": 3, "max": 4},
+    "sequence": {"min": 2, "typical": 8, "max": 16},
+}
 INPUTS = [
-    {"name": "ids", "dtype": "int64", "shape": ["batch", "sequence"], "sample": {"integers": [1, 50]}},
+    {
+        "name": "ids",
+        "dtype": "int64",
+        "shape": ["batch", "sequence"],
+        "sample": {"integers": [1, 50]},
+    },
     {"name": "mask", "dtype": "int64", "shape": ["batch", "sequence"], "sample": "padding_mask"},
 ]
 OUTPUTS = [
@@ -58,7 +72,11 @@ def run(folder: Path, code: str, model: Path | None = None, **changes: Any) -> R
     recipe: dict[str, Any] = {
         "schema": 1,
         "name": "invariance",
-        **({"model": original} if model is None else {"model": {"onnx": str(model)}, "original": original}),
+        **(
+            {"model": original}
+            if model is None
+            else {"model": {"onnx": str(model)}, "original": original}
+        ),
         "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
         "export": {"exporter": "torchscript", "opset": 17},
         "axes": AXES,
@@ -88,7 +106,8 @@ def export(folder: Path, code: str) -> Path:
             opset_version=17,
             input_names=names,
             output_names=[tensor["name"] for tensor in OUTPUTS],
-            dynamic_axes={name: {0: "batch", 1: "sequence"} for name in (*names, "hidden")} | {"pooled": {0: "batch"}},
+            dynamic_axes={name: {0: "batch", 1: "sequence"} for name in (*names, "hidden")}
+            | {"pooled": {0: "batch"}},
         )
     return file
 
@@ -154,7 +173,9 @@ def build():
 
 
 def rows(folder: Path, nodes: str, code: str = SCALED, **changes: Any) -> RunOutcome:
-    """Run a recipe whose original is `code`, and whose file computes `y` from `s`, which is twice x."""
+    """Run a recipe whose original is `code`, and whose file computes `y` from `s`, which is twice
+    x.
+    """
     text = f"{HEADER}g (float[batch,4] x) => (float[batch,4] y) {{ s = Add(x, x) {nodes} }}"
     onnx.save(onnx.parser.parse_model(text), folder / "rows.onnx")
     return run(folder, code, folder / "rows.onnx", **(ROWS | changes))
@@ -166,7 +187,9 @@ def test_a_mean_over_the_batch(tmp_path: Path) -> None:
     assert checks(outcome) == {"determinism", "batch"}
 
 
-def test_a_graph_that_draws_at_random_is_an_error_or_a_warning_by_how_far_it_goes(tmp_path: Path) -> None:
+def test_a_graph_that_draws_at_random_is_an_error_or_a_warning_by_how_far_it_goes(
+    tmp_path: Path,
+) -> None:
     outcome = rows(tmp_path, "noise = RandomNormalLike<scale=0.1>(s) y = Add(s, noise)")
     (finding,) = [finding for finding in outcome.record.findings if finding.code == "N303"]
     assert finding.is_error
@@ -177,7 +200,9 @@ def test_a_graph_that_draws_at_random_is_an_error_or_a_warning_by_how_far_it_goe
 
 def test_zeros_within_the_tolerance_are_an_error_all_the_same(tmp_path: Path) -> None:
     outcome = rows(
-        tmp_path, "zero = Constant<value_float=0.0>() y = Mul(s, zero)", verify={"tolerance": {"max_abs": 100.0}}
+        tmp_path,
+        "zero = Constant<value_float=0.0>() y = Mul(s, zero)",
+        verify={"tolerance": {"max_abs": 100.0}},
     )
     assert outcome.record.status == "failed"
     assert "N304" in {finding.code for finding in outcome.record.findings if finding.is_error}

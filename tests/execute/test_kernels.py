@@ -1,4 +1,6 @@
-"""Models that a runtime has no kernels for, through `convkit run` whole: named before the session, and repaired."""
+"""Models that a runtime has no kernels for, through `convkit run` whole: named before the session,
+and repaired.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -31,19 +33,36 @@ QWEN2 = {
         "attn_implementation": "eager",
     },
     "export": {"exporter": "torch", "opset": 18},
-    "axes": {"batch": {"min": 1, "typical": 2, "max": 3}, "sequence": {"min": 2, "typical": 6, "max": 12}},
+    "axes": {
+        "batch": {"min": 1, "typical": 2, "max": 3},
+        "sequence": {"min": 2, "typical": 6, "max": 12},
+    },
     "inputs": [
-        {"name": "input_ids", "dtype": "int64", "shape": ["batch", "sequence"], "sample": "token_ids"},
-        {"name": "attention_mask", "dtype": "int64", "shape": ["batch", "sequence"], "sample": "padding_mask"},
+        {
+            "name": "input_ids",
+            "dtype": "int64",
+            "shape": ["batch", "sequence"],
+            "sample": "token_ids",
+        },
+        {
+            "name": "attention_mask",
+            "dtype": "int64",
+            "shape": ["batch", "sequence"],
+            "sample": "padding_mask",
+        },
     ],
-    "outputs": [{"name": "last_hidden_state", "dtype": "float32", "shape": ["batch", "sequence", 32]}],
+    "outputs": [
+        {"name": "last_hidden_state", "dtype": "float32", "shape": ["batch", "sequence", 32]}
+    ],
     "verify": {"tolerance": {"max_abs": 1e-4}, "skip": ["masked-row"]},
 }
 
 
 def in_bfloat16() -> dict[str, Any]:
     model = {**QWEN2["model"], "dtype": "bfloat16"}  # type: ignore[dict-item]
-    outputs = [{"name": "last_hidden_state", "dtype": "bfloat16", "shape": ["batch", "sequence", 32]}]
+    outputs = [
+        {"name": "last_hidden_state", "dtype": "bfloat16", "shape": ["batch", "sequence", 32]}
+    ]
     return {**QWEN2, "model": model, "outputs": outputs}
 
 
@@ -76,7 +95,10 @@ def test_somebody_else_s_mixed_types_are_named(tmp_path: Path) -> None:
         helper.make_node("Mul", ["x", "h"], ["y"], name="/norm/Mul"),
     ]
     graph = helper.make_graph(nodes, "net", [x], [y])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+        tmp_path / "m.onnx",
+    )
     outputs = [{"name": "y", "dtype": "float32", "shape": ["batch", 4]}]
     recipe = write_recipe(tmp_path, "", "float32", model={"onnx": "m.onnx"}, outputs=outputs)
     outcome = run(recipe, tmp_path / "home")
@@ -89,7 +111,9 @@ def test_somebody_else_s_mixed_types_are_named(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_it_is_repaired_by_loading_it_in_float32(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, "", "float32", **in_bfloat16())
-    outcome = repair_recipe(RunOptions(recipe, Home(tmp_path / "home"), toolchain="host", track=False))
+    outcome = repair_recipe(
+        RunOptions(recipe, Home(tmp_path / "home"), toolchain="host", track=False)
+    )
     assert outcome.repaired, outcome.ending
     assert outcome.steps[0].code == "T101"
     assert outcome.steps[0].change == {"model.dtype": "float32"}

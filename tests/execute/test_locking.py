@@ -1,4 +1,6 @@
-"""`convkit lock` with real uv on a folder of wheels: what it pins, when it changes, and that runs keep to it."""
+"""`convkit lock` with real uv on a folder of wheels: what it pins, when it changes, and that runs
+keep to it.
+"""
 
 import hashlib
 from collections.abc import Callable
@@ -63,7 +65,12 @@ def loaded(tmp_path: Path) -> Callable[..., LoadedRecipe]:
 
 
 def versions(lock: Lock, name: str) -> set[str]:
-    found = [packages[name] for each in lock.environments for packages in each.packages.values() if name in packages]
+    found = [
+        packages[name]
+        for each in lock.environments
+        for packages in each.packages.values()
+        if name in packages
+    ]
     return set(found)
 
 
@@ -72,13 +79,18 @@ def test_every_environment_is_pinned_with_the_hashes_of_its_files(
 ) -> None:
     made = lock_recipe(loaded(), None, (), Upgrade())
     assert made.failed == {}
-    assert [each.stages for each in made.lock.environments] == [("export", "reference"), ("build:ort", "verify:ort")]
+    assert [each.stages for each in made.lock.environments] == [
+        ("export", "reference"),
+        ("build:ort", "verify:ort"),
+    ]
     assert versions(made.lock, "numpy") == {"2.2"}
     digest = hashlib.sha256(next(wheels.glob("numpy-2.2-*.whl")).read_bytes()).hexdigest()
     assert made.lock.hashes[this_platform()]["numpy==2.2"] == (f"sha256:{digest}",)
 
 
-def test_versions_stay_until_they_are_to_be_upgraded(wheels: Path, loaded: Callable[..., LoadedRecipe]) -> None:
+def test_versions_stay_until_they_are_to_be_upgraded(
+    wheels: Path, loaded: Callable[..., LoadedRecipe]
+) -> None:
     first = lock_recipe(loaded(), None, (), Upgrade()).lock
     write_wheel(wheels, "numpy", "2.3")
     write_wheel(wheels, "onnxruntime", "1.31.2")
@@ -86,12 +98,17 @@ def test_versions_stay_until_they_are_to_be_upgraded(wheels: Path, loaded: Calla
     one = lock_recipe(loaded(), first, (), Upgrade(tools=("numpy",))).lock
     assert (versions(one, "numpy"), versions(one, "onnxruntime")) == ({"2.3"}, {"1.31.1"})
     everything = lock_recipe(loaded(), first, (), Upgrade(everything=True)).lock
-    assert (versions(everything, "numpy"), versions(everything, "onnxruntime")) == ({"2.3"}, {"1.31.2"})
+    assert (versions(everything, "numpy"), versions(everything, "onnxruntime")) == (
+        {"2.3"},
+        {"1.31.2"},
+    )
     with pytest.raises(UsageError, match="--upgrade nunpy: no environment of the recipe has it"):
         lock_recipe(loaded(), first, (), Upgrade(tools=("nunpy",)))
 
 
-def test_a_changed_recipe_keeps_what_it_still_allows(wheels: Path, loaded: Callable[..., LoadedRecipe]) -> None:
+def test_a_changed_recipe_keeps_what_it_still_allows(
+    wheels: Path, loaded: Callable[..., LoadedRecipe]
+) -> None:
     first = lock_recipe(loaded(), None, (), Upgrade()).lock
     write_wheel(wheels, "numpy", "2.3")
     changed = loaded(tools={"onnxruntime": "==1.31.0"})
@@ -107,12 +124,17 @@ def test_check_names_what_does_not_fit(wheels: Path, loaded: Callable[..., Loade
     assert "there is no lock" in check_lock(recipe, None, file)[0]
     lock = lock_recipe(recipe, None, (), Upgrade()).lock
     problems = check_lock(loaded(tools={"onnxruntime": "==1.30.*"}), lock, file)
-    assert "build:ort, verify:ort: the recipe asks for onnxruntime==1.30.*; locked for onnxruntime==1.31.*" in problems
+    assert (
+        "build:ort, verify:ort: the recipe asks for onnxruntime==1.30.*; locked for"
+        " onnxruntime==1.31.*" in problems
+    )
     assert any("requirements that the recipe no longer has" in problem for problem in problems)
     assert "tools" not in str(check_lock(recipe, lock, file))
 
 
-def test_what_is_on_no_index_is_left_out_and_told(wheels: Path, loaded: Callable[..., LoadedRecipe]) -> None:
+def test_what_is_on_no_index_is_left_out_and_told(
+    wheels: Path, loaded: Callable[..., LoadedRecipe]
+) -> None:
     recipe = loaded(targets={"ort": {"runtime": "onnxruntime"}, "trt": {"runtime": "tensorrt"}})
     made = lock_recipe(recipe, None, (), Upgrade())
     assert list(made.failed) == ["build:trt, verify:trt"]
@@ -147,8 +169,14 @@ class TestRuns:
         recipe = loaded(tools={"onnxruntime": "==1.31.0"})
         write_lock(lock_file(recipe.path), lock)
         home = Home(tmp_path / "home")
-        spec = next(spec for spec in recipe_environments(recipe.recipe) if "onnxruntime==1.31.0" in spec.requirements)
-        with pytest.raises(ToolchainError, match=r"small\.lock does not fit the recipe.*convkit lock"):
+        spec = next(
+            spec
+            for spec in recipe_environments(recipe.recipe)
+            if "onnxruntime==1.31.0" in spec.requirements
+        )
+        with pytest.raises(
+            ToolchainError, match=r"small\.lock does not fit the recipe.*convkit lock"
+        ):
             recipe_tools(recipe, home, may_resolve=True)(spec)
         lenient = recipe_tools(recipe, home, may_resolve=True, strict=False)(spec)
         assert lenient is not None

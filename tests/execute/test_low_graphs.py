@@ -1,4 +1,6 @@
-"""Graphs that come in float16 by themselves: the CPU hides what they do, so they are simulated as well."""
+"""Graphs that come in float16 by themselves: the CPU hides what they do, so they are simulated as
+well.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,9 @@ from test_low_precision import codes, evidence, found, run, write_recipe
 
 
 def half_model(path: Path, weight: float) -> None:
-    """Write y = (x @ w) * 1e-5 in float16 between float32 borders; beyond float16's range where w is large."""
+    """Write y = (x @ w) * 1e-5 in float16 between float32 borders; beyond float16's range where w
+    is large.
+    """
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 4])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", 4])
     weights = [
@@ -26,19 +30,27 @@ def half_model(path: Path, weight: float) -> None:
         helper.make_node("Cast", ["small"], ["y"], name="/leave/Cast", to=TensorProto.FLOAT),
     ]
     graph = helper.make_graph(nodes, "net", [x], [y], weights)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path
+    )
 
 
 def recipe(folder: Path, precision: Any) -> Path:
     outputs = [{"name": "y", "dtype": "float32", "shape": ["batch", 4]}]
     verify = {"tolerance": {"max_abs": 0.05}}
-    return write_recipe(folder, "", precision, model={"onnx": "model.onnx"}, outputs=outputs, verify=verify)
+    return write_recipe(
+        folder, "", precision, model={"onnx": "model.onnx"}, outputs=outputs, verify=verify
+    )
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_a_file_in_float16_that_overflows_fails_though_the_cpu_passes_it(tmp_path: Path, precision: str) -> None:
+def test_a_file_in_float16_that_overflows_fails_though_the_cpu_passes_it(
+    tmp_path: Path, precision: str
+) -> None:
     half_model(tmp_path / "model.onnx", 60000.0)
-    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"]
+    )
     assert np.isfinite(session.run(None, {"x": np.ones((1, 4), np.float32)})[0]).all()  # the trap
     outcome = run(recipe(tmp_path, precision), tmp_path / "home")
     assert outcome.record.status == "failed"
@@ -51,7 +63,9 @@ def test_a_file_in_float16_that_overflows_fails_though_the_cpu_passes_it(tmp_pat
 
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_one_that_does_not_overflow_is_verified_in_simulation(tmp_path: Path, precision: str) -> None:
+def test_one_that_does_not_overflow_is_verified_in_simulation(
+    tmp_path: Path, precision: str
+) -> None:
     half_model(tmp_path / "model.onnx", 0.5)
     outcome = run(recipe(tmp_path, precision), tmp_path / "home")
     assert outcome.record.status == "verified"

@@ -1,4 +1,6 @@
-"""Targets in float16 and bfloat16 through `convkit run` whole, in this environment: real exports, real onnxruntime."""
+"""Targets in float16 and bfloat16 through `convkit run` whole, in this environment: real exports,
+real onnxruntime.
+"""
 
 import dataclasses
 import sys
@@ -58,7 +60,14 @@ def write_recipe(folder: Path, code: str, precision: Any, **changes: Any) -> Pat
         "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
         "export": {"exporter": "torchscript", "opset": 17},
         "axes": AXES,
-        "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 4], "sample": {"uniform": [0.5, 1]}}],
+        "inputs": [
+            {
+                "name": "x",
+                "dtype": "float32",
+                "shape": ["batch", 4],
+                "sample": {"uniform": [0.5, 1]},
+            }
+        ],
         "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 3]}],
         "verify": {"tolerance": TOLERANCE},
         "targets": {"ort": {"runtime": "onnxruntime", "precision": precision}},
@@ -107,7 +116,9 @@ def failed(home: Path, tmp_path_factory: pytest.TempPathFactory) -> RunOutcome:
 
 
 class TestOverflow:
-    def test_it_passes_on_the_cpu_and_fails_here_with_its_module_named(self, failed: RunOutcome) -> None:
+    def test_it_passes_on_the_cpu_and_fails_here_with_its_module_named(
+        self, failed: RunOutcome
+    ) -> None:
         session = onnxruntime.InferenceSession(
             str(failed.folder / "models" / "ort" / "model.onnx"), providers=["CPUExecutionProvider"]
         )
@@ -143,7 +154,9 @@ class TestOverflow:
         assert finding.remedy is not None
         assert finding.remedy.change["targets.ort.precision"]["keep_float32"] == ["blocks.*"]
 
-    def test_two_targets_share_a_stage_and_each_is_told_its_own_change(self, home: Path, tmp_path: Path) -> None:
+    def test_two_targets_share_a_stage_and_each_is_told_its_own_change(
+        self, home: Path, tmp_path: Path
+    ) -> None:
         targets = {name: {"runtime": "onnxruntime", "precision": "float16"} for name in ("a", "b")}
         recipe = write_recipe(tmp_path, OVERFLOWING, "float16", targets=targets)
         changes = [
@@ -154,13 +167,17 @@ class TestOverflow:
         ]
         assert changes == [{"targets.a.precision"}, {"targets.b.precision"}]
 
-    def test_bfloat16_has_the_range_and_no_kernels_on_the_cpu(self, home: Path, tmp_path: Path) -> None:
+    def test_bfloat16_has_the_range_and_no_kernels_on_the_cpu(
+        self, home: Path, tmp_path: Path
+    ) -> None:
         outcome = run(write_recipe(tmp_path, OVERFLOWING, "bfloat16"), home)
         assert outcome.record.status == "failed"
         assert codes(outcome) == {"T101"}
 
 
-@pytest.mark.skipif(find_device("cuda").there, reason="the device is there: nothing stands in for it")
+@pytest.mark.skipif(
+    find_device("cuda").there, reason="the device is there: nothing stands in for it"
+)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_a_simulation_stands_in_for_an_absent_device(tmp_path: Path, dtype: str) -> None:
     precision = {"default": dtype, "keep_float32": ["blocks"]}
@@ -170,13 +187,17 @@ def test_a_simulation_stands_in_for_an_absent_device(tmp_path: Path, dtype: str)
     assert (low.status, low.device) == ("verified", "cuda")
     assert low.verifications[0].evidence == "simulated"
     notes = [finding for finding in low.verifications[0].findings if finding.code == "E101"]
-    assert [(note.severity, "judged by simulation" in note.message) for note in notes] == [("note", True)]
+    assert [(note.severity, "judged by simulation" in note.message) for note in notes] == [
+        ("note", True)
+    ]
 
 
 def test_a_change_of_precision_is_named_by_the_plan(tmp_path: Path) -> None:
     precision = {"default": "float16", "keep_float32": ["blocks"]}
     home = Home(tmp_path / "home")
-    assert run(write_recipe(tmp_path, OVERFLOWING, precision), home.root).record.status == "verified"
+    assert (
+        run(write_recipe(tmp_path, OVERFLOWING, precision), home.root).record.status == "verified"
+    )
     assert {row.state for row in forecast(tmp_path / "recipe.yaml", home, (), "host")} == {"hit"}
     write_recipe(tmp_path, OVERFLOWING, precision | {"saturate": True})
     rows = {row.stage: row for row in forecast(tmp_path / "recipe.yaml", home, (), "host")}
@@ -259,7 +280,12 @@ def test_a_lost_variance_is_named(tmp_path: Path) -> None:
     (finding,) = found(outcome, "N204")
     assert (finding.severity, finding.place.module) == ("error", "small")
     assert outcome.record.targets[0].headline.startswith("N204")
-    assert codes(outcome) == {"C108", "N101", "N204", "N304"}  # with its variance, the input's influence is gone
+    assert codes(outcome) == {
+        "C108",
+        "N101",
+        "N204",
+        "N304",
+    }  # with its variance, the input's influence is gone
 
 
 BERT = {
@@ -279,10 +305,23 @@ BERT = {
         "attn_implementation": "eager",
     },
     "export": {"exporter": "torch", "opset": 18},
-    "axes": {"batch": {"min": 1, "typical": 2, "max": 4}, "sequence": {"min": 2, "typical": 8, "max": 16}},
+    "axes": {
+        "batch": {"min": 1, "typical": 2, "max": 4},
+        "sequence": {"min": 2, "typical": 8, "max": 16},
+    },
     "inputs": [
-        {"name": "input_ids", "dtype": "int64", "shape": ["batch", "sequence"], "sample": "token_ids"},
-        {"name": "attention_mask", "dtype": "int64", "shape": ["batch", "sequence"], "sample": "padding_mask"},
+        {
+            "name": "input_ids",
+            "dtype": "int64",
+            "shape": ["batch", "sequence"],
+            "sample": "token_ids",
+        },
+        {
+            "name": "attention_mask",
+            "dtype": "int64",
+            "shape": ["batch", "sequence"],
+            "sample": "padding_mask",
+        },
         {
             "name": "token_type_ids",
             "dtype": "int64",
@@ -290,13 +329,17 @@ BERT = {
             "sample": {"integers": [0, 2]},
         },
     ],
-    "outputs": [{"name": "last_hidden_state", "dtype": "float32", "shape": ["batch", "sequence", 32]}],
+    "outputs": [
+        {"name": "last_hidden_state", "dtype": "float32", "shape": ["batch", "sequence", 32]}
+    ],
 }
 
 
 @pytest.mark.slow
 class TestBert:
-    def test_its_mask_is_beyond_float16_and_a_masked_row_shows_it(self, home: Path, tmp_path: Path) -> None:
+    def test_its_mask_is_beyond_float16_and_a_masked_row_shows_it(
+        self, home: Path, tmp_path: Path
+    ) -> None:
         outcome = run(write_recipe(tmp_path, "", "float16", **BERT), home)
         assert outcome.record.status == "failed"
         assert evidence(outcome) == "simulated"
@@ -311,14 +354,22 @@ class TestBert:
         assert codes(outcome) == {"N102", "N201", "N205"}
         assert "N201" in outcome.record.targets[0].headline
         assert constant.remedy is not None
-        assert constant.remedy.change == {"targets.ort.precision": {"default": "float16", "saturate": True}}
+        assert constant.remedy.change == {
+            "targets.ort.precision": {"default": "float16", "saturate": True}
+        }
 
-    def test_saturated_it_verifies_with_its_weights_in_float16(self, home: Path, tmp_path: Path) -> None:
-        outcome = run(write_recipe(tmp_path, "", {"default": "float16", "saturate": True}, **BERT), home)
+    def test_saturated_it_verifies_with_its_weights_in_float16(
+        self, home: Path, tmp_path: Path
+    ) -> None:
+        outcome = run(
+            write_recipe(tmp_path, "", {"default": "float16", "saturate": True}, **BERT), home
+        )
         assert outcome.record.status == "verified"
         assert evidence(outcome) == "simulated"
         assert outcome.record.targets[0].precision == "float16 saturated"
-        assert "masked-row" in {case.case for case in outcome.record.targets[0].verifications[0].cases}
+        assert "masked-row" in {
+            case.case for case in outcome.record.targets[0].verifications[0].cases
+        }
         assert share_of_float16(built(outcome)) >= 0.9
         (note,) = found(outcome, "N201")
         assert (note.severity, note.evidence["saturated"]) == ("note", True)

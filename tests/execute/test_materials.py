@@ -11,8 +11,8 @@ from convkit.execute.materials import materials_of
 from convkit.execute.tools import recorded_tools
 from convkit.home import Home
 from convkit.plan.stages import plan_stages
-from convkit.provenance import Dependency, Materials
 from convkit.recipe.loading import load_recipe
+from convkit.record.provenance import Dependency, Materials
 
 COMMIT = "86b5e0934494bd15c9632b12f734a8a67f723594"
 RECIPE: dict[str, Any] = {
@@ -31,7 +31,9 @@ def materials(folder: Path, model: dict[str, Any], **changes: Any) -> Materials:
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump({**RECIPE, "model": model, **changes}))
     loaded, home = load_recipe(path), Home(folder / "home")
-    surroundings: Surroundings = gather(loaded, plan_stages(loaded.recipe), home, "host", recorded_tools({}))
+    surroundings: Surroundings = gather(
+        loaded, plan_stages(loaded.recipe), home, "host", recorded_tools({})
+    )
     return materials_of(loaded, surroundings, home)
 
 
@@ -66,7 +68,10 @@ def test_a_folder_is_its_bytes(tmp_path: Path) -> None:
 
 
 def test_a_configuration_is_its_seed(tmp_path: Path) -> None:
-    found = materials(tmp_path, {"config": {"architecture": "bert", "seed": 9, "overrides": {"num_hidden_layers": 2}}})
+    found = materials(
+        tmp_path,
+        {"config": {"architecture": "bert", "seed": 9, "overrides": {"num_hidden_layers": 2}}},
+    )
     assert found.seeds == {"verify.seed": 5, "model.config.seed": 9}
     assert found.dependencies[0].notes["overrides"] == {"num_hidden_layers": 2}
 

@@ -1,4 +1,6 @@
-"""`convkit inspect RECIPE --precision` and `convkit inspect MODEL --precision`, in this environment."""
+"""`convkit inspect RECIPE --precision` and `convkit inspect MODEL --precision`, in this
+environment.
+"""
 
 from pathlib import Path
 
@@ -12,8 +14,8 @@ from convkit.cli.precision_table import plan_view, types_table
 from convkit.errors import UsageError, WorkerError
 from convkit.execute.precision_preview import TargetPlan, preview_precision
 from convkit.home import Home
-from convkit.worker.precision.prepare import prepare
-from convkit.worker.stages.inspect import module_types
+from convkit.models.graph.preparation import prepare
+from convkit.stages.inspect import module_types
 
 
 def preview(recipe: Path, home: Path, *only: str) -> list[TargetPlan]:
@@ -45,26 +47,30 @@ def test_a_plan_is_shown_by_module_before_anything_is_built(home: Path, tmp_path
     text = printed(plan_view(plan.target, plan.plan, plan.findings), width=120)
     assert "ort: 70.6 % of 51 weights in float16" in text
     assert "pattern after" in text
-    assert "0.0" in next(line for line in text.splitlines() if line.startswith("blocks.0.product"))  # its headroom
+    assert "0.0" in next(
+        line for line in text.splitlines() if line.startswith("blocks.0.product")
+    )  # its headroom
     assert not (home / "runs").exists() or not list((home / "runs").iterdir())
 
 
 def test_layers_that_differ_in_their_number_share_a_row() -> None:
-    (row,) = [line for line in printed(types_table(module_types(two_layers()))).splitlines() if "layer" in line]
+    (row,) = [
+        line
+        for line in printed(types_table(module_types(two_layers()))).splitlines()
+        if "layer" in line
+    ]
     assert row.split() == ["layer.*", "(2)", "2", "float32", "4", "float32"]
 
 
 def two_layers() -> onnx_ir.Model:
-    model = onnx_ir.from_onnx_text(
-        """
+    model = onnx_ir.from_onnx_text("""
         <ir_version: 8, opset_import: ["": 17]>
         net (float[N, 2] x) => (float[N, 2] y) <float[2] a = {1, 2}, float[2] b = {3, 4}>
         {
             h = Mul(x, a)
             y = Mul(h, b)
         }
-        """
-    )
+        """)
     for index, node in enumerate(model.graph):
         node.metadata_props["pkg.torch.onnx.name_scopes"] = f"['', 'layer.{index}', 'mul']"
     return prepare(model)
@@ -77,7 +83,10 @@ def test_a_built_model_shows_the_types_it_has(home: Path, tmp_path: Path) -> Non
     types = {row.module: row for row in module_types(model)}
     assert types["blocks.0.product"].weights == {"float32": 16}
     assert types["after"].weights == {"float16": 15}
-    assert types["blocks.0"].nodes.keys() <= {"float32", "float16"}  # its border's Cast gives float16
+    assert types["blocks.0"].nodes.keys() <= {
+        "float32",
+        "float16",
+    }  # its border's Cast gives float16
 
 
 def test_a_recipe_without_a_low_precision_has_no_plan(home: Path, tmp_path: Path) -> None:
@@ -87,7 +96,8 @@ def test_a_recipe_without_a_low_precision_has_no_plan(home: Path, tmp_path: Path
 
 def test_a_plan_whose_model_cannot_be_exported_says_why(home: Path, tmp_path: Path) -> None:
     broken = OVERFLOWING.replace(
-        "def forward(self, x):\n        return self.after", "def forward(self, z):\n        return 1 / 0, self.after"
+        "def forward(self, x):\n        return self.after",
+        "def forward(self, z):\n        return 1 / 0, self.after",
     )
     with pytest.raises(WorkerError, match="did not finish"):
         preview(write_recipe(tmp_path, broken, "float16"), home)

@@ -1,4 +1,6 @@
-"""Quantised targets through `convkit run` whole, in this environment: real exports, real quantisers, real kernels."""
+"""Quantised targets through `convkit run` whole, in this environment: real exports, real
+quantisers, real kernels.
+"""
 
 import copy
 from collections import Counter
@@ -12,7 +14,7 @@ import pytest
 from test_low_precision import BERT, codes, found, run, write_recipe
 
 from convkit.execute.run import RunOutcome
-from convkit.record import TargetReport
+from convkit.record.model import TargetReport
 
 ORT = {"runtime": "onnxruntime"}
 
@@ -38,7 +40,10 @@ def test_a_bert_in_every_kind_verifies_on_the_cpu_s_own_kernels(home: Path, tmp_
         "static": {"quantize": "static-int8", "per_channel": True, "format": "qdq"},
         "int4": {"quantize": "int4-weights", "block_size": 16},
     }
-    targets = {name: ORT | {"precision": precision, "tolerance": {"cosine": 0.99}} for name, precision in kinds.items()}
+    targets = {
+        name: ORT | {"precision": precision, "tolerance": {"cosine": 0.99}}
+        for name, precision in kinds.items()
+    }
     outcome = run(write_recipe(tmp_path, "", None, **(BERT | {"targets": targets})), home)
     assert {report.status for report in outcome.record.targets} == {"verified"}
     for report in outcome.record.targets:
@@ -80,7 +85,9 @@ def build():
     return Net()
 """
 ROWS: dict[str, Any] = {
-    "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 32], "sample": {"normal": [0, 1]}}],
+    "inputs": [
+        {"name": "x", "dtype": "float32", "shape": ["batch", 32], "sample": {"normal": [0, 1]}}
+    ],
     "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 32]}],
 }
 
@@ -89,7 +96,9 @@ def spoilt(folder: Path, precision: Any, **changes: Any) -> Path:
     return write_recipe(folder, SPOILT, precision, **(ROWS | changes))
 
 
-def test_the_module_that_costs_most_is_named_and_its_exception_verifies(home: Path, tmp_path: Path) -> None:
+def test_the_module_that_costs_most_is_named_and_its_exception_verifies(
+    home: Path, tmp_path: Path
+) -> None:
     """One large weight in layer 1 takes the whole scale: Q102, and what it says to do does it."""
     per_tensor = {"quantize": "dynamic-int8", "per_channel": False}
     tolerance = {"verify": {"tolerance": {"cosine": 0.995}}}
@@ -104,7 +113,9 @@ def test_the_module_that_costs_most_is_named_and_its_exception_verifies(home: Pa
     assert run(spoilt(tmp_path / "b", precision, **tolerance), home).record.status == "verified"
 
 
-def test_auto_finds_it_and_the_build_and_the_verification_go_by_it(home: Path, tmp_path: Path) -> None:
+def test_auto_finds_it_and_the_build_and_the_verification_go_by_it(
+    home: Path, tmp_path: Path
+) -> None:
     precision = {"quantize": "dynamic-int8", "per_channel": False, "keep_float32": "auto"}
     outcome = run(spoilt(tmp_path, precision, verify={"tolerance": {"cosine": 0.995}}), home)
     assert outcome.record.status == "verified"
@@ -127,39 +138,50 @@ def test_a_calibration_file_with_nan_is_an_error(home: Path, tmp_path: Path) -> 
     samples[1, 0, 3] = np.nan
     np.savez(tmp_path / "bad.npz", x=samples)
     targets = {
-        name: ORT
-        | {
-            "precision": {"quantize": "static-int8", "calibration": {"method": "minmax", "file": f"{name}.npz"}},
-            "tolerance": {"cosine": 0.9},
-        }
+        name: (
+            ORT
+            | {
+                "precision": {
+                    "quantize": "static-int8",
+                    "calibration": {"method": "minmax", "file": f"{name}.npz"},
+                },
+                "tolerance": {"cosine": 0.9},
+            }
+        )
         for name in ("good", "bad")
     }
     auto = copy.deepcopy(targets["good"]["precision"]) | {"keep_float32": "auto"}
     targets["searched"] = targets["good"] | {"precision": auto, "tolerance": {"cosine": 0.999}}
     outcome = run(spoilt(tmp_path, None, targets=targets), home)
     assert by_target(outcome)["searched"].status == "verified"
-    assert not any(str(tmp_path).encode() in path.read_bytes() for path in home.rglob("precision.json"))
+    assert not any(
+        str(tmp_path).encode() in path.read_bytes() for path in home.rglob("precision.json")
+    )
     assert by_target(outcome)["good"].status == "verified"
     assert by_target(outcome)["bad"].status == "failed"
     assert {finding.code for finding in outcome.record.findings if finding.is_error} >= {"Q106"}
     assert "NaN" in found(outcome, "Q106")[0].message
 
 
-def test_a_file_with_scales_on_the_wrong_axis_loads_runs_and_is_an_error(home: Path, tmp_path: Path) -> None:
-    """The weight is square, so ONNX's checker and onnxruntime find nothing; the original is not asked."""
+def test_a_file_with_scales_on_the_wrong_axis_loads_runs_and_is_an_error(
+    home: Path, tmp_path: Path
+) -> None:
+    """The weight is square, so ONNX's checker and onnxruntime find nothing; the original is not
+    asked.
+    """
     rng = np.random.default_rng(0)
     weight = (rng.normal(size=(32, 32)) * np.logspace(-1, 1, 32)).astype(np.float32)
     scales = (np.abs(weight).max(axis=0) / 127).astype(np.float32)
-    model = onnx.parser.parse_model(
-        """<ir_version: 8, opset_import: ["" : 17]>
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
         g (float[batch,32] x) => (float[batch,32] y) {
             w = DequantizeLinear<axis=0>(W, s)
             y = MatMul(x, w)
-        }"""
-    )
+        }""")
     numbers = np.round(weight / scales).astype(np.int8)
     weights = {"W": numbers, "s": scales}
-    model.graph.initializer.extend(onnx.numpy_helper.from_array(values, name) for name, values in weights.items())
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(values, name) for name, values in weights.items()
+    )
     onnx.save(model, tmp_path / "wrong.onnx")
     outcome = run(spoilt(tmp_path, "float32", model={"onnx": "wrong.onnx"}, export={}), home)
     assert codes(outcome) == {"Q104"}
@@ -195,7 +217,9 @@ def build():
 
 
 def test_packed_weights_are_not_quantised_again(home: Path, tmp_path: Path) -> None:
-    """int8 weights in int32, as GPTQ's layers keep them; smaller ones would be unpacked by the exporter."""
+    """int8 weights in int32, as GPTQ's layers keep them; smaller ones would be unpacked by the
+    exporter.
+    """
     wide = {
         "inputs": [ROWS["inputs"][0] | {"shape": ["batch", 256]}],
         "outputs": [ROWS["outputs"][0] | {"shape": ["batch", 256]}],

@@ -12,25 +12,39 @@ from small_recipe import recipe
 
 from convkit.execute.remedies import Proposal, merge_values, propose
 from convkit.findings.model import Finding, Remedy
-from convkit.record import RunRecord, TargetReport, Verification
+from convkit.record.model import RunRecord, TargetReport, Verification
 
 CONTENT: dict[str, Any] = recipe(
     targets={
         "ort": {"runtime": "onnxruntime", "precision": "float16"},
-        "own": {"runtime": "onnxruntime", "export": {"exporter": "torchscript"}, "versions": ["==1.31.*"]},
+        "own": {
+            "runtime": "onnxruntime",
+            "export": {"exporter": "torchscript"},
+            "versions": ["==1.31.*"],
+        },
     }
 ).dump()
 PRECISION = "targets.ort.precision"
 
 
-def finding(code: str, change: dict[str, Any], severity: Any = "error", message: str = "m") -> Finding:
+def finding(
+    code: str, change: dict[str, Any], severity: Any = "error", message: str = "m"
+) -> Finding:
     return Finding(code, severity, f"{message} {code}", remedy=Remedy("do it", change))
 
 
-def record(*findings: Finding, target: str = "ort", headline: str = "", status: Any = "failed") -> RunRecord:
-    verification = Verification(f"verify:{target}", None, status, "device", headline, findings=findings)
+def record(
+    *findings: Finding, target: str = "ort", headline: str = "", status: Any = "failed"
+) -> RunRecord:
+    verification = Verification(
+        f"verify:{target}", None, status, "device", headline, findings=findings
+    )
     return build_record(
-        targets=(TargetReport(target, "onnxruntime", "cpu", "float16", status, headline, (verification,)),)
+        targets=(
+            TargetReport(
+                target, "onnxruntime", "cpu", "float16", status, headline, (verification,)
+            ),
+        )
     )
 
 
@@ -56,7 +70,9 @@ class TestOrder:
     def test_symptoms_count_where_nothing_else_offers_anything(self) -> None:
         symptom = finding("N101", {"export.opset": 17})
         assert codes(propose(record(symptom, finding("C108", {})), CONTENT)) == ["N101"]
-        assert codes(propose(record(symptom, finding("N204", kept("x"), "warning")), CONTENT)) == ["N204"]
+        assert codes(propose(record(symptom, finding("N204", kept("x"), "warning")), CONTENT)) == [
+            "N204"
+        ]
         assert codes(propose(record(symptom, finding("N202", kept("x"))), CONTENT)) == ["N202"]
 
     def test_a_symptom_of_one_target_comes_after_a_cause_of_another(self) -> None:
@@ -66,7 +82,8 @@ class TestOrder:
 
     def test_of_two_values_for_one_key_the_first_finding_s_is_taken(self) -> None:
         proposal = propose(
-            record(finding("N202", {"export.opset": 17}), finding("C106", {"export.opset": 16})), CONTENT
+            record(finding("N202", {"export.opset": 17}), finding("C106", {"export.opset": 16})),
+            CONTENT,
         )
         assert codes(proposal) == ["C106"]
         assert proposal.change == {"export.opset": 16}
@@ -79,13 +96,18 @@ class TestOrder:
 
     @pytest.mark.parametrize("status", ["verified", "skipped"])
     def test_a_target_that_did_not_fail_offers_nothing(self, status: Any) -> None:
-        assert codes(propose(record(finding("N204", kept("x"), "warning"), status=status), CONTENT)) == []
+        assert (
+            codes(propose(record(finding("N204", kept("x"), "warning"), status=status), CONTENT))
+            == []
+        )
 
     def test_several_targets_change_in_one_round(self) -> None:
         both = build_record(
             targets=(
                 record(finding("N202", kept("x"))).targets[0],
-                record(finding("C106", {"targets.own.optimization": "basic"}), target="own").targets[0],
+                record(
+                    finding("C106", {"targets.own.optimization": "basic"}), target="own"
+                ).targets[0],
             )
         )
         proposal = propose(both, CONTENT)
@@ -100,7 +122,9 @@ class TestOrder:
 
 class TestMerging:
     def test_exceptions_of_one_precision_are_united(self) -> None:
-        proposal = propose(record(finding("N202", kept("a", "b")), finding("N203", kept("b", "c"))), CONTENT)
+        proposal = propose(
+            record(finding("N202", kept("a", "b")), finding("N203", kept("b", "c"))), CONTENT
+        )
         assert proposal.change == kept("a", "b", "c")
         assert codes(proposal) == ["N202", "N203"]
 
@@ -122,8 +146,15 @@ class TestMerging:
         one, other = {"default": "float16"}, {"quantize": "dynamic-int8", "keep_float32": ["a"]}
         assert merge_values(one, other) == one
 
-    @given(st.lists(st.sampled_from("abc")), st.lists(st.sampled_from("abc")), st.booleans(), st.booleans())
-    def test_merging_loses_nothing(self, first: list[str], second: list[str], one: bool, other: bool) -> None:
+    @given(
+        st.lists(st.sampled_from("abc")),
+        st.lists(st.sampled_from("abc")),
+        st.booleans(),
+        st.booleans(),
+    )
+    def test_merging_loses_nothing(
+        self, first: list[str], second: list[str], one: bool, other: bool
+    ) -> None:
         values = [
             {"default": "float16", "keep_float32": kept, "saturate": saturate}
             for kept, saturate in ((first, one), (second, other))
@@ -134,14 +165,20 @@ class TestMerging:
         assert merged["saturate"] == (one or other)
 
     def test_what_would_be_no_recipe_is_withheld(self) -> None:
-        findings = [finding("N202", kept("a")), finding("E102", {"targets.ort.artifact": "optimized"})]
+        findings = [
+            finding("N202", kept("a")),
+            finding("E102", {"targets.ort.artifact": "optimized"}),
+        ]
         proposal = propose(record(*findings), CONTENT)
         assert codes(proposal) == ["N202"]
         assert [each.path for each in proposal.withheld] == ["targets.ort.artifact"]
         assert "artifact: exported" in proposal.withheld[0].reason
 
     def test_two_inputs_that_would_bear_one_name_are_not_both_renamed(self) -> None:
-        findings = [finding("C104", {f"inputs.{place}.name": "input_ids"}, message=str(place)) for place in (0, 1)]
+        findings = [
+            finding("C104", {f"inputs.{place}.name": "input_ids"}, message=str(place))
+            for place in (0, 1)
+        ]
         proposal = propose(record(*findings), CONTENT)
         assert proposal.change == {"inputs.0.name": "input_ids"}
         assert [each.path for each in proposal.withheld] == ["inputs.1.name"]
@@ -187,30 +224,45 @@ class TestWhatARepairNeverDoes:
         assert (withheld.path, withheld.code) == (path, "C106")
         assert "for people to decide" in withheld.reason
 
-    @pytest.mark.parametrize("value", ["bfloat16", {"default": "bfloat16"}, {"quantize": "dynamic-int8"}])
+    @pytest.mark.parametrize(
+        "value", ["bfloat16", {"default": "bfloat16"}, {"quantize": "dynamic-int8"}]
+    )
     def test_a_precision_is_not_given_up(self, value: Any) -> None:
         proposal = propose(record(finding("N202", {PRECISION: value})), CONTENT)
         assert proposal.withheld[0].reason.startswith("it gives up float16")
 
     def test_of_a_remedy_the_part_that_may_be_applied_is(self) -> None:
-        proposal = propose(record(finding("N202", {"verify.skip": ["texts"], **kept("a")})), CONTENT)
+        proposal = propose(
+            record(finding("N202", {"verify.skip": ["texts"], **kept("a")})), CONTENT
+        )
         assert proposal.change == kept("a")
         assert [each.path for each in proposal.withheld] == ["verify.skip"]
 
-    @given(st.dictionaries(st.sampled_from([*WITHHELD, PRECISION]), st.sampled_from(list(WITHHELD.values()))))
+    @given(
+        st.dictionaries(
+            st.sampled_from([*WITHHELD, PRECISION]), st.sampled_from(list(WITHHELD.values()))
+        )
+    )
     def test_whatever_is_on_offer(self, change: dict[str, Any]) -> None:
         content = propose(record(finding("C106", change)), CONTENT).content
         for key in ("verify", "axes", "tools", "model", "name"):
             assert content.get(key) == CONTENT.get(key)
         assert content["targets"].keys() == CONTENT["targets"].keys()
-        assert [item["name"] for item in content["inputs"]] == [item["name"] for item in CONTENT["inputs"]]
+        assert [item["name"] for item in content["inputs"]] == [
+            item["name"] for item in CONTENT["inputs"]
+        ]
         for name, target in CONTENT["targets"].items():
             assert {**content["targets"][name], "precision": None} == {**target, "precision": None}
 
 
 def test_a_change_that_changes_nothing_is_no_offer() -> None:
     order = [{"name": item["name"]} for item in CONTENT["inputs"]]
-    change = {PRECISION: "float16", "inputs": order, "inputs.0.dtype": "int64", "inputs.9.dtype": "int32"}
+    change = {
+        PRECISION: "float16",
+        "inputs": order,
+        "inputs.0.dtype": "int64",
+        "inputs.9.dtype": "int32",
+    }
     assert propose(record(finding("C103", change)), CONTENT).offers == ()
 
 
@@ -218,12 +270,16 @@ def test_the_recipe_s_export_means_a_target_s_own_where_it_has_one() -> None:
     proposal = propose(record(finding("C106", {"export.exporter": "torch"}), target="own"), CONTENT)
     assert proposal.change == {"targets.own.export.exporter": "torch"}
     assert proposal.content["targets"]["own"]["export"] == {"exporter": "torch"}
-    assert propose(record(finding("C106", {"export.opset": 20})), CONTENT).content["export"] == {"opset": 20}
+    assert propose(record(finding("C106", {"export.opset": 20})), CONTENT).content["export"] == {
+        "opset": 20
+    }
 
 
 def test_a_finding_of_a_stage_before_counts_for_a_broken_target_too() -> None:
     broken = record(status="broken")
-    target = dataclasses.replace(broken.targets[0], findings=(finding("C103", {"inputs.0.name": "x"}),))
+    target = dataclasses.replace(
+        broken.targets[0], findings=(finding("C103", {"inputs.0.name": "x"}),)
+    )
     assert codes(propose(dataclasses.replace(broken, targets=(target,)), CONTENT)) == ["C103"]
 
 

@@ -41,7 +41,9 @@ def overflow(home: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
 
 
 class TestOverflow:
-    def test_the_modules_that_overflow_are_kept_in_float32(self, overflow: tuple[Path, RepairOutcome]) -> None:
+    def test_the_modules_that_overflow_are_kept_in_float32(
+        self, overflow: tuple[Path, RepairOutcome]
+    ) -> None:
         _, outcome = overflow
         precision = {"default": "float16", "keep_float32": ["blocks.*"]}
         assert applied(outcome) == [(1, "N202", {"targets.ort.precision": precision})]
@@ -78,7 +80,9 @@ class TestOverflow:
         ]
         assert recipe.read_text() == outcome.loaded.text
 
-    def test_again_it_is_up_to_date_and_says_the_same(self, overflow: tuple[Path, RepairOutcome], home: Path) -> None:
+    def test_again_it_is_up_to_date_and_says_the_same(
+        self, overflow: tuple[Path, RepairOutcome], home: Path
+    ) -> None:
         recipe, outcome = overflow
         again = repair(recipe, home)
         assert again.last.up_to_date
@@ -102,8 +106,16 @@ class TestOverflow:
         assert write_repaired(outcome) == recipe.resolve()
         assert link.is_symlink()
         assert stat.S_IMODE(recipe.stat().st_mode) == 0o640
-        assert recipe.read_bytes().count(b"\n") == recipe.read_bytes().count(b"\r\n") == text.count("\r\n")
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["link.yaml", "model.py", "recipe.yaml"]
+        assert (
+            recipe.read_bytes().count(b"\n")
+            == recipe.read_bytes().count(b"\r\n")
+            == text.count("\r\n")
+        )
+        assert sorted(path.name for path in tmp_path.iterdir()) == [
+            "link.yaml",
+            "model.py",
+            "recipe.yaml",
+        ]
         written = run_recipe(RunOptions(recipe, Home(home), toolchain="host", track=False))
         assert written.up_to_date
         assert written.record.status == "verified"
@@ -128,7 +140,9 @@ class TestOverflow:
 
 
 def test_a_misspelt_pattern_is_corrected(home: Path, tmp_path: Path) -> None:
-    recipe = write_recipe(tmp_path, OVERFLOWING, {"default": "float16", "keep_float32": ["after", "block.*"]})
+    recipe = write_recipe(
+        tmp_path, OVERFLOWING, {"default": "float16", "keep_float32": ["after", "block.*"]}
+    )
     outcome = repair(recipe, home)
     kept = {"default": "float16", "keep_float32": ["after", "blocks.*"]}
     assert applied(outcome) == [(1, "N206", {"targets.ort.precision": kept})]
@@ -143,7 +157,9 @@ def test_a_green_recipe_has_nothing_to_repair(home: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_the_remedy_of_a_lost_variance_is_tried_before_the_search(home: Path, tmp_path: Path) -> None:
+def test_the_remedy_of_a_lost_variance_is_tried_before_the_search(
+    home: Path, tmp_path: Path
+) -> None:
     """N204 is what C108, N304 and N101 come from, of which only the last offers anything."""
     outcome = repair(write_recipe(tmp_path, LOSING, "float16"), home)
     assert outcome.steps[0].code == "N204"
@@ -197,7 +213,9 @@ STUBBORN = OVERFLOWING.replace("* 1e-5", "* 1.0")
 
 
 @pytest.mark.slow
-def test_a_remedy_that_does_not_help_enough_is_told_with_what_remains(home: Path, tmp_path: Path) -> None:
+def test_a_remedy_that_does_not_help_enough_is_told_with_what_remains(
+    home: Path, tmp_path: Path
+) -> None:
     verify = {"tolerance": {"max_abs": 1e-30}}
     outcome = repair(write_recipe(tmp_path, STUBBORN, "float16", verify=verify), home)
     assert not outcome.repaired
@@ -225,18 +243,31 @@ def build():
 ONE = TWO_INPUTS.replace("RETURNED", "y")
 UNNAMED = TWO_INPUTS.replace("RETURNED", "y, y.sum(1)")
 NAMED = TWO_INPUTS.replace("RETURNED", "{'hidden': y, 'pooled': y.sum(1)}")
-IDS = {"name": "ids", "dtype": "int64", "shape": ["batch", "length"], "sample": {"integers": [0, 10]}}
+IDS = {
+    "name": "ids",
+    "dtype": "int64",
+    "shape": ["batch", "length"],
+    "sample": {"integers": [0, 10]},
+}
 MASK = {"name": "mask", "dtype": "int64", "shape": ["batch", "length"], "sample": "padding_mask"}
 HIDDEN = {"name": "hidden", "dtype": "float32", "shape": ["batch", "length", 4]}
 POOLED = {"name": "pooled", "dtype": "float32", "shape": ["batch", 4]}
-LENGTHS = {"batch": {"min": 1, "typical": 3, "max": 5}, "length": {"min": 2, "typical": 6, "max": 9}}
+LENGTHS = {
+    "batch": {"min": 1, "typical": 3, "max": 5},
+    "length": {"min": 2, "typical": 6, "max": 9},
+}
 
 
-def contract_recipe(folder: Path, code: str, inputs: list[Any], outputs: list[Any], **changes: Any) -> Path:
-    return write_recipe(folder, code, "float32", axes=LENGTHS, inputs=inputs, outputs=outputs, **changes)
+def contract_recipe(
+    folder: Path, code: str, inputs: list[Any], outputs: list[Any], **changes: Any
+) -> Path:
+    return write_recipe(
+        folder, code, "float32", axes=LENGTHS, inputs=inputs, outputs=outputs, **changes
+    )
 
 
-# What the recipe declares, and which remedies make it the model's: every fault at least once, several at a time.
+# What the recipe declares, and which remedies make it the model's: every fault at least once,
+# several at a time.
 CONTRACTS: dict[str, tuple[str, list[Any], list[Any], dict[str, list[str]]]] = {
     "a misspelt input, inputs in another order, an output of another type": (
         NAMED,
@@ -261,12 +292,16 @@ CONTRACTS: dict[str, tuple[str, list[Any], list[Any], dict[str, list[str]]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", CONTRACTS)
-def test_a_contract_that_is_not_the_model_s_is_repaired(fault: str, home: Path, tmp_path: Path) -> None:
+def test_a_contract_that_is_not_the_model_s_is_repaired(
+    fault: str, home: Path, tmp_path: Path
+) -> None:
     code, inputs, outputs, expected = CONTRACTS[fault]
     outcome = repair(contract_recipe(tmp_path, code, inputs, outputs), home)
     assert outcome.repaired, outcome.ending
     assert {code: list(change) for _, code, change in applied(outcome)} == expected
-    assert {step.outcome for step in outcome.steps if step.round == outcome.steps[-1].round} == {"verified"}
+    assert {step.outcome for step in outcome.steps if step.round == outcome.steps[-1].round} == {
+        "verified"
+    }
     (tmp_path / "repaired.yaml").write_text(outcome.text)
     recipe = load_recipe(tmp_path / "repaired.yaml").recipe
     (output,) = recipe.outputs
@@ -274,8 +309,12 @@ def test_a_contract_that_is_not_the_model_s_is_repaired(fault: str, home: Path, 
 
 
 @pytest.mark.slow
-def test_an_order_that_was_wrong_keeps_each_output_under_its_name(home: Path, tmp_path: Path) -> None:
-    """To give the outputs the shapes that stand in their places would verify too, with the names exchanged."""
+def test_an_order_that_was_wrong_keeps_each_output_under_its_name(
+    home: Path, tmp_path: Path
+) -> None:
+    """To give the outputs the shapes that stand in their places would verify too, with the names
+    exchanged.
+    """
     outcome = repair(contract_recipe(tmp_path, UNNAMED, [IDS, MASK], [POOLED, HIDDEN]), home)
     outputs = yaml.safe_load(outcome.text)["outputs"]
     assert outputs == [HIDDEN, POOLED]
@@ -284,7 +323,9 @@ def test_an_order_that_was_wrong_keeps_each_output_under_its_name(home: Path, tm
 
 @pytest.mark.slow
 def test_an_input_of_another_type_is_repaired(home: Path, tmp_path: Path) -> None:
-    code = ONE.replace(" * mask.unsqueeze(-1)", ".masked_fill(~mask.unsqueeze(-1), 0.0)")  # bools alone
+    code = ONE.replace(
+        " * mask.unsqueeze(-1)", ".masked_fill(~mask.unsqueeze(-1), 0.0)"
+    )  # bools alone
     outcome = repair(contract_recipe(tmp_path, code, [IDS, MASK], [HIDDEN]), home)
     assert applied(outcome) == [(1, "C105", {"inputs.1.dtype": "bool"})]
     assert outcome.repaired
@@ -302,7 +343,9 @@ def test_an_order_is_found_again_in_someone_else_s_file(home: Path, tmp_path: Pa
         )
     )
     model = {"onnx": os.path.relpath(first.folder / "models" / "ort" / "model.onnx", tmp_path)}
-    outcome = repair(contract_recipe(tmp_path, "", [MASK, IDS], [POOLED, HIDDEN], model=model), home)
+    outcome = repair(
+        contract_recipe(tmp_path, "", [MASK, IDS], [POOLED, HIDDEN], model=model), home
+    )
     assert applied(outcome) == [
         (1, "C103", {"inputs": [{"name": "ids"}, {"name": "mask"}]}),
         (1, "C203", {"outputs": [{"name": "hidden"}, {"name": "pooled"}]}),
@@ -312,7 +355,9 @@ def test_an_order_is_found_again_in_someone_else_s_file(home: Path, tmp_path: Pa
 
 @pytest.mark.slow
 class TestBert:
-    def test_its_mask_is_saturated_and_its_weights_stay_in_float16(self, home: Path, tmp_path: Path) -> None:
+    def test_its_mask_is_saturated_and_its_weights_stay_in_float16(
+        self, home: Path, tmp_path: Path
+    ) -> None:
         outcome = repair(write_recipe(tmp_path, "", "float16", **BERT), home)
         assert outcome.repaired, outcome.ending
         assert next(step.code for step in outcome.steps) == "N201"
@@ -321,12 +366,16 @@ class TestBert:
         assert share_of_float16(built(outcome.last)) >= 0.9
         assert outcome.last.record.targets[0].verifications[0].evidence == "simulated"
 
-    def test_the_tokenizer_s_inputs_are_added_at_their_places(self, home: Path, tmp_path: Path) -> None:
+    def test_the_tokenizer_s_inputs_are_added_at_their_places(
+        self, home: Path, tmp_path: Path
+    ) -> None:
         from tiny_models import save_bert
 
         folder = save_bert(tmp_path / "bert", tokenizer=True)
         inputs = [item for item in BERT["inputs"] if item["name"] == "input_ids"]  # type: ignore[index]
-        recipe = write_recipe(tmp_path, "", "float32", **BERT | {"model": {"path": "bert"}, "inputs": inputs})
+        recipe = write_recipe(
+            tmp_path, "", "float32", **BERT | {"model": {"path": "bert"}, "inputs": inputs}
+        )
         text = recipe.read_text()
         width = json.loads((folder / "config.json").read_text())["hidden_size"]
         recipe.write_text(text.replace("- 32", f"- {width}"))
@@ -347,5 +396,7 @@ def test_what_a_search_found_is_written_in_the_search_s_place(home: Path, tmp_pa
     kept = {"default": "float16", "keep_float32": ["before", "precise"]}
     assert outcome.last.record.targets[0].precision == "float16, float32: before, precise"
     assert outcome.steps[-1].change == {"targets.ort.precision": kept}
-    asked = write_recipe(tmp_path / "asked", NOISY, {"default": "float16", "keep_float32": "auto"}, verify=verify)
+    asked = write_recipe(
+        tmp_path / "asked", NOISY, {"default": "float16", "keep_float32": "auto"}, verify=verify
+    )
     assert not repair(asked, home).needed  # a search that the recipe itself asks for stays

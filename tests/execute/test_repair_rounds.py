@@ -1,4 +1,6 @@
-"""How the rounds of a repair end, over scripted runs: real ones that go in circles are not to be had."""
+"""How the rounds of a repair end, over scripted runs: real ones that go in circles are not to be
+had.
+"""
 
 import contextlib
 import dataclasses
@@ -18,7 +20,7 @@ from convkit.findings.model import Finding, Remedy
 from convkit.home import Home
 from convkit.recipe.editing import EditError
 from convkit.recipe.loading import LoadedRecipe
-from convkit.record import RepairStep, TargetReport, Verification
+from convkit.record.model import RepairStep, TargetReport, Verification
 
 RECIPE = {
     "schema": 1,
@@ -39,15 +41,25 @@ class Scripted:
         self.lineages: list[Lineage | None] = []
         self.forced: list[bool] = []
 
-    def __call__(self, options: RunOptions, loaded: LoadedRecipe, _: object, lineage: Lineage | None) -> RunOutcome:
+    def __call__(
+        self, options: RunOptions, loaded: LoadedRecipe, _: object, lineage: Lineage | None
+    ) -> RunOutcome:
         self.lineages.append(lineage)
         self.forced.append(options.force)
         offer = self.offers(loaded.recipe.export.opset)
-        findings = () if offer is None else (Finding("E205", "error", "refused", remedy=Remedy("try", offer)),)
+        findings = (
+            ()
+            if offer is None
+            else (Finding("E205", "error", "refused", remedy=Remedy("try", offer)),)
+        )
         status: Any = "failed" if findings else "verified"
         headline = "E205 refused" if findings else "fine"
-        verification = Verification("verify:ort", None, status, "device", headline, findings=findings)
-        target = TargetReport("ort", "onnxruntime", "cpu", "float32", status, headline, (verification,))
+        verification = Verification(
+            "verify:ort", None, status, "device", headline, findings=findings
+        )
+        target = TargetReport(
+            "ort", "onnxruntime", "cpu", "float32", status, headline, (verification,)
+        )
         steps = lineage.ended_as((target,)) if lineage else ()
         record = build_record(
             id=f"run-{len(self.lineages)}",
@@ -60,11 +72,15 @@ class Scripted:
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[RepairOutcome, Scripted]]:
+def run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[RepairOutcome, Scripted]]:
     path = tmp_path / "recipe.yaml"
     path.write_text(yaml.safe_dump(RECIPE, sort_keys=False))
 
-    def started(offers: Callable[[int], Change | None], **options: Any) -> tuple[RepairOutcome, Scripted]:
+    def started(
+        offers: Callable[[int], Change | None], **options: Any
+    ) -> tuple[RepairOutcome, Scripted]:
         script = Scripted(offers)
         monkeypatch.setattr(repair, "run_loaded", script)
         return repair_recipe(RunOptions(path, Home(tmp_path), **options)), script
@@ -79,7 +95,9 @@ def opset(number: int) -> Change:
 def test_circles_end(run: Any) -> None:
     outcome, script = run(lambda present: opset(17 if present == 18 else 18))
     assert len(script.lineages) == 2
-    assert outcome.ending.startswith("the remedy on offer was tried before, and this remains: ort failed: E205")
+    assert outcome.ending.startswith(
+        "the remedy on offer was tried before, and this remains: ort failed: E205"
+    )
     assert not outcome.repaired
     assert outcome.last.record.exit_code == 1
 
@@ -94,7 +112,9 @@ def test_rounds_are_limited(run: Any) -> None:
     outcome, script = run(lambda present: opset(present - 1))
     assert len(script.lineages) == 1 + MOST_ROUNDS
     assert outcome.ending.startswith(f"{MOST_ROUNDS} rounds were not enough")
-    assert [step.change for step in outcome.steps] == [opset(18 - n) for n in range(1, MOST_ROUNDS + 1)]
+    assert [step.change for step in outcome.steps] == [
+        opset(18 - n) for n in range(1, MOST_ROUNDS + 1)
+    ]
 
 
 def test_the_last_round_may_be_the_one_that_cures(run: Any) -> None:
@@ -129,7 +149,10 @@ def test_a_text_that_cannot_be_edited_ends_it_with_the_change_in_words(
     monkeypatch.setattr(repair, "edited", refuse)
     outcome, script = run(lambda _: opset(17))
     assert len(script.lineages) == 1
-    assert outcome.ending == "the recipe's text cannot be edited in place. Change it by hand: export.opset: 17"
+    assert (
+        outcome.ending
+        == "the recipe's text cannot be edited in place. Change it by hand: export.opset: 17"
+    )
     assert (outcome.repaired, outcome.diff) == (False, "")
 
 
@@ -161,6 +184,8 @@ def test_every_round_is_announced_before_it_runs_with_a_listener_of_its_own(
 
 def test_a_skipped_target_is_nothing_to_repair() -> None:
     record = build_record()
-    skipped = dataclasses.replace(record, targets=tuple(t for t in record.targets if t.status != "failed"))
+    skipped = dataclasses.replace(
+        record, targets=tuple(t for t in record.targets if t.status != "failed")
+    )
     assert repair.needs_repair(record)
     assert not repair.needs_repair(skipped)

@@ -1,4 +1,6 @@
-"""`convkit run` whole, in this environment (`--toolchain host`): real export, real onnxruntime, a tiny seeded model."""
+"""`convkit run` whole, in this environment (`--toolchain host`): real export, real onnxruntime, a
+tiny seeded model.
+"""
 
 import dataclasses
 import json
@@ -49,10 +51,23 @@ def write_recipe(folder: Path, code: str = MODEL, **changes: Any) -> Path:
         "model": {"factory": {"call": "model.py:build", "seed": 3}},
         "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
         "export": {"exporter": "torchscript", "opset": 17},
-        "axes": {"batch": {"min": 1, "typical": 3, "max": 5}, "length": {"min": 2, "typical": 6, "max": 9}},
+        "axes": {
+            "batch": {"min": 1, "typical": 3, "max": 5},
+            "length": {"min": 2, "typical": 6, "max": 9},
+        },
         "inputs": [
-            {"name": "ids", "dtype": "int64", "shape": ["batch", "length"], "sample": {"integers": [0, 10]}},
-            {"name": "mask", "dtype": "int64", "shape": ["batch", "length"], "sample": "padding_mask"},
+            {
+                "name": "ids",
+                "dtype": "int64",
+                "shape": ["batch", "length"],
+                "sample": {"integers": [0, 10]},
+            },
+            {
+                "name": "mask",
+                "dtype": "int64",
+                "shape": ["batch", "length"],
+                "sample": "padding_mask",
+            },
         ],
         "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", "length", 3]}],
         "verify": {"tolerance": {"max_abs": 1e-5}},
@@ -92,7 +107,15 @@ def test_a_run_verifies_and_leaves_its_folder(finished: tuple[Path, Path, RunOut
     assert read_record(outcome.folder) == outcome.record
     assert (outcome.folder / "models" / "ort" / "model.onnx").is_file()
     cases = [case.case for case in outcome.record.targets[0].verifications[0].cases]
-    assert {"smallest", "typical", "padded", "ragged", "largest", "masked-row", "off-typical"} <= set(cases)
+    assert {
+        "smallest",
+        "typical",
+        "padded",
+        "ragged",
+        "largest",
+        "masked-row",
+        "off-typical",
+    } <= set(cases)
 
 
 def test_the_built_model_is_the_store_s_own_file(finished: tuple[Path, Path, RunOutcome]) -> None:
@@ -103,7 +126,9 @@ def test_the_built_model_is_the_store_s_own_file(finished: tuple[Path, Path, Run
     assert (outcome.folder / "models" / "ort" / "model.onnx").samefile(store.object(entry.sha256))
 
 
-def test_a_second_run_is_up_to_date_and_names_the_run_that_made_it(finished: tuple[Path, Path, RunOutcome]) -> None:
+def test_a_second_run_is_up_to_date_and_names_the_run_that_made_it(
+    finished: tuple[Path, Path, RunOutcome],
+) -> None:
     recipe, home, outcome = finished
     again = run(recipe, home)
     assert again.up_to_date
@@ -126,7 +151,9 @@ def test_a_changed_tolerance_judges_again_and_runs_nothing(
     assert codes(outcome) == {"N101"}
 
 
-def test_a_changed_key_runs_its_stages_and_the_plan_says_why(finished: tuple[Path, Path, RunOutcome]) -> None:
+def test_a_changed_key_runs_its_stages_and_the_plan_says_why(
+    finished: tuple[Path, Path, RunOutcome],
+) -> None:
     recipe, home, _ = finished
     write_recipe(recipe.parent, export={"exporter": "torchscript", "opset": 16})
     try:
@@ -138,7 +165,9 @@ def test_a_changed_key_runs_its_stages_and_the_plan_says_why(finished: tuple[Pat
     assert "export must run" in rows["build:ort"].reason
 
 
-def test_a_stored_run_is_judged_again_without_any_model(finished: tuple[Path, Path, RunOutcome]) -> None:
+def test_a_stored_run_is_judged_again_without_any_model(
+    finished: tuple[Path, Path, RunOutcome],
+) -> None:
     _, _, outcome = finished
     assert rejudge(outcome.folder, None).status == "verified"
     strict = rejudge(outcome.folder, parse_tolerance(["max_abs=1e-30"]))
@@ -147,11 +176,15 @@ def test_a_stored_run_is_judged_again_without_any_model(finished: tuple[Path, Pa
     assert rejudge(outcome.folder, parse_tolerance(["atol=0", "rtol=1e-12"])).status == "failed"
 
 
-def test_force_runs_everything_again_to_the_same_artifacts(finished: tuple[Path, Path, RunOutcome]) -> None:
+def test_force_runs_everything_again_to_the_same_artifacts(
+    finished: tuple[Path, Path, RunOutcome],
+) -> None:
     recipe, home, outcome = finished
     forced = run(recipe, home, force=True)
     assert {stage.status for stage in forced.record.stages} == {"done"}
-    assert [stage.artifact for stage in forced.record.stages] == [stage.artifact for stage in outcome.record.stages]
+    assert [stage.artifact for stage in forced.record.stages] == [
+        stage.artifact for stage in outcome.record.stages
+    ]
     assert "R101" not in {finding.code for finding in forced.record.findings}
 
 
@@ -173,13 +206,19 @@ RENAMED = MODEL.replace("return torch.tanh(", "return dict(z=torch.tanh(").repla
 DROPPED = MODEL.replace("* mask.unsqueeze(-1)", "")
 BAKED = MODEL.replace(
     "return torch.tanh(",
-    "ids = ids.reshape(int(ids.shape[0]), -1)[:, torch.arange(int(ids.shape[1]))]\n        return torch.tanh(",
+    "ids = ids.reshape(int(ids.shape[0]), -1)[:, torch.arange(int(ids.shape[1]))]\n        return"
+    " torch.tanh(",
 )
 
 
 def tensors(**changes: dict[str, Any]) -> dict[str, Any]:
     inputs = [
-        {"name": "ids", "dtype": "int64", "shape": ["batch", "length"], "sample": {"integers": [0, 10]}},
+        {
+            "name": "ids",
+            "dtype": "int64",
+            "shape": ["batch", "length"],
+            "sample": {"integers": [0, 10]},
+        },
         {"name": "mask", "dtype": "int64", "shape": ["batch", "length"], "sample": "padding_mask"},
     ]
     return {"inputs": [tensor | changes.get(str(tensor["name"]), {}) for tensor in inputs]}
@@ -188,7 +227,12 @@ def tensors(**changes: dict[str, Any]) -> dict[str, Any]:
 FAULTS = {
     "wrong input order": (SWAPPED, {}, "C103", "mask"),
     "a dropped input": (DROPPED, {}, "C101", "mask"),
-    "a wrong dtype": (MODEL, tensors(ids={"dtype": "float32", "sample": {"uniform": [0.0, 9.0]}}), "C105", "ids"),
+    "a wrong dtype": (
+        MODEL,
+        tensors(ids={"dtype": "float32", "sample": {"uniform": [0.0, 9.0]}}),
+        "C105",
+        "ids",
+    ),
     "an output renamed": (RENAMED, {}, "C204", "y"),
 }
 
@@ -206,7 +250,10 @@ def test_a_recipe_at_fault_gets_its_finding_and_exit_code_1(tmp_path: Path, faul
 
 
 def test_a_broken_factory_breaks_its_stages_and_is_told_in_words(tmp_path: Path) -> None:
-    outcome = run(write_recipe(tmp_path, "def build():\n    raise ValueError('no weights')\n"), tmp_path / "home")
+    outcome = run(
+        write_recipe(tmp_path, "def build():\n    raise ValueError('no weights')\n"),
+        tmp_path / "home",
+    )
     assert outcome.record.exit_code == 3
     assert any("no weights" in finding.message for finding in outcome.record.findings)
     assert (outcome.folder / "result.json").is_file()
@@ -220,7 +267,9 @@ HANGS = "import time\ndef build():\n    time.sleep(600)\n"
 
 
 @pytest.mark.parametrize(("model", "code"), [(CRASH, "E201"), (KILLED, "E202")])
-def test_a_worker_that_dies_is_a_finding_and_the_run_is_kept(tmp_path: Path, model: str, code: str) -> None:
+def test_a_worker_that_dies_is_a_finding_and_the_run_is_kept(
+    tmp_path: Path, model: str, code: str
+) -> None:
     outcome = run(write_recipe(tmp_path, model), tmp_path / "home")
     assert code in codes(outcome)
     assert outcome.record.exit_code == 3
@@ -241,7 +290,8 @@ def convkit(*arguments: object, **options: Any) -> "subprocess.Popen[str]":
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-        # A test run in a shell's background has Ctrl-C switched off, and children would inherit that.
+        # A test run in a shell's background has Ctrl-C switched off, and children would inherit
+        # that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - one call that takes no lock
         **options,
     )
@@ -300,11 +350,17 @@ def test_ctrl_c_stops_the_workers_and_keeps_what_had_finished(tmp_path: Path) ->
 def test_two_runs_at_once_share_the_work(tmp_path: Path) -> None:
     recipe, home = write_recipe(tmp_path), tmp_path / "home"
     processes = [
-        convkit("run", recipe, "--toolchain", "host", "--home", home, "--no-track", "--json") for _ in range(2)
+        convkit("run", recipe, "--toolchain", "host", "--home", home, "--no-track", "--json")
+        for _ in range(2)
     ]
     records = [json.loads(process.communicate(timeout=120)[0]) for process in processes]
     assert [record["status"] for record in records] == ["verified", "verified"]
-    exports = [stage["status"] for record in records for stage in record["stages"] if stage["id"] == "export"]
+    exports = [
+        stage["status"]
+        for record in records
+        for stage in record["stages"]
+        if stage["id"] == "export"
+    ]
     assert sorted(exports) in (["done", "hit"], ["done", "done"])
     assert exports.count("done") == 1
 
@@ -312,7 +368,9 @@ def test_two_runs_at_once_share_the_work(tmp_path: Path) -> None:
 def test_a_read_only_home_is_told_in_words(tmp_path: Path) -> None:
     blocked = tmp_path / "home"
     blocked.write_text("a file where the folder should be")
-    process = convkit("run", write_recipe(tmp_path), "--toolchain", "host", "--home", blocked, "--no-track")
+    process = convkit(
+        "run", write_recipe(tmp_path), "--toolchain", "host", "--home", blocked, "--no-track"
+    )
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 3
     assert "Traceback" not in output
@@ -332,21 +390,30 @@ print(sorted({name.split(".")[0] for name in sys.modules} & {"torch", "mlflow", 
 """
 
 
-def test_an_up_to_date_run_imports_neither_torch_nor_mlflow(finished: tuple[Path, Path, RunOutcome]) -> None:
+def test_an_up_to_date_run_imports_neither_torch_nor_mlflow(
+    finished: tuple[Path, Path, RunOutcome],
+) -> None:
     recipe, home, _ = finished
     run(recipe, home)
     done = subprocess.run(
-        [sys.executable, "-c", UP_TO_DATE, str(recipe), str(home)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", UP_TO_DATE, str(recipe), str(home)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout.strip().endswith("[]")
     assert "up to date" in done.stdout.lower()
 
 
-def test_records_of_another_format_are_refused(finished: tuple[Path, Path, RunOutcome], tmp_path: Path) -> None:
+def test_records_of_another_format_are_refused(
+    finished: tuple[Path, Path, RunOutcome], tmp_path: Path
+) -> None:
     from convkit.codec import encode
     from convkit.errors import ConvkitError
 
-    (tmp_path / "result.json").write_text(json.dumps(encode(dataclasses.replace(finished[2].record, format=99))))
+    (tmp_path / "result.json").write_text(
+        json.dumps(encode(dataclasses.replace(finished[2].record, format=99)))
+    )
     with pytest.raises(ConvkitError, match="format 99"):
         read_record(tmp_path)
 
@@ -373,15 +440,23 @@ torch.onnx.export(Export().eval(), (ids, mask), {file!r}, input_names=["ids", "m
 BAD_EXPORTS = {
     "swapped": ("return self.inner(mask, ids)", "C110", "mask"),
     "merged": ("return self.inner(ids, ids) + 0 * mask.unsqueeze(-1)", "C109", "mask"),
-    "dead": ("return self.inner(ids, torch.ones_like(mask)) + 0 * mask.unsqueeze(-1)", "C108", "mask"),
+    "dead": (
+        "return self.inner(ids, torch.ones_like(mask)) + 0 * mask.unsqueeze(-1)",
+        "C108",
+        "mask",
+    ),
     "baked-in axis": ("return self.inner(ids, mask).reshape(3, 6, 3)", "C206", "y"),
 }
 
 
-def audit_recipe(folder: Path, body: str, code: str = MODEL, names: tuple[str, ...] = ("y",)) -> Path:
+def audit_recipe(
+    folder: Path, body: str, code: str = MODEL, names: tuple[str, ...] = ("y",)
+) -> Path:
     """Write a recipe for an ONNX file that was exported elsewhere, and export it so."""
     (folder / "model.py").write_text(code)
-    script = EXPORTED.format(folder=str(folder), body=body, file=str(folder / "given.onnx"), names=list(names))
+    script = EXPORTED.format(
+        folder=str(folder), body=body, file=str(folder / "given.onnx"), names=list(names)
+    )
     subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, capture_output=True)
     return write_recipe(
         folder,
@@ -413,9 +488,14 @@ TWO_OUTPUTS = MODEL.replace("return torch.tanh(", "return dict(y=torch.tanh(").r
 @pytest.mark.slow
 def test_exchanged_outputs_are_named(tmp_path: Path) -> None:
     recipe = audit_recipe(
-        tmp_path, "return self.inner(ids, mask)['z'], self.inner(ids, mask)['y']", TWO_OUTPUTS, ("y", "z")
+        tmp_path,
+        "return self.inner(ids, mask)['z'], self.inner(ids, mask)['y']",
+        TWO_OUTPUTS,
+        ("y", "z"),
     )
-    outputs = [{"name": name, "dtype": "float32", "shape": ["batch", "length", 3]} for name in ("y", "z")]
+    outputs = [
+        {"name": name, "dtype": "float32", "shape": ["batch", "length", 3]} for name in ("y", "z")
+    ]
     dump = yaml.safe_load(recipe.read_text())
     recipe.write_text(yaml.safe_dump(dump | {"outputs": outputs}, sort_keys=False))
     outcome = run(recipe, tmp_path / "home")
@@ -430,13 +510,19 @@ def test_a_good_export_from_elsewhere_equals_its_original(tmp_path: Path) -> Non
 
 
 @pytest.mark.network
-@pytest.mark.skipif(find_device("cuda").there, reason="this machine has the device that must be absent")
+@pytest.mark.skipif(
+    find_device("cuda").there, reason="this machine has the device that must be absent"
+)
 def test_a_target_whose_device_is_absent_is_skipped_and_never_green(tmp_path: Path) -> None:
     audit_recipe(tmp_path, "return self.inner(ids, mask)")
     recipe = write_recipe(  # an ONNX file: its isolated environments are small
-        tmp_path, model={"onnx": "given.onnx"}, targets={"gpu": {"runtime": "onnxruntime", "device": "cuda"}}
+        tmp_path,
+        model={"onnx": "given.onnx"},
+        targets={"gpu": {"runtime": "onnxruntime", "device": "cuda"}},
     )
-    process = convkit("run", recipe, "--home", tmp_path / "home", "--only", "gpu", "--no-track", "--strict")
+    process = convkit(
+        "run", recipe, "--home", tmp_path / "home", "--only", "gpu", "--no-track", "--strict"
+    )
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 4, output
     assert "skipped" in output

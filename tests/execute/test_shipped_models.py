@@ -1,4 +1,6 @@
-"""The recipes whose models come by seeded factories, and what their faults would give; in this environment."""
+"""The recipes whose models come by seeded factories, and what their faults would give; in this
+environment.
+"""
 
 import json
 import shutil
@@ -25,7 +27,9 @@ def changed(folder: Path, name: str, **changes: Any) -> Path:
     shutil.copytree(RECIPES / "models", folder / "models", dirs_exist_ok=True)
     content = yaml.safe_load((RECIPES / f"{name}.yaml").read_text()) | changes
     path = folder / f"{name}.yaml"
-    plain = json.loads(json.dumps(content))  # yaml would write an anchor where one list stands in two places
+    plain = json.loads(
+        json.dumps(content)
+    )  # yaml would write an anchor where one list stands in two places
     path.write_text(yaml.safe_dump(plain, sort_keys=False))
     return path
 
@@ -42,7 +46,9 @@ def superglue(folder: Path, precision: Any) -> Path:
 
 @pytest.mark.slow
 class TestSuperGlue:
-    def test_in_float16_its_product_overflows_and_the_cpu_hides_it(self, home: Path, tmp_path: Path) -> None:
+    def test_in_float16_its_product_overflows_and_the_cpu_hides_it(
+        self, home: Path, tmp_path: Path
+    ) -> None:
         outcome = run(superglue(tmp_path, "float16"), home)
         assert outcome.record.status == "failed"
         assert evidence(outcome) == "simulated"
@@ -65,7 +71,9 @@ class TestSuperGlue:
         assert (headrooms["pair_scores"] or 9) < 1 < (headrooms["final_projection.final_proj"] or 0)
 
     def test_it_is_repaired_with_its_weights_in_float16(self, home: Path, tmp_path: Path) -> None:
-        options = RunOptions(superglue(tmp_path, "float16"), Home(home), toolchain="host", track=False)
+        options = RunOptions(
+            superglue(tmp_path, "float16"), Home(home), toolchain="host", track=False
+        )
         outcome = repair_recipe(options)
         assert outcome.repaired
         assert outcome.last.record.targets[0].precision == "float16, float32: pair_scores"
@@ -76,22 +84,36 @@ class TestSuperGlue:
 
 
 def qwen2(folder: Path, outputs: list[dict[str, Any]], **changes: Any) -> Path:
-    return changed(folder, "qwen2-int8", outputs=outputs, targets={"ort": {"runtime": "onnxruntime"}}, **changes)
+    return changed(
+        folder,
+        "qwen2-int8",
+        outputs=outputs,
+        targets={"ort": {"runtime": "onnxruntime"}},
+        **changes,
+    )
 
 
 @pytest.fixture(scope="module")
 def declared() -> list[dict[str, Any]]:
-    outputs: list[dict[str, Any]] = yaml.safe_load((RECIPES / "qwen2-int8.yaml").read_text())["outputs"]
+    outputs: list[dict[str, Any]] = yaml.safe_load((RECIPES / "qwen2-int8.yaml").read_text())[
+        "outputs"
+    ]
     return outputs
 
 
 @pytest.mark.slow
 class TestQwen2:
-    def test_its_cache_comes_in_the_declared_order(self, declared: list[Any], home: Path, tmp_path: Path) -> None:
+    def test_its_cache_comes_in_the_declared_order(
+        self, declared: list[Any], home: Path, tmp_path: Path
+    ) -> None:
         outcome = run(qwen2(tmp_path, declared), home)
         assert outcome.record.status == "verified"
-        model = onnx.load(outcome.folder / "models" / "ort" / "model.onnx", load_external_data=False)
-        assert [output.name for output in model.graph.output] == [output["name"] for output in declared]
+        model = onnx.load(
+            outcome.folder / "models" / "ort" / "model.onnx", load_external_data=False
+        )
+        assert [output.name for output in model.graph.output] == [
+            output["name"] for output in declared
+        ]
 
     def test_another_order_is_another_model_s_and_holds_as_well(
         self, declared: list[Any], home: Path, tmp_path: Path
@@ -99,14 +121,18 @@ class TestQwen2:
         logits, *cache = declared
         outcome = run(qwen2(tmp_path, [*cache[::-1], logits]), home)
         assert outcome.record.status == "verified"
-        model = onnx.load(outcome.folder / "models" / "ort" / "model.onnx", load_external_data=False)
+        model = onnx.load(
+            outcome.folder / "models" / "ort" / "model.onnx", load_external_data=False
+        )
         assert [output.name for output in model.graph.output][-1] == "logits"
 
     def test_a_file_with_keys_and_values_exchanged_is_named(
         self, declared: list[Any], home: Path, tmp_path: Path
     ) -> None:
         made = run(qwen2(tmp_path / "made", declared), home)
-        shutil.copytree(made.folder / "models" / "ort", tmp_path / "copy")  # onnx reads no file with two hard links
+        shutil.copytree(
+            made.folder / "models" / "ort", tmp_path / "copy"
+        )  # onnx reads no file with two hard links
         model = onnx.load(tmp_path / "copy" / "model.onnx")
         exchanged = {"present.0.key": "present.0.value", "present.0.value": "present.0.key"}
         for node in model.graph.node:

@@ -1,4 +1,6 @@
-"""TensorRT targets where there is no device: everything up to the engine is done, and what it says is no proof."""
+"""TensorRT targets where there is no device: everything up to the engine is done, and what it says
+is no proof.
+"""
 
 import shutil
 from pathlib import Path
@@ -18,7 +20,9 @@ from convkit.home import Home
 from convkit.recipe.loading import load_recipe
 from convkit.toolchain.devices import Presence, find_device
 
-pytestmark = pytest.mark.skipif(find_device("cuda").there, reason="this machine has a device: see tests/gpu")
+pytestmark = pytest.mark.skipif(
+    find_device("cuda").there, reason="this machine has a device: see tests/gpu"
+)
 
 HARMLESS = OVERFLOWING.replace("60000.0", "0.5")
 DETERMINANT = """
@@ -39,7 +43,9 @@ def recipe(folder: Path, code: str, precision: Any, **changes: Any) -> Path:
     return write_recipe(folder, code, precision, **({"targets": targets} | changes))
 
 
-def test_in_float32_the_graph_holds_and_the_target_is_skipped_with_the_command_to_go_on(tmp_path: Path) -> None:
+def test_in_float32_the_graph_holds_and_the_target_is_skipped_with_the_command_to_go_on(
+    tmp_path: Path,
+) -> None:
     path = recipe(tmp_path, HARMLESS, "float32")
     outcome = run(path, tmp_path / "home")
     (target,) = outcome.record.targets
@@ -74,12 +80,19 @@ def test_what_stays_in_float32_is_worked_out_without_a_device(tmp_path: Path) ->
 
 
 def test_int8_is_quantised_symmetrically_as_the_parser_demands(tmp_path: Path) -> None:
-    path = recipe(tmp_path, HARMLESS, {"quantize": "static-int8"}, verify={"tolerance": {"cosine": 0.9}})
+    path = recipe(
+        tmp_path, HARMLESS, {"quantize": "static-int8"}, verify={"tolerance": {"cosine": 0.9}}
+    )
     outcome = run(path, tmp_path / "home")
     assert outcome.record.targets[0].status == "skipped"
     assert "T107" not in codes(outcome)
     graph = onnx.load(outcome.folder / "models" / "trt" / "model.onnx")
-    points = {name for node in graph.graph.node if node.op_type == "QuantizeLinear" for name in node.input[2:3]}
+    points = {
+        name
+        for node in graph.graph.node
+        if node.op_type == "QuantizeLinear"
+        for name in node.input[2:3]
+    }
     values = [tensor for tensor in graph.graph.initializer if tensor.name in points]
     assert values
     assert all(not onnx.numpy_helper.to_array(value).any() for value in values)
@@ -97,15 +110,21 @@ def test_an_operator_without_a_layer_fails_the_target_alone(tmp_path: Path) -> N
     assert "Det" in finding.message
 
 
-def test_a_machine_with_a_device_and_no_library_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(absence, "find_device", lambda _: Presence(there=True, detail="one, for this test"))
+def test_a_machine_with_a_device_and_no_library_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        absence, "find_device", lambda _: Presence(there=True, detail="one, for this test")
+    )
     loaded = load_recipe(recipe(tmp_path, HARMLESS, "float32"))
     told = absent_parts(loaded.recipe, Home(tmp_path / "home"), "host", may_resolve=True)
     assert told == {"tensorrt": "this environment has no tensorrt"}
 
 
 @pytest.mark.slow
-def test_superglue_in_float16_is_foreseen_to_overflow_and_repaired_before_any_engine(tmp_path: Path) -> None:
+def test_superglue_in_float16_is_foreseen_to_overflow_and_repaired_before_any_engine(
+    tmp_path: Path,
+) -> None:
     target = {"runtime": "tensorrt", "precision": "float16", "tolerance": {"cosine": 0.999}}
     path = changed(tmp_path, "superglue", targets={"trt": target})
     options = RunOptions(path, Home(tmp_path / "home"), toolchain="host", track=False)
@@ -126,10 +145,19 @@ class _Silent:
 
 @pytest.mark.slow
 class TestBertBaseChinese:
-    SMALL: ClassVar = {"vocab_size": 21128, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    SMALL: ClassVar = {
+        "vocab_size": 21128,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
 
     def small(self, folder: Path, **changes: Any) -> Path:
-        overrides = self.SMALL | {"intermediate_size": 64, "num_labels": 2, "initializer_range": 0.5}
+        overrides = self.SMALL | {
+            "intermediate_size": 64,
+            "num_labels": 2,
+            "initializer_range": 0.5,
+        }
         config = {"architecture": "bert", "seed": 0, "overrides": overrides}
         model = {"config": config, "task": "text-classification", "attn_implementation": "eager"}
         return changed(folder, "bert-base-chinese", **({"model": model} | changes))
@@ -141,7 +169,9 @@ class TestBertBaseChinese:
 
     def test_crossed_bindings_are_caught_and_both_orders_named(self, tmp_path: Path) -> None:
         sound = run(self.small(tmp_path), tmp_path / "home")
-        copies = shutil.copytree(sound.folder / "models" / "ort-cpu", tmp_path / "copies")  # onnx reads no hard links
+        copies = shutil.copytree(
+            sound.folder / "models" / "ort-cpu", tmp_path / "copies"
+        )  # onnx reads no hard links
         graph = onnx.load(copies / "model.onnx")
         names = {"attention_mask": "token_type_ids", "token_type_ids": "attention_mask"}
         for node in graph.graph.node:
@@ -162,5 +192,5 @@ class TestBertBaseChinese:
             assert target.headline.startswith("C110")
             assert (
                 "declared order: input_ids, attention_mask, token_type_ids; "
-                "the model acts as: input_ids, token_type_ids, attention_mask"
-            ) in target.headline
+                "the model acts as: input_ids, token_type_ids, attention_mask" in target.headline
+            )

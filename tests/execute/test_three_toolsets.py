@@ -1,4 +1,6 @@
-"""One recipe whose targets need tools that could never share an environment, in isolated environments of real tools."""
+"""One recipe whose targets need tools that could never share an environment, in isolated
+environments of real tools.
+"""
 
 import importlib.metadata
 import os
@@ -18,7 +20,7 @@ from convkit.execute.repair import repair_recipe
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.findings.model import Finding
 from convkit.home import Home
-from convkit.record import StageReport
+from convkit.record.model import StageReport
 from convkit.toolchain.environments import ensure_environment, list_environments
 from convkit.toolchain.interpreters import find_interpreter
 from convkit.toolchain.requirements import DEFAULT_PYTHON
@@ -43,12 +45,30 @@ RECIPE: dict[str, Any] = {
     "schema": 1,
     "name": "toolsets",
     "model": {"config": BERT, "task": "feature-extraction"},
-    "tools": {"python": DEFAULT_PYTHON, "torch": "==2.13.*", "transformers": "==4.57.*", "numpy": "==2.2.*"},
+    "tools": {
+        "python": DEFAULT_PYTHON,
+        "torch": "==2.13.*",
+        "transformers": "==4.57.*",
+        "numpy": "==2.2.*",
+    },
     "export": {"exporter": "optimum", "opset": 17},
-    "axes": {"batch": {"min": 1, "typical": 2, "max": 4}, "sequence": {"min": 2, "typical": 8, "max": 16}},
+    "axes": {
+        "batch": {"min": 1, "typical": 2, "max": 4},
+        "sequence": {"min": 2, "typical": 8, "max": 16},
+    },
     "inputs": [
-        {"name": "input_ids", "dtype": "int64", "shape": ["batch", "sequence"], "sample": "token_ids"},
-        {"name": "attention_mask", "dtype": "int64", "shape": ["batch", "sequence"], "sample": "padding_mask"},
+        {
+            "name": "input_ids",
+            "dtype": "int64",
+            "shape": ["batch", "sequence"],
+            "sample": "token_ids",
+        },
+        {
+            "name": "attention_mask",
+            "dtype": "int64",
+            "shape": ["batch", "sequence"],
+            "sample": "padding_mask",
+        },
         {
             "name": "token_type_ids",
             "dtype": "int64",
@@ -56,7 +76,9 @@ RECIPE: dict[str, Any] = {
             "sample": {"integers": [0, 2]},
         },
     ],
-    "outputs": [{"name": "last_hidden_state", "dtype": "float32", "shape": ["batch", "sequence", 32]}],
+    "outputs": [
+        {"name": "last_hidden_state", "dtype": "float32", "shape": ["batch", "sequence", 32]}
+    ],
     "verify": {"tolerance": {"max_abs": 1e-4}},
     "targets": {
         # Built against NumPy 1, its import fails under NumPy 2.
@@ -70,7 +92,12 @@ RECIPE: dict[str, Any] = {
     },
 }
 ORIGINAL = {"torch": "==2.13.*", "transformers": "==4.57.*", "numpy": "==2.2.*"}
-CORE_ML = {"coremltools": "==9.0", "torch": "==2.13.*", "transformers": "==4.56.*", "numpy": "==1.26.*"}
+CORE_ML = {
+    "coremltools": "==9.0",
+    "torch": "==2.13.*",
+    "transformers": "==4.56.*",
+    "numpy": "==1.26.*",
+}
 # What each stage must say it ran with.
 SPECIFIED = {
     "export": ORIGINAL | {"optimum": ">=2"},
@@ -81,7 +108,9 @@ SPECIFIED = {
     "verify:ort@==1.21.*": {"numpy": "==2.2.*", "onnxruntime": "==1.21.*"},
     "verify:ort@==1.31.*": {"numpy": "==2.2.*", "onnxruntime": "==1.31.*"},
     "build:coreml": CORE_ML,
-    "verify:coreml": {name: release for name, release in CORE_ML.items() if name != "transformers"},  # not needed there
+    "verify:coreml": {
+        name: release for name, release in CORE_ML.items() if name != "transformers"
+    },  # not needed there
 }
 FAKE = "raise ImportError('a numpy of the host leaked in')\n"
 
@@ -142,8 +171,14 @@ def stage(outcome: RunOutcome, name: str) -> StageReport:
 def test_the_poison_would_work_on_an_unprotected_process(poison: Path, variable: str) -> None:
     environment = {variable: poisoned(poison)[variable]}
     python = find_interpreter(DEFAULT_PYTHON, "tools.python")
-    done = subprocess.run([python, "-c", "import numpy"], capture_output=True, text=True, check=False, env=environment)
-    expected = "No module named 'encodings'" if variable == "PYTHONHOME" else "a numpy of the host leaked in"
+    done = subprocess.run(
+        [python, "-c", "import numpy"], capture_output=True, text=True, check=False, env=environment
+    )
+    expected = (
+        "No module named 'encodings'"
+        if variable == "PYTHONHOME"
+        else "a numpy of the host leaked in"
+    )
     assert expected in done.stderr
 
 
@@ -162,13 +197,22 @@ def test_every_stage_ran_with_what_the_recipe_says(outcome: RunOutcome, name: st
     versions = stage(outcome, name).versions
     for package, specifier in SPECIFIED[name].items():
         assert package in versions, versions
-        assert SpecifierSet(specifier).contains(versions[package].partition("+")[0]), (package, versions[package])
+        assert SpecifierSet(specifier).contains(versions[package].partition("+")[0]), (
+            package,
+            versions[package],
+        )
 
 
 @pytest.mark.parametrize("name", SPECIFIED)
-def test_everything_a_stage_saw_is_of_one_environment(outcome: RunOutcome, home: Path, name: str) -> None:
+def test_everything_a_stage_saw_is_of_one_environment(
+    outcome: RunOutcome, home: Path, name: str
+) -> None:
     versions = stage(outcome, name).versions
-    seen = {canonicalize_name(package): version for package, version in versions.items() if package != "python"}
+    seen = {
+        canonicalize_name(package): version
+        for package, version in versions.items()
+        if package != "python"
+    }
     packages = [made_from.packages for _, made_from in list_environments(home)]
     assert any(seen.items() <= each.items() for each in packages)
     assert len(seen) >= 2
@@ -197,7 +241,9 @@ def test_the_second_time_all_environments_come_in_a_tenth_of_a_second(
     release_all()
     messages: list[str] = []
     began = time.perf_counter()
-    environments = [ensure_environment(made_from, home, progress=messages.append) for _, made_from in standing]
+    environments = [
+        ensure_environment(made_from, home, progress=messages.append) for _, made_from in standing
+    ]
     assert time.perf_counter() - began < 0.1
     assert messages == []
     assert len({environment.python for environment in environments}) == 6
@@ -209,11 +255,20 @@ def errors(outcome: RunOutcome) -> list[Finding]:
 
 
 def only_old(version: str) -> dict[str, Any]:
-    return {"old": {"runtime": "onnxruntime", "versions": [version], "tools": {"numpy": "==1.26.*"}}}
+    return {
+        "old": {"runtime": "onnxruntime", "versions": [version], "tools": {"numpy": "==1.26.*"}}
+    }
 
 
-def test_a_file_format_too_new_for_a_release_is_told_and_its_remedy_heals_it(home: Path, tmp_path: Path) -> None:
-    recipe = write(tmp_path, name="format", export={"exporter": "torch", "opset": 18}, targets=only_old("==1.17.*"))
+def test_a_file_format_too_new_for_a_release_is_told_and_its_remedy_heals_it(
+    home: Path, tmp_path: Path
+) -> None:
+    recipe = write(
+        tmp_path,
+        name="format",
+        export={"exporter": "torch", "opset": 18},
+        targets=only_old("==1.17.*"),
+    )
     repaired = repair_recipe(options(recipe, home))
     assert repaired.first.status == "failed"
     first = [finding for finding in repaired.first.findings if finding.is_error]
@@ -222,13 +277,22 @@ def test_a_file_format_too_new_for_a_release_is_told_and_its_remedy_heals_it(hom
     assert first[0].evidence["release"].startswith("1.17.")
     assert first[0].remedy is not None
     assert first[0].remedy.change == {"export.exporter": "torchscript"}
-    assert [(step.code, step.change) for step in repaired.steps] == [("V102", first[0].remedy.change)]
+    assert [(step.code, step.change) for step in repaired.steps] == [
+        ("V102", first[0].remedy.change)
+    ]
     assert repaired.repaired
     assert repaired.last.record.targets[0].status == "verified"
 
 
-def test_an_opset_too_new_for_a_release_is_told_and_its_remedy_heals_it(home: Path, tmp_path: Path) -> None:
-    recipe = write(tmp_path, name="opset", export={"exporter": "torch", "opset": 22}, targets=only_old("==1.18.*"))
+def test_an_opset_too_new_for_a_release_is_told_and_its_remedy_heals_it(
+    home: Path, tmp_path: Path
+) -> None:
+    recipe = write(
+        tmp_path,
+        name="opset",
+        export={"exporter": "torch", "opset": 22},
+        targets=only_old("==1.18.*"),
+    )
     repaired = repair_recipe(options(recipe, home))
     found = {finding.code: finding for finding in repaired.first.findings if finding.is_error}
     assert set(found) == {"V101", "N104"}  # and so nothing was compared
@@ -240,7 +304,10 @@ def test_an_opset_too_new_for_a_release_is_told_and_its_remedy_heals_it(home: Pa
     assert "V101" in found["N104"].remedy.text
     assert [(step.code, step.change) for step in repaired.steps] == [("V101", {"export.opset": 21})]
     assert repaired.repaired
-    assert (repaired.last.record.exit_code, repaired.last.record.targets[0].status) == (0, "verified")
+    assert (repaired.last.record.exit_code, repaired.last.record.targets[0].status) == (
+        0,
+        "verified",
+    )
 
 
 def test_this_test_s_own_python_is_not_a_stage_s(outcome: RunOutcome, home: Path) -> None:

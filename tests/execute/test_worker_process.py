@@ -18,7 +18,12 @@ import pytest
 from convkit.codec import encode
 from convkit.errors import WorkerError
 from convkit.execute import memory_killer, worker_process
-from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker, worker_environment
+from convkit.execute.worker_process import (
+    WorkerOutcome,
+    findings_of,
+    run_worker,
+    worker_environment,
+)
 from convkit.worker.protocol import PROTOCOL, Answer, Envelope
 
 PYTHON = Path(sys.executable)
@@ -34,13 +39,17 @@ def run(folder: Path, entry: Path | None = None, **options: Any) -> WorkerOutcom
         "cancelled": threading.Event(),
         "entry": entry or worker_process.BOOTSTRAP,
     }
-    envelope = options.pop("envelope", Envelope(PROTOCOL, "inspect", str(folder / "output"), request))
+    envelope = options.pop(
+        "envelope", Envelope(PROTOCOL, "inspect", str(folder / "output"), request)
+    )
     return run_worker(options.pop("python", PYTHON), envelope, folder, **(arguments | options))
 
 
 @pytest.fixture
 def stand_in(tmp_path: Path) -> Run:
-    """Runs a few lines in place of a worker; they find `request`, `result`, `answer()` and `event()`."""
+    """Runs a few lines in place of a worker; they find `request`, `result`, `answer()` and
+    `event()`.
+    """
 
     def run_script(body: str, **options: Any) -> WorkerOutcome:
         script = tmp_path / "stand_in.py"
@@ -78,11 +87,15 @@ def gone_soon(pid: int, seconds: float = 5.0) -> bool:
 def test_the_worker_looks_into_a_model_and_answers(tmp_path: Path) -> None:
     import onnx
 
-    text = '<ir_version: 8, opset_import: ["" : 18]> tiny (float[n] x) => (float[n] y) { y = Relu(x) }'
+    text = (
+        '<ir_version: 8, opset_import: ["" : 18]> tiny (float[n] x) => (float[n] y) { y = Relu(x) }'
+    )
     onnx.save(onnx.parser.parse_model(text), tmp_path / "tiny.onnx")
     outcome = run(tmp_path, request={"model": str(tmp_path / "tiny.onnx")})
     assert outcome.answer is not None, outcome.log
-    assert (outcome.ending, outcome.answer.outcome, outcome.exit_code) == ("answered", "done", 0), outcome.answer
+    assert (outcome.ending, outcome.answer.outcome, outcome.exit_code) == ("answered", "done", 0), (
+        outcome.answer
+    )
     assert outcome.answer.result["opsets"] == {"ai.onnx": 18}
     assert outcome.answer.versions["onnx"] == onnx.__version__
     assert findings_of(outcome, "inspect", None) == ()
@@ -102,10 +115,14 @@ def test_a_worker_that_uses_other_tools_than_were_resolved_is_broken(
 ) -> None:
     import onnx
 
-    text = '<ir_version: 8, opset_import: ["" : 18]> tiny (float[n] x) => (float[n] y) { y = Relu(x) }'
+    text = (
+        '<ir_version: 8, opset_import: ["" : 18]> tiny (float[n] x) => (float[n] y) { y = Relu(x) }'
+    )
     onnx.save(onnx.parser.parse_model(text), tmp_path / "tiny.onnx")
     request = {"model": str(tmp_path / "tiny.onnx")}
-    outcome = run(tmp_path, envelope=Envelope(PROTOCOL, "inspect", str(tmp_path), request, expected=expected))
+    outcome = run(
+        tmp_path, envelope=Envelope(PROTOCOL, "inspect", str(tmp_path), request, expected=expected)
+    )
     assert outcome.answer is not None
     assert (outcome.answer.outcome, outcome.answer.result) == ("broken", None)
     first, *_ = findings_of(outcome, "inspect", None)
@@ -144,13 +161,15 @@ def test_a_python_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_killed_parent_takes_the_worker_and_its_children_along(tmp_path: Path) -> None:
-    """A real worker, watched by a real parent that is killed; the factory it loads starts a child and hangs."""
+    """A real worker, watched by a real parent that is killed; the factory it loads starts a child
+    and hangs.
+    """
     pids = tmp_path / "pids"
     (tmp_path / "hang.py").write_text(
-        f"import os, subprocess, sys, time\n"
-        f"child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "import os, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
         f"open({str(pids)!r}, 'w').write(f'{{os.getpid()}} {{child.pid}}.')\n"
-        f"time.sleep(60)\n",
+        "time.sleep(60)\n",
         encoding="utf-8",
     )
     parent = tmp_path / "parent.py"
@@ -165,8 +184,8 @@ entry.write_text('''
 import sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(worker_process.BOOTSTRAP).parents[2])!r})
-from convkit.worker import process
-process.stage_function = lambda stage: __import__("runpy").run_path({str(tmp_path / "hang.py")!r})
+from convkit.worker import jobs, process
+jobs.Job.function = lambda job: __import__("runpy").run_path({str(tmp_path / "hang.py")!r})
 process.serve(Path(sys.argv[1]), Path(sys.argv[2]))
 ''')
 envelope = Envelope(PROTOCOL, "inspect", {str(tmp_path)!r}, {{"model": "x"}})
@@ -176,9 +195,13 @@ run_worker(Path(sys.executable), envelope, Path({str(tmp_path)!r}), timeout_seco
         encoding="utf-8",
     )
     root = str(Path(worker_process.BOOTSTRAP).parents[2])
-    with subprocess.Popen([sys.executable, str(parent)], env={**os.environ, "PYTHONPATH": root}) as process:
+    with subprocess.Popen(
+        [sys.executable, str(parent)], env={**os.environ, "PYTHONPATH": root}
+    ) as process:
         deadline = time.monotonic() + 20
-        while not (pids.exists() and pids.read_text().endswith(".")) and time.monotonic() < deadline:
+        while (
+            not (pids.exists() and pids.read_text().endswith(".")) and time.monotonic() < deadline
+        ):
             time.sleep(0.05)
         worker, child = map(int, pids.read_text().rstrip(".").split())
         assert alive(worker)
@@ -229,8 +252,13 @@ def test_a_sigkill_from_outside_with_a_stand_in_worker(
     assert words in finding.message
 
 
-def test_an_abort_for_want_of_memory_is_told_from_a_crash_with_a_stand_in_worker(stand_in: Run) -> None:
-    body = "print(\"terminate called after throwing an instance of 'std::bad_alloc'\", flush=True); os.abort()"
+def test_an_abort_for_want_of_memory_is_told_from_a_crash_with_a_stand_in_worker(
+    stand_in: Run,
+) -> None:
+    body = (
+        "print(\"terminate called after throwing an instance of 'std::bad_alloc'\", flush=True);"
+        " os.abort()"
+    )
     outcome = stand_in(body)
     assert (outcome.ending, outcome.signal) == ("signalled", signal.SIGABRT)
     assert [finding.code for finding in findings_of(outcome, "build", "ort")] == ["E202"]
@@ -240,7 +268,13 @@ def test_an_abort_for_want_of_memory_is_told_from_a_crash_with_a_stand_in_worker
     ("error", "traceback"),
     [
         ("the stage ran out of memory", "Traceback\nMemoryError"),
-        ("RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes", None),
+        (
+            (
+                "RuntimeError: DefaultCPUAllocator: can't allocate memory: you tried to allocate 9"
+                " bytes"
+            ),
+            None,
+        ),
         ("OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", None),
     ],
 )
@@ -261,8 +295,12 @@ Path("pid").write_text(str(child.pid))
 """
 
 
-def test_a_timeout_ends_the_worker_and_its_children_with_a_stand_in_worker(stand_in: Run, tmp_path: Path) -> None:
-    outcome = stand_in(STUBBORN_CHILD + "print('busy', flush=True); time.sleep(60)", timeout_seconds=1.0)
+def test_a_timeout_ends_the_worker_and_its_children_with_a_stand_in_worker(
+    stand_in: Run, tmp_path: Path
+) -> None:
+    outcome = stand_in(
+        STUBBORN_CHILD + "print('busy', flush=True); time.sleep(60)", timeout_seconds=1.0
+    )
     assert (outcome.ending, outcome.signal) == ("timed_out", signal.SIGTERM)
     assert 1.0 <= outcome.ended - outcome.started < 4.0
     assert gone_soon(int((tmp_path / "job" / "pid").read_text()))
@@ -283,13 +321,17 @@ def test_a_worker_that_ignores_sigterm_is_killed_with_a_stand_in_worker(
     assert (outcome.ending, outcome.signal) == ("timed_out", signal.SIGKILL)
 
 
-def test_a_child_left_behind_by_a_finished_worker_ends_with_a_stand_in_worker(stand_in: Run, tmp_path: Path) -> None:
+def test_a_child_left_behind_by_a_finished_worker_ends_with_a_stand_in_worker(
+    stand_in: Run, tmp_path: Path
+) -> None:
     outcome = stand_in(STUBBORN_CHILD + "answer()")
     assert outcome.ending == "answered"
     assert gone_soon(int((tmp_path / "job" / "pid").read_text()))
 
 
-def test_a_child_that_holds_the_events_open_does_not_hold_up_the_end_with_a_stand_in_worker(stand_in: Run) -> None:
+def test_a_child_that_holds_the_events_open_does_not_hold_up_the_end_with_a_stand_in_worker(
+    stand_in: Run,
+) -> None:
     body = "answer()\nif os.fork() == 0: time.sleep(60)\n"
     outcome = stand_in(body)
     assert outcome.ending == "answered"
@@ -305,7 +347,9 @@ def test_threads_that_outlive_the_answer_are_cut_off_with_a_stand_in_worker(
     assert outcome.ended - outcome.started < 5.0
 
 
-def test_cancelling_ends_the_worker_at_once_with_a_stand_in_worker(stand_in: Run, tmp_path: Path) -> None:
+def test_cancelling_ends_the_worker_at_once_with_a_stand_in_worker(
+    stand_in: Run, tmp_path: Path
+) -> None:
     cancelled = threading.Event()
     body = STUBBORN_CHILD + 'event(b\'{"message": "started"}\\n\'); time.sleep(60)'
     outcome = stand_in(body, cancelled=cancelled, on_event=lambda *_: cancelled.set())
@@ -315,11 +359,16 @@ def test_cancelling_ends_the_worker_at_once_with_a_stand_in_worker(stand_in: Run
     assert findings_of(outcome, "export", None) == ()
 
 
-def test_a_listener_that_raises_leaves_no_worker_with_a_stand_in_worker(stand_in: Run, tmp_path: Path) -> None:
+def test_a_listener_that_raises_leaves_no_worker_with_a_stand_in_worker(
+    stand_in: Run, tmp_path: Path
+) -> None:
     def fail(*_: object) -> None:
         raise RuntimeError("the display broke")
 
-    body = "Path('pid').write_text(str(os.getpid())); event(b'{\"message\": \"started\"}\\n'); time.sleep(60)"
+    body = (
+        "Path('pid').write_text(str(os.getpid())); event(b'{\"message\": \"started\"}\\n');"
+        " time.sleep(60)"
+    )
     with pytest.raises(RuntimeError, match="the display broke"):
         stand_in(body, on_event=fail)
     assert gone_soon(int((tmp_path / "job" / "pid").read_text()))
@@ -334,7 +383,9 @@ def test_a_listener_that_raises_leaves_no_worker_with_a_stand_in_worker(stand_in
         ('{"protocol": 99, "outcome": "done"}', "protocol 99"),
     ],
 )
-def test_a_garbage_result_is_no_answer_with_a_stand_in_worker(stand_in: Run, text: str, detail: str) -> None:
+def test_a_garbage_result_is_no_answer_with_a_stand_in_worker(
+    stand_in: Run, text: str, detail: str
+) -> None:
     outcome = stand_in(f"answer({text!r})")
     assert (outcome.ending, outcome.answer, outcome.exit_code) == ("no_answer", None, 0)
     assert detail in outcome.detail
@@ -349,7 +400,9 @@ def test_a_part_of_a_result_is_no_result_with_a_stand_in_worker(stand_in: Run) -
 # Output and events.
 
 
-def test_events_arrive_in_order_and_garbage_among_them_is_dropped_with_a_stand_in_worker(stand_in: Run) -> None:
+def test_events_arrive_in_order_and_garbage_among_them_is_dropped_with_a_stand_in_worker(
+    stand_in: Run,
+) -> None:
     seen: list[tuple[str, float | None]] = []
     body = """
         event(b'{"message": "one", "done": 0.25}\\n{"mess')
@@ -384,8 +437,12 @@ def test_a_mebibyte_of_output_is_logged_with_a_stand_in_worker(stand_in: Run) ->
     assert outcome.log_tail.splitlines() == [f"{i:063d}" for i in range(16344, 16384)]
 
 
-def test_a_longer_log_is_cut_in_the_middle_with_a_stand_in_worker(stand_in: Run, tmp_path: Path) -> None:
-    outcome = stand_in("print('first'); [print('x' * 1023) for _ in range(4096)]; print('last'); answer()")
+def test_a_longer_log_is_cut_in_the_middle_with_a_stand_in_worker(
+    stand_in: Run, tmp_path: Path
+) -> None:
+    outcome = stand_in(
+        "print('first'); [print('x' * 1023) for _ in range(4096)]; print('last'); answer()"
+    )
     assert outcome.log.startswith("first\n")
     assert outcome.log.endswith("last\n")
     assert "bytes left out" in outcome.log
@@ -393,7 +450,9 @@ def test_a_longer_log_is_cut_in_the_middle_with_a_stand_in_worker(stand_in: Run,
     assert (tmp_path / "job" / "log").stat().st_size > 4 * 1024 * 1024
 
 
-def test_native_prints_colours_and_progress_bars_end_up_plain_in_the_log_with_a_stand_in_worker(stand_in: Run) -> None:
+def test_native_prints_colours_and_progress_bars_end_up_plain_in_the_log_with_a_stand_in_worker(
+    stand_in: Run,
+) -> None:
     body = r"""
         import ctypes
         libc = ctypes.CDLL(None)
@@ -405,7 +464,13 @@ def test_native_prints_colours_and_progress_bars_end_up_plain_in_the_log_with_a_
         answer()
     """
     outcome = stand_in(body)
-    assert outcome.log.splitlines() == ["from C", "to stderr", "red plain", " 100%", "not utf-8: \ufffd"]
+    assert outcome.log.splitlines() == [
+        "from C",
+        "to stderr",
+        "red plain",
+        " 100%",
+        "not utf-8: \ufffd",
+    ]
 
 
 def test_standard_input_is_empty_with_a_stand_in_worker(stand_in: Run) -> None:
@@ -422,7 +487,12 @@ def test_the_workers_python_is_isolated_and_its_hashes_are_fixed_with_a_stand_in
     (tmp_path / "job" / "json.py").write_text("raise RuntimeError('from the current folder')")
     (tmp_path / "intruder").mkdir()
     (tmp_path / "intruder" / "json.py").write_text("raise RuntimeError('from PYTHONPATH')")
-    given = {**os.environ, "PYTHONPATH": str(tmp_path / "intruder"), "PYTHONSTARTUP": "x", "PYTHONHASHSEED": "7"}
+    given = {
+        **os.environ,
+        "PYTHONPATH": str(tmp_path / "intruder"),
+        "PYTHONSTARTUP": "x",
+        "PYTHONHASHSEED": "7",
+    }
     body = """
         print(json.dumps([hash("convkit"), sys.flags.no_user_site, sys.flags.safe_path, os.getcwd(),
                           os.getsid(0) == os.getpid(), str(Path(__file__).parent) in sys.path,
@@ -432,7 +502,14 @@ def test_the_workers_python_is_isolated_and_its_hashes_are_fixed_with_a_stand_in
     outcomes = [stand_in(body, environment=given) for _ in range(2)]
     first, second = (json.loads(outcome.log) for outcome in outcomes)
     assert first == second
-    expected = [1, True, str(tmp_path / "job"), True, False, ["PYTHONHASHSEED", "PYTHONNOUSERSITE", "PYTHONUTF8"]]
+    expected = [
+        1,
+        True,
+        str(tmp_path / "job"),
+        True,
+        False,
+        ["PYTHONHASHSEED", "PYTHONNOUSERSITE", "PYTHONUTF8"],
+    ]
     assert first[1:] == expected
 
 
@@ -450,7 +527,14 @@ def test_a_worker_sees_little_of_the_users_environment() -> None:
         "https_proxy": "http://proxy",
     }
     seen = worker_environment(given, Path("/env/bin/python"), None)
-    passed = {"HOME", "HF_TOKEN", "CUDA_VISIBLE_DEVICES", "TMPDIR", "OMP_NUM_THREADS", "https_proxy"}
+    passed = {
+        "HOME",
+        "HF_TOKEN",
+        "CUDA_VISIBLE_DEVICES",
+        "TMPDIR",
+        "OMP_NUM_THREADS",
+        "https_proxy",
+    }
     assert {name: seen[name] for name in passed} == {name: given[name] for name in passed}
     assert not {"PYTHONPATH", "VIRTUAL_ENV", "AWS_SECRET_ACCESS_KEY"} & seen.keys()
     assert seen["PATH"] == f"/env/bin{os.pathsep}/usr/bin"
@@ -481,7 +565,9 @@ def test_memory_kills_are_read_from_version_1_and_from_a_containers_root(tmp_pat
     membership = tmp_path / "cgroup"
     membership.write_text("4:cpu:/x\n3:memory:/docker/1\n0::/\n")
     (tmp_path / "memory").mkdir()
-    (tmp_path / "memory" / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n")
+    (tmp_path / "memory" / "memory.oom_control").write_text(
+        "oom_kill_disable 0\nunder_oom 0\noom_kill 5\n"
+    )
     assert memory_killer.memory_kills(membership, tmp_path) == 5
 
 

@@ -1,1 +1,3 @@
-"""A corpus of faults that people met in the wild, and of healthy models that must raise nothing (README.md)."""
+"""A corpus of faults that people met in the wild, and of healthy models that must raise nothing
+(README.md).
+"""

@@ -1,4 +1,6 @@
-"""`make faults`: runs the corpus and prints the score. Names as arguments (`contract:*`) choose a part of it."""
+"""`make faults`: runs the corpus and prints the score. Names as arguments (`contract:*`) choose a
+part of it.
+"""
 
 import argparse
 import concurrent.futures
@@ -15,7 +17,9 @@ from faults.scoring import HealthyScore, crashed, score_fault, score_healthy
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="faults", description=__doc__)
-    parser.add_argument("names", nargs="*", default=["*"], help="names of faults and healthy models, with * for any")
+    parser.add_argument(
+        "names", nargs="*", default=["*"], help="names of faults and healthy models, with * for any"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="faults to run at a time")
     parser.add_argument("--keep", type=Path, help="folder to leave models, recipes and runs in")
     parser.add_argument("--page", action="store_true", help=f"write {PAGE} and run nothing")
@@ -34,13 +38,26 @@ def main() -> int:
     ):
         folder = arguments.keep or Path(temporary)
         home = folder / "home"
-        wrong = [(each, pool.submit(score_fault, each, folder, home)) for each in faults() if chosen(each)]
-        right = [(each, pool.submit(score_healthy, each, folder, home)) for each in healthy_models() if chosen(each)]
+        wrong = [
+            (each, pool.submit(score_fault, each, folder, home))
+            for each in faults()
+            if chosen(each)
+        ]
+        right = [
+            (each, pool.submit(score_healthy, each, folder, home))
+            for each in healthy_models()
+            if chosen(each)
+        ]
         scores = [
-            crashed(fault, error) if (error := future.exception()) else future.result() for fault, future in wrong
+            crashed(fault, error) if (error := future.exception()) else future.result()
+            for fault, future in wrong
         ]
         alarms = [
-            HealthyScore(model, (repr(error),)) if (error := future.exception()) else future.result()
+            (
+                HealthyScore(model, (repr(error),))
+                if (error := future.exception())
+                else future.result()
+            )
             for model, future in right
         ]
         reached = print_report(scores, alarms)

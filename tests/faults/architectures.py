@@ -1,4 +1,6 @@
-"""Architectures of transformers, tiny, with seeded weights: right in float32, and in float16 with masks saturated."""
+"""Architectures of transformers, tiny, with seeded weights: right in float32, and in float16 with
+masks saturated.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -7,13 +9,30 @@ from faults.corpus import healthy
 from faults.healthy import BOTH, LOW_TOLERANCE, MASK, ORT, POSITIONS, floats
 from faults.recipes import write_recipe
 
-SATURATED = ORT | {"precision": {"default": "float16", "saturate": True}, "tolerance": LOW_TOLERANCE}
+SATURATED = ORT | {
+    "precision": {"default": "float16", "saturate": True},
+    "tolerance": LOW_TOLERANCE,
+}
 TARGETS = {"ort": ORT, "low": SATURATED}
-TEXT = {"batch": {"min": 1, "typical": 2, "max": 3}, "sequence": {"min": 2, "typical": 6, "max": 12}}
+TEXT = {
+    "batch": {"min": 1, "typical": 2, "max": 3},
+    "sequence": {"min": 2, "typical": 6, "max": 12},
+}
 IMAGES = {"batch": {"min": 1, "typical": 2, "max": 3}}
 IDS = {"name": "input_ids", "dtype": "int64", "shape": POSITIONS, "sample": "token_ids"}
-TYPES = {"name": "token_type_ids", "dtype": "int64", "shape": POSITIONS, "sample": {"integers": [0, 2]}}
-TINY = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 2, "intermediate_size": 48, "vocab_size": 90}
+TYPES = {
+    "name": "token_type_ids",
+    "dtype": "int64",
+    "shape": POSITIONS,
+    "sample": {"integers": [0, 2]},
+}
+TINY = {
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "num_attention_heads": 2,
+    "intermediate_size": 48,
+    "vocab_size": 90,
+}
 HIDDEN = floats("last_hidden_state", "sequence", 32)
 
 
@@ -32,19 +51,26 @@ def text(folder: Path, architecture: str, *, inputs: Any = None, **keys: Any) ->
     return write_recipe(folder, **defaults | keys)
 
 
-def images(folder: Path, architecture: str, size: int, output: list[int | str], **overrides: Any) -> Path:
+def images(
+    folder: Path, architecture: str, size: int, output: list[int | str], **overrides: Any
+) -> Path:
     """Write a recipe for a model of square images."""
     model = {"config": {"architecture": architecture, "seed": 1, "overrides": overrides}}
     outputs = [floats("last_hidden_state", *output)]
     pixels = floats("pixel_values", 3, size, size)
-    return write_recipe(folder, model=model, axes=IMAGES, inputs=[pixels], outputs=outputs, targets=BOTH)
+    return write_recipe(
+        folder, model=model, axes=IMAGES, inputs=[pixels], outputs=outputs, targets=BOTH
+    )
 
 
 @healthy(tempts="a mask of float32's lowest value, and quantised layers")
 def bert_in_each_precision(folder: Path) -> Path:
     """BERT with eager attention in float32, float16 and each kind of quantisation"""
     close = {"tolerance": {"cosine": 0.98}}
-    kinds: dict[str, Any] = {"dynamic": {"quantize": "dynamic-int8"}, "static": {"quantize": "static-int8"}}
+    kinds: dict[str, Any] = {
+        "dynamic": {"quantize": "dynamic-int8"},
+        "static": {"quantize": "static-int8"},
+    }
     kinds["four"] = {"quantize": "int4-weights", "block_size": 16}
     quantised = {name: ORT | {"precision": kind} | close for name, kind in kinds.items()}
     return text(folder, "bert", inputs=[IDS, MASK, TYPES], targets=TARGETS | quantised)
@@ -53,13 +79,26 @@ def bert_in_each_precision(folder: Path) -> Path:
 @healthy(tempts="an attention of its own kind, masked with booleans")
 def bert_sdpa(folder: Path) -> Path:
     """BERT with torch's attention, by the dynamo exporter"""
-    return text(folder, "bert", attention="sdpa", inputs=[IDS, MASK, TYPES], export={"exporter": "torch", "opset": 18})
+    return text(
+        folder,
+        "bert",
+        attention="sdpa",
+        inputs=[IDS, MASK, TYPES],
+        export={"exporter": "torch", "opset": 18},
+    )
 
 
 @healthy(tempts="positions of its own, and no token types")
 def distilbert(folder: Path) -> Path:
     """DistilBERT"""
-    sizes = {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 48, "vocab_size": 90, "max_position_embeddings": 40}
+    sizes = {
+        "dim": 32,
+        "n_layers": 2,
+        "n_heads": 2,
+        "hidden_dim": 48,
+        "vocab_size": 90,
+        "max_position_embeddings": 40,
+    }
     return text(folder, "distilbert", overrides=sizes)
 
 
@@ -86,7 +125,9 @@ def build():
     return T5EncoderModel(config).eval()
 """
     ids = IDS | {"sample": {"integers": [1, 90]}}
-    return write_recipe(folder, code=code, axes=TEXT, inputs=[ids, MASK], outputs=[HIDDEN], targets=TARGETS)
+    return write_recipe(
+        folder, code=code, axes=TEXT, inputs=[ids, MASK], outputs=[HIDDEN], targets=TARGETS
+    )
 
 
 @healthy(tempts="a causal mask, and a rotation by position")
@@ -114,7 +155,9 @@ def build():
     return CLIPTextModel(config).eval()
 """
     ids = IDS | {"sample": {"integers": [3, 90]}}
-    return write_recipe(folder, code=code, axes=TEXT, inputs=[ids, MASK], outputs=[HIDDEN], targets=TARGETS)
+    return write_recipe(
+        folder, code=code, axes=TEXT, inputs=[ids, MASK], outputs=[HIDDEN], targets=TARGETS
+    )
 
 
 @healthy(tempts="a fixed length, and convolutions before the attention")
@@ -131,14 +174,20 @@ def build():
 """
     inputs = [floats("input_features", 8, 24)]
     outputs = [floats("last_hidden_state", 12, 32)]
-    return write_recipe(folder, code=code, axes=IMAGES, inputs=inputs, outputs=outputs, targets=BOTH)
+    return write_recipe(
+        folder, code=code, axes=IMAGES, inputs=inputs, outputs=outputs, targets=BOTH
+    )
 
 
 @healthy(tempts="a token that is the same for every image")
 def vit(folder: Path) -> Path:
     """ViT"""
-    sizes = {name: TINY[name] for name in ("num_hidden_layers", "hidden_size", "num_attention_heads")}
-    return images(folder, "vit", 16, [17, 32], image_size=16, patch_size=4, intermediate_size=48, **sizes)
+    sizes = {
+        name: TINY[name] for name in ("num_hidden_layers", "hidden_size", "num_attention_heads")
+    }
+    return images(
+        folder, "vit", 16, [17, 32], image_size=16, patch_size=4, intermediate_size=48, **sizes
+    )
 
 
 @healthy(tempts="layer scales of 1e-6")
@@ -151,7 +200,9 @@ def convnext(folder: Path) -> Path:
 @healthy(tempts="batch norms")
 def resnet(folder: Path) -> Path:
     """ResNet"""
-    return images(folder, "resnet", 32, [16, 4, 4], embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1])
+    return images(
+        folder, "resnet", 32, [16, 4, 4], embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1]
+    )
 
 
 @healthy(tempts="clips at six")
@@ -170,5 +221,10 @@ def build():
 """
     outputs = [floats("last_hidden_state", 1280, 1, 1)]
     return write_recipe(
-        folder, code=code, axes=IMAGES, inputs=[floats("pixel_values", 3, 32, 32)], outputs=outputs, targets=BOTH
+        folder,
+        code=code,
+        axes=IMAGES,
+        inputs=[floats("pixel_values", 3, 32, 32)],
+        outputs=outputs,
+        targets=BOTH,
     )

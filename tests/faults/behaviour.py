@@ -1,4 +1,6 @@
-"""Faults of what a model does with its inputs: padding, batches, randomness, positions, weights it was not given."""
+"""Faults of what a model does with its inputs: padding, batches, randomness, positions, weights it
+was not given.
+"""
 
 import json
 from pathlib import Path
@@ -10,7 +12,20 @@ import onnx.parser
 import torch
 from onnx import helper, numpy_helper
 
-from faults.contract import ADOPTED, AXES, END, FLOATS, IDS, MASK, NAMES, NET, ROWS, SIGNATURE, START, net
+from faults.contract import (
+    ADOPTED,
+    AXES,
+    END,
+    FLOATS,
+    IDS,
+    MASK,
+    NAMES,
+    NET,
+    ROWS,
+    SIGNATURE,
+    START,
+    net,
+)
 from faults.corpus import fault
 from faults.exporting import ONE_AT_A_TIME, exported
 from faults.recipes import write_recipe
@@ -32,14 +47,26 @@ MASKED = NET.replace("torch.tanh(x + mean)", "torch.tanh(x + mean) * mask")
 MEAN_OF_ALL = MASKED.replace(MASKED_MEAN, "x.mean(1, keepdim=True)")
 
 
-@fault(code="N305", place="*_logits", remedy="applies its mask everywhere", repaired=MODEL, source="ORT#24263")
+@fault(
+    code="N305",
+    place="*_logits",
+    remedy="applies its mask everywhere",
+    repaired=MODEL,
+    source="ORT#24263",
+)
 def mask_half_ignored(folder: Path) -> Path:
     """the model takes its mean over the padding as well: padding changes the real positions"""
     outputs = [START | {"mask": "attention_mask"}, END | {"mask": "attention_mask"}]
     return write_recipe(folder, code=MEAN_OF_ALL, **SIGNATURE | {"outputs": outputs})
 
 
-@fault(code="N301", place="*_logits", remedy="what became of the mask", repaired=ADOPTED, source="ORT#13798")
+@fault(
+    code="N301",
+    place="*_logits",
+    remedy="what became of the mask",
+    repaired=ADOPTED,
+    source="ORT#13798",
+)
 def mask_lost_at_export(folder: Path) -> Path:
     """of two uses of the mask one was lost: full rows are right, padded ones are not"""
     return write_recipe(folder, code=MASKED, graph=net(code=MEAN_OF_ALL), **SIGNATURE)
@@ -68,7 +95,9 @@ def to_y(code: str) -> onnx.ModelProto:
 
 @fault(code="N302", place="y", remedy="over all rows", repaired=ADOPTED, source="ORT#6044")
 def rows_depend_on_their_batch(folder: Path) -> Path:
-    """a mean over each row became one over the whole batch: a row alone is right, among others it is not"""
+    """a mean over each row became one over the whole batch: a row alone is right, among others it
+    is not
+    """
     graph = to_y(CENTRED.replace("x.mean(1", "x.mean((0, 1)"))
     return write_recipe(folder, code=CENTRED, graph=graph, **TO_Y)
 
@@ -80,13 +109,7 @@ def random_results(folder: Path) -> Path:
     return write_recipe(folder, code=CENTRED, graph=graph, **TO_Y)
 
 
-@fault(
-    code="N303",
-    place="y",
-    remedy="inference mode",
-    repaired=MODEL,
-    source="TRT#4798",
-)
+@fault(code="N303", place="y", remedy="inference mode", repaired=MODEL, source="TRT#4798")
 def random_original(folder: Path) -> Path:
     """the original itself draws at random, so that nothing can equal it"""
     noisy = CENTRED.replace("x = self.linear(x)", "x = self.linear(x + torch.randn_like(x))")
@@ -100,32 +123,37 @@ def scales_along_the_wrong_axis(folder: Path) -> Path:
     scales = (np.abs(weight).max(0) / 127).astype(np.float32)
     quantised = np.round(weight / scales).astype(np.int8)
     nodes = [
-        helper.make_node("DequantizeLinear", ["w_quantised", "scales"], ["w"], axis=0, name="/Dequantize"),
+        helper.make_node(
+            "DequantizeLinear", ["w_quantised", "scales"], ["w"], axis=0, name="/Dequantize"
+        ),
         helper.make_node("MatMul", ["x", "w"], ["y"]),
     ]
-    tensors = [numpy_helper.from_array(quantised, "w_quantised"), numpy_helper.from_array(scales, "scales")]
+    tensors = [
+        numpy_helper.from_array(quantised, "w_quantised"),
+        numpy_helper.from_array(scales, "scales"),
+    ]
     x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 64])
     y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["batch", 64])
     graph = helper.make_graph(nodes, "g", [x], [y], tensors)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     keys: dict[str, Any] = {
         "axes": {"batch": {"min": 1, "typical": 2, "max": 4}},
-        "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 64], "sample": {"normal": [0, 1]}}],
+        "inputs": [
+            {"name": "x", "dtype": "float32", "shape": ["batch", 64], "sample": {"normal": [0, 1]}}
+        ],
         "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 64]}],
     }
     return write_recipe(folder, graph=model, **keys)
 
 
-@fault(
-    code="N206",
-    remedy="as the graph's modules are named",
-    repaired=True,
-    source="TRT#2564",
-)
+@fault(code="N206", remedy="as the graph's modules are named", repaired=True, source="TRT#2564")
 def misspelt_pattern(folder: Path) -> Path:
     """keep_float32 names a module that is not there, so that nothing is kept"""
     code = CENTRED.replace("self.linear", "self.norm_linear")
-    target = {"runtime": "onnxruntime", "precision": {"default": "float16", "keep_float32": ["norm_liner"]}}
+    target = {
+        "runtime": "onnxruntime",
+        "precision": {"default": "float16", "keep_float32": ["norm_liner"]},
+    }
     keys: dict[str, Any] = {"targets": {"ort": target}, "verify": {"tolerance": {"max_abs": 0.05}}}
     return write_recipe(folder, code=code, **TO_Y, **keys)
 
@@ -169,7 +197,10 @@ def save_bert(folder: Path) -> None:
         AutoModel.from_config(AutoConfig.for_model(**BERT)).save_pretrained(folder / "bert")
 
 
-TINY = {"batch": {"min": 1, "typical": 2, "max": 3}, "sequence": {"min": 2, "typical": 6, "max": 12}}
+TINY = {
+    "batch": {"min": 1, "typical": 2, "max": 3},
+    "sequence": {"min": 2, "typical": 6, "max": 12},
+}
 WORDS = IDS | {"sample": "token_ids"}
 
 
@@ -188,13 +219,19 @@ def weights_never_loaded(folder: Path) -> Path:
     return write_recipe(folder, model=model, axes=TINY, inputs=[WORDS, MASK], outputs=[logits])
 
 
-@fault(code="C111", place="token_type_ids", remedy="declare", repaired=True, source="OPT#1758, OPT#491")
+@fault(
+    code="C111", place="token_type_ids", remedy="declare", repaired=True, source="OPT#1758, OPT#491"
+)
 def input_of_the_tokenizer(folder: Path) -> Path:
-    """the tokenizer gives token_type_ids, the recipe leaves them out: pairs of sentences come out wrong"""
+    """the tokenizer gives token_type_ids, the recipe leaves them out: pairs of sentences come out
+    wrong
+    """
     save_bert(folder)
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in range(95))]
     (folder / "bert" / "vocab.txt").write_text("\n".join(words) + "\n")
-    (folder / "bert" / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "BertTokenizer"}))
+    (folder / "bert" / "tokenizer_config.json").write_text(
+        json.dumps({"tokenizer_class": "BertTokenizer"})
+    )
     hidden = {"name": "last_hidden_state", "dtype": "float32", "shape": [*ROWS, 16]}
     model = {"path": "bert", "attn_implementation": "eager"}
     return write_recipe(folder, model=model, axes=TINY, inputs=[WORDS, MASK], outputs=[hidden])

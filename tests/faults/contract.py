@@ -11,7 +11,8 @@ from faults.corpus import fault
 from faults.exporting import exported
 from faults.recipes import write_recipe
 
-# What a BERT is to its contract: three inputs of one type and shape, each of which matters in its own way.
+# What a BERT is to its contract: three inputs of one type and shape, each of which matters in its
+# own way.
 NET = """
 class Net(torch.nn.Module):
     def __init__(self):
@@ -31,7 +32,10 @@ class Net(torch.nn.Module):
 def build():
     return Net()
 """
-AXES = {"batch": {"min": 1, "typical": 2, "max": 4}, "sequence": {"min": 2, "typical": 6, "max": 12}}
+AXES = {
+    "batch": {"min": 1, "typical": 2, "max": 4},
+    "sequence": {"min": 2, "typical": 6, "max": 12},
+}
 NAMES = {0: "batch", 1: "sequence"}
 ROWS = ["batch", "sequence"]
 IDS = {"name": "input_ids", "dtype": "int64", "shape": ROWS, "sample": {"integers": [1, 50]}}
@@ -51,19 +55,35 @@ def rows(limit: int) -> torch.Tensor:
     return torch.arange(12).reshape(2, 6) % limit
 
 
-def net(*names: str, code: str = NET, outputs: tuple[str, ...] = OUTPUTS, **options: Any) -> onnx.ModelProto:
+def net(
+    *names: str, code: str = NET, outputs: tuple[str, ...] = OUTPUTS, **options: Any
+) -> onnx.ModelProto:
     """Export the model with these names for its three inputs, in forward's order."""
-    inputs = dict(zip(names or ("input_ids", "attention_mask", "token_type_ids"), map(rows, (50, 2, 2)), strict=True))
+    inputs = dict(
+        zip(
+            names or ("input_ids", "attention_mask", "token_type_ids"),
+            map(rows, (50, 2, 2)),
+            strict=True,
+        )
+    )
     return exported(code, inputs, outputs, axes=NAMES, **options)
 
 
-@fault(code="C110", place="attention_mask", remedy="exchange the names", repaired=ADOPTED, source="TF#4523, PT#52667")
+@fault(
+    code="C110",
+    place="attention_mask",
+    remedy="exchange the names",
+    repaired=ADOPTED,
+    source="TF#4523, PT#52667",
+)
 def exchanged_names(folder: Path) -> Path:
     """attention_mask and token_type_ids exchanged in the list of names given to the exporter"""
     graph = net("input_ids", "token_type_ids", "attention_mask")
     inputs = list(graph.graph.input)
     del graph.graph.input[:]
-    graph.graph.input.extend([inputs[0], inputs[2], inputs[1]])  # as the contract has them: only the meaning is wrong
+    graph.graph.input.extend(
+        [inputs[0], inputs[2], inputs[1]]
+    )  # as the contract has them: only the meaning is wrong
     return write_recipe(folder, code=NET, graph=graph, **SIGNATURE)
 
 
@@ -91,7 +111,9 @@ def serve():
     return write_recipe(folder, code=NET, graph=net(code=wrapper, module="serve"), **SIGNATURE)
 
 
-@fault(code="C103", place="attention_mask", remedy="in this order", repaired=True, source="TRT#3616")
+@fault(
+    code="C103", place="attention_mask", remedy="in this order", repaired=True, source="TRT#3616"
+)
 def another_order(folder: Path) -> Path:
     """the graph's inputs stand in another order than the contract's, and callers bind by position"""
     graph = net()
@@ -101,10 +123,18 @@ def another_order(folder: Path) -> Path:
     return write_recipe(folder, code=NET, graph=graph, **SIGNATURE)
 
 
-@fault(code="C103", place="token_type_ids", remedy="in the model's order", repaired=True, source="ORT#24263")
+@fault(
+    code="C103",
+    place="token_type_ids",
+    remedy="in the model's order",
+    repaired=True,
+    source="ORT#24263",
+)
 def order_of_the_tokenizer(folder: Path) -> Path:
     """the recipe lists the inputs as the tokenizer gives them, forward takes them in another order"""
-    return write_recipe(folder, code=NET, axes=AXES, inputs=[IDS, TYPES, MASK], outputs=[START, END])
+    return write_recipe(
+        folder, code=NET, axes=AXES, inputs=[IDS, TYPES, MASK], outputs=[START, END]
+    )
 
 
 @fault(
@@ -144,12 +174,16 @@ def dropped_input(folder: Path) -> Path:
 def unused_input_kept(folder: Path) -> Path:
     """an input that never had an influence stays in the contract"""
     return write_recipe(
-        folder, code=NET.replace(" + 2 * self.types(token_type_ids)", " + 0 * token_type_ids[..., None]"), **SIGNATURE
+        folder,
+        code=NET.replace(" + 2 * self.types(token_type_ids)", " + 0 * token_type_ids[..., None]"),
+        **SIGNATURE,
     )
 
 
 def _constant_types(graph: onnx.ModelProto) -> onnx.ModelProto:
-    """Let the graph read zeros, made at export, in place of token_type_ids, which nothing reads any more."""
+    """Let the graph read zeros, made at export, in place of token_type_ids, which nothing reads any
+    more.
+    """
     zeros = helper.make_tensor("zeros", TensorProto.INT64, [1, 1], [0])
     graph.graph.initializer.append(zeros)
     shaped = [
@@ -157,7 +191,9 @@ def _constant_types(graph: onnx.ModelProto) -> onnx.ModelProto:
         helper.make_node("Expand", ["zeros", "zeros_shape"], ["constant_types"]),
     ]
     for node in graph.graph.node:
-        node.input[:] = ["constant_types" if name == "token_type_ids" else name for name in node.input]
+        node.input[:] = [
+            "constant_types" if name == "token_type_ids" else name for name in node.input
+        ]
     for node in reversed(shaped):
         graph.graph.node.insert(0, node)
     return graph
@@ -169,12 +205,20 @@ def token_types_made_constant(folder: Path) -> Path:
     return write_recipe(folder, code=NET, graph=_constant_types(net()), **SIGNATURE)
 
 
-@fault(code="C109", place="token_type_ids", remedy="tensor of its own", repaired=ADOPTED, source="PT#52667")
+@fault(
+    code="C109",
+    place="token_type_ids",
+    remedy="tensor of its own",
+    repaired=ADOPTED,
+    source="PT#52667",
+)
 def merged_inputs(folder: Path) -> Path:
     """one tensor object was given for two inputs at export, which made one of them"""
     graph = net()
     for node in graph.graph.node:
-        node.input[:] = ["attention_mask" if name == "token_type_ids" else name for name in node.input]
+        node.input[:] = [
+            "attention_mask" if name == "token_type_ids" else name for name in node.input
+        ]
     return write_recipe(folder, code=NET, graph=graph, **SIGNATURE)
 
 
@@ -184,7 +228,9 @@ def undeclared_input(folder: Path) -> Path:
     return write_recipe(folder, graph=net(), axes=AXES, inputs=[IDS, MASK], outputs=[START, END])
 
 
-@fault(code="C102", place="token_type_ids", remedy="declare", repaired=UNDECLARED, source="OPT#1758")
+@fault(
+    code="C102", place="token_type_ids", remedy="declare", repaired=UNDECLARED, source="OPT#1758"
+)
 def undeclared_parameter(folder: Path) -> Path:
     """forward needs token_type_ids, which the recipe does not have"""
     return write_recipe(folder, code=NET, axes=AXES, inputs=[IDS, MASK], outputs=[START, END])
@@ -204,7 +250,9 @@ def int64_for_int32(folder: Path) -> Path:
     graph.graph.input[1].type.tensor_type.elem_type = TensorProto.INT32
     for node in graph.graph.node:
         node.input[:] = ["wide_mask" if name == "attention_mask" else name for name in node.input]
-    graph.graph.node.insert(0, helper.make_node("Cast", ["attention_mask"], ["wide_mask"], to=TensorProto.INT64))
+    graph.graph.node.insert(
+        0, helper.make_node("Cast", ["attention_mask"], ["wide_mask"], to=TensorProto.INT64)
+    )
     return write_recipe(folder, graph=graph, **SIGNATURE)
 
 
@@ -221,7 +269,9 @@ def int32_for_int64(folder: Path) -> Path:
     one_hot = "torch.nn.functional.one_hot(input_ids, 50).float() @ self.words.weight"
     code = NET.replace("self.words(input_ids)", one_hot)
     narrow = IDS | {"dtype": "int32"}
-    return write_recipe(folder, code=code, axes=AXES, inputs=[narrow, MASK, TYPES], outputs=[START, END])
+    return write_recipe(
+        folder, code=code, axes=AXES, inputs=[narrow, MASK, TYPES], outputs=[START, END]
+    )
 
 
 HEADS = """
@@ -238,7 +288,12 @@ def build():
 """
 BY_INT = HEADS.replace("SHAPE", "x.shape[0], int(x.shape[1]), 2, 4")
 BY_SIZE = HEADS.replace("SHAPE", "x.shape[0], x.shape[1], 2, 4")
-FLOATS = {"name": "x", "dtype": "float32", "shape": ["batch", "sequence", 4], "sample": {"normal": [0, 1]}}
+FLOATS = {
+    "name": "x",
+    "dtype": "float32",
+    "shape": ["batch", "sequence", 4],
+    "sample": {"normal": [0, 1]},
+}
 SPLIT: dict[str, Any] = {
     "axes": AXES,
     "inputs": [FLOATS],
@@ -279,7 +334,9 @@ def sequence_by_int(folder: Path) -> Path:
 
 @fault(code="C106", place="x", remedy="tensor.shape", repaired=ADOPTED, source="PT#110347")
 def baked_sequence_in_a_file(folder: Path) -> Path:
-    """a file whose inputs say that the sequence may vary, with a reshape to the example's length inside"""
+    """a file whose inputs say that the sequence may vary, with a reshape to the example's length
+    inside
+    """
     code = BY_INT.replace(".sum(-1)", ".sum((2, 3))")
     outputs = [{"name": "y", "dtype": "float32", "shape": ["batch", 2]}]
     return write_recipe(folder, code=code, graph=heads(code, NAMES), **SPLIT | {"outputs": outputs})
@@ -310,7 +367,13 @@ def one_name_for_two_axes(folder: Path) -> Path:
     return write_recipe(folder, graph=heads(BY_SIZE, {0: "s77", 1: "s77"}), **SPLIT)
 
 
-@fault(code="C208", place="start_logits", remedy="exchange the names", repaired=ADOPTED, source="PT#165758")
+@fault(
+    code="C208",
+    place="start_logits",
+    remedy="exchange the names",
+    repaired=ADOPTED,
+    source="PT#165758",
+)
 def mislabelled_outputs(folder: Path) -> Path:
     """output names are given by position: the dictionary's start_logits came out as end_logits"""
     graph = net(outputs=("end_logits", "start_logits"))
@@ -371,7 +434,13 @@ def cached(*outputs: str) -> onnx.ModelProto:
     return exported(CACHE, {"input_ids": rows(50)}, outputs, axes=NAMES)
 
 
-@fault(code="C208", place="present.0.key", remedy="exchange the names", repaired=ADOPTED, source="PT#143576")
+@fault(
+    code="C208",
+    place="present.0.key",
+    remedy="exchange the names",
+    repaired=ADOPTED,
+    source="PT#143576",
+)
 def cache_mislabelled(folder: Path) -> Path:
     """the names of a cache's keys and values were given in the wrong order"""
     graph = cached("logits", "present.0.value", "present.0.key")
@@ -394,21 +463,35 @@ def cache_renamed(folder: Path) -> Path:
     return write_recipe(folder, graph=graph, **CACHED)
 
 
-LABELS = NET.replace('return {"start_logits"', 'return {"label": x.sum(-1).argmax(-1).to(torch.int32), "start_logits"')
+LABELS = NET.replace(
+    'return {"start_logits"',
+    'return {"label": x.sum(-1).argmax(-1).to(torch.int32), "start_logits"',
+)
 LABEL = {"name": "label", "dtype": "int64", "shape": ["batch"]}
 
 
-@fault(code="C205", place="label", remedy="int32", change={"outputs.0.dtype": "int32"}, repaired=True, source="OPT#223")
+@fault(
+    code="C205",
+    place="label",
+    remedy="int32",
+    change={"outputs.0.dtype": "int32"},
+    repaired=True,
+    source="OPT#223",
+)
 def output_in_another_type(folder: Path) -> Path:
     """the label comes as int32, and the recipe says int64"""
-    return write_recipe(folder, code=LABELS, axes=AXES, inputs=[IDS, MASK, TYPES], outputs=[LABEL, START, END])
+    return write_recipe(
+        folder, code=LABELS, axes=AXES, inputs=[IDS, MASK, TYPES], outputs=[LABEL, START, END]
+    )
 
 
 @fault(code="C207", place="label", remedy="shape", repaired=True, source="OPT#1755")
 def output_in_another_shape(folder: Path) -> Path:
     """the recipe has one label for each position, the model gives one for each row"""
     per_row = {"name": "label", "dtype": "int32", "shape": ROWS}
-    return write_recipe(folder, code=LABELS, axes=AXES, inputs=[IDS, MASK, TYPES], outputs=[per_row, START, END])
+    return write_recipe(
+        folder, code=LABELS, axes=AXES, inputs=[IDS, MASK, TYPES], outputs=[per_row, START, END]
+    )
 
 
 @fault(code="C202", place="end_logits", remedy="declare", repaired=UNDECLARED, source="PT#165758")

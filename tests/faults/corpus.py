@@ -29,11 +29,12 @@ Write = Callable[[Path], Path]
 class Fault:
     """A model or recipe with one fault, and what convkit must say of it.
 
-    `place` must match one part of the finding's place (tensor, node, module, source or case) whole; `*` stands for
-    anything. `remedy` is a part of the remedy's text, `change` what the remedy changes in the recipe, by key path.
-    `repaired` is True where `--repair` must end green, otherwise the reason why no change of the recipe can.
-    `source` are the threads in which the fault was met. `hidden` is True where the same model passes on the CPU as it
-    is, on every case and by the same tolerance: the trap that a simulation is there for.
+    `place` must match one part of the finding's place (tensor, node, module, source or case) whole;
+    `*` stands for anything. `remedy` is a part of the remedy's text, `change` what the remedy
+    changes in the recipe, by key path. `repaired` is True where `--repair` must end green,
+    otherwise the reason why no change of the recipe can. `source` are the threads in which the
+    fault was met. `hidden` is True where the same model passes on the CPU as it is, on every case
+    and by the same tolerance: the trap that a simulation is there for.
     """
 
     write: Write
@@ -60,7 +61,9 @@ class Fault:
 
 @dataclasses.dataclass(frozen=True)
 class Healthy:
-    """A model that must verify without an error or a warning. `tempts` says which check it might mislead."""
+    """A model that must verify without an error or a warning. `tempts` says which check it might
+    mislead.
+    """
 
     write: Write
     tempts: str

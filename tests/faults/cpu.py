@@ -5,18 +5,19 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
+from convkit.cases.files import read_cases, tensor_file
 from convkit.home import Home
+from convkit.metrics.limits import breaches
+from convkit.metrics.tensors import compare
 from convkit.recipe.loading import load_recipe
 from convkit.recipe.tolerances import limits_of, tolerance_for
-from convkit.record import RunRecord
+from convkit.record.model import RunRecord
 from convkit.store.store import Store
-from convkit.worker.cases.files import read_cases, tensor_file
-from convkit.worker.numerics.limits import breaches
-from convkit.worker.numerics.metrics import compare
 
 
 def passes_on_the_cpu(recipe: Path, record: RunRecord, home: Home) -> bool:
-    """Say whether a run's only built model passes all of its cases on the CPU, as it is, by the recipe's tolerance.
+    """Say whether a run's only built model passes all of its cases on the CPU, as it is, by the
+    recipe's tolerance.
 
     The CPU has few kernels in float16 and computes most of a float16 model in float32.
     """
@@ -30,7 +31,10 @@ def passes_on_the_cpu(recipe: Path, record: RunRecord, home: Home) -> bool:
     for case in read_cases(reference).cases:
         if case.kind != "ladder":
             continue
-        feeds = {each.name: np.load(tensor_file(reference, case.name, "inputs", each.name)) for each in loaded.inputs}
+        feeds = {
+            each.name: np.load(tensor_file(reference, case.name, "inputs", each.name))
+            for each in loaded.inputs
+        }
         names = [each.name for each in loaded.outputs]
         for name, candidate in zip(names, session.run(names, feeds), strict=True):
             expected = np.load(tensor_file(reference, case.name, "outputs", name))

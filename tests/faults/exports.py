@@ -1,4 +1,6 @@
-"""Faults of exporting and of what is done to the graph afterwards: modes, branches, fusions, weights."""
+"""Faults of exporting and of what is done to the graph afterwards: modes, branches, fusions,
+weights.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,13 @@ def dropout_left_on(folder: Path) -> Path:
     return write_recipe(folder, code=DROPOUT, graph=trained(DROPOUT), **SIGNATURE)
 
 
-@fault(code="E207", place="/norm/BatchNormalization", remedy="eval", repaired=ADOPTED, source="ORT#3873")
+@fault(
+    code="E207",
+    place="/norm/BatchNormalization",
+    remedy="eval",
+    repaired=ADOPTED,
+    source="ORT#3873",
+)
 def batch_norm_in_training(folder: Path) -> Path:
     """exported in training mode: batch norm takes the mean of the batch for that of the training"""
     norm = "torch.nn.Sequential(); self.norm = torch.nn.BatchNorm1d(8)"
@@ -64,7 +72,9 @@ def batch_norm_in_training(folder: Path) -> Path:
 )
 def dropout_in_the_model_s_code(folder: Path) -> Path:
     """functional.dropout without training=self.training: eval() does not reach it"""
-    code = DROPOUT.replace("self.drop(self.first(x))", "torch.nn.functional.dropout(self.first(x), 0.5)")
+    code = DROPOUT.replace(
+        "self.drop(self.first(x))", "torch.nn.functional.dropout(self.first(x), 0.5)"
+    )
     return write_recipe(folder, code=code, **SIGNATURE)
 
 
@@ -117,24 +127,40 @@ def build():
     source="TF#36276, OPT#2241",
 )
 def tied_weights_stored_twice(folder: Path) -> Path:
-    """the embedding and the output layer are one weight, which the file holds twice, once transposed"""
+    """the embedding and the output layer are one weight, which the file holds twice, once
+    transposed
+    """
     graph = exported(TIED, {"input_ids": torch.arange(12).reshape(2, 6)}, ("logits",), axes=NAMES)
     logits = {"name": "logits", "dtype": "float32", "shape": [*ROWS, 50]}
     return write_recipe(folder, code=TIED, graph=graph, axes=AXES, inputs=[IDS], outputs=[logits])
 
 
 IMAGES = {"batch": {"min": 1, "typical": 2, "max": 3}}
-IMAGE = {"name": "x", "dtype": "float32", "shape": ["batch", 2, 6, 6], "sample": {"uniform": [-4, -1]}}
-POOLED = '<ir_version: 8, opset_import: ["" : 17]> g (float[batch,2,6,6] x) => (float[batch,2,6,6] y)'
+IMAGE = {
+    "name": "x",
+    "dtype": "float32",
+    "shape": ["batch", 2, 6, 6],
+    "sample": {"uniform": [-4, -1]},
+}
+POOLED = (
+    '<ir_version: 8, opset_import: ["" : 17]> g (float[batch,2,6,6] x) => (float[batch,2,6,6] y)'
+)
 LEVELS = "the optimisation level none or another release of the runtime"
 
 
 @fault(
-    code="N401", remedy="optimization", change={"targets.ort.optimization": "none"}, repaired=True, source="ORT#17689"
+    code="N401",
+    remedy="optimization",
+    change={"targets.ort.optimization": "none"},
+    repaired=True,
+    source="ORT#17689",
 )
 def fusion_that_loses_zeros(folder: Path) -> Path:
     """the runtime fuses Pad into MaxPool, whose own padding is minus infinity and not zero"""
-    nodes = "{ p = Constant<value = int64[8] {0,0,1,1,0,0,1,1}>() z = Pad(x, p) y = MaxPool<kernel_shape=[3,3]>(z) }"
+    nodes = (
+        "{ p = Constant<value = int64[8] {0,0,1,1,0,0,1,1}>() z = Pad(x, p) y ="
+        " MaxPool<kernel_shape=[3,3]>(z) }"
+    )
     outputs = [{"name": "y", "dtype": "float32", "shape": ["batch", 2, 6, 6]}]
     graph = onnx.parser.parse_model(f"{POOLED} {nodes}")
     return write_recipe(folder, graph=graph, axes=IMAGES, inputs=[IMAGE], outputs=outputs)
@@ -166,13 +192,7 @@ def build():
     return write_recipe(folder, code=code, axes=AXES, inputs=[FLOATS], outputs=outputs)
 
 
-@fault(
-    code="C108",
-    place="x",
-    remedy="constant",
-    repaired=ADOPTED,
-    source="TF#36276",
-)
+@fault(code="C108", place="x", remedy="constant", repaired=ADOPTED, source="TF#36276")
 def constant_output(folder: Path) -> Path:
     """a trace of a model that fell back on a cached result: the output is that of the example"""
     graph = exported(DROPOUT, {"x": features(2, 6, 4)}, ("y",), axes=NAMES)

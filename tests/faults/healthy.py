@@ -13,9 +13,16 @@ from faults.recipes import write_recipe
 ORT = {"runtime": "onnxruntime"}
 LOW_TOLERANCE = {"max_abs": 0.05, "cosine": 0.999}
 FLOAT16 = ORT | {"precision": "float16", "tolerance": LOW_TOLERANCE}
-BFLOAT16 = ORT | {"device": "cuda", "precision": "bfloat16", "tolerance": {"max_abs": 0.2, "cosine": 0.99}}
+BFLOAT16 = ORT | {
+    "device": "cuda",
+    "precision": "bfloat16",
+    "tolerance": {"max_abs": 0.2, "cosine": 0.99},
+}
 BOTH = {"ort": ORT, "low": FLOAT16}
-SIZES = {"batch": {"min": 1, "typical": 2, "max": 4}, "sequence": {"min": 2, "typical": 6, "max": 12}}
+SIZES = {
+    "batch": {"min": 1, "typical": 2, "max": 4},
+    "sequence": {"min": 2, "typical": 6, "max": 12},
+}
 POSITIONS = ["batch", "sequence"]
 MASK = {"name": "attention_mask", "dtype": "int64", "shape": POSITIONS, "sample": "padding_mask"}
 
@@ -27,9 +34,11 @@ def floats(name: str, *shape: str | int, **sample: Any) -> dict[str, Any]:
 
 
 def right(folder: Path, code: str, *, inputs: Any = None, outputs: Any = None, **keys: Any) -> Path:
-    """Write a model that takes `x` (batch x sequence x 8) and gives `y` of the same shape, in float32 and float16.
+    """Write a model that takes `x` (batch x sequence x 8) and gives `y` of the same shape, in
+    float32 and float16.
 
-    It is traced here and adopted as a file that is its own original, which spares the stages torch; see `module`.
+    It is traced here and adopted as a file that is its own original, which spares the stages torch;
+    see `module`.
     """
     shaped = _shaped(inputs, outputs)
     sizes = {"batch": 2, "sequence": 6}
@@ -37,7 +46,9 @@ def right(folder: Path, code: str, *, inputs: Any = None, outputs: Any = None, *
     for tensor in shaped["inputs"]:
         shape = [sizes.get(size, size) for size in tensor["shape"]]
         is_float = tensor["dtype"] == "float32"
-        examples[tensor["name"]] = torch.rand(shape) if is_float else torch.ones(shape, dtype=torch.int64)
+        examples[tensor["name"]] = (
+            torch.rand(shape) if is_float else torch.ones(shape, dtype=torch.int64)
+        )
     names = [tensor["name"] for tensor in shaped["outputs"]]
     axes = {
         tensor["name"]: {i: size for i, size in enumerate(tensor["shape"]) if size in sizes}
@@ -47,8 +58,12 @@ def right(folder: Path, code: str, *, inputs: Any = None, outputs: Any = None, *
     return write_recipe(folder, graph=graph, **shaped | keys)
 
 
-def module(folder: Path, code: str, *, inputs: Any = None, outputs: Any = None, **keys: Any) -> Path:
-    """Write the same with the module itself as the model, which convkit exports and proves the export against."""
+def module(
+    folder: Path, code: str, *, inputs: Any = None, outputs: Any = None, **keys: Any
+) -> Path:
+    """Write the same with the module itself as the model, which convkit exports and proves the
+    export against.
+    """
     return write_recipe(folder, code=_code(code), **_shaped(inputs, outputs) | keys)
 
 
@@ -69,7 +84,9 @@ def _shaped(inputs: Any, outputs: Any) -> dict[str, Any]:
 
 
 def layers(build: str, forward: str, *helpers: str) -> str:
-    """Return a module's body: attributes that `build` sets, and what `forward` returns, one statement a line."""
+    """Return a module's body: attributes that `build` sets, and what `forward` returns, one
+    statement a line.
+    """
     lines = [f"        {line}" for line in build.splitlines()]
     body = [f"        {line}" for line in forward.splitlines()]
     arguments = helpers[0] if helpers else "x"
@@ -102,11 +119,19 @@ def mlp_in_three_types(folder: Path) -> Path:
 def mlp_quantised(folder: Path) -> Path:
     """two linear layers in each kind of quantisation"""
     close = {"tolerance": {"cosine": 0.99}}
-    kinds: dict[str, Any] = {"dynamic": {"quantize": "dynamic-int8"}, "static": {"quantize": "static-int8"}}
+    kinds: dict[str, Any] = {
+        "dynamic": {"quantize": "dynamic-int8"},
+        "static": {"quantize": "static-int8"},
+    }
     kinds["four"] = {"quantize": "int4-weights", "block_size": 16}
-    inputs = [floats("x", "sequence", 8, uniform=[-2, 2])]  # beyond the calibrated range values are cut off
+    inputs = [
+        floats("x", "sequence", 8, uniform=[-2, 2])
+    ]  # beyond the calibrated range values are cut off
     return right(
-        folder, MLP, inputs=inputs, targets={name: ORT | {"precision": kind} | close for name, kind in kinds.items()}
+        folder,
+        MLP,
+        inputs=inputs,
+        targets={name: ORT | {"precision": kind} | close for name, kind in kinds.items()},
     )
 
 
@@ -114,9 +139,9 @@ def mlp_quantised(folder: Path) -> Path:
 def convolutions(folder: Path) -> Path:
     """two convolutions with batch norm, pooling and a linear head"""
     code = layers(
-        "self.body = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU(),"
-        " torch.nn.MaxPool2d(2), torch.nn.Conv2d(8, 8, 3), torch.nn.AdaptiveAvgPool2d(1))\n"
-        "self.head = torch.nn.Linear(8, 5)",
+        "self.body = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8),"
+        " torch.nn.ReLU(), torch.nn.MaxPool2d(2), torch.nn.Conv2d(8, 8, 3),"
+        " torch.nn.AdaptiveAvgPool2d(1))\nself.head = torch.nn.Linear(8, 5)",
         "return self.head(self.body(x).flatten(1))",
     )
     return module(folder, code, inputs=[floats("x", 3, 16, 16)], outputs=[floats("y", 5)])
@@ -125,20 +150,28 @@ def convolutions(folder: Path) -> Path:
 @healthy(tempts="an operator with a state, which has no kernel in float16 on the CPU")
 def lstm(folder: Path) -> Path:
     """an LSTM over the sequence"""
-    return module(folder, layers("self.lstm = torch.nn.LSTM(8, 8, batch_first=True)", "return self.lstm(x)[0]"))
+    return module(
+        folder,
+        layers("self.lstm = torch.nn.LSTM(8, 8, batch_first=True)", "return self.lstm(x)[0]"),
+    )
 
 
 @healthy(tempts="an output that the model computes and nobody asked for")
 def gru(folder: Path) -> Path:
     """a GRU over the sequence; its last state is not an output"""
-    return module(folder, layers("self.gru = torch.nn.GRU(8, 8, batch_first=True)", "return self.gru(x)[0]"))
+    return module(
+        folder, layers("self.gru = torch.nn.GRU(8, 8, batch_first=True)", "return self.gru(x)[0]")
+    )
 
 
 ATTENTION = "self.query = torch.nn.Linear(8, 8)\nself.key = torch.nn.Linear(8, 8)"
 ATTEND = """scores = self.query(x) @ self.key(x).transpose(1, 2)
 bias = torch.where(attention_mask[:, None, :] == 0, {dead}, 0.0)
 return torch.softmax(scores + bias, -1) @ x"""
-MASKED: dict[str, Any] = {"inputs": [floats("x", "sequence", 8), MASK], "outputs": [floats("y", "sequence", 8)]}
+MASKED: dict[str, Any] = {
+    "inputs": [floats("x", "sequence", 8), MASK],
+    "outputs": [floats("y", "sequence", 8)],
+}
 
 
 def attending(dead: str) -> str:
@@ -162,7 +195,9 @@ def mask_of_minus_ten_thousand(folder: Path) -> Path:
 @healthy(tempts="a constant beyond float16's range that bounds from above")
 def clip_without_bound(folder: Path) -> Path:
     """values are clipped to [0, 3.4e38], which is no more than a relu"""
-    return right(folder, MLP.replace("torch.relu(self.first(x))", "self.first(x).clamp(0.0, 3.4e38)"))
+    return right(
+        folder, MLP.replace("torch.relu(self.first(x))", "self.first(x).clamp(0.0, 3.4e38)")
+    )
 
 
 @healthy(tempts="an activation beyond float16's range, whose infinity is right")
@@ -180,10 +215,14 @@ def gated_zeros(folder: Path) -> Path:
         "return self.linear(x) / (1 + torch.exp(-40 * x)) * attention_mask.unsqueeze(-1)",
         "x, attention_mask",
     )
-    return right(folder, code, **MASKED | {"axes": SIZES | {"batch": {"min": 1, "typical": 1, "max": 1}}})
+    return right(
+        folder, code, **MASKED | {"axes": SIZES | {"batch": {"min": 1, "typical": 1, "max": 1}}}
+    )
 
 
-@healthy(tempts="outputs of another direction, within the tolerance, and an overflow that does no harm")
+@healthy(
+    tempts="outputs of another direction, within the tolerance, and an overflow that does no harm"
+)
 def corrections_near_zero(folder: Path) -> Path:
     """corrections near zero, of which float16 keeps a digit: the recipe asks for no more"""
     code = layers(
@@ -195,7 +234,9 @@ def corrections_near_zero(folder: Path) -> Path:
 
 @healthy(tempts="an activation beyond float16's range, whose infinity is right")
 def gelu_by_hand(folder: Path) -> Path:
-    """GELU by its cubic inside a tanh: the cube overflows from 41 on, and the tanh is one all the same"""
+    """GELU by its cubic inside a tanh: the cube overflows from 41 on, and the tanh is one all the
+    same
+    """
     gelu = "0.5 * x * (1 + torch.tanh(0.79788 * (x + 0.044715 * x * x * x)))"
     inputs = [floats("x", "sequence", 8, uniform=[-60, 60])]
     code = layers("self.linear = torch.nn.Linear(8, 8)", f"x = {gelu}\nreturn self.linear(x) / 10")
@@ -206,14 +247,17 @@ def gelu_by_hand(folder: Path) -> Path:
 def layer_norm_of_large_values(folder: Path) -> Path:
     """a layer norm of values near 1000: one operator, whose squares are its own"""
     inputs = [floats("x", "sequence", 8, normal=[0, 1000])]
-    return right(folder, layers("self.norm = torch.nn.LayerNorm(8)", "return self.norm(x)"), inputs=inputs)
+    return right(
+        folder, layers("self.norm = torch.nn.LayerNorm(8)", "return self.norm(x)"), inputs=inputs
+    )
 
 
 @healthy(tempts="outputs that do not vary, as after a collapse")
 def constant_outputs(folder: Path) -> Path:
     """half of one output is zeros, and another is the same for every input"""
     code = layers(
-        "self.linear = torch.nn.Linear(8, 8)\nself.register_buffer('scales', torch.linspace(0.5, 1, 8))",
+        "self.linear = torch.nn.Linear(8, 8)\nself.register_buffer('scales', torch.linspace(0.5,"
+        " 1, 8))",
         "y = torch.cat([self.linear(x), torch.zeros_like(x)], -1)\n"
         'return {"y": y, "scales": self.scales.expand(x.shape[0], 8)}',
     )
@@ -230,7 +274,10 @@ def mostly_zeros(folder: Path) -> Path:
 @healthy(tempts="a row's result depends on its batch, in the original too")
 def centred_over_the_batch(folder: Path) -> Path:
     """the mean over the batch is taken off, as the original does"""
-    code = layers("self.linear = torch.nn.Linear(8, 8)", "x = self.linear(x)\nreturn x - 0.5 * x.mean(0, keepdim=True)")
+    code = layers(
+        "self.linear = torch.nn.Linear(8, 8)",
+        "x = self.linear(x)\nreturn x - 0.5 * x.mean(0, keepdim=True)",
+    )
     return right(folder, code)
 
 
@@ -246,7 +293,8 @@ def start_and_end(folder: Path) -> Path:
     """two outputs of one shape, one of which is nearly the other"""
     code = layers(
         "self.linear = torch.nn.Linear(8, 1)",
-        'start = self.linear(x).squeeze(-1)\nreturn {"start": start, "end": start + 1e-6 * x[..., 0]}',
+        'start = self.linear(x).squeeze(-1)\nreturn {"start": start, "end": start + 1e-6 *'
+        " x[..., 0]}",
     )
     return module(folder, code, outputs=[floats("start", "sequence"), floats("end", "sequence")])
 
@@ -270,11 +318,18 @@ def scores_of_minus_infinity(folder: Path) -> Path:
 def large_vocabulary(folder: Path) -> Path:
     """ids up to 100,000, and labels as whole numbers"""
     code = layers(
-        "self.words = torch.nn.Embedding(100_000, 8)\nself.head = torch.nn.Linear(8, 3)\nself.head.bias.data *= 100",
-        'scores = self.head(self.words(ids))\nreturn {"scores": scores, "labels": scores.argmax(-1)}',
+        "self.words = torch.nn.Embedding(100_000, 8)\nself.head = torch.nn.Linear(8,"
+        " 3)\nself.head.bias.data *= 100",
+        'scores = self.head(self.words(ids))\nreturn {"scores": scores, "labels":'
+        " scores.argmax(-1)}",
         "ids",
     )
-    ids = {"name": "ids", "dtype": "int64", "shape": POSITIONS, "sample": {"integers": [0, 100_000]}}
+    ids = {
+        "name": "ids",
+        "dtype": "int64",
+        "shape": POSITIONS,
+        "sample": {"integers": [0, 100_000]},
+    }
     labels = {"name": "labels", "dtype": "int64", "shape": POSITIONS}
     return module(folder, code, inputs=[ids], outputs=[floats("scores", "sequence", 3), labels])
 
@@ -292,7 +347,9 @@ def doubles_within(folder: Path) -> Path:
 @healthy(tempts="an output that is an input")
 def passed_through(folder: Path) -> Path:
     """one output is an input as it came"""
-    code = layers("self.linear = torch.nn.Linear(8, 8)", 'return {"y": self.linear(x), "kept": x * 1.0}')
+    code = layers(
+        "self.linear = torch.nn.Linear(8, 8)", 'return {"y": self.linear(x), "kept": x * 1.0}'
+    )
     return module(folder, code, outputs=[floats("y", "sequence", 8), floats("kept", "sequence", 8)])
 
 
@@ -301,13 +358,19 @@ def fixed_shapes(folder: Path) -> Path:
     """one image in, one number out"""
     code = layers("self.linear = torch.nn.Linear(8, 8)", "return self.linear(x).mean()")
     inputs = [{"name": "x", "dtype": "float32", "shape": [1, 8]}]
-    return module(folder, code, inputs=inputs, outputs=[{"name": "y", "dtype": "float32", "shape": []}])
+    return module(
+        folder, code, inputs=inputs, outputs=[{"name": "y", "dtype": "float32", "shape": []}]
+    )
 
 
 @healthy(tempts="one weight twice")
 def tied_weights(folder: Path) -> Path:
     """the embedding is the output layer too"""
-    code = layers("self.words = torch.nn.Embedding(2000, 16)", "return self.words(ids) @ self.words.weight.T", "ids")
+    code = layers(
+        "self.words = torch.nn.Embedding(2000, 16)",
+        "return self.words(ids) @ self.words.weight.T",
+        "ids",
+    )
     ids = {"name": "ids", "dtype": "int64", "shape": POSITIONS, "sample": {"integers": [0, 2000]}}
     return module(folder, code, inputs=[ids], outputs=[floats("y", "sequence", 2000)])
 
@@ -318,16 +381,25 @@ def dropout_in_inference(folder: Path) -> Path:
     return module(
         folder,
         MLP.replace(
-            "torch.relu(self.first(x))", "torch.nn.functional.dropout(torch.relu(self.first(x)), 0.5, self.training)"
+            "torch.relu(self.first(x))",
+            "torch.nn.functional.dropout(torch.relu(self.first(x)), 0.5, self.training)",
         ),
     )
 
 
-def adopted(folder: Path, body: str, weights: str = "", *, functions: str = "", **keys: Any) -> Path:
+def adopted(
+    folder: Path, body: str, weights: str = "", *, functions: str = "", **keys: Any
+) -> Path:
     """Write a graph in ONNX's text, which is its own original: x (batch x 4) in, y (batch x 4) out."""
     head = '<ir_version: 8, opset_import: ["": 17]> g (float[batch, 4] x) => (float[batch, 4] y)'
-    graph = onnx.parser.parse_model(f"{head} <{weights}> {{ {body} }}" if weights else f"{head} {{ {body} }}")
-    sizes = {"axes": {"batch": SIZES["batch"]}, "inputs": [floats("x", 4)], "outputs": [floats("y", 4)]}
+    graph = onnx.parser.parse_model(
+        f"{head} <{weights}> {{ {body} }}" if weights else f"{head} {{ {body} }}"
+    )
+    sizes = {
+        "axes": {"batch": SIZES["batch"]},
+        "inputs": [floats("x", 4)],
+        "outputs": [floats("y", 4)],
+    }
     return write_recipe(folder, graph=graph, **sizes | {"targets": BOTH} | keys)
 
 

@@ -8,7 +8,10 @@ import torch
 from faults.exporting import exported
 from faults.recipes import write_recipe
 
-SIZES = {"batch": {"min": 1, "typical": 2, "max": 4}, "sequence": {"min": 2, "typical": 6, "max": 12}}
+SIZES = {
+    "batch": {"min": 1, "typical": 2, "max": 4},
+    "sequence": {"min": 2, "typical": 6, "max": 12},
+}
 POSITIONS = ["batch", "sequence"]
 NAMES = {0: "batch", 1: "sequence"}
 MASK = {"name": "attention_mask", "dtype": "int64", "shape": POSITIONS, "sample": "padding_mask"}
@@ -27,10 +30,11 @@ def low(
     traced: str | None = None,
     **keys: Any,
 ) -> Path:
-    """Write a model of one float input `x` (batch x sequence x features) and an output `y`, to be built in float16.
+    """Write a model of one float input `x` (batch x sequence x features) and an output `y`, to be
+    built in float16.
 
-    It is traced here and adopted as a file, which spares the stages torch; the float32 graph is the original. With
-    `traced`, that is what is traced, and the model itself is the original.
+    It is traced here and adopted as a file, which spares the stages torch; the float32 graph is the
+    original. With `traced`, that is what is traced, and the model itself is the original.
     """
     module = keys.pop("module", "build")
     sample = keys.pop("sample", {"normal": [0, 1]})
@@ -44,11 +48,22 @@ def low(
     defaults: dict[str, Any] = {
         "axes": SIZES,
         "inputs": inputs,
-        "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 8] if pooled else [*POSITIONS, 8]}],
+        "outputs": [
+            {"name": "y", "dtype": "float32", "shape": ["batch", 8] if pooled else [*POSITIONS, 8]}
+        ],
         "verify": LOOSE,
-        "targets": {"ort": {"runtime": "onnxruntime", "precision": keys.pop("precision", "float16")}},
+        "targets": {
+            "ort": {"runtime": "onnxruntime", "precision": keys.pop("precision", "float16")}
+        },
     }
-    graph = exported((traced or code) + build, example, ("y",), axes=NAMES, output_axes=output_axes, module=module)
+    graph = exported(
+        (traced or code) + build,
+        example,
+        ("y",),
+        axes=NAMES,
+        output_axes=output_axes,
+        module=module,
+    )
     original = {"code": code + build} if traced is not None else {}
     return write_recipe(folder, graph=graph, **original, **defaults | keys)
 

@@ -1,4 +1,6 @@
-"""Faults of constants: masks, bounds, scales and guards that float16 cannot hold, and what comes of it."""
+"""Faults of constants: masks, bounds, scales and guards that float16 cannot hold, and what comes of
+it.
+"""
 
 from pathlib import Path
 
@@ -18,7 +20,9 @@ IN_THE_MODEL = "the original itself gives NaN, in float32; only its author can m
 )
 def lowest_value_as_mask(folder: Path) -> Path:
     """a mask of float32's lowest value becomes minus infinity: a row that is masked whole gives NaN"""
-    dead = "bias = torch.where(attention_mask[:, None, :] == 0, torch.finfo(torch.float32).min, 0.0)"
+    dead = (
+        "bias = torch.where(attention_mask[:, None, :] == 0, torch.finfo(torch.float32).min, 0.0)"
+    )
     return low(folder, attention(dead), masked=True)
 
 
@@ -31,17 +35,15 @@ def lowest_value_as_mask(folder: Path) -> Path:
     source="TRT#1500, ORT#11384",
 )
 def mask_times_minus_1e9(folder: Path) -> Path:
-    """(1 - mask) * -1e9: the constant is infinite, and zero times infinity is NaN at every live position"""
-    return low(folder, attention("bias = (1.0 - attention_mask[:, None, :].float()) * -1e9"), masked=True)
+    """(1 - mask) * -1e9: the constant is infinite, and zero times infinity is NaN at every live
+    position
+    """
+    return low(
+        folder, attention("bias = (1.0 - attention_mask[:, None, :].float()) * -1e9"), masked=True
+    )
 
 
-@fault(
-    code="N201",
-    place="*",
-    remedy="largest value",
-    repaired=True,
-    source="CT#2223",
-)
+@fault(code="N201", place="*", remedy="largest value", repaired=True, source="CT#2223")
 def causal_mask_by_product(folder: Path) -> Path:
     """a causal mask made as float32's lowest value times a triangle of ones: zero times infinity"""
     causal = """n = x.shape[1]
@@ -50,9 +52,17 @@ def causal_mask_by_product(folder: Path) -> Path:
     return low(folder, attention(causal), masked=True)
 
 
-@fault(code="N103", place="masked-row", remedy="repair the model", repaired=IN_THE_MODEL, source="onnxscript PR 2479")
+@fault(
+    code="N103",
+    place="masked-row",
+    remedy="repair the model",
+    repaired=IN_THE_MODEL,
+    source="onnxscript PR 2479",
+)
 def softmax_of_nothing(folder: Path) -> Path:
-    """the original masks with minus infinity: a row that is masked whole gives NaN in float32 already"""
+    """the original masks with minus infinity: a row that is masked whole gives NaN in float32
+    already
+    """
     dead = 'bias = torch.where(attention_mask[:, None, :] == 0, float("-inf"), 0.0)'
     return low(folder, attention(dead), masked=True, precision="float32")
 
@@ -83,15 +93,29 @@ class Net(torch.nn.Module):
     source="ORT#13798",
 )
 def guarded_mean_of_nothing(folder: Path) -> Path:
-    """masked mean pooling with clamp(min=1e-9), which float16 rounds to zero: an empty row is divided by zero"""
+    """masked mean pooling with clamp(min=1e-9), which float16 rounds to zero: an empty row is
+    divided by zero
+    """
     code = POOLED.replace("COUNT", "mask.sum(1).clamp(min=1e-9)")
     return low(folder, code, masked=True, pooled=True)
 
 
-@fault(code="N103", place="masked-row", remedy="repair the model", repaired=IN_THE_MODEL, source="ORT#13798")
+@fault(
+    code="N103",
+    place="masked-row",
+    remedy="repair the model",
+    repaired=IN_THE_MODEL,
+    source="ORT#13798",
+)
 def mean_of_nothing(folder: Path) -> Path:
     """masked mean pooling without a guard: an empty row is NaN in the original"""
-    return low(folder, POOLED.replace("COUNT", "mask.sum(1)"), masked=True, precision="float32", pooled=True)
+    return low(
+        folder,
+        POOLED.replace("COUNT", "mask.sum(1)"),
+        masked=True,
+        precision="float32",
+        pooled=True,
+    )
 
 
 @fault(
@@ -138,16 +162,34 @@ class Net(torch.nn.Module):
 KEEP_RATIO = {"targets.ort.precision": {"default": "float16", "keep_float32": ["ratio"]}}
 
 
-@fault(code="N203", place="ratio", remedy="ratio", change=KEEP_RATIO, repaired=True, source="ORT#29034", hidden=True)
+@fault(
+    code="N203",
+    place="ratio",
+    remedy="ratio",
+    change=KEEP_RATIO,
+    repaired=True,
+    source="ORT#29034",
+    hidden=True,
+)
 def tiny_numbers_divided(folder: Path) -> Path:
     """squares of tiny numbers are zero in float16, and zero by zero is NaN"""
     code = SMALL.replace("EXPRESSION", "(small * small) / (small * small).sum(-1, keepdim=True)")
     return low(folder, code, sample={"uniform": [0.5, 1]})
 
 
-@fault(code="N203", place="ratio", remedy="ratio", change=KEEP_RATIO, repaired=True, source="CT#2687", hidden=True)
+@fault(
+    code="N203",
+    place="ratio",
+    remedy="ratio",
+    change=KEEP_RATIO,
+    repaired=True,
+    source="CT#2687",
+    hidden=True,
+)
 def logarithm_of_a_probability(folder: Path) -> Path:
-    """log(softmax(x)) in two steps: a small probability is zero in float16, and its logarithm minus infinity"""
+    """log(softmax(x)) in two steps: a small probability is zero in float16, and its logarithm minus
+    infinity
+    """
     code = SMALL.replace("EXPRESSION", "torch.log(torch.softmax(x * 6, -1))")
     return low(folder, code, verify={"tolerance": {"max_abs": 0.5, "cosine": 0.99}})
 
@@ -192,13 +234,21 @@ def bound_times_zero(folder: Path) -> Path:
     return low(folder, stage("bound = (x > 0).float() * 3.4e38", "return torch.minimum(x, bound)"))
 
 
-@fault(code="N203", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="CT#2687")
+@fault(
+    code="N203", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="CT#2687"
+)
 def divisor_flushed_to_zero(folder: Path) -> Path:
     """a temperature of 1e-8 is zero in float16, and what is divided by it infinite"""
     return low(folder, stage("return torch.tanh(x * 1e-8 / 1e-8 - x / 1e-8)"))
 
 
-@fault(code="C108", place="attention_mask", remedy="constant", repaired=ELSEWHERE, source="ORT#13798, OPT#1758")
+@fault(
+    code="C108",
+    place="attention_mask",
+    remedy="constant",
+    repaired=ELSEWHERE,
+    source="ORT#13798, OPT#1758",
+)
 def mask_ignored(folder: Path) -> Path:
     """a file whose attention takes a mask of ones, made at export, in the place of the input"""
     dead = "bias = (1.0 - attention_mask[:, None, :].float()) * -100.0"

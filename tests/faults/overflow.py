@@ -6,7 +6,15 @@ from faults.corpus import fault
 from faults.lowered import ELSEWHERE, KEEP_STAGE, LARGE, SIZES, low, stage
 
 
-@fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="TRT#2564", hidden=True)
+@fault(
+    code="N202",
+    place="stage",
+    remedy="stage",
+    change=KEEP_STAGE,
+    repaired=True,
+    source="TRT#2564",
+    hidden=True,
+)
 def variance_by_difference(folder: Path) -> Path:
     """a layer norm by E[x^2] - E[x]^2: both overflow, and infinity minus infinity is NaN"""
     lines = (
@@ -35,14 +43,30 @@ def variance_absorbed(folder: Path) -> Path:
     return low(folder, stage(*lines), sample={"normal": [0, 800]})
 
 
-@fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="ORT#31626", hidden=True)
+@fault(
+    code="N202",
+    place="stage",
+    remedy="stage",
+    change=KEEP_STAGE,
+    repaired=True,
+    source="ORT#31626",
+    hidden=True,
+)
 def norm_of_a_long_vector(folder: Path) -> Path:
     """the sum of squares of a long vector overflows: divided by infinity, every vector is zero"""
     line = "return (x / torch.sqrt((x * x).sum(-1, keepdim=True)))[..., :8]"
     return low(folder, stage(line), features=700, sample={"normal": [0, 15]})
 
 
-@fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="TRT#2564", hidden=True)
+@fault(
+    code="N202",
+    place="stage",
+    remedy="stage",
+    change=KEEP_STAGE,
+    repaired=True,
+    source="TRT#2564",
+    hidden=True,
+)
 def sum_over_a_long_axis(folder: Path) -> Path:
     """a mean as a sum and a division: the sum over 400 positions overflows"""
     axes = {"batch": SIZES["batch"], "sequence": {"min": 2, "typical": 60, "max": 400}}
@@ -50,7 +74,15 @@ def sum_over_a_long_axis(folder: Path) -> Path:
     return low(folder, stage(line), axes=axes, verify=LARGE, sample={"normal": [200, 10]})
 
 
-@fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="TRT#2564", hidden=True)
+@fault(
+    code="N202",
+    place="stage",
+    remedy="stage",
+    change=KEEP_STAGE,
+    repaired=True,
+    source="TRT#2564",
+    hidden=True,
+)
 def cumulative_sum(folder: Path) -> Path:
     """a cumulative sum overflows at its far end only: short sequences are right"""
     axes = {"batch": SIZES["batch"], "sequence": {"min": 2, "typical": 60, "max": 400}}
@@ -58,13 +90,29 @@ def cumulative_sum(folder: Path) -> Path:
     return low(folder, stage(line), axes=axes, verify=LARGE, sample={"normal": [200, 10]})
 
 
-@fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="CT#2687", hidden=True)
+@fault(
+    code="N202",
+    place="stage",
+    remedy="stage",
+    change=KEEP_STAGE,
+    repaired=True,
+    source="CT#2687",
+    hidden=True,
+)
 def softplus_by_hand(folder: Path) -> Path:
     """log(1 + exp(x)) overflows in float16 from 11.1 on"""
     return low(folder, stage("return torch.log(1 + torch.exp(x))"), sample={"uniform": [-20, 20]})
 
 
-@fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="TRT#3952", hidden=True)
+@fault(
+    code="N202",
+    place="stage",
+    remedy="stage",
+    change=KEEP_STAGE,
+    repaired=True,
+    source="TRT#3952",
+    hidden=True,
+)
 def sinkhorn(folder: Path) -> Path:
     """optimal transport as in SuperGlue, outside the logarithm: exp of the scores overflows"""
     lines = (
@@ -77,9 +125,19 @@ def sinkhorn(folder: Path) -> Path:
     return low(folder, stage(*lines), sample={"uniform": [-3, 3]})
 
 
-@fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="TRT#3952", hidden=True)
+@fault(
+    code="N202",
+    place="stage",
+    remedy="stage",
+    change=KEEP_STAGE,
+    repaired=True,
+    source="TRT#3952",
+    hidden=True,
+)
 def log_sinkhorn(folder: Path) -> Path:
-    """optimal transport as in SuperGlue, in the logarithm, with logsumexp written out: the scores overflow first"""
+    """optimal transport as in SuperGlue, in the logarithm, with logsumexp written out: the scores
+    overflow first
+    """
     lines = (
         "plan = (x * 40) @ (x * 40).transpose(1, 2) / 800",
         "for _ in range(3):",
@@ -105,7 +163,15 @@ def scores_before_their_scale(folder: Path) -> Path:
     return low(folder, stage(line), features=64, sample={"normal": [0, 40]}, verify=LARGE)
 
 
-@fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="ORT#11384", hidden=True)
+@fault(
+    code="N202",
+    place="stage",
+    remedy="stage",
+    change=KEEP_STAGE,
+    repaired=True,
+    source="ORT#11384",
+    hidden=True,
+)
 def attention_by_einsum(folder: Path) -> Path:
     """einsum attention with large activations: the products overflow inside the einsum"""
     lines = (
@@ -115,16 +181,28 @@ def attention_by_einsum(folder: Path) -> Path:
     return low(folder, stage(*lines), features=64, sample={"normal": [0, 1.5]})
 
 
-@fault(code="N202", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="CT#2223", hidden=True)
+@fault(
+    code="N202",
+    place="stage",
+    remedy="stage",
+    change=KEEP_STAGE,
+    repaired=True,
+    source="CT#2223",
+    hidden=True,
+)
 def large_numbers_cast(folder: Path) -> Path:
     """hashed ids up to 500,000 are cast to float16 before they are scaled down"""
     lines = ("ids = (x * 500 * 200).to(torch.int64)", "return ids.to(x.dtype) / 500 / 200")
     return low(folder, stage(*lines))
 
 
-@fault(code="N202", place="blocks.*", remedy="blocks.*", repaired=True, source="ORT#32600", hidden=True)
+@fault(
+    code="N202", place="blocks.*", remedy="blocks.*", repaired=True, source="ORT#32600", hidden=True
+)
 def residual_stream(folder: Path) -> Path:
-    """the residual stream grows from block to block and passes 65504 in a later one; a norm takes it back"""
+    """the residual stream grows from block to block and passes 65504 in a later one; a norm takes
+    it back
+    """
     code = """
 class Block(torch.nn.Module):
     def __init__(self):
@@ -150,7 +228,9 @@ class Net(torch.nn.Module):
     return low(folder, code, sample={"uniform": [-1, 1]})
 
 
-@fault(code="N202", place="*product", remedy="blocks.*", repaired=True, source="TRT#2564", hidden=True)
+@fault(
+    code="N202", place="*product", remedy="blocks.*", repaired=True, source="TRT#2564", hidden=True
+)
 def border_in_the_wrong_place(folder: Path) -> Path:
     """keep_float32 names the module that makes large values, and not the one that takes them"""
     code = """
@@ -194,7 +274,14 @@ def halve():
 """
 
 
-@fault(code="N202", place="*stage", remedy="float32", repaired=ELSEWHERE, source="ORT#32600", hidden=True)
+@fault(
+    code="N202",
+    place="*stage",
+    remedy="float32",
+    repaired=ELSEWHERE,
+    source="ORT#32600",
+    hidden=True,
+)
 def file_that_came_in_float16(folder: Path) -> Path:
     """a file that somebody made in float16, whose scores overflow on every device but the CPU"""
     line = "return torch.softmax(x @ x.transpose(1, 2) / 64, -1) @ x[..., :8]"

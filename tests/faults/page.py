@@ -19,9 +19,15 @@ _THREADS = {
 def page() -> str:
     """Return the page, in Markdown."""
     sections = [_HEAD, *(_family(family, members) for family, members in _families().items())]
-    healthy = [f"| {_cell(model.description)} | {_cell(model.tempts)} |" for model in healthy_models()]
+    healthy = [
+        f"| {_cell(model.description)} | {_cell(model.tempts)} |" for model in healthy_models()
+    ]
     if healthy:
-        sections.append("\n".join(["## Healthy models", "", "| model | might mislead |", "| --- | --- |", *healthy]))
+        sections.append(
+            "\n".join(
+                ["## Healthy models", "", "| model | might mislead |", "| --- | --- |", *healthy]
+            )
+        )
     return "\n\n".join(sections) + "\n"
 
 
@@ -53,7 +59,9 @@ def _family(family: str, members: list[Fault]) -> str:
 
 
 def _named(code: str) -> str:
-    return f"{code} {CATALOGUE[code].title}" if code in CATALOGUE else code  # the corpus's test refuses an unknown one
+    return (
+        f"{code} {CATALOGUE[code].title}" if code in CATALOGUE else code
+    )  # the corpus's test refuses an unknown one
 
 
 def _cell(text: str) -> str:

@@ -1,4 +1,6 @@
-"""Faults of Core ML programs in float16; the model itself is converted, off macOS its program is evaluated."""
+"""Faults of Core ML programs in float16; the model itself is converted, off macOS its program is
+evaluated.
+"""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,6 @@
-"""Faults of quantisation: what eight and four bits do to weights and activations that do not suit them."""
+"""Faults of quantisation: what eight and four bits do to weights and activations that do not suit
+them.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -38,9 +40,16 @@ def build():
 
 
 def quantised(
-    folder: Path, change: str, precision: dict[str, Any], *, after: str = "self.head(x)", **keys: Any
+    folder: Path,
+    change: str,
+    precision: dict[str, Any],
+    *,
+    after: str = "self.head(x)",
+    **keys: Any,
 ) -> Path:
-    """Write a small network of linear layers, with a change to its weights or its head, to be quantised."""
+    """Write a small network of linear layers, with a change to its weights or its head, to be
+    quantised.
+    """
     code = NET.replace("CHANGE", change).replace("self.head(x)", after)
     graph = exported(code, {"x": torch.rand(2, 32)}, ("y",), axes={0: "batch"})
     sample = keys.pop("sample", {"normal": [0, 1]})
@@ -71,7 +80,9 @@ OUTLIER = "self.layers[1].dense.weight.data[3] *= 300"
     source="ORT#9599",
 )
 def outlier_channel(folder: Path) -> Path:
-    """one channel of a weight is 300 times the others, and one scale for the whole tensor leaves them no bits"""
+    """one channel of a weight is 300 times the others, and one scale for the whole tensor leaves
+    them no bits
+    """
     return quantised(folder, OUTLIER, PER_TENSOR)
 
 
@@ -92,16 +103,31 @@ STATIC = {"quantize": "static-int8", "calibration": {"file": "calibration.npz"}}
 
 
 @fault(
-    code="N101", place="y", remedy="must stay in float32", repaired="only other samples can mend it", source="TRT#4730"
+    code="N101",
+    place="y",
+    remedy="must stay in float32",
+    repaired="only other samples can mend it",
+    source="TRT#4730",
 )
 def samples_of_another_kind(folder: Path) -> Path:
-    """static ranges from calibration samples a hundredth as large as what is served: all else is clipped"""
+    """static ranges from calibration samples a hundredth as large as what is served: all else is
+    clipped
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    np.savez(folder / "calibration.npz", x=np.random.default_rng(0).normal(size=(16, 1, 32)).astype(np.float32) / 100)
+    np.savez(
+        folder / "calibration.npz",
+        x=np.random.default_rng(0).normal(size=(16, 1, 32)).astype(np.float32) / 100,
+    )
     return quantised(folder, "pass", STATIC)
 
 
-@fault(code="Q106", place="*", remedy="calibrat", repaired="only other samples can mend it", source="ORT#9599")
+@fault(
+    code="Q106",
+    place="*",
+    remedy="calibrat",
+    repaired="only other samples can mend it",
+    source="ORT#9599",
+)
 def samples_of_zeros(folder: Path) -> Path:
     """the calibration samples are zeros, as a placeholder was left in the file"""
     folder.mkdir(parents=True, exist_ok=True)
@@ -111,9 +137,15 @@ def samples_of_zeros(folder: Path) -> Path:
 
 @fault(code="N101", place="y", remedy="must stay in float32", repaired=True, source="ORT#9599")
 def sensitive_head(folder: Path) -> Path:
-    """everything is quantised, also the head, which takes a feature a thousand times the others as activations"""
-    change = "self.scale = torch.ones(32); self.scale[5] = 1000; self.head.weight.data[:, 5] /= 1000"
-    return quantised(folder, change, {"quantize": "dynamic-int8"}, after="self.head(x * self.scale)")
+    """everything is quantised, also the head, which takes a feature a thousand times the others as
+    activations
+    """
+    change = (
+        "self.scale = torch.ones(32); self.scale[5] = 1000; self.head.weight.data[:, 5] /= 1000"
+    )
+    return quantised(
+        folder, change, {"quantize": "dynamic-int8"}, after="self.head(x * self.scale)"
+    )
 
 
 FOUR = {"quantize": "int4-weights", "block_size": 32}
@@ -121,7 +153,9 @@ FOUR = {"quantize": "int4-weights", "block_size": 32}
 
 @fault(code="N101", place="y", remedy="must stay in float32", repaired=True, source="ORT#9599")
 def four_bits_for_a_small_layer(folder: Path) -> Path:
-    """weights of a small layer spread over five powers of ten within a block: four bits keep the largest"""
+    """weights of a small layer spread over five powers of ten within a block: four bits keep the
+    largest
+    """
     change = "self.layers[0].dense.weight.data *= torch.logspace(-4, 1, 32)[None, :]"
     return quantised(folder, change, FOUR, sample={"normal": [0, 1]})
 

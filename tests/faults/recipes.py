@@ -17,12 +17,14 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def write_recipe(folder: Path, *, code: str | None = None, graph: onnx.ModelProto | None = None, **keys: Any) -> Path:
+def write_recipe(
+    folder: Path, *, code: str | None = None, graph: onnx.ModelProto | None = None, **keys: Any
+) -> Path:
     """Write `recipe.yaml` with these keys over DEFAULTS; return its path.
 
-    `code` becomes `model.py`, whose `build()` returns the torch module (`import torch` is put before it); `graph`
-    becomes `model.onnx`, which convkit adopts. With both, the module is the original that the graph must equal; with
-    the graph alone, the graph is its own original.
+    `code` becomes `model.py`, whose `build()` returns the torch module (`import torch` is put
+    before it); `graph` becomes `model.onnx`, which convkit adopts. With both, the module is the
+    original that the graph must equal; with the graph alone, the graph is its own original.
     """
     folder.mkdir(parents=True, exist_ok=True)
     model: dict[str, Any] = {}
@@ -34,6 +36,8 @@ def write_recipe(folder: Path, *, code: str | None = None, graph: onnx.ModelProt
         model = {"model": {"onnx": "model.onnx"}} | ({"original": model["model"]} if model else {})
     recipe = DEFAULTS | {"name": folder.name} | model | keys
     path = folder / "recipe.yaml"
-    plain = json.loads(json.dumps(recipe))  # yaml would write an anchor where one list stands in two places
+    plain = json.loads(
+        json.dumps(recipe)
+    )  # yaml would write an anchor where one list stands in two places
     path.write_text(yaml.safe_dump(plain, sort_keys=False))
     return path

@@ -14,8 +14,12 @@ def print_report(faults: Sequence[FaultScore], healthy: Sequence[HealthyScore]) 
     """Print the score; return True where it reaches what the corpus must reach."""
     repairable = [score for score in faults if score.repaired is not None]
     detected = _Share("detected", sum(score.detected for score in faults), len(faults), DETECTED)
-    named = _Share("named right", sum(score.misnamed is None for score in faults), len(faults), NAMED_RIGHT)
-    repaired = _Share("repaired", sum(bool(score.repaired) for score in repairable), len(repairable), REPAIRED)
+    named = _Share(
+        "named right", sum(score.misnamed is None for score in faults), len(faults), NAMED_RIGHT
+    )
+    repaired = _Share(
+        "repaired", sum(bool(score.repaired) for score in repairable), len(repairable), REPAIRED
+    )
     alarms = sum(bool(score.alarms) for score in healthy)
     table = Table(title="Corpus of faults")
     for column in ("", "score", "of", "share", "wanted"):
@@ -23,16 +27,32 @@ def print_report(faults: Sequence[FaultScore], healthy: Sequence[HealthyScore]) 
     for share in (detected, named, repaired):
         style = None if share.reached else "red"
         table.add_row(
-            share.what, str(share.count), str(share.total), f"{share.value:.0%}", f"{share.wanted:.0%}", style=style
+            share.what,
+            str(share.count),
+            str(share.total),
+            f"{share.value:.0%}",
+            f"{share.wanted:.0%}",
+            style=style,
         )
-    table.add_row("false alarms", str(alarms), str(len(healthy)), "", "0", style="red" if alarms else None)
+    table.add_row(
+        "false alarms", str(alarms), str(len(healthy)), "", "0", style="red" if alarms else None
+    )
     console = Console()
-    for line in (*itertools.chain(*map(_miss, _missed(faults))), *itertools.chain(*map(_alarm, healthy))):
+    for line in (
+        *itertools.chain(*map(_miss, _missed(faults))),
+        *itertools.chain(*map(_alarm, healthy)),
+    ):
         console.print(line, soft_wrap=True)
     console.print(table)
     hidden = [score.hidden for score in faults if score.hidden is not None]
-    console.print(f"{sum(hidden)} of {len(hidden)} that onnxruntime's CPU is known to hide pass there as they are.")
-    console.print(f"{len(faults) - len(repairable)} of {len(faults)} faults have no repair in the recipe, and say so.")
+    console.print(
+        f"{sum(hidden)} of {len(hidden)} that onnxruntime's CPU is known to hide pass there as they"
+        " are."
+    )
+    console.print(
+        f"{len(faults) - len(repairable)} of {len(faults)} faults have no repair in the recipe, and"
+        " say so."
+    )
     return all(share.reached for share in (detected, named, repaired)) and not alarms
 
 
@@ -55,7 +75,11 @@ def _missed(faults: Sequence[FaultScore]) -> list[FaultScore]:
     return [
         score
         for score in faults
-        if not score.detected or score.misnamed or score.repaired is False or score.outdated or score.hidden is False
+        if not score.detected
+        or score.misnamed
+        or score.repaired is False
+        or score.outdated
+        or score.hidden is False
     ]
 
 
@@ -65,12 +89,17 @@ def _miss(score: FaultScore) -> Iterator[Text]:
     what += [f"not repaired: {score.ending}"] if score.repaired is False else []
     what += [f"repaired, though {score.fault.repaired}"] if score.outdated else []
     what += ["said to pass on the CPU as it is, and does not"] if score.hidden is False else []
-    return _block(f"{score.fault.name}: {score.fault.description} ({score.fault.source})", [*what, *score.found])
+    return _block(
+        f"{score.fault.name}: {score.fault.description} ({score.fault.source})",
+        [*what, *score.found],
+    )
 
 
 def _alarm(score: HealthyScore) -> Iterator[Text]:
     if score.alarms:
-        yield from _block(f"{score.model.name}: {score.model.description}: false alarm", score.alarms)
+        yield from _block(
+            f"{score.model.name}: {score.model.description}: false alarm", score.alarms
+        )
 
 
 def _block(title: str, lines: Sequence[str]) -> Iterator[Text]:

@@ -8,23 +8,48 @@ from faults.lowered import KEEP_STAGE, SIZES, attention, low, stage
 SEARCH = {"targets.ort.precision": {"default": "float16", "keep_float32": "auto"}}
 
 
-@fault(code="N204", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="ORT#31626", hidden=True)
+@fault(
+    code="N204",
+    place="stage",
+    remedy="stage",
+    change=KEEP_STAGE,
+    repaired=True,
+    source="ORT#31626",
+    hidden=True,
+)
 def small_differences_on_one(folder: Path) -> Path:
     """(1 + small) - 1: what x carried is below the last digit of one, and gone"""
     line = "return ((1 + x * 1e-4) - 1) * 1e4"
     return low(folder, stage(line))
 
 
-@fault(code="N204", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="ORT#31626")
+@fault(
+    code="N204", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="ORT#31626"
+)
 def scale_flushed_to_zero(folder: Path) -> Path:
     """values are scaled down by 1e-9 and up again: in between all of them are zero"""
     return low(folder, stage("return x * 1e-9 * 3e4 * 3e4"))
 
 
-@fault(code="N204", place="stage", remedy="stage", change=KEEP_STAGE, repaired=True, source="ORT#32600", hidden=True)
+@fault(
+    code="N204",
+    place="stage",
+    remedy="stage",
+    change=KEEP_STAGE,
+    repaired=True,
+    source="ORT#32600",
+    hidden=True,
+)
 def increments_below_the_last_digit(folder: Path) -> Path:
-    """a running sum near 2000 is given forty increments of less than half its last digit, and keeps none"""
-    lines = ("total = x * 0 + 2000", "for _ in range(40):", "    total = total + x", "return total - 2000")
+    """a running sum near 2000 is given forty increments of less than half its last digit, and keeps
+    none
+    """
+    lines = (
+        "total = x * 0 + 2000",
+        "for _ in range(40):",
+        "    total = total + x",
+        "return total - 2000",
+    )
     return low(folder, stage(*lines), sample={"uniform": [0.1, 0.4]})
 
 
@@ -32,7 +57,10 @@ ANGLES = (
     "positions = torch.arange(x.shape[1], device=x.device).to(x.dtype)",
     "return x + torch.sin(positions * 0.5)[None, :, None]",
 )
-LONG = {"batch": {"min": 1, "typical": 1, "max": 1}, "sequence": {"min": 2, "typical": 8, "max": 3000}}
+LONG = {
+    "batch": {"min": 1, "typical": 1, "max": 1},
+    "sequence": {"min": 2, "typical": 8, "max": 3000},
+}
 
 
 @fault(
@@ -45,7 +73,9 @@ LONG = {"batch": {"min": 1, "typical": 1, "max": 1}, "sequence": {"min": 2, "typ
     hidden=True,
 )
 def positions_beyond_2048(folder: Path) -> Path:
-    """positions are cast to float16, which has no odd numbers beyond 2048: the angles of long texts are wrong"""
+    """positions are cast to float16, which has no odd numbers beyond 2048: the angles of long texts
+    are wrong
+    """
     return low(folder, stage(*ANGLES), axes=LONG)
 
 
@@ -74,11 +104,17 @@ def positions_beyond_256(folder: Path) -> Path:
     hidden=True,
 )
 def drift_over_the_sequence(folder: Path) -> Path:
-    """an oscillator's phase is a cumulative sum: the longer the sequence, the fewer digits are left for the angle"""
+    """an oscillator's phase is a cumulative sum: the longer the sequence, the fewer digits are left
+    for the angle
+    """
     axes = {"batch": SIZES["batch"], "sequence": {"min": 2, "typical": 20, "max": 400}}
     tolerance = {"tolerance": {"max_abs": 0.02}}
     return low(
-        folder, stage("return torch.sin(x.cumsum(1))"), axes=axes, sample={"uniform": [0.2, 0.6]}, verify=tolerance
+        folder,
+        stage("return torch.sin(x.cumsum(1))"),
+        axes=axes,
+        sample={"uniform": [0.2, 0.6]},
+        verify=tolerance,
     )
 
 
@@ -92,7 +128,9 @@ def drift_over_the_sequence(folder: Path) -> Path:
     hidden=True,
 )
 def mask_swallows_scores(folder: Path) -> Path:
-    """-1e4 as a mask: in float16 it swallows the scores of a row that is masked whole, which become one another's"""
+    """-1e4 as a mask: in float16 it swallows the scores of a row that is masked whole, which become
+    one another's
+    """
     return low(
         folder,
         attention("bias = (1.0 - attention_mask[:, None, :].float()) * -1e4"),

@@ -10,11 +10,12 @@ from convkit.execute.repair import repair_recipe
 from convkit.execute.run import RunOptions, run_recipe
 from convkit.findings.model import Finding
 from convkit.home import Home
-from convkit.record import RunRecord
+from convkit.record.model import RunRecord
 from faults.corpus import Fault, Healthy
 from faults.cpu import passes_on_the_cpu
 
-# What the corpus must reach, in shares of its faults; for repairs, of those that a recipe's change can repair.
+# What the corpus must reach, in shares of its faults; for repairs, of those that a recipe's change
+# can repair.
 DETECTED, NAMED_RIGHT, REPAIRED = 1.0, 0.95, 0.8
 
 _GRAVITY = ("error", "warning", "note")
@@ -24,8 +25,9 @@ _GRAVITY = ("error", "warning", "note")
 class FaultScore:
     """What convkit made of a fault.
 
-    `repaired` is None where no change of the recipe can repair it; `outdated` is True where one did nevertheless.
-    `hidden` says whether the model passes on the CPU as it is, where the fault says that it does.
+    `repaired` is None where no change of the recipe can repair it; `outdated` is True where one did
+    nevertheless. `hidden` says whether the model passes on the CPU as it is, where the fault says
+    that it does.
     """
 
     fault: Fault
@@ -56,7 +58,9 @@ def score_fault(fault: Fault, folder: Path, home: Path) -> FaultScore:
     found = tuple(_lines(record.findings))
     outdated = outcome.repaired and fault.repaired is not True
     hidden = passes_on_the_cpu(recipe, record, Home(home)) if fault.hidden else None
-    return FaultScore(fault, _detected(fault, record), misnamed, repaired, outcome.ending, found, outdated, hidden)
+    return FaultScore(
+        fault, _detected(fault, record), misnamed, repaired, outcome.ending, found, outdated, hidden
+    )
 
 
 def crashed(fault: Fault, error: BaseException) -> FaultScore:
@@ -80,32 +84,49 @@ def _options(recipe: Path, home: Path) -> RunOptions:
 
 
 def _detected(fault: Fault, record: RunRecord) -> bool:
-    """Say whether a run shows that something is wrong: it is not verified, or the expected finding is there."""
-    return record.status != "verified" or fault.code in {finding.code for finding in record.findings}
+    """Say whether a run shows that something is wrong: it is not verified, or the expected finding
+    is there.
+    """
+    return record.status != "verified" or fault.code in {
+        finding.code for finding in record.findings
+    }
 
 
 def _misnamed(fault: Fault, record: RunRecord) -> str | None:
-    """Say what is wrong with how a fault was named; None where cause, place and remedy are right and come first."""
+    """Say what is wrong with how a fault was named; None where cause, place and remedy are right
+    and come first.
+    """
     leading = _leading(record)
     if fault.code not in leading:
         return f"{fault.code} does not lead: {', '.join(leading) or 'nothing'} does"
     candidates = [finding for finding in record.findings if finding.code == fault.code]
     placed = [finding for finding in candidates if _stands_at(finding, fault.place)]
     if not placed:
-        return f"{fault.code} is not at {fault.place!r} but at {'; '.join(str(each.place) for each in candidates)}"
+        return (
+            f"{fault.code} is not at {fault.place!r} but at"
+            f" {'; '.join(str(each.place) for each in candidates)}"
+        )
     if not any(_offers(finding, fault) for finding in placed):
-        offered = "; ".join(f"{each.remedy.text} {each.remedy.change}" if each.remedy else "none" for each in placed)
+        offered = "; ".join(
+            f"{each.remedy.text} {each.remedy.change}" if each.remedy else "none" for each in placed
+        )
         return f"the remedy is not {fault.remedy!r} {fault.change or ''} but: {offered}"
     return None
 
 
 def _leading(record: RunRecord) -> list[str]:
-    """Return the codes that a reader meets first: the headlines', or those of the gravest findings of a green run."""
+    """Return the codes that a reader meets first: the headlines', or those of the gravest findings
+    of a green run.
+    """
     wrong = [target for target in record.targets if target.status != "verified"]
     if wrong:
         return list(dict.fromkeys(target.headline.split(" ")[0] for target in wrong))
-    gravest = min((finding.severity for finding in record.findings), key=_GRAVITY.index, default=None)
-    return list(dict.fromkeys(finding.code for finding in record.findings if finding.severity == gravest))
+    gravest = min(
+        (finding.severity for finding in record.findings), key=_GRAVITY.index, default=None
+    )
+    return list(
+        dict.fromkeys(finding.code for finding in record.findings if finding.severity == gravest)
+    )
 
 
 def _stands_at(finding: Finding, place: str | None) -> bool:

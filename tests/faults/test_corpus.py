@@ -22,16 +22,21 @@ def pool() -> Iterator[concurrent.futures.Executor]:
 
 @pytest.fixture(scope="module")
 def scores(
-    request: pytest.FixtureRequest, pool: concurrent.futures.Executor, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    pool: concurrent.futures.Executor,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> dict[str, Future]:
     """Run all that was chosen, two at a time.
 
-    All end before the first is judged: Python 3.11 cannot format a failure while other threads compile.
+    All end before the first is judged: Python 3.11 cannot format a failure while other threads
+    compile.
     """
     folder = tmp_path_factory.mktemp("faults")
     started: dict[str, Future] = {}
     for item in request.session.items:
-        for each in getattr(item, "callspec", None).params.values() if hasattr(item, "callspec") else ():
+        for each in (
+            getattr(item, "callspec", None).params.values() if hasattr(item, "callspec") else ()
+        ):
             if isinstance(each, Fault):
                 started[each.name] = pool.submit(score_fault, each, folder, folder / "home")
             elif isinstance(each, Healthy):

@@ -37,7 +37,9 @@ def graph(
 
 
 def weight(name: str, *shape: int) -> onnx.TensorProto:
-    return numpy_helper.from_array(np.random.default_rng(0).normal(size=shape).astype(np.float32), name)
+    return numpy_helper.from_array(
+        np.random.default_rng(0).normal(size=shape).astype(np.float32), name
+    )
 
 
 def cast(source: str, target: str, to: int) -> onnx.NodeProto:
@@ -47,13 +49,17 @@ def cast(source: str, target: str, to: int) -> onnx.NodeProto:
 @fault(code="V101", remedy="opset", repaired=ANOTHER_RELEASE, source="ORT#20559")
 def opset_too_new(folder: Path) -> Path:
     """the file's opset is newer than the runtime knows"""
-    return write_recipe(folder, graph=graph([helper.make_node("Relu", ["x"], ["y"])], opset=27), **SIGNATURE)
+    return write_recipe(
+        folder, graph=graph([helper.make_node("Relu", ["x"], ["y"])], opset=27), **SIGNATURE
+    )
 
 
 @fault(code="V102", remedy="older", repaired=ANOTHER_RELEASE, source="ORT#25932")
 def ir_too_new(folder: Path) -> Path:
     """the file's IR version is newer than the runtime reads"""
-    return write_recipe(folder, graph=graph([helper.make_node("Relu", ["x"], ["y"])], ir_version=14), **SIGNATURE)
+    return write_recipe(
+        folder, graph=graph([helper.make_node("Relu", ["x"], ["y"])], ir_version=14), **SIGNATURE
+    )
 
 
 @fault(
@@ -107,14 +113,25 @@ def unknown_operator(folder: Path) -> Path:
 
 def _external(folder: Path) -> Path:
     """Write a recipe for a file whose weights lie in `weights.bin` beside it; return the recipe."""
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("MatMul", ["h", "v"], ["y"])]
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("MatMul", ["h", "v"], ["y"]),
+    ]
     model = graph(nodes, weights=[weight("w", 4, 64), weight("v", 64, 4)])
     recipe = write_recipe(folder, graph=model, **SIGNATURE)
-    onnx.save(model, folder / "model.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    onnx.save(
+        model,
+        folder / "model.onnx",
+        save_as_external_data=True,
+        location="weights.bin",
+        size_threshold=0,
+    )
     return recipe
 
 
-@fault(code="E210", place="weights.bin", remedy="beside the model", repaired=FILES, source="ORT#4424")
+@fault(
+    code="E210", place="weights.bin", remedy="beside the model", repaired=FILES, source="ORT#4424"
+)
 def weights_missing(folder: Path) -> Path:
     """the file with the weights was not copied along"""
     recipe = _external(folder)

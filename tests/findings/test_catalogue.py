@@ -14,7 +14,8 @@ SOURCES = {
     for path in PACKAGE.rglob("*.py")
     if path.name != "catalogue.py"
 }
-# The contract's check makes these codes from a letter and what is wrong: C1xx for inputs, C2xx for outputs.
+# The contract's check makes these codes from a letter and what is wrong: C1xx for inputs, C2xx for
+# outputs.
 CONTRACT = re.compile(r"C[12]0[1-7]")
 
 

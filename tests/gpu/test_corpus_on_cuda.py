@@ -16,7 +16,9 @@ CASES = [*faults(), *healthy_models()]
 
 
 def lowered(path: Path) -> bool:
-    """Move a recipe's low-precision targets of onnxruntime to the device; say whether there were any."""
+    """Move a recipe's low-precision targets of onnxruntime to the device; say whether there were
+    any.
+    """
     content = yaml.safe_load(path.read_text(encoding="utf-8"))
     found = {}
     for name, target in content["targets"].items():

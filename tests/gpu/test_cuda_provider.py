@@ -1,4 +1,6 @@
-"""onnxruntime's CUDA provider on the shipped models, and the float16 simulation against the real device."""
+"""onnxruntime's CUDA provider on the shipped models, and the float16 simulation against the real
+device.
+"""
 
 import sys
 from pathlib import Path
@@ -24,7 +26,9 @@ def codes(outcome: Any) -> set[str]:
 
 @pytest.mark.parametrize("precision", ["float32", "float16"])
 def test_a_harmless_model_holds_on_the_device_as_on_the_cpu(precision: str, tmp_path: Path) -> None:
-    outcome = run(write_recipe(tmp_path, HARMLESS, precision, targets=on_cuda(precision)), tmp_path / "home")
+    outcome = run(
+        write_recipe(tmp_path, HARMLESS, precision, targets=on_cuda(precision)), tmp_path / "home"
+    )
     (target,) = outcome.record.targets
     (verification,) = target.verifications
     assert (target.status, verification.evidence) == ("verified", "device")
@@ -33,7 +37,10 @@ def test_a_harmless_model_holds_on_the_device_as_on_the_cpu(precision: str, tmp_
 
 
 def test_an_overflow_on_the_device_is_the_simulations(tmp_path: Path) -> None:
-    outcome = run(write_recipe(tmp_path, OVERFLOWING, "float16", targets=on_cuda("float16")), tmp_path / "home")
+    outcome = run(
+        write_recipe(tmp_path, OVERFLOWING, "float16", targets=on_cuda("float16")),
+        tmp_path / "home",
+    )
     assert outcome.record.status == "failed"
     assert "N211" not in codes(outcome)
 

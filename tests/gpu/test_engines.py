@@ -27,7 +27,12 @@ def test_an_engine_is_built_and_holds(precision: str, tmp_path: Path) -> None:
 
 
 def test_the_bert_classifiers_engines_hold(tmp_path: Path) -> None:
-    overrides: dict[str, Any] = {"vocab_size": 21128, "hidden_size": 32, "num_hidden_layers": 2, "num_labels": 2}
+    overrides: dict[str, Any] = {
+        "vocab_size": 21128,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_labels": 2,
+    }
     overrides |= {"num_attention_heads": 2, "intermediate_size": 64}
     config = {"architecture": "bert", "seed": 0, "overrides": overrides}
     model = {"config": config, "task": "text-classification", "attn_implementation": "eager"}

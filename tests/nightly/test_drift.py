@@ -49,5 +49,9 @@ def test_nan_is_beyond_every_bound() -> None:
 def test_the_median_itself_never_drifts(values: list[float], metric: str) -> None:
     middle = sorted(values)[len(values) // 2]
     assert (
-        find_drifts({f"a/{metric}": min(middle, sorted(values)[(len(values) - 1) // 2])}, {f"a/{metric}": values}) == ()
+        find_drifts(
+            {f"a/{metric}": min(middle, sorted(values)[(len(values) - 1) // 2])},
+            {f"a/{metric}": values},
+        )
+        == ()
     )

@@ -19,7 +19,10 @@ RECIPE = {
     "schema": 1,
     "name": "adopted",
     "model": {"onnx": "model.onnx"},
-    "axes": {"batch": {"min": 1, "typical": 2, "max": 4}, "sequence": {"min": 2, "typical": 6, "max": 12}},
+    "axes": {
+        "batch": {"min": 1, "typical": 2, "max": 4},
+        "sequence": {"min": 2, "typical": 6, "max": 12},
+    },
     "inputs": [
         {"name": "ids", **TENSOR, "sample": {"integers": [1, 50]}},
         {"name": "mask", **TENSOR, "sample": "padding_mask"},
@@ -32,7 +35,9 @@ RECIPE = {
 
 @pytest.mark.slow
 @pytest.mark.network
-def test_a_package_that_is_gone_fails_the_build_and_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_gone_fails_the_build_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipes, home = tmp_path / "recipes", Home(tmp_path / "home")
     save(recipes, graph(), carries=None)
     (recipes / "adopted.yaml").write_text(json.dumps(RECIPE))
@@ -40,7 +45,9 @@ def test_a_package_that_is_gone_fails_the_build_and_is_named(tmp_path: Path, mon
     first = run_night(recipe_files([recipes]), options, tell=lambda _: None)
     assert first.green, first.recipes[0].regressions
     accept_run(home.root / "adopted" / first.recipes[0].run, home, track=False)
-    second = run_night(recipe_files([recipes]), dataclasses.replace(options, canary=True), tell=lambda _: None)
+    second = run_night(
+        recipe_files([recipes]), dataclasses.replace(options, canary=True), tell=lambda _: None
+    )
     assert second.green, second.recipes[0].regressions
     # Newer tools are tried apart, in a home of their own that is gone afterwards.
     assert [canary.kind for canary in second.canaries] == ["allowed", "newest"]
@@ -63,7 +70,8 @@ def test_a_package_that_is_gone_fails_the_build_and_is_named(tmp_path: Path, mon
     assert recipe.status == "regression"
     assert recipe.reproduction is not None
     assert recipe.reproduction.worst == "BUILD_FAILED"
-    # The first package that is missing is named, and that only a place that still has it can make the run again.
+    # The first package that is missing is named, and that only a place that still has it can make
+    # the run again.
     told = " ".join(recipe.regressions)
     assert "installing 5 packages failed: there is no package " in told
     (artifact,) = recipe.reproduction.artifacts

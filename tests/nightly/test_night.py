@@ -59,7 +59,9 @@ def accepted(recipes: Path, home: Path) -> Path:
     return result.parent
 
 
-def test_the_second_night_is_green_and_everything_is_made_again(recipes: Path, tmp_path: Path) -> None:
+def test_the_second_night_is_green_and_everything_is_made_again(
+    recipes: Path, tmp_path: Path
+) -> None:
     home = tmp_path / "home"
     baseline = accepted(recipes, home)
     second = night(recipes, home)
@@ -90,22 +92,31 @@ def test_a_corrupt_artifact_of_the_baseline_is_a_regression(recipes: Path, tmp_p
     (recipe,) = night(recipes, home).recipes
     assert recipe.status == "regression"
     assert recipe.damaged == ("models/ort/model.onnx: changed",)
-    assert recipe.regressions[0].startswith("the baseline's bytes have changed: models/ort/model.onnx")
+    assert recipe.regressions[0].startswith(
+        "the baseline's bytes have changed: models/ort/model.onnx"
+    )
 
 
 def test_a_changed_weight_is_drift_and_located(recipes: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     accepted(recipes, home)
     changed = MODEL.replace(
-        "    return Small()", "    net = Small()\n    net.scale.weight.data[1, 2] += 0.5\n    return net"
+        "    return Small()",
+        "    net = Small()\n    net.scale.weight.data[1, 2] += 0.5\n    return net",
     )
     (recipes / "model.py").write_text(changed)
     (recipe,) = night(recipes, home).recipes
-    assert (recipe.status, recipe.damaged, recipe.verdicts) == ("regression", (), {"ort": "verified"})
+    assert (recipe.status, recipe.damaged, recipe.verdicts) == (
+        "regression",
+        (),
+        {"ort": "verified"},
+    )
     assert recipe.reproduction is not None
     (artifact,) = recipe.reproduction.artifacts
     assert artifact.likeness == "DRIFTED"
-    assert any("initializer" in line and "weight" in line for line in artifact.where), artifact.where
+    assert any("initializer" in line and "weight" in line for line in artifact.where), (
+        artifact.where
+    )
     assert any("source model.py:build" in line for line in artifact.why)
 
 
@@ -115,7 +126,9 @@ def test_a_target_that_fails_now_is_a_regression(recipes: Path, tmp_path: Path) 
     write(recipes, "small", verify={"seed": 11, "tolerance": {"max_abs": 1e-30, "mean_abs": 0.0}})
     (recipe,) = night(recipes, home).recipes
     assert recipe.status == "regression"
-    assert any(text.startswith("ort is failed (verified in the baseline)") for text in recipe.regressions)
+    assert any(
+        text.startswith("ort is failed (verified in the baseline)") for text in recipe.regressions
+    )
 
 
 def test_a_broken_recipe_does_not_stop_the_others(recipes: Path, tmp_path: Path) -> None:
@@ -147,7 +160,9 @@ class TestGoingOn:
         assert done.recipes[0] == half.recipes[0], "what was finished is not done again"
         assert done.ended is not None
 
-    def test_one_of_other_recipes_or_of_long_ago_does_not(self, recipes: Path, tmp_path: Path) -> None:
+    def test_one_of_other_recipes_or_of_long_ago_does_not(
+        self, recipes: Path, tmp_path: Path
+    ) -> None:
         home = tmp_path / "home"
         half = self.half(recipes, home, time.time() - 60)
         assert unfinished_night(Home(home), half.asked) == half
@@ -165,7 +180,9 @@ def test_what_is_no_recipe_is_refused(tmp_path: Path) -> None:
 
 
 class TestMLflow:
-    def test_the_baseline_is_an_alias_and_drift_is_told_from_the_history(self, recipes: Path, tmp_path: Path) -> None:
+    def test_the_baseline_is_an_alias_and_drift_is_told_from_the_history(
+        self, recipes: Path, tmp_path: Path
+    ) -> None:
         from mlflow import MlflowClient
 
         home = tmp_path / "home"
@@ -178,10 +195,13 @@ class TestMLflow:
         assert version.tags["convkit.run"] == folder.name
         # A model three times as large: nothing fails but the figure against its history.
         wide = MODEL.replace(
-            "return torch.tanh(self.scale(x))", "return torch.tanh(self.scale(x)) + self.more.sum() * 0"
+            "return torch.tanh(self.scale(x))",
+            "return torch.tanh(self.scale(x)) + self.more.sum() * 0",
         )
         wide = wide.replace(
-            "super().__init__()\n", "super().__init__()\n        self.more = torch.nn.Parameter(torch.ones(4000))\n", 1
+            "super().__init__()\n",
+            "super().__init__()\n        self.more = torch.nn.Parameter(torch.ones(4000))\n",
+            1,
         )
         (recipes / "model.py").write_text(wide)
         (recipe,) = night(recipes, home, track=True).recipes
@@ -203,12 +223,24 @@ def test_only_a_sound_run_is_accepted(recipes: Path, tmp_path: Path) -> None:
         accept_run(home / "small" / failed.run, Home(home), track=False)
 
 
-def test_the_command_writes_its_files_and_fails_on_a_regression(recipes: Path, tmp_path: Path) -> None:
+def test_the_command_writes_its_files_and_fails_on_a_regression(
+    recipes: Path, tmp_path: Path
+) -> None:
     from typer.testing import CliRunner
 
     (recipes / "broken.yaml").write_text("schema: 1\n")
     home, junit = tmp_path / "home", tmp_path / "junit.xml"
-    command = ["nightly", str(recipes), "--toolchain", "host", "--no-track", "--home", str(home), "--junit", str(junit)]
+    command = [
+        "nightly",
+        str(recipes),
+        "--toolchain",
+        "host",
+        "--no-track",
+        "--home",
+        str(home),
+        "--junit",
+        str(junit),
+    ]
     before = set((home / "nights").iterdir())
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 1, done.output

@@ -8,7 +8,16 @@ from convkit.nightly.model import FORMAT, Canary, Night, RecipeNight
 from convkit.nightly.outputs import junit, markdown
 
 MADE = ReproductionReport("r1", "x", (ArtifactOutcome("ort", "BIT_IDENTICAL"),), "hash seed 1", 3.0)
-GREEN = RecipeNight("a.yaml", "a", "green", 12.0, "r2", {"ort": "verified", "trt": "skipped"}, "r1", reproduction=MADE)
+GREEN = RecipeNight(
+    "a.yaml",
+    "a",
+    "green",
+    12.0,
+    "r2",
+    {"ort": "verified", "trt": "skipped"},
+    "r1",
+    reproduction=MADE,
+)
 WORSE = RecipeNight(
     "b.yaml",
     "b",
@@ -48,7 +57,10 @@ def test_markdown_has_a_row_for_each_and_what_got_worse() -> None:
 
 def test_junit_has_a_failure_for_each_regression_and_an_error_for_what_broke() -> None:
     suites = ET.fromstring(junit(NIGHT))
-    counts = {suite.get("name"): (suite.get("failures"), suite.get("errors"), suite.get("skipped")) for suite in suites}
+    counts = {
+        suite.get("name"): (suite.get("failures"), suite.get("errors"), suite.get("skipped"))
+        for suite in suites
+    }
     assert counts == {"a": ("0", "0", "1"), "b": ("2", "0", "0"), "c": ("0", "1", "0")}
     failures = [failure.text for failure in suites.iter("failure")]
     assert any("N101 | <b>" in (text or "") for text in failures)

@@ -5,23 +5,41 @@ import pytest
 from small_recipe import recipe
 
 from convkit.errors import UsageError
-from convkit.plan.stages import Facts, Stage, explain_change, flatten, ingredients, plan_stages, stage_key
+from convkit.plan.stages import (
+    Facts,
+    Stage,
+    explain_change,
+    flatten,
+    ingredients,
+    plan_stages,
+    stage_key,
+)
 from convkit.recipe.models import Recipe
 from convkit.worker.protocol import JobKind
 
-CODE: dict[JobKind, str] = {"export": "e", "reference": "r", "precision": "p", "build": "b", "verify": "v"}
+CODE: dict[JobKind, str] = {
+    "export": "e",
+    "reference": "r",
+    "precision": "p",
+    "build": "b",
+    "verify": "v",
+}
 ORT = {"runtime": "onnxruntime"}
 
 
 def facts(stages: tuple[Stage, ...], **changes: Any) -> Facts:
     packages = {stage.environment: {"torch": "2.13.0", "onnxruntime": "1.31.1"} for stage in stages}
-    given = Facts("source", "source", {}, packages, CODE, "linux-x86_64", "some processor", "isolated")
+    given = Facts(
+        "source", "source", {}, packages, CODE, "linux-x86_64", "some processor", "isolated"
+    )
     return dataclasses.replace(given, **changes)
 
 
 def parts_of(given: Recipe, name: str, **changes: Any) -> dict[str, str]:
     stages = plan_stages(given)
-    found = ingredients({stage.id: stage for stage in stages}[name], given, facts(stages, **changes))
+    found = ingredients(
+        {stage.id: stage for stage in stages}[name], given, facts(stages, **changes)
+    )
     assert found is not None
     return found
 
@@ -29,13 +47,17 @@ def parts_of(given: Recipe, name: str, **changes: Any) -> dict[str, str]:
 def keys(given: Recipe, **changes: Any) -> dict[str, str]:
     stages = plan_stages(given)
     return {
-        stage.id: stage_key(stage, parts_of(given, stage.id, **changes), dict.fromkeys(stage.needs, "artifact"))
+        stage.id: stage_key(
+            stage, parts_of(given, stage.id, **changes), dict.fromkeys(stage.needs, "artifact")
+        )
         for stage in stages
     }
 
 
 def test_targets_share_the_export_and_the_reference() -> None:
-    stages = plan_stages(recipe(targets={"a": ORT, "b": ORT | {"versions": ["==1.21.*", "==1.31.*"]}}))
+    stages = plan_stages(
+        recipe(targets={"a": ORT, "b": ORT | {"versions": ["==1.21.*", "==1.31.*"]}})
+    )
     assert [stage.id for stage in stages] == [
         "export",
         "reference",
@@ -58,7 +80,9 @@ def test_a_target_with_its_own_export_builds_on_that() -> None:
 
 def test_every_stage_comes_after_what_it_needs() -> None:
     seen: set[str] = set()
-    for stage in plan_stages(recipe(targets={"a": ORT, "b": ORT | {"export": {"exporter": "torchscript"}}})):
+    for stage in plan_stages(
+        recipe(targets={"a": ORT, "b": ORT | {"export": {"exporter": "torchscript"}}})
+    ):
         assert seen >= set(stage.needs)
         seen.add(stage.id)
 
@@ -100,7 +124,9 @@ def test_a_change_moves_the_keys_of_the_stages_it_can_change_and_no_others(
         ({"processor": "other"}, {"reference", "verify:ort"}),
     ],
 )
-def test_a_changed_fact_moves_the_keys_of_the_stages_it_can_change(change: dict[str, Any], moved: set[str]) -> None:
+def test_a_changed_fact_moves_the_keys_of_the_stages_it_can_change(
+    change: dict[str, Any], moved: set[str]
+) -> None:
     before, after = keys(recipe()), keys(recipe(), **change)
     assert {name for name in before if before[name] != after[name]} == moved
 
@@ -150,7 +176,9 @@ def test_unresolved_tools_leave_the_key_unknown() -> None:
 def test_a_change_is_explained_by_the_recipe_s_key() -> None:
     before, now = parts_of(recipe(), "export"), parts_of(recipe(export={"opset": 19}), "export")
     assert explain_change(now, {}, before, {}) == "export.opset changed: 18 -> 19"
-    assert explain_change(now, {"export": "b"}, now, {"export": "a"}) == "export gave another artifact"
+    assert (
+        explain_change(now, {"export": "b"}, now, {"export": "a"}) == "export gave another artifact"
+    )
     assert explain_change(now, {}, now, {}) == "its artifact is gone from the store"
 
 
@@ -166,7 +194,10 @@ def test_flatten_keeps_empty_containers_and_tells_them_from_values() -> None:
 def test_a_low_precision_is_verified_beside_the_graph_it_was_made_of() -> None:
     own = {"export": {"exporter": "optimum"}, "precision": "float16"}
     stages = {
-        stage.id: stage for stage in plan_stages(recipe(targets={"a": ORT | {"precision": "float16"}, "b": ORT | own}))
+        stage.id: stage
+        for stage in plan_stages(
+            recipe(targets={"a": ORT | {"precision": "float16"}, "b": ORT | own})
+        )
     }
     assert stages["precision:b"].needs == ("export:b", "reference")
     assert stages["build:b"].needs == ("export:b", "precision:b")
@@ -176,12 +207,20 @@ def test_a_low_precision_is_verified_beside_the_graph_it_was_made_of() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    ["bfloat16", {"default": "float16", "keep_float32": ["encoder"]}, {"default": "float16", "saturate": True}],
+    [
+        "bfloat16",
+        {"default": "float16", "keep_float32": ["encoder"]},
+        {"default": "float16", "saturate": True},
+    ],
 )
 def test_every_part_of_a_precision_is_in_the_keys_of_what_it_decides(change: object) -> None:
     before = keys(recipe(targets={"a": ORT | {"precision": "float16"}}))
     after = keys(recipe(targets={"a": ORT | {"precision": change}}))
-    assert {name for name in before if before[name] != after[name]} == {"precision:a", "build:a", "verify:a"}
+    assert {name for name in before if before[name] != after[name]} == {
+        "precision:a",
+        "build:a",
+        "verify:a",
+    }
 
 
 @pytest.mark.parametrize(
@@ -207,11 +246,19 @@ def test_the_tolerance_decides_what_is_searched_by_it(precision: object, moved: 
         ({"quantize": "dynamic-int8"}, ("export",)),
         ({"quantize": "static-int8"}, ("export", "reference")),
         ({"quantize": "static-int8", "calibration": {"file": "data.npz"}}, ("export",)),
-        ({"quantize": "static-int8", "keep_float32": "auto"}, ("export", "precision:a", "reference")),
+        (
+            {"quantize": "static-int8", "keep_float32": "auto"},
+            ("export", "precision:a", "reference"),
+        ),
     ],
 )
-def test_a_build_calibrates_on_the_reference_s_cases(precision: object, needs: tuple[str, ...]) -> None:
-    stages = {stage.id: stage for stage in plan_stages(recipe(targets={"a": ORT | {"precision": precision}}))}
+def test_a_build_calibrates_on_the_reference_s_cases(
+    precision: object, needs: tuple[str, ...]
+) -> None:
+    stages = {
+        stage.id: stage
+        for stage in plan_stages(recipe(targets={"a": ORT | {"precision": precision}}))
+    }
     assert stages["build:a"].needs == needs
     compared = tuple(name for name in needs if name != "reference")  # with what it was made of
     assert stages["verify:a"].needs == ("build:a", "reference", *compared)

@@ -38,7 +38,9 @@ track: {experiment: convkit/small}
 
 @dataclasses.dataclass(frozen=True)
 class Malformed:
-    """`old` in the good recipe becomes `new`; the only problem stands where `at` begins, in the changed text."""
+    """`old` in the good recipe becomes `new`; the only problem stands where `at` begins, in the
+    changed text.
+    """
 
     old: str
     new: str
@@ -63,14 +65,50 @@ M = Malformed
 CONFIG = "  config:\n    architecture: bert\n    overrides: {num_hidden_layers: 1}\n"
 
 UNKNOWN_AND_MISSING_KEYS = (
-    M("name: small", "nmae: small", "nmae", "nmae", "is no key of a recipe; perhaps you meant 'name'"),
+    M(
+        "name: small",
+        "nmae: small",
+        "nmae",
+        "nmae",
+        "is no key of a recipe; perhaps you meant 'name'",
+    ),
     M("name: small\n", "", "schema", "name", "is missing; write name: bert"),
-    M("schema: 1\n", "", "name: small", "schema", "is missing; write schema: 1 (the version of this format)"),
+    M(
+        "schema: 1\n",
+        "",
+        "name: small",
+        "schema",
+        "is missing; write schema: 1 (the version of this format)",
+    ),
     M("targets:", "tragets:", "tragets", "tragets", "perhaps you meant 'targets'"),
-    M("  config:\n", "  confg:\n", "confg", "model.confg", "is no key of model; perhaps you meant 'config'"),
-    M("opset: 18", "opsett: 18", "opsett", "export.opsett", "perhaps you meant 'opset' (keys: exporter, opset, inp"),
-    M("track: {", "opset: 17\ntrack: {", "opset: 17", "opset", "belongs under export or targets.<name>.export"),
-    M("track: {", "budget: 9\ntrack: {", "budget", "budget", "is no key of a recipe; it belongs under verify (keys"),
+    M(
+        "  config:\n",
+        "  confg:\n",
+        "confg",
+        "model.confg",
+        "is no key of model; perhaps you meant 'config'",
+    ),
+    M(
+        "opset: 18",
+        "opsett: 18",
+        "opsett",
+        "export.opsett",
+        "perhaps you meant 'opset' (keys: exporter, opset, inp",
+    ),
+    M(
+        "track: {",
+        "opset: 17\ntrack: {",
+        "opset: 17",
+        "opset",
+        "belongs under export or targets.<name>.export",
+    ),
+    M(
+        "track: {",
+        "budget: 9\ntrack: {",
+        "budget",
+        "budget",
+        "is no key of a recipe; it belongs under verify (keys",
+    ),
     M(
         "track: {",
         "zzz: 9\ntrack: {",
@@ -78,7 +116,13 @@ UNKNOWN_AND_MISSING_KEYS = (
         "zzz",
         "(keys: schema, name, description, model, original, tools, export, axes",
     ),
-    M("    device: cpu", "    devise: cpu", "devise", "targets.ort-cpu.devise", "perhaps you meant 'device'"),
+    M(
+        "    device: cpu",
+        "    devise: cpu",
+        "devise",
+        "targets.ort-cpu.devise",
+        "perhaps you meant 'device'",
+    ),
     M(
         "    runtime: onnxruntime\n",
         "",
@@ -86,9 +130,21 @@ UNKNOWN_AND_MISSING_KEYS = (
         "targets.ort-cpu.runtime",
         "is missing; write one of runtime: onnxruntime",
     ),
-    M("max: 4", "maximum: 4", "maximum", "axes.batch.maximum", "perhaps you meant 'max' (keys: min, typical, max)"),
+    M(
+        "max: 4",
+        "maximum: 4",
+        "maximum",
+        "axes.batch.maximum",
+        "perhaps you meant 'max' (keys: min, typical, max)",
+    ),
     M("max: 4", "mox: 4", "mox", "axes.batch.mox", "perhaps you meant 'max'"),
-    M(", dtype: float32", "", "{name: hidden", "outputs[0].dtype", "is missing; write dtype: int64 (element type)"),
+    M(
+        ", dtype: float32",
+        "",
+        "{name: hidden",
+        "outputs[0].dtype",
+        "is missing; write dtype: int64 (element type)",
+    ),
 )
 
 PRECISIONS = (
@@ -235,9 +291,27 @@ PRECISIONS = (
 )
 
 WRONG_VALUES = (
-    M("precision: float32", "precision: float31", "float31", "targets.ort-cpu.precision", "'float31'; write float32"),
-    M("device: cpu", "device: gpu", "gpu", "targets.ort-cpu.device", "'gpu'; write one of cpu, cuda"),
-    M("device: cpu", "device: [cpu]", "device", "targets.ort-cpu.device", "found [cpu]; write one of cpu, cuda"),
+    M(
+        "precision: float32",
+        "precision: float31",
+        "float31",
+        "targets.ort-cpu.precision",
+        "'float31'; write float32",
+    ),
+    M(
+        "device: cpu",
+        "device: gpu",
+        "gpu",
+        "targets.ort-cpu.device",
+        "'gpu'; write one of cpu, cuda",
+    ),
+    M(
+        "device: cpu",
+        "device: [cpu]",
+        "device",
+        "targets.ort-cpu.device",
+        "found [cpu]; write one of cpu, cuda",
+    ),
     M(
         "onnxruntime\n",
         "onnxrt\n",
@@ -245,7 +319,13 @@ WRONG_VALUES = (
         "targets.ort-cpu.runtime",
         "perhaps you meant 'onnxruntime'",
     ),
-    M("exporter: torch", "exporter: torchscrpt", "torchscrpt", "export.exporter", "perhaps you meant 'torchscript'"),
+    M(
+        "exporter: torch",
+        "exporter: torchscrpt",
+        "torchscrpt",
+        "export.exporter",
+        "perhaps you meant 'torchscript'",
+    ),
     M(
         "exporter: torch",
         "exporter: 1",
@@ -267,11 +347,35 @@ WRONG_VALUES = (
     M("name: small", f"name: {'x' * 101}", "xxx", "name", "write at most 100 characters"),
     M('"3.11"', "3.10", "3.10", "tools.python", 'found 3.10; write it in quotes: "3.10"'),
     M('"3.11"', '"311"', '"311"', "tools.python", "a Python release in quotes"),
-    M('torch: "==2.13.*"', "torch: 2.13", "2.13", "tools.torch", "found 2.13; write a version specifier in quotes"),
+    M(
+        'torch: "==2.13.*"',
+        "torch: 2.13",
+        "2.13",
+        "tools.torch",
+        "found 2.13; write a version specifier in quotes",
+    ),
     M('torch: "==2.13.*"', 'torch: "2.13"', '"2.13"', "tools.torch", 'write "==2.13"'),
-    M('torch: "==2.13.*"', "torch: '^2.13'", "'^2", "tools.torch", "not a version specifier (PEP 440); write one such"),
-    M('torch: "==2.13.*"', 'torch: ""', '""', "tools.torch", 'write which versions may be used, such as "==2.13.*"'),
-    M('torch: "==2.13.*"', 'to rch: "==2"', '"==2"', "tools.to rch", "write a package's name as on the index"),
+    M(
+        'torch: "==2.13.*"',
+        "torch: '^2.13'",
+        "'^2",
+        "tools.torch",
+        "not a version specifier (PEP 440); write one such",
+    ),
+    M(
+        'torch: "==2.13.*"',
+        'torch: ""',
+        '""',
+        "tools.torch",
+        'write which versions may be used, such as "==2.13.*"',
+    ),
+    M(
+        'torch: "==2.13.*"',
+        'to rch: "==2"',
+        '"==2"',
+        "tools.to rch",
+        "write a package's name as on the index",
+    ),
     M(
         'torch: "==2.13.*"',
         'a.b: ">1"\n  A-b: ">1"',
@@ -280,7 +384,13 @@ WRONG_VALUES = (
         "is the same package as 'a.b'; write it once",
     ),
     M("opset: 18", "opset: 18.5", "18.5", "export.opset", "found 18.5; write a whole number"),
-    M("opset: 18", "opset: '18'", "'18'", "export.opset", "found '18'; write a whole number without quotes: 18"),
+    M(
+        "opset: 18",
+        "opset: '18'",
+        "'18'",
+        "export.opset",
+        "found '18'; write a whole number without quotes: 18",
+    ),
     M("opset: 18", "opset: 5", "5}", "export.opset", "found 5; write a number of at least 11"),
     M("opset: 18", "opset: 99", "99", "export.opset", "found 99; write a number of at most 26"),
     M("opset: 18", "opset: yes", "yes", "export.opset", "found 'yes'; write a whole number"),
@@ -288,14 +398,62 @@ WRONG_VALUES = (
     M("seed: 0", "seed: -1", "-1", "verify.seed", "found -1; write a number of at least 0"),
     M("seed: 0", "seed: true", "true", "verify.seed", "found true; write a whole number"),
     M("seed: 0", "budget: 0", "0\n  tol", "verify.budget", "found 0; write a number above 0"),
-    M("max_abs: 1e-4", "max_abs: '1e-4'", "'1e-4'", "verify.tolerance.max_abs", "a number without quotes: 1e-4"),
-    M("max_abs: 1e-4", "max_abs: 1_000", "1_000", "verify.tolerance.max_abs", "found '1_000'; write a number: 1000"),
-    M("max_abs: 1e-4", "max_abs: -1.5", "-1.5", "verify.tolerance.max_abs", "found -1.5; write a number of at least 0"),
-    M("max_abs: 1e-4", "max_abs: .nan", ".nan", "verify.tolerance.max_abs", "found .nan; write a finite number"),
-    M("max_abs: 1e-4", "max_abs: 1e999", "1e999", "verify.tolerance.max_abs", "does not fit into a float64"),
-    M("cosine: 0.999", "cosine: 1.5", "1.5", "verify.tolerance.cosine", "write a number of at most 1"),
-    M("{max_abs: 1e-4, cosine: 0.999}", "{}", "tolerance", "verify.tolerance", "has no limit, so it cannot fail"),
-    M("{max_abs: 1e-4, cosine: 0.999}", "{rms: }", "tolerance", "verify.tolerance", "has no limit, so it cannot fail"),
+    M(
+        "max_abs: 1e-4",
+        "max_abs: '1e-4'",
+        "'1e-4'",
+        "verify.tolerance.max_abs",
+        "a number without quotes: 1e-4",
+    ),
+    M(
+        "max_abs: 1e-4",
+        "max_abs: 1_000",
+        "1_000",
+        "verify.tolerance.max_abs",
+        "found '1_000'; write a number: 1000",
+    ),
+    M(
+        "max_abs: 1e-4",
+        "max_abs: -1.5",
+        "-1.5",
+        "verify.tolerance.max_abs",
+        "found -1.5; write a number of at least 0",
+    ),
+    M(
+        "max_abs: 1e-4",
+        "max_abs: .nan",
+        ".nan",
+        "verify.tolerance.max_abs",
+        "found .nan; write a finite number",
+    ),
+    M(
+        "max_abs: 1e-4",
+        "max_abs: 1e999",
+        "1e999",
+        "verify.tolerance.max_abs",
+        "does not fit into a float64",
+    ),
+    M(
+        "cosine: 0.999",
+        "cosine: 1.5",
+        "1.5",
+        "verify.tolerance.cosine",
+        "write a number of at most 1",
+    ),
+    M(
+        "{max_abs: 1e-4, cosine: 0.999}",
+        "{}",
+        "tolerance",
+        "verify.tolerance",
+        "has no limit, so it cannot fail",
+    ),
+    M(
+        "{max_abs: 1e-4, cosine: 0.999}",
+        "{rms: }",
+        "tolerance",
+        "verify.tolerance",
+        "has no limit, so it cannot fail",
+    ),
     M(
         "{max_abs: 1e-4, cosine: 0.999}",
         "1e-4",
@@ -303,7 +461,13 @@ WRONG_VALUES = (
         "verify.tolerance",
         "write a mapping of keys: max_abs, max_rel",
     ),
-    M("  config:", "  allow_pickle: yes\n  config:", "yes", "model.allow_pickle", "write true or false"),
+    M(
+        "  config:",
+        "  allow_pickle: yes\n  config:",
+        "yes",
+        "model.allow_pickle",
+        "write true or false",
+    ),
     M(
         "{min: 2, typical: 8, max: 16}",
         "{min: 9, typical: 8, max: 16}",
@@ -318,9 +482,27 @@ WRONG_VALUES = (
         "axes.sequence",
         "found 8; write a mapping of keys: min, typical",
     ),
-    M("min: 2", "min: 0", "0, typical: 8", "axes.sequence.min", "found 0; write a number of at least 1"),
-    M('"==1.31.*"]', "1.31]", "1.31", "targets.ort-cpu.versions[1]", "found 1.31; write a version specifier in quotes"),
-    M('"==1.31.*"]', '"== 1.21.*"]', '"== 1.21.*"', "targets.ort-cpu.versions[1]", "stands in this list already"),
+    M(
+        "min: 2",
+        "min: 0",
+        "0, typical: 8",
+        "axes.sequence.min",
+        "found 0; write a number of at least 1",
+    ),
+    M(
+        '"==1.31.*"]',
+        "1.31]",
+        "1.31",
+        "targets.ort-cpu.versions[1]",
+        "found 1.31; write a version specifier in quotes",
+    ),
+    M(
+        '"==1.31.*"]',
+        '"== 1.21.*"]',
+        '"== 1.21.*"',
+        "targets.ort-cpu.versions[1]",
+        "stands in this list already",
+    ),
     M(
         '["==1.21.*", "==1.31.*"]',
         '"==1.31.*"',
@@ -342,8 +524,20 @@ WRONG_VALUES = (
         "track",
         "found 'x'; write a mapping of keys: experiment",
     ),
-    M("  ort-cpu:\n", "  ort cpu:\n", "ort cpu", "targets.ort cpu", "found 'ort cpu'; write letters, digits"),
-    M("seed: 0", "skip: [texts, largst]", "largst", "verify.skip[1]", "perhaps you meant 'largest'"),
+    M(
+        "  ort-cpu:\n",
+        "  ort cpu:\n",
+        "ort cpu",
+        "targets.ort cpu",
+        "found 'ort cpu'; write letters, digits",
+    ),
+    M(
+        "seed: 0",
+        "skip: [texts, largst]",
+        "largst",
+        "verify.skip[1]",
+        "perhaps you meant 'largest'",
+    ),
 )
 
 SIGNATURE = (
@@ -354,7 +548,13 @@ SIGNATURE = (
         "inputs[0].sample",
         "found 'tokens'; write token_ids, padding_mask,",
     ),
-    M("sample: token_ids", "sample: normal", "normal", "inputs[0].sample", "{normal: [mean, deviation]}"),
+    M(
+        "sample: token_ids",
+        "sample: normal",
+        "normal",
+        "inputs[0].sample",
+        "{normal: [mean, deviation]}",
+    ),
     M(
         "sample: token_ids",
         "sample: {integer: [0, 9]}",
@@ -370,10 +570,34 @@ SIGNATURE = (
         "inputs[0]",
         "input 'ids' is int64, so it must say how values are drawn",
     ),
-    M("[0, 2]", "[2, 0]", "integers", "inputs[2].sample.integers", "found [2, 0]; write [low, high] with low < high"),
-    M("[0, 2]", "[0]", "integers", "inputs[2].sample.integers", "found [0]; write [low, high]: low included"),
-    M("[0, 2]", "[0, 1, 2]", "integers", "inputs[2].sample.integers", "found [0, 1, 2]; write [low, high]"),
-    M("[0, 2]", "[0, 2.5]", "2.5", "inputs[2].sample.integers[1]", "found 2.5; write a whole number"),
+    M(
+        "[0, 2]",
+        "[2, 0]",
+        "integers",
+        "inputs[2].sample.integers",
+        "found [2, 0]; write [low, high] with low < high",
+    ),
+    M(
+        "[0, 2]",
+        "[0]",
+        "integers",
+        "inputs[2].sample.integers",
+        "found [0]; write [low, high]: low included",
+    ),
+    M(
+        "[0, 2]",
+        "[0, 1, 2]",
+        "integers",
+        "inputs[2].sample.integers",
+        "found [0, 1, 2]; write [low, high]",
+    ),
+    M(
+        "[0, 2]",
+        "[0, 2.5]",
+        "2.5",
+        "inputs[2].sample.integers[1]",
+        "found 2.5; write a whole number",
+    ),
     M(
         "{integers: [0, 2]}",
         "{normal: [0, 1]}",
@@ -381,11 +605,41 @@ SIGNATURE = (
         "inputs[2].sample",
         "normal draws fractions, but the input",
     ),
-    M("{integers: [0, 2]}", "{constant: 0.5}", "sample: {constant", "inputs[2].sample", "0.5 is no whole number"),
-    M("{integers: [0, 2]}", "{file: x.npz}", "x.npz", "inputs[2].sample.file", "a path that ends in .npy"),
-    M("[batch, sequence, 8]", "[batch, seqence, 8]", "seqence", "outputs[0].shape[1]", "perhaps you meant 'sequence'"),
-    M("[batch, sequence, 8]", "[batch, seq +, 8]", "seq +", "outputs[0].shape[1]", "neither an axis nor arithmetic"),
-    M("[batch, sequence, 8]", "[batch, -1, 8]", "-1", "outputs[0].shape[1]", "found -1; write a size from 0"),
+    M(
+        "{integers: [0, 2]}",
+        "{constant: 0.5}",
+        "sample: {constant",
+        "inputs[2].sample",
+        "0.5 is no whole number",
+    ),
+    M(
+        "{integers: [0, 2]}",
+        "{file: x.npz}",
+        "x.npz",
+        "inputs[2].sample.file",
+        "a path that ends in .npy",
+    ),
+    M(
+        "[batch, sequence, 8]",
+        "[batch, seqence, 8]",
+        "seqence",
+        "outputs[0].shape[1]",
+        "perhaps you meant 'sequence'",
+    ),
+    M(
+        "[batch, sequence, 8]",
+        "[batch, seq +, 8]",
+        "seq +",
+        "outputs[0].shape[1]",
+        "neither an axis nor arithmetic",
+    ),
+    M(
+        "[batch, sequence, 8]",
+        "[batch, -1, 8]",
+        "-1",
+        "outputs[0].shape[1]",
+        "found -1; write a size from 0",
+    ),
     M(
         "[batch, sequence, 8]",
         "[batch, 1.5, 8]",
@@ -393,8 +647,20 @@ SIGNATURE = (
         "outputs[0].shape[1]",
         "found 1.5; write a size, an axis by name",
     ),
-    M("[batch, sequence, 8]", "[batch, true, 8]", "true", "outputs[0].shape[1]", "found true; write a size, an axis"),
-    M("[batch, sequence, 8]", "batch", "batch}", "outputs[0].shape", "found 'batch'; write a list, such as [batch]"),
+    M(
+        "[batch, sequence, 8]",
+        "[batch, true, 8]",
+        "true",
+        "outputs[0].shape[1]",
+        "found true; write a size, an axis",
+    ),
+    M(
+        "[batch, sequence, 8]",
+        "batch",
+        "batch}",
+        "outputs[0].shape",
+        "found 'batch'; write a list, such as [batch]",
+    ),
     M(
         "[batch, sequence, 8]",
         "[batch, sequence - 3]",
@@ -402,7 +668,13 @@ SIGNATURE = (
         "outputs[0].shape[1]",
         "is -1 where every axis is at",
     ),
-    M("[batch, sequence, 8]", "[batch // (batch - 1)]", "batch // (", "outputs[0].shape[0]", "divides by zero"),
+    M(
+        "[batch, sequence, 8]",
+        "[batch // (batch - 1)]",
+        "batch // (",
+        "outputs[0].shape[0]",
+        "divides by zero",
+    ),
     M(
         "name: mask",
         "name: ids",
@@ -410,7 +682,13 @@ SIGNATURE = (
         "inputs[1].name",
         "inputs[0] is called 'ids' already",
     ),
-    M("name: hidden", "name: mask", "mask, dtype: float32", "outputs[0].name", "inputs[1] is called 'mask' already"),
+    M(
+        "name: hidden",
+        "name: mask",
+        "mask, dtype: float32",
+        "outputs[0].name",
+        "inputs[1] is called 'mask' already",
+    ),
     M(
         "name: mask,",
         "name: mask, from: ids,",
@@ -442,7 +720,13 @@ SIGNATURE = (
 )
 
 MODEL_SOURCES = (
-    M(CONFIG, "  task: x\n", "model", "model", "says not where the model comes from; write one of hub, path, package"),
+    M(
+        CONFIG,
+        "  task: x\n",
+        "model",
+        "model",
+        "says not where the model comes from; write one of hub, path, package",
+    ),
     M(
         CONFIG,
         "  hub: {id: a/b, revision: main}\n",
@@ -473,8 +757,20 @@ MODEL_SOURCES = (
     ),
     M(CONFIG, "  factory: build\n", "build", "model.factory", "path/to/file.py:callable"),
     M(CONFIG, "  path: nowhere\n", "nowhere", "model.path", "found no folder 'nowhere'"),
-    M("  config:\n", "  omit: [ids]\n  config:\n", "ids]", "model.omit[0]", "'ids' is one of the inputs"),
-    M("  config:\n", "  omit: ids\n  config:\n", "ids\n", "model.omit", "found 'ids'; write a list, such as [ids]"),
+    M(
+        "  config:\n",
+        "  omit: [ids]\n  config:\n",
+        "ids]",
+        "model.omit[0]",
+        "'ids' is one of the inputs",
+    ),
+    M(
+        "  config:\n",
+        "  omit: ids\n  config:\n",
+        "ids\n",
+        "model.omit",
+        "found 'ids'; write a list, such as [ids]",
+    ),
 )
 
 YAML_TEXT = (
@@ -497,7 +793,13 @@ YAML_TEXT = (
     ),
     M("export: {", "export: !x {", "!x", "export", "tags (!x) are not read"),
     M("name: small\n", "<<: {a: 1}\nname: small\n", "<<", "<<", "merge keys (<<) are not read"),
-    M("name: small\n", "1: a\nname: small\n", "1: a", "1", 'a key must be text; write "1" in quotes'),
+    M(
+        "name: small\n",
+        "1: a\nname: small\n",
+        "1: a",
+        "1",
+        'a key must be text; write "1" in quotes',
+    ),
     M("name: small\n", "~: a\nname: small\n", "~: a", "~", "a key must be text"),
     M("name: small\n", "? \n: a\nname: small\n", " \n: a", "", "a key is missing before the colon"),
     M("name: small\n", "? [a]\n: b\nname: small\n", "[a]", "", "a list or mapping cannot be a key"),
@@ -509,10 +811,22 @@ YAML_TEXT = (
     M("name: small", "name: @small", "@small", "", "text that begins with '@' needs quotes"),
     M("name: small", "name: `small`", "`small", "", "text that begins with '`' needs quotes"),
     M("name: small", "name: - small", "- small", "", "a list cannot begin on the line of its key"),
-    M("[batch, sequence, 8]}", "[batch, sequence, 8]]}", "]}\nverify", "", "in the mapping that opens in line 20"),
+    M(
+        "[batch, sequence, 8]}",
+        "[batch, sequence, 8]]}",
+        "]}\nverify",
+        "",
+        "in the mapping that opens in line 20",
+    ),
     M("name: small", "name: }", "}", "", "nothing for this '}' to close"),
     M("name: small", r'name: "\qmall"', r"\q", "", "this backslash begins no known escape"),
-    M("description: a", r'description: "\0" # a', '"\\0', "description", "an escape stands for U+0000"),
+    M(
+        "description: a",
+        r'description: "\0" # a',
+        '"\\0',
+        "description",
+        "an escape stands for U+0000",
+    ),
     M(
         "  ort-cpu:\n    runtime: onnxruntime\n    device",
         "  ort-cpu:\n    runtime: onnxruntime\n   device",
@@ -536,4 +850,11 @@ YAML_TEXT = (
     ),
 )
 
-TABLE = (*UNKNOWN_AND_MISSING_KEYS, *PRECISIONS, *WRONG_VALUES, *SIGNATURE, *MODEL_SOURCES, *YAML_TEXT)
+TABLE = (
+    *UNKNOWN_AND_MISSING_KEYS,
+    *PRECISIONS,
+    *WRONG_VALUES,
+    *SIGNATURE,
+    *MODEL_SOURCES,
+    *YAML_TEXT,
+)

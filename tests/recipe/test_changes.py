@@ -11,7 +11,10 @@ from convkit.recipe.changes import ChangeError, changed, key_path
 
 RECIPE: dict[str, Any] = {
     "export": {"opset": 18},
-    "axes": {"batch": {"min": 1, "typical": 2, "max": 4}, "length": {"min": 1, "typical": 2, "max": 4}},
+    "axes": {
+        "batch": {"min": 1, "typical": 2, "max": 4},
+        "length": {"min": 1, "typical": 2, "max": 4},
+    },
     "inputs": [
         {"name": "a", "dtype": "int64", "shape": ["batch"], "sample": "token_ids"},
         {"name": "b", "dtype": "int64", "shape": ["batch"]},
@@ -23,7 +26,10 @@ RECIPE: dict[str, Any] = {
     "verify": {"outputs": {"y": {"max_abs": 1.0}}},
     "targets": {
         "ort": {"precision": "float16"},
-        "ort-1.31": {"precision": "float32", "outputs": {"z": {"max_abs": 2.0}, "y": {"max_abs": 3.0}}},
+        "ort-1.31": {
+            "precision": "float32",
+            "outputs": {"z": {"max_abs": 2.0}, "y": {"max_abs": 3.0}},
+        },
     },
 }
 
@@ -57,7 +63,9 @@ def test_nothing_given_is_touched() -> None:
 
 
 def test_keys_that_are_there_and_keys_that_are_not() -> None:
-    result = changed(RECIPE, {"export.opset": 17, "export.exporter": "torch", "model.dtype": "float32"})
+    result = changed(
+        RECIPE, {"export.opset": 17, "export.exporter": "torch", "model.dtype": "float32"}
+    )
     assert result["export"] == {"opset": 17, "exporter": "torch"}
     assert result["model"] == {"dtype": "float32"}
 
@@ -69,7 +77,10 @@ def test_a_precision_of_one_word_becomes_a_mapping() -> None:
 
 def test_a_list_is_put_in_another_order_and_keeps_what_it_says() -> None:
     result = changed(RECIPE, {"inputs": [{"name": "b", "dtype": "int32"}, {"name": "a"}]})
-    assert result["inputs"] == [{"name": "b", "dtype": "int32", "shape": ["batch"]}, RECIPE["inputs"][0]]
+    assert result["inputs"] == [
+        {"name": "b", "dtype": "int32", "shape": ["batch"]},
+        RECIPE["inputs"][0],
+    ]
 
 
 def test_a_list_takes_a_new_tensor_in() -> None:
@@ -80,9 +91,17 @@ def test_a_list_takes_a_new_tensor_in() -> None:
 
 def test_places_mean_the_recipe_as_it_was() -> None:
     order = [{"name": "b"}, {"name": "a"}]
-    change = {"inputs.0.name": "ids", "inputs.0.dtype": "int32", "inputs": order, "inputs.1.name": "mask"}
+    change = {
+        "inputs.0.name": "ids",
+        "inputs.0.dtype": "int32",
+        "inputs": order,
+        "inputs.1.name": "mask",
+    }
     result = changed(RECIPE, change)
-    assert [(item["name"], item["dtype"]) for item in result["inputs"]] == [("mask", "int64"), ("ids", "int32")]
+    assert [(item["name"], item["dtype"]) for item in result["inputs"]] == [
+        ("mask", "int64"),
+        ("ids", "int32"),
+    ]
     assert result == changed(RECIPE, dict(reversed(change.items())))
 
 
@@ -95,13 +114,21 @@ def test_what_speaks_of_a_renamed_tensor_follows() -> None:
 
 def test_exchanged_names_exchange_what_speaks_of_them() -> None:
     result = changed(RECIPE, {"outputs.0.name": "z", "outputs.1.name": "y"})
-    assert result["targets"]["ort-1.31"]["outputs"] == {"y": {"max_abs": 2.0}, "z": {"max_abs": 3.0}}
+    assert result["targets"]["ort-1.31"]["outputs"] == {
+        "y": {"max_abs": 2.0},
+        "z": {"max_abs": 3.0},
+    }
 
 
 def test_an_axis_that_nothing_uses_any_more_goes() -> None:
     result = changed(RECIPE, {"outputs.0.shape": ["batch", 3]})
     assert list(result["axes"]) == ["batch"]
-    shapes = {"outputs.0.shape": [3], "outputs.1.shape": [3], "inputs.0.shape": [3], "inputs.1.shape": [3]}
+    shapes = {
+        "outputs.0.shape": [3],
+        "outputs.1.shape": [3],
+        "inputs.0.shape": [3],
+        "inputs.1.shape": [3],
+    }
     assert "axes" not in changed(RECIPE, shapes)
     assert list(changed(RECIPE, {"export.opset": 17})["axes"]) == ["batch", "length"]
 
@@ -127,7 +154,11 @@ def test_what_does_not_fit_is_refused(change: dict[str, Any]) -> None:
 @given(st.permutations(["a", "b"]), st.permutations(["y", "z"]))
 def test_an_order_is_undone_by_the_other(inputs: list[str], outputs: list[str]) -> None:
     there = changed(
-        RECIPE, {"inputs": [{"name": name} for name in inputs], "outputs": [{"name": name} for name in outputs]}
+        RECIPE,
+        {
+            "inputs": [{"name": name} for name in inputs],
+            "outputs": [{"name": name} for name in outputs],
+        },
     )
     back = {"inputs": [{"name": "a"}, {"name": "b"}], "outputs": [{"name": "y"}, {"name": "z"}]}
     assert changed(there, back) == RECIPE

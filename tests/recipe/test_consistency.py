@@ -33,7 +33,11 @@ JSON = st.recursive(
 )
 
 
-@given(st.dictionaries(st.sampled_from(["inputs", "outputs", "axes", "verify", "targets", "model"]), JSON))
+@given(
+    st.dictionaries(
+        st.sampled_from(["inputs", "outputs", "axes", "verify", "targets", "model"]), JSON
+    )
+)
 def test_values_of_any_form_are_passed_over(recipe):
     for fault in faults_between_parts(recipe):
         assert fault.message

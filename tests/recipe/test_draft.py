@@ -9,7 +9,13 @@ from convkit.recipe.families import FAMILIES, signature_of, task_of
 from convkit.recipe.loading import LoadedRecipe, parse_recipe
 from convkit.tensors import Axis, Contract, TensorSpec, dimension_size
 
-BERT = {"model_type": "bert", "hidden_size": 32, "vocab_size": 99, "max_position_embeddings": 64, "type_vocab_size": 2}
+BERT = {
+    "model_type": "bert",
+    "hidden_size": 32,
+    "vocab_size": 99,
+    "max_position_embeddings": 64,
+    "type_vocab_size": 2,
+}
 
 
 def model_folder(folder: Path, config: object, *files: str) -> Path:
@@ -40,7 +46,7 @@ def test_the_model_itself_takes_and_gives_what_the_draft_says(architecture, tmp_
     import torch
     import transformers
 
-    from convkit.worker.sources.tasks import auto_class
+    from convkit.models.sources.tasks import auto_class
 
     recipe = drafted(architecture, tmp_path / "recipe.yaml").recipe
     config = transformers.AutoConfig.for_model(architecture, **recipe.model.config.overrides)
@@ -53,12 +59,16 @@ def test_the_model_itself_takes_and_gives_what_the_draft_says(architecture, tmp_
         for tensor in recipe.inputs:
             shape = [dimension_size(dimension, sizes) for dimension in tensor.shape]
             feeds[tensor.name] = (
-                torch.zeros(shape) if tensor.dtype == "float32" else torch.ones(shape, dtype=torch.int64)
+                torch.zeros(shape)
+                if tensor.dtype == "float32"
+                else torch.ones(shape, dtype=torch.int64)
             )
         with torch.no_grad():
             outputs = model(**feeds)
         for output in recipe.outputs:
-            assert list(outputs[output.name].shape) == [dimension_size(dimension, sizes) for dimension in output.shape]
+            assert list(outputs[output.name].shape) == [
+                dimension_size(dimension, sizes) for dimension in output.shape
+            ]
 
 
 def test_a_folder_is_read_and_named_from_where_the_recipe_will_stand(tmp_path):
@@ -68,7 +78,11 @@ def test_a_folder_is_read_and_named_from_where_the_recipe_will_stand(tmp_path):
     recipe = loaded.recipe
     assert recipe.model.path == "../models/my-bert"
     assert recipe.name == "my-bert"
-    assert [tensor.name for tensor in recipe.inputs] == ["input_ids", "attention_mask", "token_type_ids"]
+    assert [tensor.name for tensor in recipe.inputs] == [
+        "input_ids",
+        "attention_mask",
+        "token_type_ids",
+    ]
     assert recipe.outputs[0].shape == ("batch", "sequence", 32)
     assert recipe.axes["sequence"].max == 64
     assert "texts" in loaded.text
@@ -82,13 +96,21 @@ def test_no_texts_are_proposed_without_a_tokenizer(tmp_path):
     ("architecture", "task", "outputs"),
     [
         ("BertForSequenceClassification", "text-classification", [("logits", ("batch", 3))]),
-        ("BertForTokenClassification", "token-classification", [("logits", ("batch", "sequence", 3))]),
+        (
+            "BertForTokenClassification",
+            "token-classification",
+            [("logits", ("batch", "sequence", 3))],
+        ),
         (
             "BertForQuestionAnswering",
             "question-answering",
             [("start_logits", ("batch", "sequence")), ("end_logits", ("batch", "sequence"))],
         ),
-        ("BertForMaskedLM", "feature-extraction", [("last_hidden_state", ("batch", "sequence", 32))]),
+        (
+            "BertForMaskedLM",
+            "feature-extraction",
+            [("last_hidden_state", ("batch", "sequence", 32))],
+        ),
         ("BertModel", "feature-extraction", [("last_hidden_state", ("batch", "sequence", 32))]),
     ],
 )
@@ -143,13 +165,18 @@ def test_a_package_is_read_where_it_is_installed(tmp_path, monkeypatch):
     model_folder(tmp_path / "site" / "bert_pack" / "model", BERT)
     metadata = tmp_path / "site" / "bert_pack-1.2.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: bert-pack\nVersion: 1.2\n", encoding="utf-8")
+    (metadata / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: bert-pack\nVersion: 1.2\n", encoding="utf-8"
+    )
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     loaded = drafted("bert-pack==1.2:bert_pack/model", tmp_path / "r.yaml")
     assert loaded.recipe.outputs[0].shape[-1] == 32
     assert loaded.recipe.model.package.version == "1.2"
     assert "TODO" not in loaded.text
-    assert "TODO: convkit does not know" in drafted("bert-pack==1.3:bert_pack/model", tmp_path / "r.yaml").text
+    assert (
+        "TODO: convkit does not know"
+        in drafted("bert-pack==1.3:bert_pack/model", tmp_path / "r.yaml").text
+    )
 
 
 def test_a_package_that_is_not_here_can_be_told_by_its_architecture(tmp_path):
@@ -180,7 +207,14 @@ def test_an_onnx_file_is_drafted_from_its_contract(tmp_path):
     )
     recipe = drafted(str(tmp_path / "net.onnx"), tmp_path / "r.yaml", contract=contract).recipe
     assert recipe.model.onnx == "net.onnx"
-    assert [tensor.name for tensor in recipe.inputs] == ["input ids", "mask", "kind", "position_ids", "x", "code"]
+    assert [tensor.name for tensor in recipe.inputs] == [
+        "input ids",
+        "mask",
+        "kind",
+        "position_ids",
+        "x",
+        "code",
+    ]
     assert recipe.inputs[0].shape == ("batch_size", 8)
     assert recipe.inputs[3].shape == ("_2d",)
     assert recipe.inputs[1].sample == "padding_mask"
@@ -220,4 +254,6 @@ def test_awkward_names_are_quoted_or_cleaned(tmp_path):
     recipe = drafted(str(folder), tmp_path / "r.yaml").recipe
     assert recipe.model.path == "1e5: é #x"
     assert recipe.name == "1e5-x"
-    assert drafted(str(model_folder(tmp_path / "123", BERT)), tmp_path / "r.yaml").recipe.name == "123"
+    assert (
+        drafted(str(model_folder(tmp_path / "123", BERT)), tmp_path / "r.yaml").recipe.name == "123"
+    )

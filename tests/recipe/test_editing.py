@@ -76,7 +76,9 @@ class TestOneChange:
         assert self.edit(lambda c: c["deep"]["inner"].update(r=[1])) == [("", "        r: [1]")]
 
     def test_a_key_that_goes_takes_its_line_with_it(self) -> None:
-        assert self.edit(lambda c: c.pop("flow")) == [("flow: {k: [1, 2,   3], \"q\": 'v'}  # trailing", "")]
+        assert self.edit(lambda c: c.pop("flow")) == [
+            ("flow: {k: [1, 2,   3], \"q\": 'v'}  # trailing", "")
+        ]
         assert self.edit(lambda c: c.pop("a")) == [("a:   1   # one", "")]
         assert self.edit(lambda c: c.pop("end")) == [("end: yes please", "")]
 
@@ -91,8 +93,9 @@ class TestOneChange:
         wanted["list"].reverse()
         new = edited(TEXT, wanted)
         assert content(new) == wanted
-        assert new[new.index("list:") : new.index("flow:")] == (
-            "list:\n\n  # above z\n  - { name: z }\n  - name: y\n    dtype: 'int32' # quoted\n"
+        assert (
+            new[new.index("list:") : new.index("flow:")]
+            == "list:\n\n  # above z\n  - { name: z }\n  - name: y\n    dtype: 'int32' # quoted\n"
             "  # above x\n  - {name: x,   dtype: int64}   # x itself\n"
         )
 
@@ -120,7 +123,23 @@ class TestOneChange:
 
 
 def test_text_that_reads_as_something_else_is_quoted() -> None:
-    for value in ("1.5", "true", "null", "*.a", "a: b", "a #b", "", "- x", "[x]", "a, b", "\u00e9", "~", "{", "'", '"'):
+    for value in (
+        "1.5",
+        "true",
+        "null",
+        "*.a",
+        "a: b",
+        "a #b",
+        "",
+        "- x",
+        "[x]",
+        "a, b",
+        "\u00e9",
+        "~",
+        "{",
+        "'",
+        '"',
+    ):
         assert content(edited("a: {b: 1}\n", {"a": {"b": value}})) == {"a": {"b": value}}
 
 
@@ -130,7 +149,9 @@ def test_one_and_true_are_not_the_same() -> None:
 
 
 def test_a_text_of_flow_alone_and_one_without_its_last_line_break() -> None:
-    assert edited("{a: 1, b: [x]}", {"a": 1, "b": ["x", "y"], "c": {}}) == "{a: 1, b: [x, y], c: {}}"
+    assert (
+        edited("{a: 1, b: [x]}", {"a": 1, "b": ["x", "y"], "c": {}}) == "{a: 1, b: [x, y], c: {}}"
+    )
     assert edited("a: 1\nb: 2", {"a": 1, "b": 2, "c": 3}) == "a: 1\nb: 2\nc: 3"
 
 
@@ -178,7 +199,8 @@ def test_what_cannot_be_edited_is_refused() -> None:
         edited("? a\n:\n  - 1\n", {"a": [1, 2], "b": float("1e300")})
 
 
-# Documents as people write them: blocks and brackets, comments on lines and above them, several indentations. --------
+# Documents as people write them: blocks and brackets, comments on lines and above them, several
+# indentations. --------
 
 WORDS = st.sampled_from(["x", "y", "z", "a b", "1", "true", "input.1", "*", "#", "encoder.layer.*"])
 SCALARS = st.one_of(WORDS, st.integers(-5, 5), st.booleans(), st.sampled_from([0.5, 1e-4, None]))
@@ -186,7 +208,8 @@ KEYS = st.sampled_from(["a", "b", "c", "name.d", "e"])
 VALUES = st.recursive(
     SCALARS,
     lambda inner: st.one_of(
-        st.lists(inner, min_size=1, max_size=3), st.dictionaries(KEYS, inner, min_size=1, max_size=3)
+        st.lists(inner, min_size=1, max_size=3),
+        st.dictionaries(KEYS, inner, min_size=1, max_size=3),
     ),
     max_leaves=6,
 )
@@ -207,7 +230,11 @@ def layouts(draw: Any, value: Any) -> str:
     count = iter(range(1000))
 
     def scalar(item: Any) -> str:
-        if isinstance(item, str) and item in ("x", "y", "z", "input.1", "p", "q", "r", "s") and draw(st.booleans()):
+        if (
+            isinstance(item, str)
+            and item in ("x", "y", "z", "input.1", "p", "q", "r", "s")
+            and draw(st.booleans())
+        ):
             return item
         if item is None:
             return "null"
@@ -270,7 +297,9 @@ class TestAnyDocument:
 
     @given(documents(), st.data())
     @settings(max_examples=300, deadline=None)
-    def test_a_scalar_that_changes_leaves_every_other_character(self, document: tuple[str, Any], data: Any) -> None:
+    def test_a_scalar_that_changes_leaves_every_other_character(
+        self, document: tuple[str, Any], data: Any
+    ) -> None:
         text, value = document
         path = data.draw(st.sampled_from(_leaves(value)))
         wanted = copy.deepcopy(value)
@@ -284,7 +313,9 @@ class TestAnyDocument:
 
     @given(documents(), st.data())
     @settings(max_examples=300, deadline=None)
-    def test_a_key_that_comes_and_items_that_move_cost_no_comment(self, document: tuple[str, Any], data: Any) -> None:
+    def test_a_key_that_comes_and_items_that_move_cost_no_comment(
+        self, document: tuple[str, Any], data: Any
+    ) -> None:
         text, value = document
         wanted = copy.deepcopy(value)
         for part in wanted.values():
@@ -317,7 +348,11 @@ def test_the_repository_s_recipes_change_in_the_lines_that_change(path: Path) ->
     text = path.read_text(encoding="utf-8")
     wanted = content(text)
     name = next(iter(wanted["targets"]))
-    wanted["targets"][name]["precision"] = {"default": "float16", "keep_float32": ["encoder.*"], "saturate": True}
+    wanted["targets"][name]["precision"] = {
+        "default": "float16",
+        "keep_float32": ["encoder.*"],
+        "saturate": True,
+    }
     wanted["inputs"][0]["dtype"] = "int32"
     new = edited(text, wanted)
     before, after = text.splitlines(), new.splitlines()

@@ -79,7 +79,9 @@ class TestAGoodRecipe:
 
 class TestMalformedRecipes:
     @pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row.key or 'file'}-{row.new[:30]!r}")
-    @pytest.mark.parametrize("loader", [document._LOADER, yaml.SafeLoader], ids=["libyaml", "pyyaml"])
+    @pytest.mark.parametrize(
+        "loader", [document._LOADER, yaml.SafeLoader], ids=["libyaml", "pyyaml"]
+    )
     def test_the_problem_is_named_with_its_place(self, row: Malformed, loader, monkeypatch):
         monkeypatch.setattr(document, "_LOADER", loader)
         (problem,) = problems_of(row.text)
@@ -99,14 +101,17 @@ class TestMalformedRecipes:
     def test_no_message_is_in_pydantics_words(self, row: Malformed):
         for problem in problems_of(row.text):
             assert not re.search(
-                r"[Ii]nput should|valid (string|integer|number|tuple|dict)|validation error", str(problem)
+                r"[Ii]nput should|valid (string|integer|number|tuple|dict)|validation error",
+                str(problem),
             )
 
     def test_a_problem_reads_as_file_line_column_key_and_message(self):
         (problem,) = problems_of(GOOD.replace("float32\n", "float31\n"), Path("recipes/bert.yaml"))
-        assert str(problem) == (
-            "recipes/bert.yaml:28:16: targets.ort-cpu.precision: found 'float31'; write float32, float16, bfloat16, "
-            "{default: float16, keep_float32: [modules] or auto, saturate: true} or {quantize: dynamic-int8}"
+        assert (
+            str(problem)
+            == "recipes/bert.yaml:28:16: targets.ort-cpu.precision: found 'float31'; write float32,"
+            " float16, bfloat16, {default: float16, keep_float32: [modules] or auto, saturate:"
+            " true} or {quantize: dynamic-int8}"
         )
 
     def test_all_problems_are_reported_at_once_in_the_order_of_the_text(self):
@@ -129,7 +134,9 @@ class TestMalformedRecipes:
             "verify.outputs.hidde",
             "targets.ort-cpu.precision",
         ]
-        assert [problem.line for problem in problems] == sorted(problem.line for problem in problems)
+        assert [problem.line for problem in problems] == sorted(
+            problem.line for problem in problems
+        )
 
     def test_a_missing_file_is_reported_beside_other_problems(self):
         text = GOOD.replace(malformed.CONFIG, "  path: nowhere\n").replace("opset: 18", "opset: 5")
@@ -143,7 +150,9 @@ class TestMalformedRecipes:
 
     def test_keys_that_mean_nothing_to_the_source_are_refused(self, tmp_path):
         (tmp_path / "m.onnx").write_bytes(b"")
-        text = GOOD.replace(malformed.CONFIG, "  onnx: m.onnx\n  task: fill-mask\n  allow_pickle: true\n")
+        text = GOOD.replace(
+            malformed.CONFIG, "  onnx: m.onnx\n  task: fill-mask\n  allow_pickle: true\n"
+        )
         problems = problems_of(text, tmp_path / "r.yaml")
         assert [problem.key for problem in problems] == ["model.task", "model.allow_pickle"]
         assert all("means nothing to a model from onnx" in problem.message for problem in problems)
@@ -193,7 +202,11 @@ class TestMalformedFiles:
             (b"schema: 1\nname: \x1b[31m\n", (2, 7), "U+001B"),
             ("schema: 1\nname: a\u2028b\n".encode(), (2, 8), "U+2028"),
             (b"a: " + b"[" * 5000, (1, 35), "nested more than 32 deep"),
-            (b"\n".join(b" " * i + b"a:" for i in range(300)), (33, 33), "nested more than 32 deep"),
+            (
+                b"\n".join(b" " * i + b"a:" for i in range(300)),
+                (33, 33),
+                "nested more than 32 deep",
+            ),
             (b"&a [x, x]\n", (1, 1), "a recipe is a mapping"),
             (b"{" * 100_000, (1, 2), "a list or mapping cannot be a key"),
             (b'a: "' + b"x" * 100_000, (1, 4), "the quote that opens here is never closed"),
@@ -238,7 +251,10 @@ class TestMalformedFiles:
 
     def test_a_folder_is_refused_with_the_recipes_in_it(self, tmp_path):
         (tmp_path / "bert.yaml").write_text(GOOD, encoding="utf-8")
-        assert problem_of_file(tmp_path).message == "is a folder; write the path of a recipe in it (bert.yaml)"
+        assert (
+            problem_of_file(tmp_path).message
+            == "is a folder; write the path of a recipe in it (bert.yaml)"
+        )
 
     def test_a_pipe_is_refused_instead_of_waited_for(self, tmp_path):
         os.mkfifo(tmp_path / "pipe.yaml")
@@ -250,8 +266,43 @@ class TestMalformedFiles:
         assert problem_of_file(tmp_path / name).message
 
 
-PLAIN = ("", "~", "true", "no", "-1", "0", "1e400", ".nan", "0o17", "9" * 50, "float32", '"x"', "💥")
-BROKEN = ("'", '"', "&a", "*a", "!t", "<<", "|", ">", "@", "%", "{", "}", "[", "]", "\t", "#", "? ", "- ", ": ", "\\")
+PLAIN = (
+    "",
+    "~",
+    "true",
+    "no",
+    "-1",
+    "0",
+    "1e400",
+    ".nan",
+    "0o17",
+    "9" * 50,
+    "float32",
+    '"x"',
+    "💥",
+)
+BROKEN = (
+    "'",
+    '"',
+    "&a",
+    "*a",
+    "!t",
+    "<<",
+    "|",
+    ">",
+    "@",
+    "%",
+    "{",
+    "}",
+    "[",
+    "]",
+    "\t",
+    "#",
+    "? ",
+    "- ",
+    ": ",
+    "\\",
+)
 NESTED = ("[[]]", "{a: {b: [c]}}", "{}", "[]")
 SCALARS = st.sampled_from((*PLAIN, *BROKEN, *NESTED))
 
@@ -270,7 +321,9 @@ def mutated_recipes(draw: st.DrawFn) -> str:
             case "value":
                 lines[i] = lines[i].partition(":")[0] + ": " + draw(SCALARS | st.text(max_size=20))
             case "indent":
-                lines[i] = draw(st.sampled_from(["", " ", "  ", "      ", "\t"])) + lines[i].lstrip()
+                lines[i] = (
+                    draw(st.sampled_from(["", " ", "  ", "      ", "\t"])) + lines[i].lstrip()
+                )
             case "insert":
                 column = draw(st.integers(0, len(lines[i])))
                 lines[i] = lines[i][:column] + draw(SCALARS) + lines[i][column:]
@@ -295,8 +348,14 @@ class TestWhateverTheTextHolds:
             else:
                 assert loaded.recipe.targets
 
-    @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-    @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode) | mutated_recipes().map(str.encode))
+    @settings(
+        max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    )
+    @given(
+        st.binary(max_size=200)
+        | st.text(max_size=200).map(str.encode)
+        | mutated_recipes().map(str.encode)
+    )
     def test_bytes_load_or_are_refused(self, tmp_path, content):
         path = tmp_path / "any.yaml"
         path.write_bytes(content)

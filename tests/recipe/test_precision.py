@@ -3,11 +3,17 @@ from small_recipe import recipe
 
 from convkit.recipe.precision import MixedPrecision
 
-LOW = {"default": "float16", "keep_float32": ["encoder.layer.*.attention", "**.norm"], "saturate": True}
+LOW = {
+    "default": "float16",
+    "keep_float32": ["encoder.layer.*.attention", "**.norm"],
+    "saturate": True,
+}
 
 
 def target(precision):
-    return recipe(targets={"ort": {"runtime": "onnxruntime", "precision": precision}}).targets["ort"]
+    return recipe(targets={"ort": {"runtime": "onnxruntime", "precision": precision}}).targets[
+        "ort"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -29,10 +35,13 @@ def test_a_precision_is_the_same_however_it_is_written(precision, low, text):
 
 
 @pytest.mark.parametrize(
-    "pattern", ["encoder", "**", "a.**.b", "*", "layer*.x", "*norm", "a*b*c", "0.blocks_1", ".", "a.b."]
+    "pattern",
+    ["encoder", "**", "a.**.b", "*", "layer*.x", "*norm", "a*b*c", "0.blocks_1", ".", "a.b."],
 )
 def test_what_the_worker_reads_as_a_pattern_is_one(pattern):
-    assert target({"default": "float16", "keep_float32": [pattern]}).low_precision.keep_float32 == (pattern,)
+    assert target({"default": "float16", "keep_float32": [pattern]}).low_precision.keep_float32 == (
+        pattern,
+    )
 
 
 def test_an_artifact_of_float32_may_be_optimised_and_one_of_float16_may_not():

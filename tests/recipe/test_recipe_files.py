@@ -59,13 +59,25 @@ def test_files_that_are_there_are_accepted(recipe, folder):
         ({"model": {"path": "net.py"}}, ("model", "path"), "write the folder it is in"),
         ({"model": {"onnx": "n.onnx"}}, ("model", "onnx"), "found no file 'n.onnx'"),
         ({"model": {"onnx": "model"}}, ("model", "onnx"), "is a folder; write the path of a file"),
-        ({"model": {"factory": "nat.py:build"}}, ("model", "factory"), "perhaps you meant 'net.py'"),
+        (
+            {"model": {"factory": "nat.py:build"}},
+            ("model", "factory"),
+            "perhaps you meant 'net.py'",
+        ),
         ({"model": {"factory": "net.py:biuld"}}, ("model", "factory"), "perhaps you meant 'build'"),
-        ({"model": {"factory": {"call": "net.py:run"}}}, ("model", "factory", "call"), "does not define 'run'"),
+        (
+            {"model": {"factory": {"call": "net.py:run"}}},
+            ("model", "factory", "call"),
+            "does not define 'run'",
+        ),
         ({"verify": {"texts": "text.txt"}}, ("verify", "texts"), "perhaps you meant 'texts.txt'"),
         ({"verify": {"texts": "x" * 3000}}, ("verify", "texts"), "found no file"),
         ({"verify": {"texts": "a\0b"}}, ("verify", "texts"), "found no file"),
-        ({"inputs": [{}, {"sample": {"file": "y.npy"}}]}, ("inputs", 1, "sample", "file"), "found no file 'y.npy'"),
+        (
+            {"inputs": [{}, {"sample": {"file": "y.npy"}}]},
+            ("inputs", 1, "sample", "file"),
+            "found no file 'y.npy'",
+        ),
     ],
 )
 def test_files_that_are_not_are_refused(recipe, path, says, folder):
@@ -87,7 +99,11 @@ def test_a_factory_that_may_be_defined_is_left_to_the_stage(source, folder):
 
 @pytest.mark.parametrize(
     ("content", "says"),
-    [(b"\n \n", "holds no text"), (b"caf\xe9\n", "cannot be read as UTF-8"), (b"x" * (2 << 20), "larger than 1 MiB")],
+    [
+        (b"\n \n", "holds no text"),
+        (b"caf\xe9\n", "cannot be read as UTF-8"),
+        (b"x" * (2 << 20), "larger than 1 MiB"),
+    ],
 )
 def test_texts_must_hold_text(content, says, folder):
     (folder / "t.txt").write_bytes(content)
@@ -100,6 +116,8 @@ def test_paths_start_at_the_recipes_folder_and_absolute_ones_stay(folder, monkey
     assert faults({"model": {"path": str(folder / "model")}}, Path(os.path.sep)) == []
 
 
-@pytest.mark.parametrize("recipe", [None, [], {"model": []}, {"model": {"path": 1}}, {"inputs": {}}, {"inputs": [[]]}])
+@pytest.mark.parametrize(
+    "recipe", [None, [], {"model": []}, {"model": {"path": 1}}, {"inputs": {}}, {"inputs": [[]]}]
+)
 def test_other_forms_are_passed_over(recipe, folder):
     assert faults(recipe, folder) == []

@@ -30,6 +30,8 @@ def test_every_key_is_named(key: str) -> None:
     assert re.search(rf"`[^`]*\b{re.escape(key)}\b[^`]*`", PAGE)
 
 
-@pytest.mark.parametrize("block", [b for b in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "schema:" in b])
+@pytest.mark.parametrize(
+    "block", [b for b in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL) if "schema:" in b]
+)
 def test_whole_recipes_on_the_page_load(block: str) -> None:
     assert parse_recipe(block, Path("page.yaml")).recipe.name

@@ -1,4 +1,6 @@
-"""The JSON Schema against the models: by structure, and by a small validator of the keywords that it uses."""
+"""The JSON Schema against the models: by structure, and by a small validator of the keywords that
+it uses.
+"""
 
 import json
 import re
@@ -21,7 +23,14 @@ KEYWORDS = {
     "propertyNames", "required", "minProperties", "items", "prefixItems", "minItems", "maxItems", "pattern",
     "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
 }  # fmt: skip
-TYPES = {"object": dict, "array": list, "string": str, "boolean": bool, "null": type(None), "integer": int}
+TYPES = {
+    "object": dict,
+    "array": list,
+    "string": str,
+    "boolean": bool,
+    "null": type(None),
+    "integer": int,
+}
 
 
 def has_type(value, name) -> bool:
@@ -51,7 +60,9 @@ def fits(value, schema, root) -> bool:
         case list():
             checks += fits_array(value, schema, root)
         case str():
-            checks.append(schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value)))
+            checks.append(
+                schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", len(value))
+            )
             checks.append(re.search(schema.get("pattern", ""), value) is not None)
         case int() | float() if not isinstance(value, bool):
             checks.append(schema.get("minimum", value) <= value <= schema.get("maximum", value))
@@ -103,7 +114,9 @@ def test_it_says_which_dialect_it_is_in(schema):
 
 
 def test_keys_are_those_a_user_writes(schema):
-    assert set(schema["properties"]) == {field.alias or name for name, field in Recipe.model_fields.items()}
+    assert set(schema["properties"]) == {
+        field.alias or name for name, field in Recipe.model_fields.items()
+    }
     assert "schema" in schema["required"]
     assert "from" in schema["$defs"]["Input"]["properties"]
     assert "origin" not in schema["$defs"]["Input"]["properties"]
@@ -111,7 +124,9 @@ def test_keys_are_those_a_user_writes(schema):
 
 def test_the_runtimes_are_those_of_the_target_models(schema):
     models = get_args(get_args(Target)[0])
-    kinds = {value for model in models for value in get_args(model.model_fields["runtime"].annotation)}
+    kinds = {
+        value for model in models for value in get_args(model.model_fields["runtime"].annotation)
+    }
     runtimes = {
         definition["properties"]["runtime"].get("const")
         for definition in schema["$defs"].values()
@@ -133,7 +148,11 @@ def test_every_key_is_described(schema):
 
 
 def test_unknown_keys_are_refused_everywhere_but_where_users_name_things(schema):
-    open_ones = {name for name, part in schema["$defs"].items() if part.get("additionalProperties") is not False}
+    open_ones = {
+        name
+        for name, part in schema["$defs"].items()
+        if part.get("additionalProperties") is not False
+    }
     assert open_ones == {"Tools"}
     assert schema["additionalProperties"] is False
 
@@ -147,7 +166,10 @@ def test_it_accepts_every_recipe(path, schema):
 VISIBLE = [
     row
     for row in (*malformed.UNKNOWN_AND_MISSING_KEYS, *malformed.WRONG_VALUES)
-    if not any(says in row.says for says in ("<=", "already", "same package", "finite", "float64", "specifier"))
+    if not any(
+        says in row.says
+        for says in ("<=", "already", "same package", "finite", "float64", "specifier")
+    )
     and row.new
     not in (
         'torch: ""',

@@ -11,7 +11,13 @@ PATHS = sorted(RECIPES.glob("*.yaml"))
 
 
 def test_there_are_recipes():
-    assert {path.stem for path in PATHS} >= {"bert", "bert-base", "bert-hub", "superglue", "qwen2-int8"}
+    assert {path.stem for path in PATHS} >= {
+        "bert",
+        "bert-base",
+        "bert-hub",
+        "superglue",
+        "qwen2-int8",
+    }
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)

@@ -1,4 +1,6 @@
-"""The translation of pydantic's errors, on models that the recipe does not have yet: runtimes told apart by a key."""
+"""The translation of pydantic's errors, on models that the recipe does not have yet: runtimes told
+apart by a key.
+"""
 
 from typing import Annotated, Literal
 
@@ -47,7 +49,10 @@ def problems(text: str) -> list[str]:
         ),
         (
             "targets:\n  a: {}\n",
-            "f:2:3: targets.a.runtime: is missing; write one of runtime: onnxruntime, runtime: tensorrt",
+            (
+                "f:2:3: targets.a.runtime: is missing; write one of runtime: onnxruntime, runtime:"
+                " tensorrt"
+            ),
         ),
         (
             "targets:\n  a: {runtime: tensorrt, devise: x}\n",
@@ -55,11 +60,17 @@ def problems(text: str) -> list[str]:
         ),
         (
             "targets:\n  a: {runtime: onnxruntime, devise: x}\n",
-            "f:2:29: targets.a.devise: is no key of targets.a; perhaps you meant 'device' (keys: runtime, device)",
+            (
+                "f:2:29: targets.a.devise: is no key of targets.a; perhaps you meant 'device'"
+                " (keys: runtime, device)"
+            ),
         ),
         (
             "targets:\n  a: {runtime: onnxruntime, device: gpu}\n",
-            "f:2:37: targets.a.device: found 'gpu'; write one of cpu, cuda; perhaps you meant 'cuda'",
+            (
+                "f:2:37: targets.a.device: found 'gpu'; write one of cpu, cuda; perhaps you meant"
+                " 'cuda'"
+            ),
         ),
         (
             "targets:\n  a: {runtime: tensorrt, workspace: 10}\n",
@@ -67,7 +78,10 @@ def problems(text: str) -> list[str]:
         ),
         (
             "targets:\n  a: tensorrt\n",
-            "f:2:6: targets.a: found 'tensorrt'; write a mapping of keys: runtime, device, workspace",
+            (
+                "f:2:6: targets.a: found 'tensorrt'; write a mapping of keys: runtime, device,"
+                " workspace"
+            ),
         ),
         ("targets: [a]\n", "f:1:1: targets: found [a]; write a mapping of keys"),
         ("targets: {}\nsizes: 1\n", "f:2:8: sizes: found 1; write a list, such as [1]"),
@@ -91,7 +105,8 @@ def test_every_pattern_of_the_schema_has_its_words():
                 collect(value)
 
     collect(recipe_schema())
-    # The pattern of package names stands on the keys of `tools`, which pydantic leaves out of the schema.
+    # The pattern of package names stands on the keys of `tools`, which pydantic leaves out of the
+    # schema.
     assert found <= set(PATTERNS)
     assert len(set(PATTERNS) - found) == 1
 

@@ -11,7 +11,16 @@ def test_a_plan_is_shown_by_module_and_a_chain_in_its_order() -> None:
     record = build_record()
     rows = (
         ModulePrecision(
-            "encoder.attention", 3, 1, 100, 0, ("pattern encoder.attention.",), 0.5, 1310.0, "t", "extreme"
+            "encoder.attention",
+            3,
+            1,
+            100,
+            0,
+            ("pattern encoder.attention.",),
+            0.5,
+            1310.0,
+            "t",
+            "extreme",
         ),
         ModulePrecision("", 1, 0, 0, 0),
     )

@@ -78,9 +78,10 @@ def test_every_case_of_every_target_stands_in_the_matrix():
 
 
 def test_a_remedys_change_is_yaml_as_it_stands_in_a_recipe():
-    assert "targets:\n  ort-optimized:\n    optimization: basic\n    tolerance:\n      max_abs: 0.5\n" in render_report(
-        build_record()
-    ).replace("&#39;", "'")
+    assert (
+        "targets:\n  ort-optimized:\n    optimization: basic\n    tolerance:\n      max_abs: 0.5\n"
+        in render_report(build_record()).replace("&#39;", "'")
+    )
     both = Remedy("x", {"precision": "float32", "precision.default": "float16"})
     assert change_text(both.change) == "precision: float32\nprecision.default: float16\n"
 
@@ -105,16 +106,32 @@ def test_everything_is_escaped():
     verification = target.verifications[0]
     case = verification.cases[1]
     output = dataclasses.replace(case.outputs[0], output=EVIL, failures=(EVIL,))
-    broken = dataclasses.replace(case, case=EVIL, description=EVIL, error=EVIL, sizes={EVIL: 3}, outputs=(output,))
+    broken = dataclasses.replace(
+        case, case=EVIL, description=EVIL, error=EVIL, sizes={EVIL: 3}, outputs=(output,)
+    )
     finding = Finding(
-        EVIL, "error", EVIL, Place(EVIL, EVIL, EVIL, EVIL, EVIL), {EVIL: EVIL}, Remedy(EVIL, {EVIL: EVIL})
+        EVIL,
+        "error",
+        EVIL,
+        Place(EVIL, EVIL, EVIL, EVIL, EVIL),
+        {EVIL: EVIL},
+        Remedy(EVIL, {EVIL: EVIL}),
     )
     verification = dataclasses.replace(
-        verification, cases=(broken,), headline=EVIL, providers=(EVIL,), findings=(finding,), version=EVIL
+        verification,
+        cases=(broken,),
+        headline=EVIL,
+        providers=(EVIL,),
+        findings=(finding,),
+        version=EVIL,
     )
-    target = dataclasses.replace(target, name=EVIL, headline=EVIL, files=(EVIL,), verifications=(verification,))
+    target = dataclasses.replace(
+        target, name=EVIL, headline=EVIL, files=(EVIL,), verifications=(verification,)
+    )
     record = build_record()
-    stage = dataclasses.replace(record.stages[0], id=EVIL, reason=EVIL, error=EVIL, log=EVIL, versions={EVIL: EVIL})
+    stage = dataclasses.replace(
+        record.stages[0], id=EVIL, reason=EVIL, error=EVIL, log=EVIL, versions={EVIL: EVIL}
+    )
     tensor = dataclasses.replace(record.contract.inputs[0], name=EVIL, origin=EVIL)
     record = dataclasses.replace(
         record,
@@ -154,15 +171,21 @@ def test_figures_that_are_no_numbers_are_shown_as_they_are():
 
 def test_a_run_in_which_nothing_was_built_has_a_report_too():
     record = build_record()
-    broken = dataclasses.replace(record.stages[0], status="broken", error="torch.export failed", artifact=None)
-    target = dataclasses.replace(record.targets[0], status="broken", verifications=(), files=(), size_bytes=0)
+    broken = dataclasses.replace(
+        record.stages[0], status="broken", error="torch.export failed", artifact=None
+    )
+    target = dataclasses.replace(
+        record.targets[0], status="broken", verifications=(), files=(), size_bytes=0
+    )
     text = words(dataclasses.replace(record, stages=(broken,), targets=(target,), status="broken"))
     assert "torch.export failed" in text
     assert "1 target: 1 broken" in text
 
 
 def test_a_finding_of_an_unknown_code_is_shown():
-    target = dataclasses.replace(failed_target(), findings=(Finding("X999", "note", "from a later convkit"),))
+    target = dataclasses.replace(
+        failed_target(), findings=(Finding("X999", "note", "from a later convkit"),)
+    )
     assert "X999" in words(build_record(targets=(target,)))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from convkit.record import RunRecord
+from convkit.record.model import RunRecord
 
 _PAGE = (Path(__file__).parents[2] / "docs" / "result.md").read_text(encoding="utf-8")
 
@@ -40,4 +40,6 @@ def test_every_field_has_its_row(kind):
 
 
 def test_the_types_are_found():
-    assert {"RunRecord", "TensorMetrics", "Finding", "Contract", "OmittedCase"} <= {kind.__name__ for kind in TYPES}
+    assert {"RunRecord", "TensorMetrics", "Finding", "Contract", "OmittedCase"} <= {
+        kind.__name__ for kind in TYPES
+    }

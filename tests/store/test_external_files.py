@@ -7,12 +7,22 @@ from convkit.store.external_files import external_files
 
 
 def save(folder, location):
-    weights = [numpy_helper.from_array(np.arange(500, dtype=np.float32) + i, f"w{i}") for i in range(3)]
+    weights = [
+        numpy_helper.from_array(np.arange(500, dtype=np.float32) + i, f"w{i}") for i in range(3)
+    ]
     y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [500])
-    graph = onnx.helper.make_graph([onnx.helper.make_node("Add", ["w0", "w1"], ["y"])], "g", [], [y], weights)
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Add", ["w0", "w1"], ["y"])], "g", [], [y], weights
+    )
     (folder / location).parent.mkdir(exist_ok=True)
     path = folder / "net.onnx"
-    onnx.save(onnx.helper.make_model(graph), path, save_as_external_data=True, location=location, size_threshold=0)
+    onnx.save(
+        onnx.helper.make_model(graph),
+        path,
+        save_as_external_data=True,
+        location=location,
+        size_threshold=0,
+    )
     return path
 
 
@@ -32,5 +42,7 @@ def test_files_that_are_not_there_and_files_without_weights(tmp_path):
 def test_bytes_that_merely_look_like_an_entry_are_passed_over(tmp_path):
     path = tmp_path / "net.onnx"
     for value in (b"\xff\xfe", b"a\0b", b"/etc/passwd", b"cut short"):
-        path.write_bytes(b"\n\x08location\x12" + bytes([len(value) + 2 * (value == b"cut short")]) + value)
+        path.write_bytes(
+            b"\n\x08location\x12" + bytes([len(value) + 2 * (value == b"cut short")]) + value
+        )
         assert external_files(path) == []

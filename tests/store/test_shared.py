@@ -18,12 +18,16 @@ from convkit.store.store import StageRecord, Store
 
 
 def record(artifact: str, key: str = "k1", seconds: float = 1.0) -> StageRecord:
-    return StageRecord(key, "export", "export", {"a": "1"}, {}, artifact, None, (), {}, seconds, 0, 0.0)
+    return StageRecord(
+        key, "export", "export", {"a": "1"}, {}, artifact, None, (), {}, seconds, 0, 0.0
+    )
 
 
 @pytest.fixture(params=["file", "memory"])
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> SharedStore:
-    return SharedStore((tmp_path / "shared").as_uri() if request.param == "file" else f"memory://{tmp_path}")
+    return SharedStore(
+        (tmp_path / "shared").as_uri() if request.param == "file" else f"memory://{tmp_path}"
+    )
 
 
 @pytest.fixture
@@ -53,20 +57,23 @@ def spoil(shared: SharedStore, part: str, content: bytes = b"other") -> str:
     return path.rpartition("/")[2]
 
 
-def test_what_is_pushed_comes_back_whole(shared: SharedStore, here: Store, there: Store, tmp_path: Path) -> None:
-    artifact = take_in(here, tmp_path / "in", model="weights", deep__er="text", twin="text", empty="")
+def test_what_is_pushed_comes_back_whole(
+    shared: SharedStore, here: Store, there: Store, tmp_path: Path
+) -> None:
+    artifact = take_in(
+        here, tmp_path / "in", model="weights", deep__er="text", twin="text", empty=""
+    )
     assert not shared.holds(artifact)
     shared.push(artifact, here)
     shared.push(artifact, here)
     assert shared.holds(artifact)
     SharedStore(shared.url).pull(artifact, there)
     view = there.view(artifact)
-    assert {path.relative_to(view).as_posix(): path.read_text() for path in view.rglob("*") if path.is_file()} == {
-        "model": "weights",
-        "deep/er": "text",
-        "twin": "text",
-        "empty": "",
-    }
+    assert {
+        path.relative_to(view).as_posix(): path.read_text()
+        for path in view.rglob("*")
+        if path.is_file()
+    } == {"model": "weights", "deep/er": "text", "twin": "text", "empty": ""}
     assert there.files(artifact) == here.files(artifact)
     assert list(there.verify()) == []
 
@@ -77,26 +84,36 @@ def test_an_artifact_without_files_is_one_too(shared: SharedStore, there: Store)
     assert list(there.view(artifact).iterdir()) == []
 
 
-def test_files_from_anywhere_are_an_artifact(shared: SharedStore, there: Store, tmp_path: Path) -> None:
+def test_files_from_anywhere_are_an_artifact(
+    shared: SharedStore, there: Store, tmp_path: Path
+) -> None:
     (tmp_path / "model.py").write_text("code")
-    artifact = shared.push_files({"recipes/model.py": tmp_path / "model.py"}, DigestCache(tmp_path / "digests"))
+    artifact = shared.push_files(
+        {"recipes/model.py": tmp_path / "model.py"}, DigestCache(tmp_path / "digests")
+    )
     shared.pull(artifact, there)
     assert (there.view(artifact) / "recipes" / "model.py").read_text() == "code"
     with pytest.raises(StoreError, match=r"gone\.py: cannot be read"):
         shared.push_files({"gone.py": tmp_path / "gone.py"}, DigestCache(tmp_path / "digests"))
 
 
-def test_a_corrupted_object_is_refused_by_name(shared: SharedStore, here: Store, there: Store, tmp_path: Path) -> None:
+def test_a_corrupted_object_is_refused_by_name(
+    shared: SharedStore, here: Store, there: Store, tmp_path: Path
+) -> None:
     artifact = take_in(here, tmp_path / "in", model="weights")
     shared.push(artifact, here)
     name = spoil(shared, "objects", b"weighty")
-    with pytest.raises(StoreError, match=f"{name}: damaged: the bytes do not match.*Remove.*{artifact}"):
+    with pytest.raises(
+        StoreError, match=f"{name}: damaged: the bytes do not match.*Remove.*{artifact}"
+    ):
         shared.pull(artifact, there)
     assert not there.holds(artifact)
     assert not list((there.root / "objects").glob("*/*"))
 
 
-def test_the_advice_for_a_corrupted_object_mends_it(tmp_path: Path, here: Store, there: Store) -> None:
+def test_the_advice_for_a_corrupted_object_mends_it(
+    tmp_path: Path, here: Store, there: Store
+) -> None:
     shared = SharedStore((tmp_path / "shared").as_uri())
     artifact = take_in(here, tmp_path / "in", model="weights")
     shared.push(artifact, here)
@@ -122,12 +139,18 @@ def test_a_missing_object_and_a_changed_list_are_refused(
     fs.rm(f"{root}/objects/{entry.sha256[:2]}/{entry.sha256}")
     with pytest.raises(StoreError, match=f"{entry.sha256}: damaged: it is missing"):
         shared.pull(artifact, there)
-    spoil(shared, "artifacts", json.dumps({"../../model": {"sha256": entry.sha256, "size": entry.size}}).encode())
+    spoil(
+        shared,
+        "artifacts",
+        json.dumps({"../../model": {"sha256": entry.sha256, "size": entry.size}}).encode(),
+    )
     with pytest.raises(StoreError, match="the list of files does not match"):
         shared.pull(artifact, there)
 
 
-def test_a_damaged_local_object_is_not_pushed(shared: SharedStore, here: Store, tmp_path: Path) -> None:
+def test_a_damaged_local_object_is_not_pushed(
+    shared: SharedStore, here: Store, tmp_path: Path
+) -> None:
     artifact = take_in(here, tmp_path / "in", model="weights")
     path = here.object(here.files(artifact)["model"].sha256)
     path.chmod(0o644)
@@ -140,7 +163,10 @@ def test_a_damaged_local_object_is_not_pushed(shared: SharedStore, here: Store, 
 def test_of_two_records_under_a_key_the_first_stands(
     shared: SharedStore, here: Store, there: Store, tmp_path: Path
 ) -> None:
-    first, second = take_in(here, tmp_path / "a", model="one"), take_in(here, tmp_path / "b", model="two")
+    first, second = (
+        take_in(here, tmp_path / "a", model="one"),
+        take_in(here, tmp_path / "b", model="two"),
+    )
     for artifact in (first, second):
         shared.push(artifact, here)
     assert shared.record("k1") is None
@@ -188,7 +214,9 @@ def test_a_damaged_record_is_refused_and_one_without_its_artifact_is_none(
     assert again.record("k1") is None
     other = take_in(here, tmp_path / "other", model="others")
     again.push(other, here)
-    assert again.push_record(record(other), "").artifact == other, "a record that vouches for nothing makes room"
+    assert again.push_record(record(other), "").artifact == other, (
+        "a record that vouches for nothing makes room"
+    )
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, here: Store) -> None:
@@ -198,7 +226,9 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, here: Store) ->
         SharedStore((tmp_path / "file" / "shared").as_uri()).push(artifact, here)
 
 
-def test_an_address_that_is_none_and_a_missing_extra_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_address_that_is_none_and_a_missing_extra_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     with pytest.raises(FleetError, match="nonsense"):
         SharedStore("nonsense://bucket")
     real = builtins.__import__
@@ -233,10 +263,15 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning:botocore", "ignore::DeprecationWarning:moto")
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning:botocore", "ignore::DeprecationWarning:moto"
+)
 def test_a_bucket_is_a_store(bucket: str, here: Store, there: Store, tmp_path: Path) -> None:
     shared = SharedStore(bucket)
-    first, second = take_in(here, tmp_path / "a", deep__model="one"), take_in(here, tmp_path / "b", model="two")
+    first, second = (
+        take_in(here, tmp_path / "a", deep__model="one"),
+        take_in(here, tmp_path / "b", model="two"),
+    )
     for artifact in (first, second):
         shared.push(artifact, here)
     assert shared.record("k1") is None

@@ -55,7 +55,9 @@ def test_objects_are_read_only_and_stored_once(store: Store, tmp_path: Path) -> 
     assert mode & 0o222 == 0
 
 
-def test_a_hard_link_handed_in_does_not_share_bytes_with_its_origin(store: Store, tmp_path: Path) -> None:
+def test_a_hard_link_handed_in_does_not_share_bytes_with_its_origin(
+    store: Store, tmp_path: Path
+) -> None:
     origin = tmp_path / "origin"
     origin.write_text("first")
     (tmp_path / "in").mkdir()
@@ -157,9 +159,13 @@ for number in range(100000):
 
 
 @pytest.mark.parametrize("delay", [0.05, 0.11, 0.17, 0.23])
-def test_a_kill_at_any_moment_leaves_only_whole_objects(store: Store, tmp_path: Path, delay: float) -> None:
+def test_a_kill_at_any_moment_leaves_only_whole_objects(
+    store: Store, tmp_path: Path, delay: float
+) -> None:
     process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(store.root), str(tmp_path / "work")], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", KILLED, str(store.root), str(tmp_path / "work")],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert process.stdout is not None
     first = process.stdout.readline().strip()

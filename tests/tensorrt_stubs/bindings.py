@@ -1,8 +1,9 @@
-"""TensorRT's real bindings, imported without its libraries and without a GPU, and the type stubs written from them.
+"""TensorRT's real bindings, imported without its libraries and without a GPU, and the type stubs
+written from them.
 
-Package indexes have TensorRT's bindings but not its libraries. To be loaded the bindings need nine C symbols of these,
-and to be looked at none, so three small libraries whose functions return null stand in. That proves the API, not the
-execution: nothing here can build or run an engine.
+Package indexes have TensorRT's bindings but not its libraries. To be loaded the bindings need nine
+C symbols of these, and to be looked at none, so three small libraries whose functions return null
+stand in. That proves the API, not the execution: nothing here can build or run an engine.
 """
 
 import ast
@@ -55,7 +56,9 @@ RELEASES = {
 
 @cache
 def stubs(release: Release) -> Path:
-    """Return the folder that has `tensorrt/__init__.pyi` for this release; what was made before is taken."""
+    """Return the folder that has `tensorrt/__init__.pyi` for this release; what was made before is
+    taken.
+    """
     package = environments.package_folder(f"{release.package}=={release.version}")
     written_by = hashlib.sha256(b"".join(path.read_bytes() for path in WRITERS)).hexdigest()[:16]
     folder = package / f"stubs-{written_by}"
@@ -72,7 +75,9 @@ def stubs(release: Release) -> Path:
 
 
 def names(release: Release) -> frozenset[str]:
-    """Return every name of a release: `Builder`, `BuilderFlag.TF32`, `IBuilderConfig.set_flag`, `float32`."""
+    """Return every name of a release: `Builder`, `BuilderFlag.TF32`, `IBuilderConfig.set_flag`,
+    `float32`.
+    """
     tree = ast.parse((stubs(release) / "tensorrt" / "__init__.pyi").read_text())
     return frozenset(_names(tree.body, ""))
 
@@ -102,12 +107,16 @@ def _write_stubs(release: Release, package: Path, folder: Path) -> None:
         compile_library(folder / f"lib{library}.so.{release.major}", symbols)
     environment = {
         **os.environ,
-        "LD_LIBRARY_PATH": f"{folder}{os.pathsep}{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(os.pathsep),
+        "LD_LIBRARY_PATH": f"{folder}{os.pathsep}{os.environ.get('LD_LIBRARY_PATH', '')}".rstrip(
+            os.pathsep
+        ),
         "PYTHONPATH": f"{package}{os.pathsep}{HERE.parent}",
     }
     command = [sys.executable, "-W", "error", "-m", "tensorrt_stubs.introspect", str(folder)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"TensorRT {release}: the bindings could not be read:\n{done.stderr}"
+    assert done.returncode == 0, (
+        f"TensorRT {release}: the bindings could not be read:\n{done.stderr}"
+    )
     loaded = (folder / "release.txt").read_text()
     assert loaded == release.version, f"TensorRT {loaded} was loaded in the place of {release}"
 
@@ -115,8 +124,20 @@ def _write_stubs(release: Release, package: Path, folder: Path) -> None:
 def compile_library(library: Path, symbols: tuple[str, ...]) -> None:
     """Make a shared library of functions that return null."""
     compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-    assert compiler is not None, "the TensorRT contract needs a C compiler (cc, gcc or clang): install one, such as gcc"
+    assert compiler is not None, (
+        "the TensorRT contract needs a C compiler (cc, gcc or clang): install one, such as gcc"
+    )
     source = library.with_suffix(".c")
-    source.write_text("\n".join(f"void *{symbol}(void) {{ return 0; }}" for symbol in symbols) + "\n")
-    command = [compiler, "-shared", "-fPIC", f"-Wl,-soname,{library.name}", "-o", str(library), str(source)]
+    source.write_text(
+        "\n".join(f"void *{symbol}(void) {{ return 0; }}" for symbol in symbols) + "\n"
+    )
+    command = [
+        compiler,
+        "-shared",
+        "-fPIC",
+        f"-Wl,-soname,{library.name}",
+        "-o",
+        str(library),
+        str(source),
+    ]
     subprocess.run(command, check=True)

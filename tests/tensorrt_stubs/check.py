@@ -1,16 +1,18 @@
-"""Type-checks code that uses TensorRT against the stubs of one release: each name and keyword is proved to exist.
+"""Type-checks code that uses TensorRT against the stubs of one release: each name and keyword is
+proved to exist.
 
-Code that differs between releases gives the question a name, `TENSORRT_11` (or `tensorrt_11`, for a local, a parameter
-or a field), and branches with the statement `if TENSORRT_11:`:
+Code that differs between releases gives the question a name, `TENSORRT_11` (or `tensorrt_11`, for a
+local, a parameter or a field), and branches with the statement `if TENSORRT_11:`:
 
     TENSORRT_11: bool = int(trt.__version__.partition(".")[0]) >= 11
 
-mypy takes the name as true for 11 and as false for 10, and reads only that release's branch; `else`, `not`, `and`, `or`
-and code after a branch that returns are understood. A conditional expression (`x if TENSORRT_11 else y`), a `match` and
-a comparison of numbers are not: both sides are read for both releases.
+mypy takes the name as true for 11 and as false for 10, and reads only that release's branch;
+`else`, `not`, `and`, `or` and code after a branch that returns are understood. A conditional
+expression (`x if TENSORRT_11 else y`), a `match` and a comparison of numbers are not: both sides
+are read for both releases.
 
-What escapes: values typed Any (`unchecked` finds them), `getattr` with a string, code behind `hasattr`, which mypy
-trusts.
+What escapes: values typed Any (`unchecked` finds them), `getattr` with a string, code behind
+`hasattr`, which mypy trusts.
 """
 
 import ast
@@ -64,9 +66,13 @@ class Finding:
 
 
 def check(release: Release, sources: Sequence[Path]) -> list[Finding]:
-    """Return what is wrong in these files for the release; an empty list means that every name in use exists there."""
+    """Return what is wrong in these files for the release; an empty list means that every name in
+    use exists there.
+    """
     found = _mypy(release, sources)
-    unreachable = {(finding.source, finding.line) for finding in found if finding.code == UNREACHABLE}
+    unreachable = {
+        (finding.source, finding.line) for finding in found if finding.code == UNREACHABLE
+    }
     for other in RELEASES.values() if unreachable else ():
         # Code after `if TENSORRT_11: return` is read for 10 alone, as it is meant to be.
         if other != release:
@@ -77,14 +83,20 @@ def check(release: Release, sources: Sequence[Path]) -> list[Finding]:
 
 
 def unchecked(sources: Sequence[Path]) -> list[Finding]:
-    """Return the uses of TensorRT's names whose misspelling no release's check would notice, as on a value typed Any.
+    """Return the uses of TensorRT's names whose misspelling no release's check would notice, as on
+    a value typed Any.
 
-    Each use is misspelt in a copy, together with one use of each other function at most: what a misspelling makes Any
-    would hide the next one. All copies are checked at once. Names are TensorRT's where they have an underscore or a
-    capital: `shape`, `name` and the like are arrays' too.
+    Each use is misspelt in a copy, together with one use of each other function at most: what a
+    misspelling makes Any would hide the next one. All copies are checked at once. Names are
+    TensorRT's where they have an underscore or a capital: `shape`, `name` and the like are arrays'
+    too.
     """
     known = {name.rpartition(".")[2] for release in RELEASES.values() for name in names(release)}
-    telling = {name for name in known if not name.startswith("__") and (name.lower() != name or "_" in name)}
+    telling = {
+        name
+        for name in known
+        if not name.startswith("__") and (name.lower() != name or "_" in name)
+    }
     with tempfile.TemporaryDirectory() as folder:
         uses: dict[str, Finding] = {}
         copies: list[Path] = []
@@ -94,19 +106,25 @@ def unchecked(sources: Sequence[Path]) -> list[Finding]:
                 for node in together:
                     mark = f"_misspelt{len(uses)}"
                     marks[mark] = node
-                    uses[mark] = Finding(source, node.end_lineno or 0, "unchecked", f"{node.attr} may be anything")
+                    uses[mark] = Finding(
+                        source, node.end_lineno or 0, "unchecked", f"{node.attr} may be anything"
+                    )
                 copies.append(Path(folder) / f"misspelt_{len(copies)}.py")
                 copies[-1].write_text(_misspelt(source.read_text(), marks))
         if not copies:
             return []
-        told = " ".join(finding.message for release in RELEASES.values() for finding in _mypy(release, copies))
+        told = " ".join(
+            finding.message for release in RELEASES.values() for finding in _mypy(release, copies)
+        )
         noticed = set(re.findall(r"_misspelt\d+", told))
     return [use for mark, use in uses.items() if mark not in noticed]
 
 
 def _mypy(release: Release, sources: Sequence[Path]) -> list[Finding]:
     folder = stubs(release)
-    assert (folder / "tensorrt" / "__init__.pyi").is_file(), "without the stub, every name would pass"
+    assert (folder / "tensorrt" / "__init__.pyi").is_file(), (
+        "without the stub, every name would pass"
+    )
     branch = "--always-true" if release.major >= 11 else "--always-false"
     command = [
         *(sys.executable, "-m", "mypy", *OPTIONS, f"--cache-dir={_cache() / release.version}"),
@@ -114,16 +132,24 @@ def _mypy(release: Release, sources: Sequence[Path]) -> list[Finding]:
         *map(str, sources),
     ]
     environment = {**os.environ, "MYPYPATH": f"{folder}{os.pathsep}{ROOT}"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode in {0, 1}, f"mypy failed:\n{done.stdout}{done.stderr}"
-    found = [_finding(json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert bool(found) == bool(done.returncode), f"mypy said what was not understood:\n{done.stdout}{done.stderr}"
+    found = [
+        _finding(json.loads(line)) for line in done.stdout.splitlines() if line.startswith("{")
+    ]
+    assert bool(found) == bool(done.returncode), (
+        f"mypy said what was not understood:\n{done.stdout}{done.stderr}"
+    )
     return found
 
 
 @cache
 def _cache() -> Path:
-    """Return a folder for what mypy keeps: this process's own, since mypy's database has one user at a time."""
+    """Return a folder for what mypy keeps: this process's own, since mypy's database has one user
+    at a time.
+    """
     folder = tempfile.mkdtemp(prefix="tensorrt-contract-")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return Path(folder)
@@ -132,15 +158,25 @@ def _cache() -> Path:
 def _finding(record: dict[str, object]) -> Finding:
     hint = f" ({record['hint']})" if record.get("hint") else ""
     source = (ROOT / str(record["file"])).resolve()
-    return Finding(source, int(str(record["line"])), str(record["code"]), f"{record['message']}{hint}")
+    return Finding(
+        source, int(str(record["line"])), str(record["code"]), f"{record['message']}{hint}"
+    )
 
 
 def _strange_callbacks(release: Release, source: Path) -> Iterator[Finding]:
-    """Find methods of a class derived from TensorRT's interface whose names are nearly a callback's."""
+    """Find methods of a class derived from TensorRT's interface whose names are nearly a
+    callback's.
+    """
     known = names(release)
-    classes = [node for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.ClassDef)]
-    for derived, base in ((node, base) for node in classes for base in node.bases if isinstance(base, ast.Attribute)):
-        callbacks = {name.removeprefix(f"{base.attr}.") for name in known if name.startswith(f"{base.attr}.")}
+    classes = [
+        node for node in ast.walk(ast.parse(source.read_text())) if isinstance(node, ast.ClassDef)
+    ]
+    for derived, base in (
+        (node, base) for node in classes for base in node.bases if isinstance(base, ast.Attribute)
+    ):
+        callbacks = {
+            name.removeprefix(f"{base.attr}.") for name in known if name.startswith(f"{base.attr}.")
+        }
         for method in derived.body:
             if isinstance(method, ast.FunctionDef) and method.name not in callbacks:
                 for meant in difflib.get_close_matches(method.name, callbacks, n=1, cutoff=0.75):
@@ -151,7 +187,8 @@ def _strange_callbacks(release: Release, source: Path) -> Iterator[Finding]:
 def _uses(source: Path, telling: set[str]) -> Iterator[tuple[ast.Attribute, str | None]]:
     """Give each use of one of the names as an attribute, with the function it is in.
 
-    None stands for what others build on without an annotation: a module, a class, and an `__init__`.
+    None stands for what others build on without an annotation: a module, a class, and an
+    `__init__`.
     """
     tree = ast.parse(source.read_text())
     foreign = set(_foreign_imports(tree))
@@ -199,7 +236,9 @@ def _misspelt(text: str, marks: Mapping[str, ast.Attribute]) -> str:
     for mark, node in sorted(marks.items(), key=lambda each: -(each[1].end_col_offset or 0)):
         assert node.end_lineno is not None
         line = lines[node.end_lineno - 1]
-        lines[node.end_lineno - 1] = line[: node.end_col_offset] + mark.encode() + line[node.end_col_offset :]
+        lines[node.end_lineno - 1] = (
+            line[: node.end_col_offset] + mark.encode() + line[node.end_col_offset :]
+        )
     return b"".join(lines).decode()
 
 
@@ -207,9 +246,15 @@ def _foreign_imports(tree: ast.Module) -> Iterator[str]:
     """Give the names under which neither TensorRT nor convkit is imported."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            modules = [(alias.name, alias.asname or alias.name.partition(".")[0]) for alias in node.names]
+            modules = [
+                (alias.name, alias.asname or alias.name.partition(".")[0]) for alias in node.names
+            ]
         elif isinstance(node, ast.ImportFrom):
             modules = [(node.module or "", alias.asname or alias.name) for alias in node.names]
         else:
             continue
-        yield from (name for module, name in modules if module.partition(".")[0] not in {"tensorrt", "convkit"})
+        yield from (
+            name
+            for module, name in modules
+            if module.partition(".")[0] not in {"tensorrt", "convkit"}
+        )

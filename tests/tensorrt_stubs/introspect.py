@@ -1,15 +1,20 @@
-"""Writes type stubs for the TensorRT bindings that this interpreter can import: `-m tensorrt_stubs.introspect OUTPUT`.
+"""Writes type stubs for the TensorRT bindings that this interpreter can import: `-m
+tensorrt_stubs.introspect OUTPUT`.
 
-Every name comes from the loaded extension: classes, enum members, properties, methods, functions, constants. pybind11
-writes signatures into `__doc__`, as in `method(self: tensorrt_bindings.tensorrt.X, name: type = ...) -> type`. From
-these, parameters and keywords are taken as they stand; a type that is not known becomes Any.
+Every name comes from the loaded extension: classes, enum members, properties, methods, functions,
+constants. pybind11 writes signatures into `__doc__`, as in `method(self:
+tensorrt_bindings.tensorrt.X, name: type = ...) -> type`. From these, parameters and keywords are
+taken as they stand; a type that is not known becomes Any.
 
 Where the signature says less or more than the binding does, the stub follows the binding:
 - `typing.SupportsInt` becomes SupportsIndex, since a float is refused at run time;
-- a `Dims` is converted from any sequence of integers, `Weights` from an array, and a setter of an object takes None;
-- a returned object or string is null where the call failed: it is `X | Any`, so that code behind `is None` is read;
+- a `Dims` is converted from any sequence of integers, `Weights` from an array, and a setter of an
+  object takes None;
+- a returned object or string is null where the call failed: it is `X | Any`, so that code behind
+  `is None` is read;
 - a class with `__getitem__` can be iterated; a class with a buffer is one;
-- an interface for Python to implement declares its callbacks, some only in the example of its docstring.
+- an interface for Python to implement declares its callbacks, some only in the example of its
+  docstring.
 """
 
 import ast
@@ -25,7 +30,8 @@ from typing import Any
 
 from tensorrt_stubs.signatures import docstring_methods, overloads, signature, split
 
-# pybind11 overloads by trying one after the other, which mypy's rules for overloads and overrides do not know.
+# pybind11 overloads by trying one after the other, which mypy's rules for overloads and overrides
+# do not know.
 HEADER = """# mypy: disable-error-code="override, overload-cannot-match, overload-overlap, type-arg, misc"
 import builtins
 import collections.abc
@@ -37,7 +43,20 @@ __version__: str
 """
 # C++ names that pybind11 left in signatures, where Python's name is another one.
 CPP_NAMES = {"IBuilder": "Builder", "IParserError": "ParserError"}
-BUILTINS = {"bool", "int", "float", "str", "bytes", "list", "tuple", "dict", "slice", "object", "set", "memoryview"}
+BUILTINS = {
+    "bool",
+    "int",
+    "float",
+    "str",
+    "bytes",
+    "list",
+    "tuple",
+    "dict",
+    "slice",
+    "object",
+    "set",
+    "memoryview",
+}
 OTHER_TYPES = {
     "typing.SupportsFloat": "SupportsFloat",
     "typing_extensions.Buffer": "Buffer",
@@ -47,8 +66,13 @@ OTHER_TYPES = {
     "collections.abc.Iterable": "collections.abc.Iterable",
     "collections.abc.Callable": "collections.abc.Callable[..., Any]",
 }
-# What a callback receives, where the signature tells what it would take; a pointer comes as a number or as a capsule.
-CALLBACK_TYPES = {"SupportsIndex": "builtins.int", "SupportsFloat": "builtins.float", "CapsuleType": "Any"}
+# What a callback receives, where the signature tells what it would take; a pointer comes as a
+# number or as a capsule.
+CALLBACK_TYPES = {
+    "SupportsIndex": "builtins.int",
+    "SupportsFloat": "builtins.float",
+    "CapsuleType": "Any",
+}
 # Of the bindings' Python file, what `from tensorrt_bindings import *` brings by accident.
 LEFTOVERS = {"attr", "value", "common_enter", "common_exit", "tensorrt"}
 UNTYPED: list[str] = []
@@ -100,9 +124,14 @@ class Stubs:
         for method in () if "__init__" not in declared else docstring_methods(cls.__doc__):
             if method.name not in declared:
                 names = [argument.arg for argument in method.args.args[1:]]
-                lines.append(f"    def {method.name}(self, {', '.join(f'{n}: Any' for n in names)}) -> Any: ...")
+                lines.append(
+                    f"    def {method.name}(self, {', '.join(f'{n}: Any' for n in names)}) ->"
+                    " Any: ..."
+                )
         if "__getitem__" in declared and "__iter__" not in declared:
-            lines.append(f"    def __iter__(self) -> collections.abc.Iterator[{self.item(cls)}]: ...")
+            lines.append(
+                f"    def __iter__(self) -> collections.abc.Iterator[{self.item(cls)}]: ..."
+            )
         if has_buffer(cls) and "__buffer__" not in declared:
             lines.append("    def __buffer__(self, flags: builtins.int, /) -> memoryview: ...")
         return [*lines, "    ..."]
@@ -145,7 +174,11 @@ class Stubs:
             return [f"{name}: ClassVar[{given}]"]
         lines = ["@property", f"def {name}(self) -> {given}: ..."]
         if value.fset:
-            taken = self.taken(setter[0][-1][1], where, setter=True) if setter and len(setter[0]) > 1 else "Any"
+            taken = (
+                self.taken(setter[0][-1][1], where, setter=True)
+                if setter and len(setter[0]) > 1
+                else "Any"
+            )
             lines += [f"@{name}.setter", f"def {name}(self, value: {taken}) -> None: ..."]
         return lines
 
@@ -156,20 +189,27 @@ class Stubs:
             return ["def __init__(self, no_constructor: Never, /) -> None: ..."]
         if not found:
             UNTYPED.append(where)
-            return [f"def {name}({'self, ' if first == 'self' else ''}*args: Any, **kwargs: Any) -> Any: ..."]
+            own = "self, " if first == "self" else ""
+            return [f"def {name}({own}*args: Any, **kwargs: Any) -> Any: ..."]
         lines = []
         for parameters, result in found:
             taken = parameters[1:] if first == "self" else parameters
             taken = [parameter for parameter in taken if parameter[0] != "/"]
             # Before a parameter that has no default, Python's grammar has no place for one.
-            needed = max((at + 1 for at, (_, _, default) in enumerate(taken) if not default), default=0)
+            needed = max(
+                (at + 1 for at, (_, _, default) in enumerate(taken) if not default), default=0
+            )
             texts = [
                 self.parameter(*parameter, where) + (" = ..." if at >= needed else "")
                 for at, parameter in enumerate(taken)
             ]
-            positional = bool(taken) and all(re.fullmatch(r"arg\d+", n) or keyword.iskeyword(n) for n, _, _ in taken)
+            positional = bool(taken) and all(
+                re.fullmatch(r"arg\d+", n) or keyword.iskeyword(n) for n, _, _ in taken
+            )
             texts = ["self"] * (first == "self") + texts + ["/"] * positional
-            lines += ["@overload"] * (len(found) > 1) + ["@staticmethod"] * (first == "@staticmethod")
+            lines += ["@overload"] * (len(found) > 1) + ["@staticmethod"] * (
+                first == "@staticmethod"
+            )
             lines.append(f"def {name}({', '.join(texts)}) -> {self.returned(result, where)}: ...")
         return lines
 
@@ -201,8 +241,14 @@ class Stubs:
         known = self.known(kind, where)
         if known == "builtins.object":
             return "Any"
-        nullable = known == "builtins.str" or (known in self.classes and not is_enum(self.classes[known]))
-        return f"{known} | Any" if nullable and known != "Dims" and where.rpartition(".")[2][:2] != "__" else known
+        nullable = known == "builtins.str" or (
+            known in self.classes and not is_enum(self.classes[known])
+        )
+        return (
+            f"{known} | Any"
+            if nullable and known != "Dims" and where.rpartition(".")[2][:2] != "__"
+            else known
+        )
 
     def known(self, kind: str, where: str) -> str:
         """Translate a type of a signature; what is not known becomes Any."""
@@ -246,7 +292,9 @@ def is_enum(cls: type) -> bool:
 
 
 def is_interface(cls: type) -> bool:
-    """Tell a class that Python implements: it can be made without arguments and is named as an interface."""
+    """Tell a class that Python implements: it can be made without arguments and is named as an
+    interface.
+    """
     doc = (vars(cls).get("__init__").__doc__ or "") if "__init__" in vars(cls) else ""
     return cls.__name__.startswith("I") and doc.startswith("__init__(self: ")
 

@@ -1,4 +1,6 @@
-"""Calls TensorRT as convkit does; what the contract's own tests are tried on. It is type-checked and never run."""
+"""Calls TensorRT as convkit does; what the contract's own tests are tried on. It is type-checked
+and never run.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def quiet_logger() -> trt.ILogger:
     return Log()
 
 
-def build(model: Path, shapes: dict[str, tuple[list[int], list[int], list[int]]], workspace: int) -> bytes:
+def build(
+    model: Path, shapes: dict[str, tuple[list[int], list[int], list[int]]], workspace: int
+) -> bytes:
     """Build a version-compatible engine."""
     import tensorrt as trt
 
@@ -87,7 +91,9 @@ def build(model: Path, shapes: dict[str, tuple[list[int], list[int], list[int]]]
     network.mark_unfused_tensors_as_debug_tensors()
     plan = builder.build_serialized_network(network, config)
     if plan is None:
-        raise ValueError("; ".join(parser.get_error(index).desc() for index in range(parser.num_errors)))
+        raise ValueError(
+            "; ".join(parser.get_error(index).desc() for index in range(parser.num_errors))
+        )
     return bytes(memoryview(plan))
 
 
@@ -112,7 +118,9 @@ def run(engine: trt.ICudaEngine, addresses: dict[str, int], stream: int) -> dict
             trt.IOutputAllocator.__init__(self)
             self.shape: list[int] = []
 
-        def reallocate_output_async(self, tensor_name: str, memory: int, size: int, alignment: int, stream: int) -> int:
+        def reallocate_output_async(
+            self, tensor_name: str, memory: int, size: int, alignment: int, stream: int
+        ) -> int:
             return memory
 
         def notify_shape(self, tensor_name: str, shape: trt.Dims) -> None:
@@ -138,7 +146,10 @@ def run(engine: trt.ICudaEngine, addresses: dict[str, int], stream: int) -> dict
         raise ValueError(f"no shape for {missing}")
     if not context.execute_async_v3(stream_handle=stream):
         raise ValueError("the run failed")
-    return {name: output.shape or list(context.get_tensor_shape(name)) for name, output in outputs.items()}
+    return {
+        name: output.shape or list(context.get_tensor_shape(name))
+        for name, output in outputs.items()
+    }
 
 
 def layers(engine: trt.ICudaEngine) -> list[object]:

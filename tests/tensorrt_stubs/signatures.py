@@ -1,4 +1,6 @@
-"""Reads the signatures that pybind11 writes into docstrings, and the methods that a docstring's example defines."""
+"""Reads the signatures that pybind11 writes into docstrings, and the methods that a docstring's
+example defines.
+"""
 
 import ast
 import re
@@ -13,8 +15,12 @@ def overloads(doc: str) -> list[str]:
 
 
 def signature(text: str) -> tuple[list[tuple[str, str, str]], str] | None:
-    """Parse `name(parameter: type = default, ...) -> type`: (name, type, default) of each, and the result's type."""
-    match = re.match(r"\w*\((.*)\) -> (.+)$", text.strip().splitlines()[0]) if text.strip() else None
+    """Parse `name(parameter: type = default, ...) -> type`: (name, type, default) of each, and the
+    result's type.
+    """
+    match = (
+        re.match(r"\w*\((.*)\) -> (.+)$", text.strip().splitlines()[0]) if text.strip() else None
+    )
     if match is None:
         return None
     parameters = []
@@ -42,7 +48,15 @@ def split(text: str) -> Iterator[str]:
 
 def docstring_methods(doc: str | None) -> list[ast.FunctionDef]:
     """Return the methods that a docstring's example of an implementation defines."""
-    block = re.search(r"^( *)class \w+\(trt\.\w+\):\n((?:\1 .*\n|\s*\n)+)", f"{doc}\n" if doc else "", re.MULTILINE)
+    block = re.search(
+        r"^( *)class \w+\(trt\.\w+\):\n((?:\1 .*\n|\s*\n)+)",
+        f"{doc}\n" if doc else "",
+        re.MULTILINE,
+    )
     lines = re.findall(r"^\s*(def \w+\(self.*\)):", block[2], re.MULTILINE) if block else []
     parsed = [ast.parse(f"{line}: ...").body[0] for line in lines]
-    return [node for node in parsed if isinstance(node, ast.FunctionDef) and not node.name.startswith("__")]
+    return [
+        node
+        for node in parsed
+        if isinstance(node, ast.FunctionDef) and not node.name.startswith("__")
+    ]

@@ -20,12 +20,21 @@ def _nothing_held() -> Iterator[None]:
 
 @pytest.fixture
 def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with wheels of `alpha` (1.0, 1.1, 2.0) and `beta` (1.0, which needs alpha<2): all that uv sees."""
+    """A folder with wheels of `alpha` (1.0, 1.1, 2.0) and `beta` (1.0, which needs alpha<2): all
+    that uv sees.
+    """
     folder = tmp_path / "wheels"
     for version in ("1.0", "1.1", "2.0"):
         write_wheel(folder, "alpha", version, script="say-alpha")
     write_wheel(folder, "beta", "1.0", requires=["alpha<2"])
-    for variable in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "UV_OFFLINE", "PIP_FIND_LINKS", "PIP_CONFIG_FILE"):
+    for variable in (
+        "UV_DEFAULT_INDEX",
+        "UV_INDEX_URL",
+        "UV_INDEX",
+        "UV_OFFLINE",
+        "PIP_FIND_LINKS",
+        "PIP_CONFIG_FILE",
+    ):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("UV_FIND_LINKS", str(folder))
@@ -35,7 +44,9 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def index(wheels: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
-    """The same wheels, served by an index, where releases can be yanked; the folder itself is not looked at."""
+    """The same wheels, served by an index, where releases can be yanked; the folder itself is not
+    looked at.
+    """
     for variable in ("PIP_NO_INDEX", "UV_FIND_LINKS"):
         monkeypatch.delenv(variable)
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")

@@ -79,7 +79,11 @@ class _Driver:
     ],
 )
 def test_the_cuda_driver_is_asked_with_a_stand_in_driver(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, driver: _Driver | None, status: str, detail: str
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    driver: _Driver | None,
+    status: str,
+    detail: str,
 ) -> None:
     def load(_name: str) -> _Driver:
         if driver is None:

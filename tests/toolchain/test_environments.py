@@ -40,12 +40,16 @@ def staging_folders(home: Path) -> list[Path]:
     return [path for path in environments_folder(home).iterdir() if path.name.endswith(".staging")]
 
 
-def test_an_environment_holds_what_was_asked_for_and_nothing_else(wheels: Path, tmp_path: Path) -> None:
+def test_an_environment_holds_what_was_asked_for_and_nothing_else(
+    wheels: Path, tmp_path: Path
+) -> None:
     messages: list[str] = []
     environment = ensure_environment(ALPHA, tmp_path, progress=messages.append)
     assert messages == ["building an environment of 1 packages"]
     assert output(environment, "import alpha; print(alpha.VERSION)") == "1.0"
-    listed = output(environment, "import importlib.metadata as m; print([d.name for d in m.distributions()])")
+    listed = output(
+        environment, "import importlib.metadata as m; print([d.name for d in m.distributions()])"
+    )
     assert listed == "['alpha']"
     assert (environment.key, environment.packages) == (ALPHA.digest, {"alpha": "1.0"})
     assert list_environments(tmp_path) == ((environment.python.parents[1], ALPHA),)
@@ -54,11 +58,15 @@ def test_an_environment_holds_what_was_asked_for_and_nothing_else(wheels: Path, 
 
 def test_its_scripts_work_after_the_move_into_place(wheels: Path, tmp_path: Path) -> None:
     environment = ensure_environment(ALPHA, tmp_path, progress=quiet)
-    said = subprocess.run([environment.python.parent / "say-alpha"], capture_output=True, text=True, check=True)
+    said = subprocess.run(
+        [environment.python.parent / "say-alpha"], capture_output=True, text=True, check=True
+    )
     assert said.stdout == "alpha 1.0\n"
 
 
-def test_the_second_time_is_a_hit_without_any_process(wheels: Path, tmp_path: Path, no_uv: Callable[[], None]) -> None:
+def test_the_second_time_is_a_hit_without_any_process(
+    wheels: Path, tmp_path: Path, no_uv: Callable[[], None]
+) -> None:
     first = ensure_environment(ALPHA, tmp_path, progress=quiet)
     no_uv()
     messages: list[str] = []
@@ -66,15 +74,21 @@ def test_the_second_time_is_a_hit_without_any_process(wheels: Path, tmp_path: Pa
     assert messages == []
 
 
-def test_specifications_that_resolve_to_the_same_share_one_environment(wheels: Path, tmp_path: Path) -> None:
+def test_specifications_that_resolve_to_the_same_share_one_environment(
+    wheels: Path, tmp_path: Path
+) -> None:
     specs = [EnvironmentSpec(HERE, ("alpha==1.0",)), EnvironmentSpec(HERE, ("alpha<1.1",))]
-    first, second = (ensure_environment(resolve(spec, tmp_path), tmp_path, progress=quiet) for spec in specs)
+    first, second = (
+        ensure_environment(resolve(spec, tmp_path), tmp_path, progress=quiet) for spec in specs
+    )
     assert first == second
     other = ensure_environment(Resolution(HERE, {"alpha": "1.1"}), tmp_path, progress=quiet)
     assert other.python != first.python
 
 
-def test_editing_an_environment_leaves_the_cache_and_other_environments_alone(wheels: Path, tmp_path: Path) -> None:
+def test_editing_an_environment_leaves_the_cache_and_other_environments_alone(
+    wheels: Path, tmp_path: Path
+) -> None:
     """As it would not with hard links, which uv makes by default and in place of clones."""
     first = ensure_environment(ALPHA, tmp_path / "one", progress=quiet)
     module = Path(output(first, "import alpha; print(alpha.__file__)"))
@@ -112,7 +126,9 @@ from convkit.toolchain.resolution import Resolution
 environments.ensure_environment(Resolution({HERE!r}, {{"alpha": "1.0"}}), Path({str(home)!r}), progress=print)
 """
     environment = {**os.environ, "PYTHONPATH": ROOT, "PYTHONUNBUFFERED": "1"}
-    return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment)
+    return subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment
+    )
 
 
 def test_two_processes_build_one_environment_once(wheels: Path, tmp_path: Path) -> None:
@@ -125,7 +141,9 @@ def test_two_processes_build_one_environment_once(wheels: Path, tmp_path: Path) 
     assert output(environment, "import alpha; print(alpha.VERSION)") == "1.0"
 
 
-def test_a_killed_build_leaves_only_a_staging_folder_which_the_next_build_clears(wheels: Path, tmp_path: Path) -> None:
+def test_a_killed_build_leaves_only_a_staging_folder_which_the_next_build_clears(
+    wheels: Path, tmp_path: Path
+) -> None:
     stuck = "environments._check = lambda *_: (print('installed'), time.sleep(60))"
     with builder(tmp_path, stuck) as process:
         assert process.stdout is not None
@@ -143,7 +161,8 @@ def test_a_killed_build_leaves_only_a_staging_folder_which_the_next_build_clears
 
 def test_a_failed_build_leaves_nothing_and_says_why(wheels: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        ToolchainError, match=r"installing 1 package failed: alpha 9\.9 is not on the index: it was removed"
+        ToolchainError,
+        match=r"installing 1 package failed: alpha 9\.9 is not on the index: it was removed",
     ):
         ensure_environment(Resolution(HERE, {"alpha": "9.9"}), tmp_path, progress=quiet)
     assert staging_folders(tmp_path) == []
@@ -153,7 +172,10 @@ def test_a_failed_build_leaves_nothing_and_says_why(wheels: Path, tmp_path: Path
 def test_an_environment_with_other_contents_fails_its_check(wheels: Path, tmp_path: Path) -> None:
     python = ensure_environment(ALPHA, tmp_path, progress=quiet).python
     environments._check(python, ALPHA)
-    for packages, words in (({"alpha": "1.1"}, "alpha 1.0 instead of 1.1"), ({}, "alpha 1.0 instead of None")):
+    for packages, words in (
+        ({"alpha": "1.1"}, "alpha 1.0 instead of 1.1"),
+        ({}, "alpha 1.0 instead of None"),
+    ):
         with pytest.raises(ToolchainError, match=words):
             environments._check(python, Resolution(HERE, packages))
     (python.parents[1] / "pyvenv.cfg").write_text("home = /nowhere\n")
@@ -196,4 +218,7 @@ def test_the_second_time_needs_no_network(tmp_path: Path, monkeypatch: pytest.Mo
     offline = resolve(spec, tmp_path / "two")
     assert offline == online
     environment = ensure_environment(offline, tmp_path / "two", progress=quiet)
-    assert output(environment, "import idna, packaging; print(idna.__version__)") == online.packages["idna"]
+    assert (
+        output(environment, "import idna, packaging; print(idna.__version__)")
+        == online.packages["idna"]
+    )

@@ -12,13 +12,17 @@ from convkit.toolchain.requirements import CONVKIT_DEFAULT, EnvironmentSpec
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
-def spec(*requirements: str, python: str = HERE, origins: tuple[tuple[str, str], ...] = ()) -> EnvironmentSpec:
+def spec(
+    *requirements: str, python: str = HERE, origins: tuple[tuple[str, str], ...] = ()
+) -> EnvironmentSpec:
     return EnvironmentSpec(python, requirements, origins)
 
 
 def test_what_is_installed_and_what_it_depends_on_is_told() -> None:
     packages = host_packages(spec("jinja2>=3", "filelock"))
-    assert packages == {name: importlib.metadata.version(name) for name in ("filelock", "jinja2", "markupsafe")}
+    assert packages == {
+        name: importlib.metadata.version(name) for name in ("filelock", "jinja2", "markupsafe")
+    }
     environment = host_environment(spec("filelock"))
     assert environment.python == host_python()
     assert str(environment.python) == sys.executable
@@ -31,31 +35,48 @@ def test_extras_bring_their_dependencies_and_their_absence_does_not() -> None:
 
 
 def test_everything_missing_or_of_another_release_is_listed_at_once() -> None:
-    origins = (("filelock", "tools.filelock"), ("no-such-package", "targets.ort.tools.no-such-package"))
+    origins = (
+        ("filelock", "tools.filelock"),
+        ("no-such-package", "targets.ort.tools.no-such-package"),
+    )
     wanted = spec("filelock==0.*", "jinja2", "no-such-package>=1", python="3.99", origins=origins)
     problems = check_host(wanted)
     assert len(problems) == 3
     with pytest.raises(ToolchainError) as caught:
         host_packages(wanted)
     message = str(caught.value)
-    assert f"filelock is {importlib.metadata.version('filelock')}; tools.filelock says filelock==0.*" in message
-    assert "no-such-package is not installed; targets.ort.tools.no-such-package says no-such-package>=1" in message
+    assert (
+        f"filelock is {importlib.metadata.version('filelock')}; tools.filelock says filelock==0.*"
+        in message
+    )
+    assert (
+        "no-such-package is not installed; targets.ort.tools.no-such-package says"
+        " no-such-package>=1" in message
+    )
     assert f"Python is {platform.python_version()}; the recipe says 3.99" in message
     assert "--toolchain host" in message
 
 
 def test_convkits_own_defaults_are_no_reason_to_refuse_but_absence_is() -> None:
-    origins = (("python", CONVKIT_DEFAULT), ("filelock", CONVKIT_DEFAULT), ("no-such-package", CONVKIT_DEFAULT))
+    origins = (
+        ("python", CONVKIT_DEFAULT),
+        ("filelock", CONVKIT_DEFAULT),
+        ("no-such-package", CONVKIT_DEFAULT),
+    )
     assert check_host(spec("filelock==0.*", python="3.99", origins=origins)) == []
     assert len(check_host(spec("no-such-package", origins=origins))) == 1
 
 
-@pytest.mark.parametrize(("release", "fits"), [(HERE, True), (platform.python_version(), True), (f"{HERE}.99", False)])
+@pytest.mark.parametrize(
+    ("release", "fits"), [(HERE, True), (platform.python_version(), True), (f"{HERE}.99", False)]
+)
 def test_pythons_release_is_compared_by_its_parts(release: str, fits: bool) -> None:
     assert (check_host(spec("filelock", python=release)) == []) is fits
     assert check_host(spec("filelock", python=HERE[:-1])) != []  # 3.1 is no beginning of 3.11
 
 
 def test_a_known_bad_pair_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host, "_installed", lambda _spec: {"onnxruntime": "1.17.0", "numpy": "2.1.0"})
+    monkeypatch.setattr(
+        host, "_installed", lambda _spec: {"onnxruntime": "1.17.0", "numpy": "2.1.0"}
+    )
     assert any("onnxruntime<1.19 needs numpy<2" in problem for problem in check_host(spec("numpy")))

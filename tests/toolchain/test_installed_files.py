@@ -20,14 +20,18 @@ def build(home: Path) -> tuple[Path, Path]:
     return folder, packages
 
 
-def test_what_was_installed_is_intact_also_after_it_was_compiled(wheels: Path, tmp_path: Path) -> None:
+def test_what_was_installed_is_intact_also_after_it_was_compiled(
+    wheels: Path, tmp_path: Path
+) -> None:
     folder, packages = build(tmp_path)
     (packages / "alpha" / "__pycache__").mkdir(exist_ok=True)
     (packages / "alpha" / "__pycache__" / "__init__.cpython-311.pyc").write_bytes(b"made by Python")
     assert wrong_files(folder) == ()
 
 
-@pytest.mark.parametrize("damage", ["changed", "missing", "in no RECORD", "unreadable", "record", "script"])
+@pytest.mark.parametrize(
+    "damage", ["changed", "missing", "in no RECORD", "unreadable", "record", "script"]
+)
 def test_each_kind_of_damage_is_named(wheels: Path, tmp_path: Path, damage: str) -> None:
     folder, packages = build(tmp_path)
     module, record = packages / "alpha" / "__init__.py", packages / "alpha-1.0.dist-info" / "RECORD"
@@ -42,7 +46,9 @@ def test_each_kind_of_damage_is_named(wheels: Path, tmp_path: Path, damage: str)
             (packages / "sitecustomize.py").write_text("import os")
             expected = (WrongFile("sitecustomize.py", "in no RECORD"),)
         case "unreadable":
-            text = record.read_text().replace("alpha/__init__.py,sha256=", "alpha/__init__.py,sha999=")
+            text = record.read_text().replace(
+                "alpha/__init__.py,sha256=", "alpha/__init__.py,sha999="
+            )
             record.write_text(text)
             expected = (WrongFile("alpha/__init__.py", "unreadable"),)
         case "script":
@@ -56,9 +62,13 @@ def test_each_kind_of_damage_is_named(wheels: Path, tmp_path: Path, damage: str)
 
 
 def test_a_poisoned_cache_is_noticed_by_the_next_build(wheels: Path, tmp_path: Path) -> None:
-    """Also under `--require-hashes` uv installs a file that was edited in its cache, which is unpacked."""
+    """Also under `--require-hashes` uv installs a file that was edited in its cache, which is
+    unpacked.
+    """
     build(tmp_path / "one")
-    (cached,) = [path for path in (tmp_path / "uv-cache").rglob("alpha/__init__.py") if path.is_file()]
+    (cached,) = [
+        path for path in (tmp_path / "uv-cache").rglob("alpha/__init__.py") if path.is_file()
+    ]
     cached.write_text("VERSION = 'poisoned'\n")
     with pytest.raises(ToolchainError) as caught:
         build(tmp_path / "two")

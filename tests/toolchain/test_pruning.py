@@ -84,7 +84,9 @@ def test_only_what_was_not_used_for_so_long_goes(wheels: Path, tmp_path: Path) -
     assert build(tmp_path) == old  # and gets them again
 
 
-def test_resolutions_that_lead_nowhere_go_where_that_is_asked_for(wheels: Path, tmp_path: Path) -> None:
+def test_resolutions_that_lead_nowhere_go_where_that_is_asked_for(
+    wheels: Path, tmp_path: Path
+) -> None:
     old, new = build(tmp_path, "1.0"), build(tmp_path, "1.1")
     age(old, 31)
     removed = prune(tmp_path, unused_seconds=30 * DAY, resolutions=True, dry_run=True)
@@ -108,7 +110,9 @@ time.sleep(60)
 """
 
 
-def test_another_process_holds_its_environment_until_it_is_killed(wheels: Path, tmp_path: Path) -> None:
+def test_another_process_holds_its_environment_until_it_is_killed(
+    wheels: Path, tmp_path: Path
+) -> None:
     folder = build(tmp_path)
     age(folder, 60)
     command = [sys.executable, "-c", HOLDER, HERE, str(tmp_path)]
@@ -135,7 +139,9 @@ def test_while_it_is_removed_nobody_gets_it(wheels: Path, tmp_path: Path) -> Non
         assert not free
 
 
-def test_a_marker_that_is_gone_cannot_be_held_and_a_new_one_is_another(wheels: Path, tmp_path: Path) -> None:
+def test_a_marker_that_is_gone_cannot_be_held_and_a_new_one_is_another(
+    wheels: Path, tmp_path: Path
+) -> None:
     folder = build(tmp_path)
     assert hold(folder / MARKER)
     shutil.rmtree(folder)
@@ -154,7 +160,9 @@ def test_leftovers_go_but_not_what_is_being_built(wheels: Path, tmp_path: Path) 
         (left / "file").write_text("x" * 100)
     with FileLock(lock_file(folder)):
         assert leftovers(tmp_path) == (halved,)
-        assert [removal.path for removal in prune(tmp_path, unused_seconds=DAY, dry_run=True)] == [halved]
+        assert [removal.path for removal in prune(tmp_path, unused_seconds=DAY, dry_run=True)] == [
+            halved
+        ]
     assert set(leftovers(tmp_path)) == {staging, halved}
     went = prune(tmp_path, unused_seconds=DAY)
     assert {(removal.kind, removal.path, removal.bytes) for removal in went} == {

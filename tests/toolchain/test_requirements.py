@@ -8,7 +8,13 @@ from convkit.recipe.models import CoreMLTarget, Export, OnnxRuntimeTarget, Tenso
 from convkit.toolchain import requirements
 from convkit.toolchain.defaults import DEFAULT_PYTHON, DEFAULTS, DEFAULTS_BY_EXPORTER, OLDEST_PYTHON
 from convkit.toolchain.known_pairs import KNOWN_PAIRS, broken_pairs
-from convkit.toolchain.requirements import NEEDS, EnvironmentSpec, environment_spec, inspection_spec, package_name
+from convkit.toolchain.requirements import (
+    NEEDS,
+    EnvironmentSpec,
+    environment_spec,
+    inspection_spec,
+    package_name,
+)
 from convkit.worker.protocol import StageKind
 
 ONNX = {"onnx": "model.onnx"}
@@ -20,7 +26,9 @@ def names(spec: EnvironmentSpec) -> list[str]:
 
 
 def specifier(spec: EnvironmentSpec, name: str) -> str:
-    return next(str(Requirement(line).specifier) for line in spec.requirements if package_name(line) == name)
+    return next(
+        str(Requirement(line).specifier) for line in spec.requirements if package_name(line) == name
+    )
 
 
 def target(**keys: object) -> dict[str, object]:
@@ -42,7 +50,10 @@ def test_optimum_takes_its_own_tools_and_its_own_choice_of_transformers() -> Non
     assert {"optimum-onnx", "onnxruntime", "transformers", "torch"} <= set(names(spec))
     assert specifier(spec, "transformers") == ""
     pinned = environment_spec(
-        recipe(export={"exporter": "optimum"}, tools={"transformers": "==4.57.*"}), "export", None, None
+        recipe(export={"exporter": "optimum"}, tools={"transformers": "==4.57.*"}),
+        "export",
+        None,
+        None,
     )
     assert specifier(pinned, "transformers") == "==4.57.*"
 
@@ -51,12 +62,16 @@ def test_optimum_takes_its_own_tools_and_its_own_choice_of_transformers() -> Non
 def test_export_and_reference_share_one_environment(exporter: str) -> None:
     """So the model is built by the same torch and transformers on both sides."""
     one = recipe(export={"exporter": exporter}, tools={"torch": "==2.12.*"})
-    assert environment_spec(one, "export", None, None) == environment_spec(one, "reference", None, None)
+    assert environment_spec(one, "export", None, None) == environment_spec(
+        one, "reference", None, None
+    )
 
 
 def test_two_recipes_that_ask_for_the_same_share_one_environment_however_they_write_it() -> None:
     one = recipe(name="one", tools={"torch": ">=2.12,<2.14", "python": DEFAULT_PYTHON})
-    other = recipe(name="other", tools={"Torch": "<2.14, >=2.12"}, model={"config": {"architecture": "gpt2"}})
+    other = recipe(
+        name="other", tools={"Torch": "<2.14, >=2.12"}, model={"config": {"architecture": "gpt2"}}
+    )
     specs = {environment_spec(each, "export", None, None) for each in (one, other)}
     assert len(specs) == (1 if requirements.default_python() == DEFAULT_PYTHON else 2)
 
@@ -68,7 +83,9 @@ def test_an_onnx_source_needs_no_torch() -> None:
 
 
 def test_transformers_come_with_its_sources_or_when_named() -> None:
-    assert "transformers" not in names(environment_spec(recipe(model=FACTORY), "export", None, None))
+    assert "transformers" not in names(
+        environment_spec(recipe(model=FACTORY), "export", None, None)
+    )
     named = recipe(model=FACTORY, tools={"transformers": "==5.*"})
     assert specifier(environment_spec(named, "reference", None, None), "transformers") == "==5.*"
     assert "transformers" not in names(
@@ -77,7 +94,9 @@ def test_transformers_come_with_its_sources_or_when_named() -> None:
 
 
 def test_packages_that_no_stage_knows_go_where_the_models_code_runs() -> None:
-    given = recipe(model=FACTORY, tools={"timm": ">=1", "einops": "==0.8.*", "onnxruntime": "==1.30.*"})
+    given = recipe(
+        model=FACTORY, tools={"timm": ">=1", "einops": "==0.8.*", "onnxruntime": "==1.30.*"}
+    )
     for stage in ("export", "reference"):
         spec = environment_spec(given, stage, None, None)
         assert {"timm", "einops"} <= set(names(spec))
@@ -90,10 +109,20 @@ def test_a_targets_tools_hold_for_its_stages_and_never_for_the_reference() -> No
     given = recipe(
         tools={"numpy": "<3", "torch": "==2.13.*"},
         targets=target(tools={"numpy": "<2", "onnxruntime": "==1.20.*", "python": "3.12"})
-        | {"own": {"runtime": "onnxruntime", "tools": {"torch": "==2.12.*"}, "export": {"exporter": "torchscript"}}},
+        | {
+            "own": {
+                "runtime": "onnxruntime",
+                "tools": {"torch": "==2.12.*"},
+                "export": {"exporter": "torchscript"},
+            }
+        },
     )
     build = environment_spec(given, "build", "ort", None)
-    assert (specifier(build, "numpy"), specifier(build, "onnxruntime"), build.python) == ("<2", "==1.20.*", "3.12")
+    assert (specifier(build, "numpy"), specifier(build, "onnxruntime"), build.python) == (
+        "<2",
+        "==1.20.*",
+        "3.12",
+    )
     assert build.origin("numpy") == "targets.ort.tools.numpy"
     assert build.origin("python") == "targets.ort.tools.python"
     reference = environment_spec(given, "reference", None, None)
@@ -113,14 +142,31 @@ def test_a_verification_takes_the_release_it_is_for() -> None:
 
 
 def test_a_cuda_target_takes_the_package_built_for_it() -> None:
-    given = recipe(tools={"onnxruntime": "==1.30.*"}, targets=target(device="cuda", versions=["==1.21.*"]))
+    given = recipe(
+        tools={"onnxruntime": "==1.30.*"}, targets=target(device="cuda", versions=["==1.21.*"])
+    )
     build = environment_spec(given, "build", "ort", None)
-    assert (names(build), specifier(build, "onnxruntime-gpu")) == (["numpy", "onnxruntime-gpu"], "==1.30.*")
+    assert (names(build), specifier(build, "onnxruntime-gpu")) == (
+        ["numpy", "onnxruntime-gpu"],
+        "==1.30.*",
+    )
     assert build.origin("onnxruntime-gpu") == "tools.onnxruntime"
-    assert specifier(environment_spec(given, "verify", "ort", "==1.21.*"), "onnxruntime-gpu") == "==1.21.*"
-    named = recipe(tools={"onnxruntime-gpu[cuda]": "==1.29.*"}, targets=target(device="cuda", versions=["==1.21.*"]))
-    assert "onnxruntime-gpu[cuda]==1.29.*" in environment_spec(named, "build", "ort", None).requirements
-    assert "onnxruntime-gpu[cuda]==1.21.*" in environment_spec(named, "verify", "ort", "==1.21.*").requirements
+    assert (
+        specifier(environment_spec(given, "verify", "ort", "==1.21.*"), "onnxruntime-gpu")
+        == "==1.21.*"
+    )
+    named = recipe(
+        tools={"onnxruntime-gpu[cuda]": "==1.29.*"},
+        targets=target(device="cuda", versions=["==1.21.*"]),
+    )
+    assert (
+        "onnxruntime-gpu[cuda]==1.29.*"
+        in environment_spec(named, "build", "ort", None).requirements
+    )
+    assert (
+        "onnxruntime-gpu[cuda]==1.21.*"
+        in environment_spec(named, "verify", "ort", "==1.21.*").requirements
+    )
 
 
 def test_requirements_are_sorted_pep_508_lines_and_the_spec_is_hashable() -> None:
@@ -129,10 +175,14 @@ def test_requirements_are_sorted_pep_508_lines_and_the_spec_is_hashable() -> Non
     for line in spec.requirements:
         Requirement(line)
     assert "zebra-tool[all]~=1.0" in spec.requirements
-    assert len({spec, EnvironmentSpec(spec.python, spec.requirements)}) == 1  # origins are for messages only
+    assert (
+        len({spec, EnvironmentSpec(spec.python, spec.requirements)}) == 1
+    )  # origins are for messages only
 
 
-def test_python_comes_from_the_recipe_else_from_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_python_comes_from_the_recipe_else_from_what_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert environment_spec(recipe(tools={"python": "3.13"}), "build", "ort", None).python == "3.13"
     monkeypatch.setattr(requirements, "sys", type("Sys", (), {"version_info": _Version(3, 13)}))
     for found, expected in (
@@ -153,13 +203,24 @@ class _Version:
 
 def test_every_exporter_and_runtime_has_its_packages_and_every_package_a_default() -> None:
     exporters = Export.model_fields["exporter"].annotation.__args__
-    assert {key.removeprefix("export ") for key in NEEDS if key.startswith("export ")} == {*exporters, "onnx"}
+    assert {key.removeprefix("export ") for key in NEEDS if key.startswith("export ")} == {
+        *exporters,
+        "onnx",
+    }
     targets = (OnnxRuntimeTarget, TensorRTTarget, CoreMLTarget)
-    runtimes = [name for target in targets for name in target.model_fields["runtime"].annotation.__args__]
+    runtimes = [
+        name for target in targets for name in target.model_fields["runtime"].annotation.__args__
+    ]
     for stage in ("build", "verify"):
-        assert {key.partition(" ")[2] for key in NEEDS if key.startswith(stage)} == {*runtimes, "tensorrt stand-in"}
+        assert {key.partition(" ")[2] for key in NEEDS if key.startswith(stage)} == {
+            *runtimes,
+            "tensorrt stand-in",
+        }
     assert {name for needed in NEEDS.values() for name in needed} <= set(DEFAULTS)
-    for default in [*DEFAULTS.values(), *(row for rows in DEFAULTS_BY_EXPORTER.values() for row in rows.values())]:
+    for default in [
+        *DEFAULTS.values(),
+        *(row for rows in DEFAULTS_BY_EXPORTER.values() for row in rows.values()),
+    ]:
         SpecifierSet(default.specifier)
         assert len(default.why) > 20
     assert tuple(map(int, DEFAULT_PYTHON.split("."))) >= OLDEST_PYTHON
@@ -173,7 +234,9 @@ def test_known_pairs_are_found_by_exact_versions() -> None:
     assert broken_pairs({"torch": "2.2.2+cpu", "numpy": "2.1.0"})
     converting = {"coremltools": "9.0", "numpy": "2.4.1"}
     assert broken_pairs(converting), "environments are built without the pair"
-    assert broken_pairs(converting, for_all=True) == (), "and one that is there is not refused for it"
+    assert broken_pairs(converting, for_all=True) == (), (
+        "and one that is there is not refused for it"
+    )
     assert broken_pairs(converting | {"numpy": "2.3.5"}) == ()
     for pair in KNOWN_PAIRS:
         SpecifierSet(pair.affected)
@@ -184,10 +247,14 @@ def test_known_pairs_are_found_by_exact_versions() -> None:
 
 @pytest.mark.parametrize("stage", ["build", "verify"])
 def test_a_low_precision_needs_the_graph_s_libraries_and_float32_does_not(stage: StageKind) -> None:
-    low = recipe(targets=target(precision="float16", versions=["==1.21.*"]), tools={"onnx": "==1.20.*"})
+    low = recipe(
+        targets=target(precision="float16", versions=["==1.21.*"]), tools={"onnx": "==1.20.*"}
+    )
     spec = environment_spec(low, stage, "ort", "==1.21.*" if stage == "verify" else None)
     assert names(spec) == ["numpy", "onnx", "onnx-ir", "onnxruntime"]
     assert specifier(spec, "onnx") == "==1.20.*"
     assert stage == "build" or specifier(spec, "onnxruntime") == "==1.21.*"
-    on_cuda = environment_spec(recipe(targets=target(precision="bfloat16", device="cuda")), stage, "ort", None)
+    on_cuda = environment_spec(
+        recipe(targets=target(precision="bfloat16", device="cuda")), stage, "ort", None
+    )
     assert names(on_cuda) == ["numpy", "onnx", "onnx-ir", "onnxruntime-gpu"]

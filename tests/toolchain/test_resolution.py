@@ -15,7 +15,9 @@ from convkit.toolchain.uv import failure_of
 HERE = f"{interpreters.sys.version_info.major}.{interpreters.sys.version_info.minor}"
 
 
-def spec(*requirements: str, python: str = HERE, origins: tuple[tuple[str, str], ...] = ()) -> EnvironmentSpec:
+def spec(
+    *requirements: str, python: str = HERE, origins: tuple[tuple[str, str], ...] = ()
+) -> EnvironmentSpec:
     return EnvironmentSpec(python, requirements, origins)
 
 
@@ -30,11 +32,15 @@ def test_the_newest_releases_that_fit_are_chosen_and_remembered(
     pins = [line.partition(" --hash=sha256:")[0] for line in resolution.text.splitlines()]
     assert pins == ["alpha==1.1", "beta==1.0"]
     wheel = next(wheels.glob("alpha-1.1-*.whl"))
-    assert resolution.hashes["alpha"] == (f"sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}",)
+    assert resolution.hashes["alpha"] == (
+        f"sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}",
+    )
     # What is remembered holds pins only: no address of an index or a folder.
     assert resolution_file(wanted, tmp_path).read_text() == resolution.text
     no_uv()
-    write_wheel(wheels, "alpha", "1.2")  # newer, and not looked at: a recipe's tools stay as they were
+    write_wheel(
+        wheels, "alpha", "1.2"
+    )  # newer, and not looked at: a recipe's tools stay as they were
     assert resolve(wanted, tmp_path) == resolved(wanted, tmp_path) == resolution
 
 
@@ -46,10 +52,15 @@ def test_another_specifier_python_or_home_is_another_question(wheels: Path, tmp_
     assert resolve(spec("alpha<2"), tmp_path).packages == {"alpha": "1.1"}
 
 
-def test_the_digest_tells_versions_python_and_platform_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_digest_tells_versions_python_and_platform_apart(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     one = Resolution("3.11", {"alpha": "1.0"}).digest
     assert one == Resolution("3.11", {"alpha": "1.0"}).digest
-    others = {Resolution("3.12", {"alpha": "1.0"}).digest, Resolution("3.11", {"alpha": "1.1"}).digest}
+    others = {
+        Resolution("3.12", {"alpha": "1.0"}).digest,
+        Resolution("3.11", {"alpha": "1.1"}).digest,
+    }
     monkeypatch.setattr("convkit.toolchain.resolution.platform_name", lambda: "elsewhere")
     others.add(Resolution("3.11", {"alpha": "1.0"}).digest)
     assert one not in others
@@ -65,7 +76,9 @@ def test_a_damaged_memory_is_made_anew(wheels: Path, tmp_path: Path, text: str) 
     assert resolve(spec("alpha"), tmp_path).packages == {"alpha": "2.0"}
 
 
-def test_releases_that_do_not_fit_are_reported_with_the_keys_that_chose_them(wheels: Path, tmp_path: Path) -> None:
+def test_releases_that_do_not_fit_are_reported_with_the_keys_that_chose_them(
+    wheels: Path, tmp_path: Path
+) -> None:
     origins = (("alpha", "targets.ort.tools.alpha"), ("beta", CONVKIT_DEFAULT))
     with pytest.raises(ToolchainError) as caught:
         resolve(spec("alpha==2.*", "beta==1.*", origins=origins), tmp_path)
@@ -78,7 +91,11 @@ def test_releases_that_do_not_fit_are_reported_with_the_keys_that_chose_them(whe
 
 def test_only_the_keys_that_matter_are_named(wheels: Path, tmp_path: Path) -> None:
     write_wheel(wheels, "alpha-extra", "1.0")
-    origins = (("alpha", "tools.alpha"), ("alpha-extra", "tools.alpha-extra"), ("beta", "tools.beta"))
+    origins = (
+        ("alpha", "tools.alpha"),
+        ("alpha-extra", "tools.alpha-extra"),
+        ("beta", "tools.beta"),
+    )
     with pytest.raises(ToolchainError) as caught:
         resolve(spec("alpha-extra==9.*", "alpha", "beta", origins=origins), tmp_path)
     assert "alpha-extra==9.* comes from tools.alpha-extra" in str(caught.value)
@@ -104,7 +121,9 @@ def test_a_known_bad_pair_is_resolved_around(wheels: Path, tmp_path: Path) -> No
     assert "onnxruntime==1.17.* comes from targets.ort.versions" in str(caught.value)
 
 
-def test_the_project_around_does_not_matter(wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_project_around_does_not_matter(
+    wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     project = tmp_path / "project"
     project.mkdir()
     (project / "pyproject.toml").write_text(
@@ -143,22 +162,37 @@ def test_a_network_that_is_away_is_named_and_passwords_are_not(
 @pytest.mark.parametrize(
     ("printed", "kind"),
     [
-        ("error: Failed to install: x\n  cause: No space left on device (os error 28)", "disk_full"),
-        ("error: Failed to fetch: http://i/simple/x/\n  cause: HTTP status client error (401 Unauthorized)", "refused"),
+        (
+            "error: Failed to install: x\n  cause: No space left on device (os error 28)",
+            "disk_full",
+        ),
+        (
+            (
+                "error: Failed to fetch: http://i/simple/x/\n  cause: HTTP status client error (401"
+                " Unauthorized)"
+            ),
+            "refused",
+        ),
         ("error: Failed to fetch: http://i/simple/x/\n  cause: dns error", "unreachable"),
         ("error: No solution found when resolving dependencies", "no_versions"),
         ("error: something new", "other"),
     ],
 )
 def test_ways_to_fail_are_told_apart(printed: str, kind: str) -> None:
-    failure = failure_of(f"warning: Failed to inspect Python: timed out\n  cause: dns error\n{printed}")
+    failure = failure_of(
+        f"warning: Failed to inspect Python: timed out\n  cause: dns error\n{printed}"
+    )
     assert failure.kind == kind
     assert failure.advice()
     assert "inspect" not in failure.words
 
 
-def test_a_python_that_is_not_here_is_named_with_those_that_are(wheels: Path, tmp_path: Path) -> None:
-    with pytest.raises(ToolchainError, match=r"tools\.python: Python 3\.99 is not on this machine \(found: .*3\."):
+def test_a_python_that_is_not_here_is_named_with_those_that_are(
+    wheels: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        ToolchainError, match=r"tools\.python: Python 3\.99 is not on this machine \(found: .*3\."
+    ):
         resolve(spec("alpha", python="3.99", origins=(("python", "tools.python"),)), tmp_path)
 
 
@@ -172,7 +206,9 @@ def test_our_own_python_is_found_without_uv(no_uv: Callable[[], None]) -> None:
     assert find_interpreter(HERE, "tools.python").is_file()
 
 
-def test_uv_that_is_not_there(wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uv_that_is_not_there(
+    wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("convkit.toolchain.uv.uv_binary", lambda: "/nowhere/uv")
     with pytest.raises(ToolchainError, match="pip install uv"):
         resolve(spec("alpha"), tmp_path)

@@ -60,7 +60,10 @@ def test_a_release_in_good_standing_gives_no_finding(index: PackageIndex, tmp_pa
 
 
 def test_a_yank_is_no_part_of_an_environment_s_identity() -> None:
-    one, other = Resolution(HERE, {"alpha": "1.1"}), Resolution(HERE, {"alpha": "1.1"}, yanked={"alpha": "why"})
+    one, other = (
+        Resolution(HERE, {"alpha": "1.1"}),
+        Resolution(HERE, {"alpha": "1.1"}, yanked={"alpha": "why"}),
+    )
     assert one == other
     assert one.digest == other.digest
     assert one.text == other.text
@@ -96,7 +99,9 @@ def test_where_only_a_yanked_release_would_fit_the_key_and_the_way_out_are_named
     assert 'alpha: "==1.1"' in message
 
 
-def test_a_release_that_is_not_on_the_index_names_package_key_and_fix(index: PackageIndex, tmp_path: Path) -> None:
+def test_a_release_that_is_not_on_the_index_names_package_key_and_fix(
+    index: PackageIndex, tmp_path: Path
+) -> None:
     index.remove("alpha", "1.1")
     with pytest.raises(ToolchainError) as caught:
         resolve(spec("alpha==1.1", "beta"), tmp_path)
@@ -105,16 +110,21 @@ def test_a_release_that_is_not_on_the_index_names_package_key_and_fix(index: Pac
     assert "alpha==1.1 comes from tools.alpha. Write a release there that the index has" in message
 
 
-def test_a_package_that_is_not_on_the_index_and_convkit_s_own_choice(index: PackageIndex, tmp_path: Path) -> None:
+def test_a_package_that_is_not_on_the_index_and_convkit_s_own_choice(
+    index: PackageIndex, tmp_path: Path
+) -> None:
     unknown = EnvironmentSpec(HERE, ("gamma==1.0",), (("gamma", CONVKIT_DEFAULT),))
     with pytest.raises(ToolchainError) as caught:
         resolve(unknown, tmp_path)
-    assert "there is no package gamma on the index. gamma==1.0 is convkit's default; tools.gamma in" in str(
-        caught.value
+    assert (
+        "there is no package gamma on the index. gamma==1.0 is convkit's default; tools.gamma in"
+        in str(caught.value)
     )
 
 
-def test_a_dependency_that_is_gone_is_left_to_uv_s_own_words(index: PackageIndex, tmp_path: Path) -> None:
+def test_a_dependency_that_is_gone_is_left_to_uv_s_own_words(
+    index: PackageIndex, tmp_path: Path
+) -> None:
     write_wheel(index.folder, "delta", "1.0", requires=["alpha==7.7"])
     with pytest.raises(ToolchainError, match=r"no releases fit together(?s:.*)alpha==7\.7"):
         resolve(spec("delta"), tmp_path)
@@ -145,11 +155,15 @@ def test_a_remembered_release_that_is_gone_says_where_it_is_remembered(
     assert str(resolution_file(wanted, tmp_path)) in message
     assert "tools.alpha" in message
     with pytest.raises(ToolchainError, match="The recipe's lock pins it"):
-        ensure_environment(Resolution(HERE, {"alpha": "1.1"}, source="lock"), tmp_path, progress=quiet)
+        ensure_environment(
+            Resolution(HERE, {"alpha": "1.1"}, source="lock"), tmp_path, progress=quiet
+        )
 
 
 def test_whose_dependency_a_yanked_release_is() -> None:
-    resolution = Resolution(HERE, {"alpha": "1.1", "zeta": "2"}, yanked={"alpha": "a", "zeta": "z", "gone": "g"})
+    resolution = Resolution(
+        HERE, {"alpha": "1.1", "zeta": "2"}, yanked={"alpha": "a", "zeta": "z", "gone": "g"}
+    )
     wanted = EnvironmentSpec(HERE, ("alpha",), (("alpha", CONVKIT_DEFAULT),))
     first, second = version_findings(resolution, wanted)
     assert first.remedy is not None

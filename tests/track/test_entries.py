@@ -29,7 +29,11 @@ def test_the_parent_tells_the_run():
     assert found["ort-cpu/size_bytes"] == 90_912_456
     assert found["ort-optimized/cosine"] == 0.81
     assert found["ort-optimized/non_finite"] == 384
-    assert (found["run/targets_verified"], found["run/targets_failed"], found["run/targets_skipped"]) == (1, 1, 1)
+    assert (
+        found["run/targets_verified"],
+        found["run/targets_failed"],
+        found["run/targets_skipped"],
+    ) == (1, 1, 1)
     assert "ort-cuda/max_abs_err" not in found
 
 
@@ -67,7 +71,11 @@ def test_a_verification_gives_the_worst_and_every_case_as_a_step():
     name = "verify/last_hidden_state"
     assert points(child)[f"{name}/max_abs_err"] == pytest.approx(9.1e-6)
     steps = [(p.step, p.value) for p in child.points if p.name == f"{name}/by_case/max_abs_err"]
-    assert steps == [(0, pytest.approx(1.1e-6)), (1, pytest.approx(4.2e-6)), (2, pytest.approx(9.1e-6))]
+    assert steps == [
+        (0, pytest.approx(1.1e-6)),
+        (1, pytest.approx(4.2e-6)),
+        (2, pytest.approx(9.1e-6)),
+    ]
     assert [row[0] for row in child.table.rows] == ["smallest", "typical", "padded"]
     assert all(len(row) == len(child.table.columns) for row in child.table.rows)
 
@@ -75,7 +83,12 @@ def test_a_verification_gives_the_worst_and_every_case_as_a_step():
 def test_a_verification_without_a_stage_still_has_an_entry():
     record = build_record(stages=())
     names = [child.name for child in child_entries(record)]
-    assert names == ["verify:ort-cpu@1.21.0", "verify:ort-cpu@1.31.0", "verify:ort-optimized", "verify:ort-cuda"]
+    assert names == [
+        "verify:ort-cpu@1.21.0",
+        "verify:ort-cpu@1.31.0",
+        "verify:ort-optimized",
+        "verify:ort-cuda",
+    ]
 
 
 def test_figures_that_are_no_numbers_are_counted_and_never_flattered():
@@ -102,13 +115,17 @@ def test_the_note_is_a_table_of_targets_with_findings_and_what_was_left_out():
 
 
 def test_nothing_in_a_note_acts_as_markup():
-    note = summary_note(build_record(description="a | <script>alert(1)</script> [x](javascript:y)\n\n# big"))
+    note = summary_note(
+        build_record(description="a | <script>alert(1)</script> [x](javascript:y)\n\n# big")
+    )
     assert "<script>" not in note
     assert "\\[x\\](javascript" in note
     assert "\n# big" not in note
 
 
-@pytest.mark.parametrize("name", ["verify/a/max_abs_err", "tools.torch", "build:x@1".replace("@", "-")])
+@pytest.mark.parametrize(
+    "name", ["verify/a/max_abs_err", "tools.torch", "build:x@1".replace("@", "-")]
+)
 def test_plain_names_stay(name):
     assert entry_name(name) == name
 
@@ -117,7 +134,11 @@ def test_plain_names_stay(name):
     "name", ["verify/logits[0]/x", "a~b", "verify/../x", "a//b", "/a", "a b", "é" * 400, "x" * 400]
 )
 def test_other_names_become_ones_that_mlflow_takes(name):
-    from mlflow.utils.validation import _validate_metric_name, _validate_param_name, _validate_tag_name
+    from mlflow.utils.validation import (
+        _validate_metric_name,
+        _validate_param_name,
+        _validate_tag_name,
+    )
 
     clean = entry_name(name)
     _validate_metric_name(clean)

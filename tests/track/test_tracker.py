@@ -41,7 +41,8 @@ def home(empty_home, tmp_path):
 
 def children_of(tracker, tracked):
     found = tracker.client.search_runs(
-        [tracked.experiment_id], filter_string=f"tags.`mlflow.parentRunId` = '{tracked.parent_run_id}'"
+        [tracked.experiment_id],
+        filter_string=f"tags.`mlflow.parentRunId` = '{tracked.parent_run_id}'",
     )
     return {run.info.run_name: run for run in found}
 
@@ -75,7 +76,9 @@ def test_a_run_is_logged_whole(home):
         (1, pytest.approx(8.4e-6)),
         (2, pytest.approx(1.82e-5)),
     ]
-    assert json.loads(verification.data.tags["mlflow.loggedArtifacts"]) == [{"path": "cases.json", "type": "table"}]
+    assert json.loads(verification.data.tags["mlflow.loggedArtifacts"]) == [
+        {"path": "cases.json", "type": "table"}
+    ]
 
 
 def test_files_are_there_and_models_are_the_same_bytes_on_disk(home):
@@ -98,7 +101,9 @@ def test_models_are_registered_with_their_metrics_and_no_copy(home):
     record = build_record()
     tracker = prepare(None, home)
     tracked = tracker.log(record, write_run(home, record))
-    models = {model.name: model for model in tracker.client.search_logged_models([tracked.experiment_id])}
+    models = {
+        model.name: model for model in tracker.client.search_logged_models([tracked.experiment_id])
+    }
     assert set(models) == {"bert-ort-cpu", "bert-ort-optimized"}
     good = models["bert-ort-cpu"]
     assert good.tags["mlflow.model.isExternal"] == "true"
@@ -274,14 +279,18 @@ def test_a_server_that_refuses_is_reported_at_once(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     began = time.monotonic()
-    with pytest.raises(TrackingError, match=rf"MLflow at http://127.0.0.1:{port}: (.|\n)*convkit track RUN"):
+    with pytest.raises(
+        TrackingError, match=rf"MLflow at http://127.0.0.1:{port}: (.|\n)*convkit track RUN"
+    ):
         prepare(f"http://127.0.0.1:{port}", tmp_path)
     assert time.monotonic() - began < 60  # MLflow by itself tries for minutes
 
 
 @pytest.mark.slow
 def test_a_server_that_never_answers_is_given_up_on(tmp_path):
-    with socket.create_server(("127.0.0.1", 0)) as silent:  # connections are taken, and nothing is ever said
+    with socket.create_server(
+        ("127.0.0.1", 0)
+    ) as silent:  # connections are taken, and nothing is ever said
         began = time.monotonic()
         with pytest.raises(TrackingError, match=r"timeout|timed out|retries"):
             prepare(f"http://127.0.0.1:{silent.getsockname()[1]}", tmp_path)
@@ -291,11 +300,15 @@ def test_a_server_that_never_answers_is_given_up_on(tmp_path):
 def test_passwords_are_not_shown(tmp_path):
     location = find_location("https://user:s3cret@127.0.0.1:9/x", tmp_path)
     assert location.shown == "https://user:***@127.0.0.1:9/x"
-    assert "s3cret" not in str(tracking_error(location, OSError(f"cannot reach {location.uri}: s3cret")))
+    assert "s3cret" not in str(
+        tracking_error(location, OSError(f"cannot reach {location.uri}: s3cret"))
+    )
     assert "s3cret" not in location.run_link("1", "a")
 
 
-@pytest.mark.parametrize("uri", ["nonsense://x", "file:///tmp/x", "postgresql://nobody@127.0.0.1:9/x"])
+@pytest.mark.parametrize(
+    "uri", ["nonsense://x", "file:///tmp/x", "postgresql://nobody@127.0.0.1:9/x"]
+)
 def test_any_other_address_that_does_not_work_is_the_users_error(uri, tmp_path):
     with pytest.raises(TrackingError, match="MLflow at"):
         prepare(uri, tmp_path)
@@ -326,8 +339,14 @@ assert not [thread for thread in threading.enumerate() if "elemetry" in thread.n
 
 @pytest.mark.slow
 def test_mlflow_is_a_quiet_guest(tmp_path):
-    # A process of its own, without what makes MLflow hold back in tests; an agent's mark makes it talk.
-    environment = {"HOME": str(tmp_path / "user"), "PATH": os.environ["PATH"], "AGENT": "x", "PYTHONPATH": str(_ROOT)}
+    # A process of its own, without what makes MLflow hold back in tests; an agent's mark makes it
+    # talk.
+    environment = {
+        "HOME": str(tmp_path / "user"),
+        "PATH": os.environ["PATH"],
+        "AGENT": "x",
+        "PYTHONPATH": str(_ROOT),
+    }
     done = subprocess.run(
         [sys.executable, "-c", _QUIET_SCRIPT, str(tmp_path / "runs"), str(_ROOT / "tests")],
         env=environment,
@@ -351,7 +370,9 @@ def test_processes_that_come_first_together_make_one_database(tmp_path):
     home.mkdir()
     (home / "mlflow.db.99.part").write_bytes(b"left behind by a process that was killed")
     processes = [
-        subprocess.Popen([sys.executable, "-c", script, str(home)], env=environment, stderr=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(home)], env=environment, stderr=subprocess.PIPE
+        )
         for _ in range(2)
     ]
     errors = [process.communicate(timeout=120)[1].decode() for process in processes]

@@ -14,7 +14,9 @@ def metrics(max_abs=0.0, *, cosine=1.0, nan=(0, 0), inf=0, magnitude=1.0):
     """Return metrics of an output whose every error is `max_abs`."""
     errors = (max_abs, max_abs / magnitude, max_abs, max_abs, cosine)
     counts = (nan[0], nan[1], 0, 0, inf)
-    return TensorMetrics("y", 8, *errors, (0,), magnitude, magnitude, *counts, ((magnitude, max_abs),))
+    return TensorMetrics(
+        "y", 8, *errors, (0,), magnitude, magnitude, *counts, ((magnitude, max_abs),)
+    )
 
 
 def measured(check, original, candidate, accuracy):
@@ -27,13 +29,19 @@ def measured(check, original, candidate, accuracy):
         cases=tuple(CaseMetrics(f"case{n}", 0.1, (error,)) for n, error in enumerate(errors)),
         omitted=(),
         probes=(),
-        invariance=(InvarianceMetrics(check, f"invariance:{check}", "invariance", (original,), (candidate,)),),
+        invariance=(
+            InvarianceMetrics(
+                check, f"invariance:{check}", "invariance", (original,), (candidate,)
+            ),
+        ),
     )
 
 
 def findings(check, original, candidate, *, accuracy=1e-6, override=None, tolerance=None):
     chosen = recipe(verify={"tolerance": tolerance or {"max_abs": 1e-2}})
-    return invariance_findings(chosen, chosen.targets["ort"], measured(check, original, candidate, accuracy), override)
+    return invariance_findings(
+        chosen, chosen.targets["ort"], measured(check, original, candidate, accuracy), override
+    )
 
 
 def codes(*arguments, **options):
@@ -69,7 +77,9 @@ def test_an_inaccurate_model_is_not_said_to_depend_on_its_batch():
     assert codes("batch", metrics(), metrics(0.3), accuracy=0.1) == []
     assert codes("batch", metrics(), metrics(0.5), accuracy=0.1) == [("N302", "error")]
     # Right in one case and wrong in the others is what a mask that was lost looks like.
-    assert codes("padding", metrics(), metrics(0.3), accuracy=[metrics(1e-6), metrics(0.3)]) == [("N301", "error")]
+    assert codes("padding", metrics(), metrics(0.3), accuracy=[metrics(1e-6), metrics(0.3)]) == [
+        ("N301", "error")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -88,14 +98,22 @@ def test_an_inaccurate_model_is_not_said_to_depend_on_its_batch():
 def test_every_limit_is_asked(tolerance, held, broken):
     options = {"tolerance": tolerance, "accuracy": 0.0}
     assert (
-        codes("batch", metrics(), dataclasses.replace(held, frontier=((1.0, held.max_abs - 1e-12),)), **options) == []
+        codes(
+            "batch",
+            metrics(),
+            dataclasses.replace(held, frontier=((1.0, held.max_abs - 1e-12),)),
+            **options,
+        )
+        == []
     )
     assert codes("batch", metrics(), broken, **options) == [("N302", "error")]
 
 
 def test_an_override_stands_in_the_tolerance_s_place():
     assert codes("batch", metrics(), metrics(0.5), override=Tolerance(max_abs=1.0)) == []
-    assert codes("batch", metrics(), metrics(0.01), override=Tolerance(max_abs=1e-4)) == [("N302", "error")]
+    assert codes("batch", metrics(), metrics(0.01), override=Tolerance(max_abs=1e-4)) == [
+        ("N302", "error")
+    ]
 
 
 def test_nan_in_one_case_only_fails():
@@ -143,12 +161,19 @@ def test_both_checks_of_padding_give_one_finding():
     assert finding.evidence["check"] == "padding"
 
 
-OFF = (Finding("N402", "error", "the graph"), Finding("N101", "error", "off"), Finding("N303", "warning", "differs"))
+OFF = (
+    Finding("N402", "error", "the graph"),
+    Finding("N101", "error", "off"),
+    Finding("N303", "warning", "differs"),
+)
 
 
 def test_a_random_original_is_named_and_the_graph_is_not_blamed():
     found = without_blame(OFF, measured("determinism", metrics(0.5), metrics(0.4), 1.0))
-    assert [(finding.code, finding.severity) for finding in found] == [("N303", "error"), ("N101", "error")]
+    assert [(finding.code, finding.severity) for finding in found] == [
+        ("N303", "error"),
+        ("N101", "error"),
+    ]
     assert (found[0].place.tensor, found[0].evidence) == ("y", {"max_abs_original": 0.5})
 
 
@@ -160,5 +185,9 @@ def test_a_random_original_is_named_and_the_graph_is_not_blamed():
         (metrics(0.5), 1.0, OFF[2:]),  # parity holds
     ],
 )
-def test_the_graph_stays_at_fault_where_the_original_does_not_explain_the_error(original, error, given):
-    assert without_blame(given, measured("determinism", original, metrics(0.4), error)) == list(given)
+def test_the_graph_stays_at_fault_where_the_original_does_not_explain_the_error(
+    original, error, given
+):
+    assert without_blame(given, measured("determinism", original, metrics(0.4), error)) == list(
+        given
+    )

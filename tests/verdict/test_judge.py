@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from small_recipe import recipe
 
-from convkit.record import Verification
+from convkit.record.model import Verification
 from convkit.verdict.judge import judge
 from convkit.worker.protocol import (
     CaseMetrics,
@@ -17,7 +17,22 @@ from convkit.worker.protocol import (
 )
 
 GOOD = TensorMetrics(
-    "y", 8, 1e-6, 1e-5, 1e-7, 1e-7, 1.0, (0, 0), 1.0, 1.000001, 0, 0, 0, 0, 0, ((0.5, 1e-6), (1.0, 1e-7))
+    "y",
+    8,
+    1e-6,
+    1e-5,
+    1e-7,
+    1e-7,
+    1.0,
+    (0, 0),
+    1.0,
+    1.000001,
+    0,
+    0,
+    0,
+    0,
+    0,
+    ((0.5, 1e-6), (1.0, 1e-7)),
 )
 SIZES = {
     "smallest": {"batch": 1, "sequence": 2},
@@ -53,7 +68,15 @@ def verdict(
         (),
         probes,
     )
-    return judge(chosen, chosen.targets["ort"], reference, measured, stage="verify:ort", version=None, **options)
+    return judge(
+        chosen,
+        chosen.targets["ort"],
+        reference,
+        measured,
+        stage="verify:ort",
+        version=None,
+        **options,
+    )
 
 
 def codes(verification: Verification) -> list[str]:
@@ -92,7 +115,9 @@ def test_the_headline_is_the_first_failing_case() -> None:
         ({"mismatch": "shape [1, 2] instead of [1, 3]"}, "C207"),
     ],
 )
-def test_each_way_of_being_wrong_fails_under_its_own_code(changes: dict[str, Any], code: str) -> None:
+def test_each_way_of_being_wrong_fails_under_its_own_code(
+    changes: dict[str, Any], code: str
+) -> None:
     result = verdict({"smallest": changed(**changes)})
     assert result.status == "failed"
     assert codes(result) == [code]
@@ -179,11 +204,16 @@ def test_outputs_that_carry_each_other_s_values_are_named() -> None:
     assert "'y' and 'z'" in result.headline
     assert codes(verdict(WRONG, probes=(probe("outputs:y:z"),))) == ["N101"]
     alike = probe("outputs:y:z", matches_base=1e-6, moved_reference=1e-7)
-    assert codes(verdict(WRONG, probes=(alike,))) == ["N101"]  # the original's two are the same: nothing to exchange
+    assert codes(verdict(WRONG, probes=(alike,))) == [
+        "N101"
+    ]  # the original's two are the same: nothing to exchange
 
 
 def test_merged_inputs_are_named_and_their_dead_one_not_twice() -> None:
-    probes = (probe("perturbed:types", moved_candidate=0.0), probe("merged:mask:types", matches_probe=1e-6))
+    probes = (
+        probe("perturbed:types", moved_candidate=0.0),
+        probe("merged:mask:types", matches_probe=1e-6),
+    )
     result = verdict(WRONG, probes=probes)
     assert codes(result) == ["C109", "N101"]
     assert result.findings[0].place.tensor == "types"
@@ -201,7 +231,9 @@ def test_an_input_without_influence_is_named_even_where_parity_holds() -> None:
 
 
 def test_an_input_dead_in_the_original_too_is_not_the_conversion_s_fault() -> None:
-    result = verdict(probes=(probe("perturbed:types", moved_candidate=0.0, moved_reference=0.0, base_error=0.0),))
+    result = verdict(
+        probes=(probe("perturbed:types", moved_candidate=0.0, moved_reference=0.0, base_error=0.0),)
+    )
     assert result.status == "verified"
 
 
@@ -236,7 +268,9 @@ def test_a_tolerance_can_differ_by_output() -> None:
         ({"default": "float16", "keep_float32": "auto"}, {}),
     ],
 )
-def test_a_low_precision_that_is_off_is_offered_the_search(precision: Any, change: dict[str, Any]) -> None:
+def test_a_low_precision_that_is_off_is_offered_the_search(
+    precision: Any, change: dict[str, Any]
+) -> None:
     chosen = recipe(targets={"ort": {"runtime": "onnxruntime", "precision": precision}})
     found = verdict({"typical": (dataclasses.replace(GOOD, max_abs=1.0),)}, recipe=chosen)
     (finding,) = [finding for finding in found.findings if finding.code == "N101"]

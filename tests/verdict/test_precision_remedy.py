@@ -10,7 +10,10 @@ from convkit.verdict.precision_remedy import search_remedy
 
 def offered(precision: Any) -> Any:
     parsed = recipe(
-        targets={"other": {"runtime": "onnxruntime"}, "low": {"runtime": "onnxruntime", "precision": precision}}
+        targets={
+            "other": {"runtime": "onnxruntime"},
+            "low": {"runtime": "onnxruntime", "precision": precision},
+        }
     )
     remedy = search_remedy(parsed, parsed.targets["low"])
     return remedy and remedy.change
@@ -27,7 +30,11 @@ def offered(precision: Any) -> Any:
         ({"quantize": "dynamic-int8"}, {"quantize": "dynamic-int8", "keep_float32": "auto"}),
         (
             {"quantize": "static-int8", "calibration": {"method": "entropy"}},
-            {"quantize": "static-int8", "calibration": {"method": "entropy"}, "keep_float32": "auto"},
+            {
+                "quantize": "static-int8",
+                "calibration": {"method": "entropy"},
+                "keep_float32": "auto",
+            },
         ),
     ],
 )
@@ -39,7 +46,11 @@ def test_a_search_is_offered_and_all_else_stays(precision: Any, wanted: Any) -> 
 
 @pytest.mark.parametrize(
     "precision",
-    ["float32", {"default": "float16", "keep_float32": "auto"}, {"quantize": "dynamic-int8", "keep_float32": "auto"}],
+    [
+        "float32",
+        {"default": "float16", "keep_float32": "auto"},
+        {"quantize": "dynamic-int8", "keep_float32": "auto"},
+    ],
 )
 def test_no_search_is_offered_where_there_is_none_or_was_one(precision: Any) -> None:
     assert offered(precision) is None

@@ -29,7 +29,9 @@ def test_one_verdict_is_a_note(metrics: TensorMetrics) -> None:
     assert found(metrics, metrics) == [("N212", "note")]
 
 
-@pytest.mark.parametrize(("device", "simulated"), [(GOOD, BAD), (BAD, GOOD), (GOOD, NAN), (NAN, GOOD)])
+@pytest.mark.parametrize(
+    ("device", "simulated"), [(GOOD, BAD), (BAD, GOOD), (GOOD, NAN), (NAN, GOOD)]
+)
 def test_two_verdicts_are_a_warning(device: TensorMetrics, simulated: TensorMetrics) -> None:
     assert found(device, simulated) == [("N211", "warning")]
 

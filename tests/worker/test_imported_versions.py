@@ -26,7 +26,10 @@ def test_they_are_those_of_the_modules_that_were_imported() -> None:
 
 
 def test_what_is_installed_and_not_imported_is_not_told() -> None:
-    code = "from convkit.worker.imported_versions import imported_versions; print(*imported_versions())"
+    code = (
+        "from convkit.worker.imported_versions import imported_versions;"
+        " print(*imported_versions())"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     told = set(done.stdout.split())
     assert "python" in told
@@ -37,13 +40,16 @@ def test_what_is_installed_and_not_imported_is_not_told() -> None:
 def test_a_distribution_of_another_name_is_found_by_its_files(
     listed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text = {"top_level.txt": "odd_module\n", "RECORD": "odd_module/__init__.py,,\nOdd.Name.dist-info/METADATA,,\n"}[
-        listed
-    ]
+    text = {
+        "top_level.txt": "odd_module\n",
+        "RECORD": "odd_module/__init__.py,,\nOdd.Name.dist-info/METADATA,,\n",
+    }[listed]
     folder = tmp_path / "odd_name-1.0.dist-info"
     folder.mkdir()
     (folder / listed).write_text(text)
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: Odd.Name\nVersion: 1.0+cpu\n\nVersion: 9\n")
+    (folder / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: Odd.Name\nVersion: 1.0+cpu\n\nVersion: 9\n"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     assert "odd-name" not in imported_versions()
     monkeypatch.setitem(sys.modules, "odd_module", np)

@@ -1,4 +1,6 @@
-"""The files that a recipe names, as one artifact in the shared store: workers have none of the user's folders."""
+"""The files that a recipe names, as one artifact in the shared store: workers have none of the
+user's folders.
+"""
 
 import dataclasses
 import os
@@ -73,7 +75,7 @@ def _tree(folder: Path, suffix: str) -> Iterator[Path]:
 def _place(key: str, name: str, dirname: Path) -> Path:
     if Path(name).is_absolute():
         raise FleetError(
-            f"{key}: {name} is an absolute path, which means another file, or none, on the fleet's workers; write it "
-            "relative to the recipe's folder"
+            f"{key}: {name} is an absolute path, which means another file, or none, on the fleet's"
+            " workers; write it relative to the recipe's folder"
         )
     return dirname / name

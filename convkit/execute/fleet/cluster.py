@@ -11,7 +11,8 @@ from convkit.errors import ConvkitError, FleetError, Interrupted
 from convkit.execute.fleet.tags import Tags
 
 _CONNECT_SECONDS = 15.0
-# How long workers are looked at as they were; and how long a stage waits for one when the last that fits is gone.
+# How long workers are looked at as they were; and how long a stage waits for one when the last that
+# fits is gone.
 _FRESH_SECONDS = 2.0
 _GONE_SECONDS = 20.0
 _POLL_SECONDS = 0.2
@@ -28,7 +29,9 @@ def import_distributed() -> Any:  # noqa: ANN401 - Dask is typed in part only
     try:
         import distributed  # noqa: PLC0415 - an extra, and only fleets need it
     except ImportError as error:
-        raise FleetError("a fleet needs Dask's distributed: pip install 'convkit[fleet]'") from error
+        raise FleetError(
+            "a fleet needs Dask's distributed: pip install 'convkit[fleet]'"
+        ) from error
     return distributed
 
 
@@ -40,7 +43,8 @@ def connect(address: str) -> Iterator["Cluster"]:
         client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError, ValueError) as error:
         raise FleetError(
-            f"--scheduler {address}: no Dask scheduler answers there ({error}). Start one with: dask scheduler"
+            f"--scheduler {address}: no Dask scheduler answers there ({error}). Start one with:"
+            " dask scheduler"
         ) from error
     try:
         yield Cluster(address, client)
@@ -65,7 +69,9 @@ class Cluster:
                 try:
                     self._known = dict(self.client.scheduler_info(n_workers=-1)["workers"])
                 except (OSError, TimeoutError) as error:
-                    raise FleetError(f"the scheduler at {self.address} does not answer any more: {error}") from error
+                    raise FleetError(
+                        f"the scheduler at {self.address} does not answer any more: {error}"
+                    ) from error
                 self._known_at = time.monotonic()
             return self._known
 
@@ -78,11 +84,19 @@ class Cluster:
         """How many stages the workers run at once."""
         return sum(int(worker["nthreads"]) for worker in self.workers().values())
 
-    def perform(self, task: Any, argument: str, name: str, resources: Tags, cancelled: threading.Event) -> str:  # noqa: ANN401
+    def perform(
+        self,
+        task: Any,  # noqa: ANN401 - dask takes any callable
+        argument: str,
+        name: str,
+        resources: Tags,
+        cancelled: threading.Event,
+    ) -> str:
         """Run `task(argument)` on a worker with these resources and return what it says.
 
-        A worker that is lost meanwhile is replaced by another. Raises NoWorkerLeft, Interrupted when `cancelled` is
-        set (the task is told to stop), FleetError for what the cluster could not do.
+        A worker that is lost meanwhile is replaced by another. Raises NoWorkerLeft, Interrupted
+        when `cancelled` is set (the task is told to stop), FleetError for what the cluster could
+        not do.
         """
         future = self.client.submit(
             task,
@@ -103,12 +117,19 @@ class Cluster:
         finally:
             future.cancel()
 
-    def _result(self, future: Any, ended: threading.Event, resources: Tags, cancelled: threading.Event) -> str:  # noqa: ANN401
+    def _result(
+        self,
+        future: Any,  # noqa: ANN401 - dask has no types
+        ended: threading.Event,
+        resources: Tags,
+        cancelled: threading.Event,
+    ) -> str:
         gone_since: float | None = None
         looked = time.monotonic()
         while True:
             if ended.wait(_POLL_SECONDS):
-                # Where the worker was lost before its answer was fetched, Dask runs the task again by itself.
+                # Where the worker was lost before its answer was fetched, Dask runs the task again
+                # by itself.
                 with contextlib.suppress(TimeoutError):
                     return str(future.result(timeout=_POLL_SECONDS))
             if cancelled.is_set():
@@ -116,7 +137,10 @@ class Cluster:
             if time.monotonic() < looked + _FRESH_SECONDS:
                 continue
             looked = time.monotonic()
-            if any(all(tags.get(name, 0.0) >= n for name, n in resources.items()) for tags in self.tags()):
+            if any(
+                all(tags.get(name, 0.0) >= n for name, n in resources.items())
+                for tags in self.tags()
+            ):
                 gone_since = None
                 continue
             gone_since = gone_since or looked
@@ -128,10 +152,14 @@ def _explain(error: Exception, address: str) -> str:
     match type(error).__name__:
         case "KilledWorker":
             return (
-                "every worker that took it was lost while it ran: killed, out of memory, or cut off. See the workers' "
-                "own logs; a stage that needs more memory wants a bigger machine"
+                "every worker that took it was lost while it ran: killed, out of memory, or cut"
+                " off. See the workers' own logs; a stage that needs more memory wants a bigger"
+                " machine"
             )
         case "FutureCancelledError" | "CancelledError":
-            return f"the task was lost: the scheduler at {address} was stopped or restarted; run again to go on"
+            return (
+                f"the task was lost: the scheduler at {address} was stopped or restarted; run again"
+                " to go on"
+            )
         case _:
             return f"{type(error).__name__}: {error}"

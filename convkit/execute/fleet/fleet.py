@@ -29,7 +29,9 @@ class Fleet:
     def absent_parts(self, recipe: Recipe) -> dict[str, str]:
         """Return the devices that a recipe's targets name and no worker has, with that in words."""
         absent = absent_devices_among(recipe, self.cluster.tags())
-        return {device: f"no worker of the fleet has a {device} device" for device in sorted(absent)}
+        return {
+            device: f"no worker of the fleet has a {device} device" for device in sorted(absent)
+        }
 
     def jobs(self, asked: int) -> int:
         """Return how many stages to have under way: enough that no worker waits for the next one."""
@@ -49,10 +51,14 @@ class Fleet:
 
 @contextlib.contextmanager
 def fleet_of(scheduler: str | None, store: str | None, home: Home) -> Iterator[Fleet | None]:
-    """Give the fleet of a run, None where it names no scheduler; its stages run on this machine then."""
+    """Give the fleet of a run, None where it names no scheduler; its stages run on this machine
+    then.
+    """
     if scheduler is None:
         if store is not None:
-            raise UsageError(f"--store {store}: a shared store serves a fleet; name its --scheduler too")
+            raise UsageError(
+                f"--store {store}: a shared store serves a fleet; name its --scheduler too"
+            )
         yield None
         return
     with connect(scheduler) as cluster:

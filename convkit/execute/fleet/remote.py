@@ -1,4 +1,6 @@
-"""What a worker of a fleet does with one stage: fetch what it lacks, settle it as any run does, push what came."""
+"""What a worker of a fleet does with one stage: fetch what it lacks, settle it as any run does,
+push what came.
+"""
 
 import contextlib
 import json
@@ -27,8 +29,9 @@ _LOOK_SECONDS = 0.2
 _PROGRESS_SECONDS = 0.5
 # Dask's states of a task that somebody still wants.
 _WANTED = frozenset({"executing", "long-running", "resumed"})
-# Python 3.11's own parser (recipes' factories, packages' markers) fails now and then when two threads use it at once:
-# SystemError: AST constructor recursion depth mismatch (python/cpython#106905).
+# Python 3.11's own parser (recipes' factories, packages' markers) fails now and then when two
+# threads use it at once: SystemError: AST constructor recursion depth mismatch
+# (python/cpython#106905).
 _PARSING = threading.Lock()
 _ALIVE = frozenset({"running", "paused"})
 
@@ -47,28 +50,42 @@ def run_stage(text: str) -> str:
     try:
         order = decode(Order, json.loads(text))
         with _watching(worker) as cancelled:
-            answer = perform(order, home, _Reporter(worker, order.topic), cancelled, str(worker.name))
+            answer = perform(
+                order, home, _Reporter(worker, order.topic), cancelled, str(worker.name)
+            )
     except StoreUnreachable:
         raise
     except Interrupted:
         answer = Answered(str(worker.name), interrupted=True)
     except CodecError as error:
-        told = f"worker {worker.name} does not understand the run: {error}. Install the same convkit on both."
+        told = (
+            f"worker {worker.name} does not understand the run: {error}. Install the same convkit"
+            " on both."
+        )
         answer = Answered(str(worker.name), error=told)
     except ConvkitError as error:
         answer = Answered(str(worker.name), error=f"worker {worker.name}: {error}")
     except Exception:  # noqa: BLE001 - a bug. Dask cannot carry every exception, and would then never answer
-        told = f"worker {worker.name}: this is a bug in convkit; please report it\n{traceback.format_exc()}"
+        told = (
+            f"worker {worker.name}: this is a bug in convkit; please report"
+            f" it\n{traceback.format_exc()}"
+        )
         answer = Answered(str(worker.name), error=told)
     return json.dumps(encode(answer))
 
 
-def perform(order: Order, home: Home, listener: Silence, cancelled: threading.Event, name: str) -> Answered:
-    """Settle an order's stage with this machine's store and environments; push what it left to the shared store."""
+def perform(
+    order: Order, home: Home, listener: Silence, cancelled: threading.Event, name: str
+) -> Answered:
+    """Settle an order's stage with this machine's store and environments; push what it left to the
+    shared store.
+    """
     store, shared = Store(home.store), SharedStore(order.store)
     shared.pull(order.files, store)
     place = store.view(order.files) / PurePosixPath(order.place)
-    place.parent.mkdir(parents=True, exist_ok=True)  # paths that begin with .. start there, also where no file does
+    place.parent.mkdir(
+        parents=True, exist_ok=True
+    )  # paths that begin with .. start there, also where no file does
     with _PARSING:
         loaded = parse_recipe(order.recipe, place)
         surroundings = _surroundings(order, loaded, home, name)
@@ -82,15 +99,22 @@ def perform(order: Order, home: Home, listener: Silence, cancelled: threading.Ev
 
 
 def _surroundings(order: Order, loaded: LoadedRecipe, home: Home, name: str) -> Surroundings:
-    """Return this machine's facts; raises FleetError where the stage would not be the run's with them."""
+    """Return this machine's facts; raises FleetError where the stage would not be the run's with
+    them.
+    """
     known = {order.stage.environment: order.resolution} if order.resolution is not None else {}
     found = gather(loaded, (order.stage,), home, order.toolchain, recorded_tools(known))
     parts = ingredients(order.stage, loaded.recipe, found.facts)
     if parts is None or stage_key(order.stage, parts, order.inputs) != order.key:
-        difference = "its tools are not known" if parts is None else explain_change(parts, {}, order.ingredients, {})
+        difference = (
+            "its tools are not known"
+            if parts is None
+            else explain_change(parts, {}, order.ingredients, {})
+        )
         raise FleetError(
-            f"{order.stage.id} would be another stage on worker {name} than in this run: {difference}. Install the "
-            "same convkit (and, with --toolchain host, the same packages) there."
+            f"{order.stage.id} would be another stage on worker {name} than in this run:"
+            f" {difference}. Install the same convkit (and, with --toolchain host, the same"
+            " packages) there."
         )
     return found
 
@@ -126,7 +150,9 @@ class _Reporter(Silence):
 
 @contextlib.contextmanager
 def _watching(worker: Any) -> Iterator[threading.Event]:  # noqa: ANN401 - Dask's
-    """Give an event that is set when nobody wants this task any more: Dask itself never stops one that runs."""
+    """Give an event that is set when nobody wants this task any more: Dask itself never stops one
+    that runs.
+    """
     key, cancelled, ended = worker.get_current_task(), threading.Event(), threading.Event()
 
     def watch() -> None:

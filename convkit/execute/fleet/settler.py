@@ -1,4 +1,6 @@
-"""Settles stages by sending them to a fleet; what the executor and the store do stays as it is on one machine."""
+"""Settles stages by sending them to a fleet; what the executor and the store do stays as it is on
+one machine.
+"""
 
 import dataclasses
 import json
@@ -15,10 +17,10 @@ from convkit.execute.fleet.tags import Fit, find_fit, needs_of, resources_for
 from convkit.execute.stage_runner import KeyLock, Settled, StageRunner
 from convkit.findings.model import Finding, Remedy
 from convkit.plan.stages import Stage, ingredients, stage_key
-from convkit.record import StageReport
+from convkit.record.model import StageReport
 from convkit.store.shared import SharedStore
 from convkit.store.store import StageRecord
-from convkit.worker.protocol import RESULT_TYPES
+from convkit.worker.jobs import JOBS
 
 # How often a stage is sent again because its worker was told to stop, and not by this run.
 _ATTEMPTS = 5
@@ -28,7 +30,9 @@ _EXACT = ("export", "precision", "build")
 
 @dataclasses.dataclass(frozen=True)
 class FleetSettler:
-    """Settles each stage of a run on a worker that fits it; `local` is how this machine would settle it."""
+    """Settles each stage of a run on a worker that fits it; `local` is how this machine would
+    settle it.
+    """
 
     local: StageRunner
     cluster: Cluster
@@ -47,10 +51,16 @@ class FleetSettler:
     def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
         """Settle a stage whose inputs are known, as `StageRunner.settle`.
 
-        Its key is made of the facts of the workers that it can go to: results can depend on the processor.
+        Its key is made of the facts of the workers that it can go to: results can depend on the
+        processor.
         """
         facts = self.local.surroundings.facts
-        fit = find_fit(needs_of(stage, self.local.loaded.recipe), self.cluster.tags(), facts.platform, facts.processor)
+        fit = find_fit(
+            needs_of(stage, self.local.loaded.recipe),
+            self.cluster.tags(),
+            facts.platform,
+            facts.processor,
+        )
         if fit.processor is not None:
             facts = dataclasses.replace(facts, processor=fit.processor)
         parts = ingredients(stage, self.local.loaded.recipe, facts)
@@ -59,7 +69,9 @@ class FleetSettler:
         if not self.local.is_forced(stage) and self.local.store.record(key) is None:
             self.shared.adopt(key, self.local.store)
         surroundings = dataclasses.replace(self.local.surroundings, facts=facts)
-        shared_with = {field.name: getattr(self.local, field.name) for field in dataclasses.fields(StageRunner)}
+        shared_with = {
+            field.name: getattr(self.local, field.name) for field in dataclasses.fields(StageRunner)
+        }
         runner = _FleetRunner(**{**shared_with, "surroundings": surroundings}, fleet=self, fit=fit)
         return runner.settle(stage, inputs)
 
@@ -72,7 +84,8 @@ class _FleetRunner(StageRunner):
     fit: Fit
 
     def _only_one(self, key: str) -> KeyLock:
-        # Not the stage's own lock: a worker on this machine may share this home, and takes that one.
+        # Not the stage's own lock: a worker on this machine may share this home, and takes that
+        # one.
         return super()._only_one(f"fleet-{key}")
 
     def _run(
@@ -85,7 +98,14 @@ class _FleetRunner(StageRunner):
         known: StageRecord | None,
     ) -> Settled:
         report = StageReport(
-            stage.id, stage.kind, key, "broken", reason, stage.target, stage.version, started=time.time()
+            stage.id,
+            stage.kind,
+            key,
+            "broken",
+            reason,
+            stage.target,
+            stage.version,
+            started=time.time(),
         )
         if self.fit.processor is None:
             return _no_worker(report, f"no worker of the fleet has {self.fit.lacking}")
@@ -94,11 +114,16 @@ class _FleetRunner(StageRunner):
         try:
             answer = self._ask(self._order(stage, key, parts, inputs), self.fit.processor)
         except NoWorkerLeft:
-            needs = " and ".join(needs_of(stage, self.loaded.recipe)) or "this run's platform and processor"
+            needs = (
+                " and ".join(needs_of(stage, self.loaded.recipe))
+                or "this run's platform and processor"
+            )
             return _no_worker(report, f"the last worker of the fleet that has {needs} is gone")
         return self._take(report, answer, known)
 
-    def _order(self, stage: Stage, key: str, parts: Mapping[str, str], inputs: Mapping[str, str]) -> Order:
+    def _order(
+        self, stage: Stage, key: str, parts: Mapping[str, str], inputs: Mapping[str, str]
+    ) -> Order:
         return Order(
             format=1,
             stage=stage,
@@ -120,7 +145,9 @@ class _FleetRunner(StageRunner):
         resources = resources_for(needs, self.surroundings.facts.platform, processor)
         text = json.dumps(encode(order))
         for _ in range(_ATTEMPTS):
-            told = self.fleet.cluster.perform(run_stage, text, order.stage.id, resources, self.cancelled)
+            told = self.fleet.cluster.perform(
+                run_stage, text, order.stage.id, resources, self.cancelled
+            )
             answer = decode(Answered, json.loads(told))
             if answer.error is not None:
                 raise FleetError(answer.error)
@@ -128,10 +155,15 @@ class _FleetRunner(StageRunner):
                 return answer
             if self.cancelled.is_set():
                 raise Interrupted("interrupted")
-        raise FleetError(f"{order.stage.id}: {_ATTEMPTS} workers were stopped while they ran it; run again to go on")
+        raise FleetError(
+            f"{order.stage.id}: {_ATTEMPTS} workers were stopped while they ran it; run again to"
+            " go on"
+        )
 
     def _take(self, report: StageReport, answer: Answered, known: StageRecord | None) -> Settled:
-        """Bring here what a worker left, and return how the stage ended; of two results the first one stands."""
+        """Bring here what a worker left, and return how the stage ended; of two results the first
+        one stands.
+        """
         assert answer.report is not None
         ended = dataclasses.replace(
             answer.report,
@@ -144,32 +176,46 @@ class _FleetRunner(StageRunner):
             if ended.artifact is None:
                 return Settled(ended, answer.log)
             self.fleet.shared.pull(ended.artifact, self.store)
-            return Settled(ended, answer.log, decode(RESULT_TYPES[ended.kind], answer.result))
+            return Settled(ended, answer.log, decode(JOBS[ended.kind].result, answer.result))
         standing = self.fleet.shared.adopt(ended.key, self.store)
         if standing is None:
-            raise FleetError(f"{ended.id}: its record is gone from {self.fleet.shared.url}; run again to make it")
+            raise FleetError(
+                f"{ended.id}: its record is gone from {self.fleet.shared.url}; run again to make it"
+            )
         self.store.set_latest(self.loaded.recipe.name, ended.id, ended.key)
         others = {answer.second, known.artifact if known else None} - {None, standing.artifact}
         if ended.kind not in _EXACT:
             others.clear()
-        findings = (*standing.findings, *(_two_artifacts(ended.id, str(other), standing.artifact) for other in others))
+        findings = (
+            *standing.findings,
+            *(_two_artifacts(ended.id, str(other), standing.artifact) for other in others),
+        )
         ended = dataclasses.replace(ended, artifact=standing.artifact, findings=findings)
-        return Settled(ended, self.store.log(ended.key), decode(RESULT_TYPES[ended.kind], standing.result))
+        return Settled(
+            ended, self.store.log(ended.key), decode(JOBS[ended.kind].result, standing.result)
+        )
 
 
 def _no_worker(report: StageReport, what: str) -> Settled:
     error = f"SKIPPED_NO_WORKER: {what}"
-    remedy = Remedy("Start such a worker: convkit fleet worker SCHEDULER; see what there is: convkit fleet status.")
+    remedy = Remedy(
+        "Start such a worker: convkit fleet worker SCHEDULER; see what there is: convkit fleet"
+        " status."
+    )
     finding = Finding("E101", "warning", error, evidence={"stage": report.id}, remedy=remedy)
     findings = (*report.findings, finding)
-    return Settled(dataclasses.replace(report, status="skipped", error=error, ended=time.time(), findings=findings))
+    return Settled(
+        dataclasses.replace(
+            report, status="skipped", error=error, ended=time.time(), findings=findings
+        )
+    )
 
 
 def _two_artifacts(stage: str, other: str, standing: str) -> Finding:
     return Finding(
         "R101",
         "warning",
-        f"{stage} gave two artifacts from the same inputs and tools: {standing[:12]}, which came first and stands, and "
-        f"{other[:12]}",
+        f"{stage} gave two artifacts from the same inputs and tools: {standing[:12]}, which came"
+        f" first and stands, and {other[:12]}",
         evidence={"before": standing, "now": other},
     )

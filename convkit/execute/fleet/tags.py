@@ -1,7 +1,9 @@
-"""What a worker of a fleet announces, and what a stage asks of one: tags with amounts, as Dask's resources.
+"""What a worker of a fleet announces, and what a stage asks of one: tags with amounts, as Dask's
+resources.
 
-CUDA (devices), SM<capability> (devices of it), MACOS, MEM (GiB) are amounts that stages use up while they run. The
-platform and the processor are tags too, since they are part of stage keys; of those there is always enough.
+CUDA (devices), SM<capability> (devices of it), MACOS, MEM (GiB) are amounts that stages use up
+while they run. The platform and the processor are tags too, since they are part of stage keys; of
+those there is always enough.
 """
 
 import ctypes
@@ -46,7 +48,9 @@ def announced_tags(given: Tags) -> dict[str, float]:
 
 
 def _capabilities() -> list[int]:
-    """Return each CUDA device's compute capability, 90 for 9.0; the driver has been started already."""
+    """Return each CUDA device's compute capability, 90 for 9.0; the driver has been started
+    already.
+    """
     driver = ctypes.CDLL("libcuda.so.1")
     count, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     driver.cuDeviceGetCount(ctypes.byref(count))
@@ -75,12 +79,16 @@ def needs_of(stage: Stage, recipe: Recipe) -> dict[str, float]:
 
 
 def _capability_of(stage: Stage, recipe: Recipe) -> int | None:  # noqa: ARG001 - a place for targets to come
-    """Return the compute capability that a target is built for. No target of today's recipes names one."""
+    """Return the compute capability that a target is built for. No target of today's recipes names
+    one.
+    """
     return None
 
 
 def _memory_of(stage: Stage, recipe: Recipe) -> float | None:  # noqa: ARG001 - as above
-    """Return the memory that a stage needs, in GiB, where that is known. No recipe of today says it."""
+    """Return the memory that a stage needs, in GiB, where that is known. No recipe of today says
+    it.
+    """
     return None
 
 
@@ -93,18 +101,30 @@ class Fit:
 
 
 def find_fit(needs: Tags, workers: Iterable[Tags], platform_name: str, preferred: str) -> Fit:
-    """Return the processor of the workers that a stage can go to: the preferred one where such a worker fits."""
+    """Return the processor of the workers that a stage can go to: the preferred one where such a
+    worker fits.
+    """
     workers = list(workers)
     if not workers:
         return Fit(None, "joined it: there are none")
     wanted = {**needs, PLATFORM + platform_name: 1.0}
-    fitting = [tags for tags in workers if all(tags.get(name, 0.0) >= amount for name, amount in wanted.items())]
-    processors = sorted({name.removeprefix(PROCESSOR) for tags in fitting for name in tags if _is_processor(name)})
+    fitting = [
+        tags
+        for tags in workers
+        if all(tags.get(name, 0.0) >= amount for name, amount in wanted.items())
+    ]
+    processors = sorted(
+        {name.removeprefix(PROCESSOR) for tags in fitting for name in tags if _is_processor(name)}
+    )
     if preferred in processors:
         return Fit(preferred)
     if processors:
         return Fit(processors[0])
-    missing = [name for name, amount in wanted.items() if not any(tags.get(name, 0.0) >= amount for tags in workers)]
+    missing = [
+        name
+        for name, amount in wanted.items()
+        if not any(tags.get(name, 0.0) >= amount for tags in workers)
+    ]
     return Fit(None, " and ".join(_told(name, wanted[name]) for name in missing or wanted))
 
 
@@ -125,5 +145,9 @@ def absent_devices_among(recipe: Recipe, workers: Iterable[Tags]) -> frozenset[D
     """Return the devices that a recipe's targets name and no worker has."""
     workers = list(workers)
     named = {target.device for target in recipe.targets.values()}
-    there = {device for device in named if (tag := _TAG_OF_DEVICE[device]) is None or any(tag in w for w in workers)}
+    there = {
+        device
+        for device in named
+        if (tag := _TAG_OF_DEVICE[device]) is None or any(tag in w for w in workers)
+    }
     return frozenset(named - there)

@@ -36,13 +36,17 @@ def parse_tags(given: str | None) -> dict[str, float]:
         try:
             tags[name] = float(amount)
         except ValueError as error:
-            raise UsageError(f"--resources {part}: write NAME=NUMBER, for instance CUDA=1,MEM=16") from error
+            raise UsageError(
+                f"--resources {part}: write NAME=NUMBER, for instance CUDA=1,MEM=16"
+            ) from error
         if not (name and equals):
             raise UsageError(f"--resources {part}: write NAME=NUMBER, for instance CUDA=1,MEM=16")
     return tags
 
 
-def run_fleet_worker(scheduler: str, home: Home, given: Tags, threads: int, name: str | None) -> None:
+def run_fleet_worker(
+    scheduler: str, home: Home, given: Tags, threads: int, name: str | None
+) -> None:
     """Serve a scheduler until it goes or a signal comes; raises FleetError where none answers."""
     import_distributed()  # says what to install
     import dask.config  # noqa: PLC0415 - an extra
@@ -52,7 +56,9 @@ def run_fleet_worker(scheduler: str, home: Home, given: Tags, threads: int, name
     asyncio.run(_serve(scheduler, home.root / "fleet", announced_tags(given), threads, name))
 
 
-async def _serve(scheduler: str, folder: Path, tags: dict[str, float], threads: int, name: str | None) -> None:
+async def _serve(
+    scheduler: str, folder: Path, tags: dict[str, float], threads: int, name: str | None
+) -> None:
     worker = import_distributed().Worker(
         scheduler,
         nthreads=threads,
@@ -66,18 +72,24 @@ async def _serve(scheduler: str, folder: Path, tags: dict[str, float], threads: 
     try:
         await worker
     except (OSError, TimeoutError, ValueError) as error:
-        raise FleetError(f"{scheduler}: no Dask scheduler answers there ({error}). Start: dask scheduler") from error
+        raise FleetError(
+            f"{scheduler}: no Dask scheduler answers there ({error}). Start: dask scheduler"
+        ) from error
     loop = asyncio.get_running_loop()
     closing: list[asyncio.Task[Any]] = []
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, lambda: closing.append(loop.create_task(worker.close(timeout=10))))
+        loop.add_signal_handler(
+            number, lambda: closing.append(loop.create_task(worker.close(timeout=10)))
+        )
     await worker.finished()
 
 
 def fleet_status(scheduler: str) -> list[WorkerStatus]:
     """Return the workers of a scheduler, by name; raises FleetError where none answers."""
     with connect(scheduler) as cluster:
-        found = [_status(address, worker) for address, worker in cluster.workers(fresh=True).items()]
+        found = [
+            _status(address, worker) for address, worker in cluster.workers(fresh=True).items()
+        ]
     return sorted(found, key=lambda worker: worker.name)
 
 
@@ -85,10 +97,22 @@ def _status(address: str, worker: Any) -> WorkerStatus:  # noqa: ANN401 - Dask's
     resources: dict[str, float] = worker["resources"]
 
     def one(prefix: str) -> str:
-        return next((name.removeprefix(prefix) for name in resources if name.startswith(prefix)), "")
+        return next(
+            (name.removeprefix(prefix) for name in resources if name.startswith(prefix)), ""
+        )
 
-    tags = {name: amount for name, amount in resources.items() if not name.startswith((PLATFORM, PROCESSOR))}
+    tags = {
+        name: amount
+        for name, amount in resources.items()
+        if not name.startswith((PLATFORM, PROCESSOR))
+    }
     running = int(worker.get("metrics", {}).get("task_counts", {}).get("executing", 0))
     return WorkerStatus(
-        str(worker["name"]), address, int(worker["nthreads"]), running, one(PLATFORM), one(PROCESSOR), tags
+        str(worker["name"]),
+        address,
+        int(worker["nthreads"]),
+        running,
+        one(PLATFORM),
+        one(PROCESSOR),
+        tags,
     )

@@ -1,0 +1,61 @@
+"""Up to which size of an axis the original takes the contract's inputs: told from other refusals by
+trying.
+"""
+
+from collections.abc import Callable
+
+from convkit.cases.sizes import smallest_sizes
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.tensors import Axis, Contract
+
+Accepts = Callable[[dict[str, int]], bool]
+
+
+def restricted_axes(contract: Contract, accepts: Accepts) -> list[Finding]:
+    """Return C113 for each axis whose largest size the original refuses while the smallest passes.
+
+    Runs the original a few times per axis, with all other axes at their smallest. Empty where it
+    refuses the smallest sizes too: then sizes are not the reason.
+    """
+    smallest = smallest_sizes(contract)
+    if not accepts(smallest):
+        return []
+    findings = []
+    for axis in contract.axes:
+        limit = _largest_accepted(axis, smallest, accepts)
+        if limit < axis.max:
+            findings.append(_restricted(axis, limit))
+    return findings
+
+
+def _largest_accepted(axis: Axis, others: dict[str, int], accepts: Accepts) -> int:
+    """Return the largest size that passes, by bisection: what has positions for some size has them
+    for less.
+    """
+    if accepts(others | {axis.name: axis.max}):
+        return axis.max
+    taken, refused = axis.min, axis.max
+    while refused - taken > 1:
+        middle = (taken + refused) // 2
+        if accepts(others | {axis.name: middle}):
+            taken = middle
+        else:
+            refused = middle
+    return taken
+
+
+def _restricted(axis: Axis, limit: int) -> Finding:
+    change = {f"axes.{axis.name}.max": limit}
+    if axis.typical > limit:
+        change[f"axes.{axis.name}.typical"] = limit
+    return Finding(
+        "C113",
+        "error",
+        f"the original model takes the axis {axis.name!r} up to {limit}; the recipe promises"
+        f" {axis.max}",
+        Place(tensor=axis.name),
+        {"axis": axis.name, "largest": limit, "declared": axis.max},
+        Remedy(
+            f"Write axes.{axis.name}.max: {limit}, or take a model that serves more.", dict(change)
+        ),
+    )

@@ -1,0 +1,18 @@
+"""Which of the reference's cases show the ranges that a model meets in use."""
+
+from convkit.worker.protocol import ReferenceResult
+
+# The ends of every legal range, and rows without a live position: legal inputs, but no measure of
+# what is usual.
+_UNUSUAL = frozenset({"extreme", "masked-row"})
+
+
+def is_usual(case: str) -> bool:
+    """Say whether a case of the ladder has usual values."""
+    return case not in _UNUSUAL
+
+
+def calibration_cases(reference: ReferenceResult) -> list[str]:
+    """Return the ladder's cases that are usual; all of them where none is."""
+    ladder = [case.name for case in reference.cases if case.kind == "ladder"]
+    return [name for name in ladder if is_usual(name)] or ladder

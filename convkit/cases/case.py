@@ -1,0 +1,75 @@
+"""A case: one named set of inputs, made when it is its turn, so that no two cases lie in memory at
+once.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from convkit.cases.facts import ModelFacts
+from convkit.cases.samples import Draw, draw_inputs, mask_shape_rows, sample_for
+from convkit.tensors import Contract
+from convkit.worker.protocol import CaseKind, Sample
+
+Feeds = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """One named set of inputs. `sizes` are the axes' sizes, `inputs` draws the tensors.
+
+    A probe changes one thing about the case `base`.
+    """
+
+    name: str
+    description: str
+    sizes: dict[str, int]
+    inputs: Callable[[], Feeds]
+    kind: CaseKind = "ladder"
+    base: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class CaseInputs:
+    """What cases are made from."""
+
+    contract: Contract
+    samples: Mapping[str, Sample]
+    seed: int
+    facts: ModelFacts
+
+    def case(self, description: str, sizes: dict[str, int], draw: Draw) -> Case:
+        """Return a case of the ladder, named as in `draw`."""
+        return Case(
+            draw.case, f"{description} ({sizes_text(sizes)})", sizes, lambda: self.draw(sizes, draw)
+        )
+
+    def draw(self, sizes: Mapping[str, int], draw: Draw) -> Feeds:
+        """Return one array per input, in the contract's order."""
+        return draw_inputs(
+            self.contract, self.samples, sizes, self.seed, facts=self.facts, draw=draw
+        )
+
+    def mask_rows(self, sizes: Mapping[str, int]) -> tuple[int, int] | None:
+        """Return the most rows and positions of any padding mask, or None where there is no mask."""
+        shapes = [
+            mask_shape_rows(spec.concrete_shape(sizes))
+            for spec in self.contract.inputs
+            if sample_for(spec, self.samples).kind == "padding_mask"
+        ]
+        return max(shapes) if shapes else None
+
+
+def sizes_text(sizes: Mapping[str, int]) -> str:
+    """Return axis sizes as text: `batch=4, sequence=128`."""
+    return ", ".join(f"{name}={size}" for name, size in sizes.items()) or "fixed shapes"
+
+
+def case_cost(contract: Contract, sizes: Mapping[str, int]) -> int:
+    """Return the elements of all inputs and outputs at the given sizes: what a case's time is
+    estimated by.
+    """
+    specs = (*contract.inputs, *contract.outputs)
+    return sum(math.prod(spec.concrete_shape(sizes)) for spec in specs)

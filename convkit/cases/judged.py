@@ -1,0 +1,36 @@
+"""The ladder's cases as a search for a precision judges by them."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from convkit.cases.files import read_cases, read_tensors
+from convkit.cases.padding import padding_positions
+from convkit.tensors import Contract
+
+
+@dataclasses.dataclass(frozen=True)
+class JudgedCase:
+    """One case: inputs and the original's outputs by name, and where outputs mean nothing (see
+    `compare`).
+    """
+
+    feeds: Mapping[str, np.ndarray]
+    expected: Mapping[str, np.ndarray]
+    padding: Mapping[str, np.ndarray]
+
+
+def judged_cases(reference: Path, contract: Contract) -> dict[str, JudgedCase]:
+    """Return the ladder's cases as the reference left them, memory-mapped."""
+    cases = {}
+    for case in read_cases(reference).cases:
+        if case.kind != "ladder":
+            continue
+        feeds = read_tensors(reference, case.name, "inputs", contract.inputs)
+        expected = read_tensors(reference, case.name, "outputs", contract.outputs)
+        padding = {spec.name: padding_positions(feeds, spec.mask) for spec in contract.outputs}
+        known = {name: positions for name, positions in padding.items() if positions is not None}
+        cases[case.name] = JudgedCase(feeds, expected, known)
+    return cases

@@ -1,0 +1,131 @@
+"""The ladder of cases, from simple to hard: the first that fails is the simplest way to see what is
+wrong.
+"""
+
+from collections.abc import Sequence
+
+from convkit.cases.case import Case, CaseInputs, sizes_text
+from convkit.cases.samples import Draw, sample_for
+from convkit.cases.sizes import largest_sizes, off_typical_sizes, smallest_sizes
+from convkit.cases.texts import Tokenizer, text_cases
+from convkit.worker.protocol import OmittedCase
+
+# The order in which cases run and are reported.
+LADDER = (
+    "smallest",
+    "typical",
+    "padded",
+    "ragged",
+    "largest",
+    "masked-row",
+    "off-typical",
+    "texts",
+    "extreme",
+)
+
+_NO_MASK = "no input is drawn as padding_mask"
+
+
+def build_ladder(
+    made_from: CaseInputs,
+    texts: Sequence[str],
+    tokenizer: Tokenizer | None,
+    skip: Sequence[str] = (),
+) -> tuple[list[Case], list[OmittedCase]]:
+    """Return the cases in order, and those that mean nothing here or that the recipe skips, each
+    with the reason.
+    """
+    cases: list[Case] = []
+    omitted: list[OmittedCase] = []
+    for name in LADDER:
+        if name in skip:
+            omitted.append(OmittedCase(name, "skipped by the recipe (verify.skip)"))
+            continue
+        made = (
+            text_cases(made_from, texts, tokenizer)
+            if name == "texts"
+            else _make(name, made_from, cases)
+        )
+        if isinstance(made, str):
+            omitted.append(OmittedCase(name, made))
+        else:
+            cases += made
+    return cases, omitted
+
+
+def _make(name: str, made_from: CaseInputs, before: Sequence[Case]) -> list[Case] | str:
+    """Return the case of that name, or why there is none."""
+    contract = made_from.contract
+    typical = contract.typical_sizes()
+    match name:
+        case "smallest":
+            return [
+                made_from.case("every axis at its smallest", smallest_sizes(contract), Draw(name))
+            ]
+        case "typical":
+            return _unless_seen(made_from, name, "every axis at its typical size", typical, before)
+        case "largest":
+            return _unless_seen(
+                made_from, name, "every axis at its largest", largest_sizes(contract), before
+            )
+        case "off-typical":
+            sizes = off_typical_sizes(contract)
+            if sizes is None:
+                return "no axis can leave its typical size"
+            return _unless_seen(made_from, name, "every axis off its typical size", sizes, before)
+        case "extreme":
+            return _extreme(made_from, typical)
+        case _:
+            return _masked(made_from, name, typical)
+
+
+def _unless_seen(
+    made_from: CaseInputs,
+    name: str,
+    description: str,
+    sizes: dict[str, int],
+    before: Sequence[Case],
+) -> list[Case] | str:
+    for case in before:
+        if case.sizes == sizes and case.name in ("smallest", "typical", "largest"):
+            return f"the same sizes as {case.name} ({sizes_text(sizes)})"
+    return [made_from.case(description, sizes, Draw(name))]
+
+
+def _masked(made_from: CaseInputs, name: str, typical: dict[str, int]) -> list[Case] | str:
+    """Return a case about padding. Ragged rows need two rows, padding two positions."""
+    if name == "ragged":
+        typical = _with_rows(made_from, typical)
+    extent = made_from.mask_rows(typical)
+    if extent is None:
+        return _NO_MASK
+    rows, positions = extent
+    if name == "masked-row":
+        return [made_from.case("one row fully masked", typical, Draw(name, "masked-row"))]
+    if positions < 2:
+        return f"a mask of {positions} position leaves no room for padding"
+    if name == "padded":
+        return [made_from.case("padding on the right", typical, Draw(name, "right"))]
+    if rows < 2:
+        return "the batch never has two rows"
+    return [made_from.case("each row of another length", typical, Draw(name, "ragged"))]
+
+
+def _with_rows(made_from: CaseInputs, sizes: dict[str, int]) -> dict[str, int]:
+    """Return the sizes with at least two rows in each mask, where the axis of its rows allows."""
+    sizes = dict(sizes)
+    for spec in made_from.contract.inputs:
+        is_mask = sample_for(spec, made_from.samples).kind == "padding_mask"
+        if is_mask and len(spec.shape) > 1 and spec.shape[0] in sizes:
+            axis = made_from.contract.axis(str(spec.shape[0]))
+            sizes[axis.name] = max(sizes[axis.name], min(axis.max, 3))
+    return sizes
+
+
+def _extreme(made_from: CaseInputs, typical: dict[str, int]) -> list[Case] | str:
+    drawn = ("token_ids", "integers", "normal", "uniform")
+    if not any(
+        sample_for(spec, made_from.samples).kind in drawn for spec in made_from.contract.inputs
+    ):
+        return "no input's values have a range"
+    return [made_from.case("the ends of every legal range", typical, Draw("extreme", extreme=True))]

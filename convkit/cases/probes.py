@@ -1,0 +1,149 @@
+"""Probes: what tells exchanged, merged and dead inputs from a model that is merely inaccurate.
+
+A probe changes one thing about a small base case in which every input matters.
+"""
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from convkit.cases.case import Case, CaseInputs, Feeds, sizes_text
+from convkit.cases.samples import Draw, draw_values, generator, integer_range, sample_for
+from convkit.tensors import TensorSpec
+from convkit.worker.protocol import OmittedCase
+
+BASE = "probes"
+
+# A group of more inputs of one type and shape (the caches of a decoder) would give thousands of
+# pairs; there, each input is paired with the next one only.
+_LARGEST_GROUP = 8
+
+
+def base_case(made_from: CaseInputs, sizes: dict[str, int]) -> Case:
+    """Return the case that the probes change: rows of different lengths, values of every kind."""
+
+    def inputs() -> Feeds:
+        # Pad tokens would make the mask and the token ids say the same thing: merging the two would
+        # show nothing.
+        return made_from.draw(sizes, Draw(BASE, "right", pad_tokens=False))
+
+    return Case(BASE, f"what the probes change ({sizes_text(sizes)})", sizes, inputs, kind="probe")
+
+
+def build_probes(made_from: CaseInputs, base: Case) -> tuple[list[Case], list[OmittedCase]]:
+    """Return the probes of a base case: `perturbed:a`, `crossed:a:b`, `merged:a:b`; and what was
+    left out.
+    """
+    inputs = made_from.contract.inputs
+    probes = [_perturbed(made_from, base, spec) for spec in inputs]
+    omitted = []
+    for group in _alike(inputs):
+        pairs = list(itertools.combinations(group, 2))
+        if len(group) > _LARGEST_GROUP:
+            left_out = len(pairs) - len(group) + 1
+            pairs = list(itertools.pairwise(group))
+            reason = (
+                f"{left_out} pairs of the {len(group)} inputs like {group[0]} that do not stand"
+                " side by side"
+            )
+            omitted.append(OmittedCase(f"crossed:{group[0]}:...", reason))
+        probes += [_crossed(base, a, b) for a, b in pairs]
+        probes += [_merged(base, a, b) for one, two in pairs for a, b in ((one, two), (two, one))]
+    return probes, omitted
+
+
+def _alike(specs: Sequence[TensorSpec]) -> Iterator[list[str]]:
+    """Group the inputs that could be taken for each other: of one dtype and shape."""
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for spec in specs:
+        groups.setdefault((spec.dtype, spec.shape), []).append(spec.name)
+    yield from (group for group in groups.values() if len(group) > 1)
+
+
+def _crossed(base: Case, a: str, b: str) -> Case:
+    def inputs() -> Feeds:
+        feeds = base.inputs()
+        return feeds | {a: feeds[b], b: feeds[a]}
+
+    name = f"crossed:{a}:{b}"
+    return Case(
+        name, f"{a!r} and {b!r} exchanged", base.sizes, inputs, kind="probe", base=base.name
+    )
+
+
+def _merged(base: Case, a: str, b: str) -> Case:
+    def inputs() -> Feeds:
+        feeds = base.inputs()
+        return feeds | {b: feeds[a]}
+
+    name = f"merged:{a}:{b}"
+    return Case(
+        name, f"{a!r} fed to {b!r} as well", base.sizes, inputs, kind="probe", base=base.name
+    )
+
+
+def _perturbed(made_from: CaseInputs, base: Case, spec: TensorSpec) -> Case:
+    def inputs() -> Feeds:
+        feeds = base.inputs()
+        return feeds | {spec.name: other_values(made_from, spec, feeds[spec.name])}
+
+    description = f"other values for {spec.name!r}"
+    return Case(
+        f"perturbed:{spec.name}", description, base.sizes, inputs, kind="probe", base=base.name
+    )
+
+
+def other_values(made_from: CaseInputs, spec: TensorSpec, values: np.ndarray) -> np.ndarray:
+    """Return other legal values of the same kind; the same ones where the sample allows no others."""
+    sample = sample_for(spec, made_from.samples)
+    random = generator(made_from.seed, "perturbed", spec.name)
+    if values.size == 0:
+        return values
+    match sample.kind:
+        case "padding_mask":
+            return _other_mask(values)
+        case "token_ids" | "integers":
+            low, high = integer_range(spec, sample, made_from.facts)
+            if high - low < 2:
+                return values
+            step = random.integers(1, high - low, size=values.shape)
+            return np.asarray((values.astype(np.int64) - low + step) % (high - low) + low).astype(
+                values.dtype
+            )
+        case "positions":
+            several = values.ndim > 0 and values.shape[-1] > 1
+            return (
+                np.ascontiguousarray(values[..., ::-1])
+                if several
+                else (values + 1).astype(values.dtype)
+            )
+        case "normal" | "uniform":
+            return draw_values(
+                spec, sample, values.shape, random, made_from.facts, Draw("perturbed")
+            )
+        case "constant":
+            return _other_constant(values)
+        case "file":
+            rolled = np.roll(values, 1)
+            return _other_constant(values) if np.array_equal(rolled, values) else rolled
+
+
+def _other_mask(values: np.ndarray) -> np.ndarray:
+    """Flip every third position, counted from the end, and never the first, which is real in the
+    base case.
+    """
+    positions = values.shape[-1] if values.ndim else 1
+    index = np.arange(positions)
+    flipped = ((positions - 1 - index) % 3 == 0) & (index > 0)
+    return np.where(flipped, 1 - values.astype(np.int64), values.astype(np.int64)).astype(
+        values.dtype
+    )
+
+
+def _other_constant(values: np.ndarray) -> np.ndarray:
+    if values.dtype.kind == "b":
+        return ~values
+    if values.dtype.kind in "iu":
+        return (values + 1).astype(values.dtype)
+    return np.where(values == 0, 1, values * 1.5).astype(values.dtype)

@@ -1,0 +1,270 @@
+"""Draws values for inputs: deterministic, legal, and different for each input and case."""
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from convkit.cases.facts import ModelFacts
+from convkit.dtypes import DTypeUnavailableError, is_float, numpy_dtype
+from convkit.tensors import Contract, TensorSpec
+from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Sample
+
+# How far from the mean a normal input's extreme values lie, in standard deviations: beyond anything
+# a float32 normal generator gives in practice (1e-15), and still what large activations look like.
+_EXTREME_SIGMA = 8.0
+
+# full: no padding · right: zeros on the right for a good part · ragged: each row another length ·
+# masked-row: the first row has no real position.
+Padding = Literal["full", "right", "ragged", "masked-row"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Draw:
+    """How a case's inputs are drawn: `extreme` takes the ends of each legal range.
+
+    Without `pad_tokens`, token ids under padding are ids like any other: the mask alone says what
+    is padding.
+    """
+
+    case: str = "example"
+    padding: Padding = "full"
+    extreme: bool = False
+    pad_tokens: bool = True
+
+
+def draw_inputs(
+    contract: Contract,
+    samples: Mapping[str, Sample],
+    sizes: Mapping[str, int],
+    seed: int,
+    *,
+    facts: ModelFacts,
+    draw: Draw = Draw(),
+) -> dict[str, np.ndarray]:
+    """Return one array per input, in the contract's order, at the given axis sizes.
+
+    The values depend on the seed, the case's name and the input's name only. Token ids under
+    padding are the pad token. Raises StageFailedError for a sample that cannot be drawn, naming the
+    input.
+    """
+    inputs: dict[str, np.ndarray] = {}
+    for spec in contract.inputs:
+        sample = sample_for(spec, samples)
+        shape = spec.concrete_shape(sizes)
+        random = generator(seed, draw.case, spec.name)
+        inputs[spec.name] = draw_values(spec, sample, shape, random, facts, draw)
+    if draw.pad_tokens:
+        _fill_padding(contract, samples, inputs, facts)
+    return inputs
+
+
+def sample_for(spec: TensorSpec, samples: Mapping[str, Sample]) -> Sample:
+    """Return how an input is drawn: standard normal for floats that do not say."""
+    sample = samples.get(spec.name)
+    if sample is not None:
+        return sample
+    if is_float(spec.dtype):
+        return Sample("normal", (0.0, 1.0))
+    raise StageFailedError(f"input {spec.name!r} is {spec.dtype} and no sample says how to draw it")
+
+
+def generator(seed: int, *names: str) -> np.random.Generator:
+    """Return a random generator that depends on the seed and the names only, on every machine."""
+    digest = hashlib.sha256("\0".join((str(seed), *names)).encode()).digest()
+    return np.random.Generator(np.random.Philox(int.from_bytes(digest[:16], "little")))
+
+
+def mask_shape_rows(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Return how many rows and positions a padding mask has: its first axis and its last."""
+    if not shape:
+        return 1, 1
+    return (shape[0] if len(shape) > 1 else 1), shape[-1]
+
+
+def draw_values(
+    spec: TensorSpec,
+    sample: Sample,
+    shape: tuple[int, ...],
+    random: np.random.Generator,
+    facts: ModelFacts,
+    draw: Draw,
+) -> np.ndarray:
+    """Return values for one input, in its dtype; raises StageFailedError for a sample that cannot
+    be drawn.
+    """
+    dtype = _numpy_dtype(spec)
+    match sample.kind:
+        case "padding_mask":
+            return padding_mask(shape, draw.padding).astype(dtype)
+        case "positions":
+            return np.broadcast_to(np.arange(shape[-1] if shape else 1), shape or ()).astype(dtype)
+        case "token_ids" | "integers":
+            low, high = integer_range(spec, sample, facts)
+            values = (
+                _ends(low, high - 1, shape, random)
+                if draw.extreme
+                else random.integers(low, high, size=shape)
+            )
+            return _avoid_pad(values, sample, facts, low, high, extreme=draw.extreme).astype(dtype)
+        case "normal":
+            mean, deviation = sample.numbers
+            if draw.extreme:
+                reach = _EXTREME_SIGMA * deviation
+                return _in_dtype(_ends(mean - reach, mean + reach, shape, random), dtype, spec)
+            return _in_dtype(random.normal(mean, deviation, size=shape), dtype, spec)
+        case "uniform":
+            low_end, high_end = sample.numbers
+            if draw.extreme:
+                return _in_dtype(_ends(low_end, high_end, shape, random), dtype, spec)
+            return _in_dtype(random.uniform(low_end, high_end, size=shape), dtype, spec)
+        case "constant":
+            return np.full(shape, _constant(spec, sample.numbers[0]), dtype=dtype)
+        case "file":
+            return _from_file(spec, sample, shape, dtype)
+
+
+def _numpy_dtype(spec: TensorSpec) -> np.dtype:
+    try:
+        return numpy_dtype(spec.dtype)
+    except DTypeUnavailableError as error:
+        raise StageFailedError(f"input {spec.name!r}: {error}") from error
+
+
+def integer_range(spec: TensorSpec, sample: Sample, facts: ModelFacts) -> tuple[int, int]:
+    """Return the legal whole numbers of an input, low included, high excluded."""
+    if sample.kind == "token_ids":
+        if facts.vocabulary is None:
+            raise StageFailedError(
+                f"input {spec.name!r} is drawn as token_ids, and the model states no vocabulary: "
+                "write sample: {integers: [0, <vocabulary>]} for it"
+            )
+        low, high = 0, facts.vocabulary
+    else:
+        low, high = int(sample.numbers[0]), int(sample.numbers[1])
+    dtype = _numpy_dtype(spec)
+    if dtype.kind in "iu" and not (np.iinfo(dtype).min <= low and high - 1 <= np.iinfo(dtype).max):
+        raise StageFailedError(
+            f"input {spec.name!r}: {spec.dtype} does not hold the values {low} to {high - 1}"
+        )
+    return low, high
+
+
+def _avoid_pad(
+    values: np.ndarray, sample: Sample, facts: ModelFacts, low: int, high: int, *, extreme: bool
+) -> np.ndarray:
+    """Move real tokens off the pad token, which some models treat as padding whatever the mask
+    says.
+    """
+    if extreme or sample.kind != "token_ids" or facts.pad_token is None or high - low < 2:
+        return values
+    other = facts.pad_token + 1 if facts.pad_token + 1 < high else low
+    return np.where(values == facts.pad_token, other, values)
+
+
+def _ends(
+    low: float, high: float, shape: tuple[int, ...], random: np.random.Generator
+) -> np.ndarray:
+    """Return the two ends of a range in random order; both occur wherever there are two elements."""
+    upper = random.integers(0, 2, size=shape).astype(bool)
+    if upper.size >= 2:
+        upper.flat[0], upper.flat[-1] = False, True
+    return np.where(upper, high, low)
+
+
+def _in_dtype(values: np.ndarray | float, dtype: np.dtype, spec: TensorSpec) -> np.ndarray:
+    if not is_float(spec.dtype):
+        return np.asarray(np.rint(values)).astype(dtype)
+    array = np.asarray(values)
+    if spec.dtype == "float16":
+        limit = float(np.finfo(np.float16).max)
+        array = np.clip(array, -limit, limit)
+    return array.astype(dtype)
+
+
+def _constant(spec: TensorSpec, value: float) -> float | int | bool:
+    if is_float(spec.dtype):
+        return value
+    if value != int(value):
+        raise StageFailedError(
+            f"input {spec.name!r} is {spec.dtype}; its constant {value} is no whole number"
+        )
+    return bool(value) if spec.dtype == "bool" else int(value)
+
+
+def _from_file(
+    spec: TensorSpec, sample: Sample, shape: tuple[int, ...], dtype: np.dtype
+) -> np.ndarray:
+    """Cut or repeat a file's values to the shape, axis by axis; leading axes that the file lacks
+    are repeated.
+    """
+    assert sample.path is not None
+    try:
+        values = np.load(Path(sample.path), mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError) as error:
+        raise StageFailedError(
+            f"input {spec.name!r}: {sample.path} is no readable .npy file ({error})"
+        ) from error
+    if (
+        values.ndim > len(shape)
+        or 0 in values.shape
+        or not np.can_cast(values.dtype, dtype, "same_kind")
+    ):
+        raise StageFailedError(
+            f"input {spec.name!r} is {spec.dtype} with {len(shape)} axes; "
+            f"{sample.path} holds {values.dtype} of shape {list(values.shape)}"
+        )
+    values = values.reshape((1,) * (len(shape) - values.ndim) + values.shape)
+    for axis, size in enumerate(shape):
+        values = np.take(values, np.arange(size) % values.shape[axis], axis=axis)
+    return np.ascontiguousarray(values, dtype=dtype).reshape(shape)
+
+
+def padding_mask(shape: tuple[int, ...], padding: Padding) -> np.ndarray:
+    """Return a mask, 1 for real positions: rows along the first axis, positions along the last."""
+    rows, positions = mask_shape_rows(shape)
+    lengths = _lengths(rows, positions, padding)
+    mask = np.arange(positions)[None, :] < lengths[:, None]
+    if len(shape) < 2:
+        return mask.reshape(shape)
+    return np.broadcast_to(mask.reshape((rows,) + (1,) * (len(shape) - 2) + (positions,)), shape)
+
+
+def _lengths(rows: int, positions: int, padding: Padding) -> np.ndarray:
+    """Return how many real positions each row has."""
+    row = np.arange(rows)
+    match padding:
+        case "full":
+            return np.full(rows, positions)
+        case "right":  # between a third and two thirds of each row, never nothing
+            return np.maximum(1, (positions * (1 + row % 2) + 1) // 3)
+        case "ragged":  # from the whole row down to one position
+            return np.maximum(1, positions - (row * max(positions - 1, 0)) // max(rows - 1, 1))
+        case "masked-row":
+            return np.where(row == 0, 0, positions)
+
+
+def _fill_padding(
+    contract: Contract,
+    samples: Mapping[str, Sample],
+    inputs: dict[str, np.ndarray],
+    facts: ModelFacts,
+) -> None:
+    """Put the pad token wherever the mask of the same shape says padding."""
+    if facts.pad_token is None:
+        return
+    kinds = {spec.name: sample_for(spec, samples).kind for spec in contract.inputs}
+    masks = {
+        spec.shape: inputs[spec.name]
+        for spec in contract.inputs
+        if kinds[spec.name] == "padding_mask"
+    }
+    for spec in contract.inputs:
+        if kinds[spec.name] == "token_ids" and spec.shape in masks:
+            inputs[spec.name] = np.where(
+                masks[spec.shape] != 0, inputs[spec.name], facts.pad_token
+            ).astype(inputs[spec.name].dtype)

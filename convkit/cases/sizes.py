@@ -1,0 +1,68 @@
+"""Axis sizes for the cases: what is told apart by them, and what stays affordable."""
+
+import itertools
+import math
+from collections.abc import Iterable
+
+from convkit.tensors import Axis, Contract
+
+# Small and different, so that no two axes can be taken for each other; the first goes to the first
+# axis, which is usually the batch.
+_SMALL_SIZES = (3, 7, 11, 5, 13, 9, 17)
+
+
+def smallest_sizes(contract: Contract) -> dict[str, int]:
+    """Return every axis at its smallest."""
+    return {axis.name: axis.min for axis in contract.axes}
+
+
+def largest_sizes(contract: Contract) -> dict[str, int]:
+    """Return every axis at its largest."""
+    return {axis.name: axis.max for axis in contract.axes}
+
+
+def probe_sizes(contract: Contract) -> dict[str, int]:
+    """Return small sizes within the axes' ranges, different for each axis where the ranges allow."""
+    small = itertools.cycle(_SMALL_SIZES)
+    return {axis.name: max(axis.min, min(axis.max, next(small))) for axis in contract.axes}
+
+
+def off_typical_sizes(contract: Contract) -> dict[str, int] | None:
+    """Return sizes off each axis's smallest, typical and largest, all different; None where no axis
+    varies.
+
+    Primes near the middle of the range (on a logarithmic scale) are preferred: they divide by
+    nothing that a graph may have been specialised to. An axis without such a size takes another
+    size than its typical one, if it has one.
+    """
+    if all(axis.min == axis.max for axis in contract.axes):
+        return None
+    sizes: dict[str, int] = {}
+    for axis in contract.axes:
+        sizes[axis.name] = _off_typical(axis, set(sizes.values()))
+    return sizes
+
+
+def _off_typical(axis: Axis, taken: set[int]) -> int:
+    special = {axis.min, axis.typical, axis.max}
+    middle = math.sqrt(axis.min * axis.max)
+    inside = [size for size in _around(round(middle), axis) if size not in special | taken]
+    primes = [size for size in inside if _is_prime(size)]
+    others = [size for size in (axis.max, axis.min) if size != axis.typical]
+    for choice in (primes, inside, [size for size in others if size not in taken], others):
+        if choice:
+            return choice[0]
+    return axis.typical
+
+
+def _around(middle: int, axis: Axis) -> Iterable[int]:
+    """Return sizes of an axis, nearest to `middle` first; not more than a search for a prime needs."""
+    reach = min(axis.max - axis.min, 200)
+    for distance in range(reach + 1):
+        for size in dict.fromkeys((middle + distance, middle - distance)):
+            if axis.min <= size <= axis.max:
+                yield size
+
+
+def _is_prime(number: int) -> bool:
+    return number > 1 and all(number % divisor for divisor in range(2, math.isqrt(number) + 1))

@@ -1,0 +1,130 @@
+"""Real texts through the model's own tokenizer."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from convkit.cases.case import Case, CaseInputs, Feeds, sizes_text
+from convkit.cases.facts import ModelFacts
+from convkit.cases.samples import Draw
+from convkit.dtypes import numpy_dtype
+from convkit.tensors import Axis, Contract, Dimension, TensorSpec
+from convkit.worker.context import StageFailedError
+
+# Loads a transformers tokenizer, which has no useful type.
+Tokenizer = Callable[[], Any]
+
+
+def text_cases(
+    made_from: CaseInputs, texts: Sequence[str], tokenizer: Tokenizer | None
+) -> list[Case] | str:
+    """Return one case per batch of texts (`texts`, `texts:2`, ...), or the reason why there is
+    none.
+
+    Inputs that the tokenizer does not make are drawn; axes that it does not set stand at their
+    typical sizes.
+    """
+    if not texts:
+        return "the recipe gives no texts (verify.texts)"
+    if tokenizer is None:
+        return "the model has no tokenizer"
+    contract = made_from.contract
+    encoder = tokenizer()
+    made = {str(name) for name in encoder.model_input_names}
+    specs = [
+        spec
+        for spec in contract.inputs
+        if (spec.origin or spec.name) in made and len(spec.shape) == 2
+    ]
+    if not specs:
+        return f"the tokenizer makes {', '.join(sorted(made))}: none of them is an input"
+    if encoder.pad_token is None:
+        return (
+            "the model's tokenizer has no padding token, so texts of different lengths cannot share"
+            " a batch"
+        )
+    rows, positions = (_extent(contract, specs[0].shape[place]) for place in (0, 1))
+    encode = _Encode(encoder, specs, positions, made_from.facts)
+    cases = []
+    for number, batch in enumerate(_batches(texts, rows), start=1):
+        tokens = encode(batch)
+        sizes = contract.typical_sizes() | _sizes(specs[0], next(iter(tokens.values())).shape)
+        name = "texts" if number == 1 else f"texts:{number}"
+        description = f"{len(batch)} texts through the model's tokenizer ({sizes_text(sizes)})"
+        cases.append(_case(made_from, name, description, sizes, tokens))
+    return cases
+
+
+def _case(
+    made_from: CaseInputs, name: str, description: str, sizes: dict[str, int], tokens: Feeds
+) -> Case:
+    return Case(name, description, sizes, lambda: made_from.draw(sizes, Draw(name)) | tokens)
+
+
+def _extent(contract: Contract, dimension: Dimension) -> Axis:
+    """Return the sizes a dimension can take: an axis as declared, anything else at its typical size
+    only.
+    """
+    for axis in contract.axes:
+        if axis.name == dimension:
+            return axis
+    size = TensorSpec("", "int64", (dimension,)).concrete_shape(contract.typical_sizes())[0]
+    return Axis(str(dimension), size, size, size)
+
+
+def _batches(texts: Sequence[str], rows: Axis) -> Iterator[list[str]]:
+    """Cut the texts into batches that the axis allows; the last is filled up with the first texts
+    if need be.
+    """
+    for start in range(0, len(texts), rows.max):
+        batch = list(texts[start : start + rows.max])
+        while len(batch) < rows.min:
+            batch.append(texts[len(batch) % len(texts)])
+        yield batch
+
+
+def _sizes(spec: TensorSpec, shape: tuple[int, ...]) -> dict[str, int]:
+    """Return the axes' sizes that an encoded batch sets."""
+    pairs = zip(spec.shape, shape, strict=True)
+    return {
+        dimension: size
+        for dimension, size in pairs
+        if isinstance(dimension, str) and dimension.isidentifier()
+    }
+
+
+class _Encode:
+    """Tokenizes batches to a length within the sequence axis, in the contract's dtypes."""
+
+    def __init__(
+        self,
+        encoder: Any,  # noqa: ANN401 - a tokenizer or processor
+        specs: Sequence[TensorSpec],
+        positions: Axis,
+        facts: ModelFacts,
+    ) -> None:
+        self._encoder = encoder
+        self._specs = specs
+        self._longest = min(positions.max, facts.max_positions or positions.max)
+        self._shortest = positions.min
+
+    def __call__(self, batch: Sequence[str]) -> Feeds:
+        encoded = self._tokenize(batch, padding=True, length=self._longest)
+        if next(iter(encoded.values())).shape[1] < self._shortest:
+            encoded = self._tokenize(batch, padding="max_length", length=self._shortest)
+        tokens = {}
+        for spec in self._specs:
+            values = encoded[spec.origin or spec.name]
+            tokens[spec.name] = values.astype(numpy_dtype(spec.dtype))
+            if not np.array_equal(tokens[spec.name], values):
+                raise StageFailedError(
+                    f"input {spec.name!r}: {spec.dtype} does not hold what the tokenizer makes"
+                )
+        return tokens
+
+    def _tokenize(self, batch: Sequence[str], *, padding: bool | str, length: int) -> Feeds:
+        encoded = self._encoder(
+            list(batch), padding=padding, truncation=True, max_length=length, return_tensors="np"
+        )
+        return {str(name): np.asarray(values) for name, values in encoded.items()}

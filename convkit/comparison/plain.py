@@ -1,0 +1,59 @@
+"""Files that are no models: their bytes, and of JSON the first key that differs."""
+
+import json
+from pathlib import Path
+
+from convkit.comparison.listing import Listing
+from convkit.comparison.values import first_difference
+
+_CHUNK = 1 << 20
+_ENGINES = (".engine", ".plan", ".trt")
+
+
+def same_bytes(first: Path, second: Path) -> bool:
+    """Say whether two files hold the same bytes."""
+    return first_byte(first, second) is None
+
+
+def first_byte(first: Path, second: Path) -> int | None:
+    """Return the place of the first byte that differs; None where there is none."""
+    start = 0
+    with first.open("rb") as own, second.open("rb") as other:
+        while True:
+            block, against = own.read(_CHUNK), other.read(_CHUNK)
+            if block != against:
+                pairs = enumerate(zip(block, against, strict=False))
+                return start + next(
+                    (i for i, (a, b) in pairs if a != b), min(len(block), len(against))
+                )
+            if not block:
+                return None
+            start += len(block)
+
+
+def compare_plain(first: Path, second: Path) -> Listing:
+    """Compare two files whose bytes differ. JSON with equal values, written otherwise, is the same
+    canonically.
+    """
+    listing = Listing()
+    if first.suffix == second.suffix == ".json" and _compare_json(listing, first, second):
+        return listing
+    detail = f"the first differing byte is number {first_byte(first, second)} (from 0)"
+    if first.suffix in _ENGINES:
+        detail = "an engine is known by how it was verified"
+    listing.add(
+        "file", "", f"{first.stat().st_size} bytes", f"{second.stat().st_size} bytes", detail
+    )
+    return listing
+
+
+def _compare_json(listing: Listing, first: Path, second: Path) -> bool:
+    """List where two JSON files part; say whether they are JSON."""
+    try:
+        values = [json.loads(file.read_text(encoding="utf-8")) for file in (first, second)]
+    except ValueError:  # not JSON, whatever the name says: bytes
+        return False
+    found = first_difference(*values)
+    if found is not None:
+        listing.add("file", found.path, found.first, found.second, "the first key that differs")
+    return True

@@ -1,0 +1,55 @@
+"""Two JSON values: the same, or where they first part."""
+
+import dataclasses
+import json
+from typing import Any
+
+from convkit.codec import Json
+
+_ABSENT = "(absent)"
+
+
+@dataclasses.dataclass(frozen=True)
+class Parting:
+    """The first place in which two values differ, as a path of keys, and what either has there as
+    JSON.
+    """
+
+    path: str
+    first: str
+    second: str
+
+
+def first_difference(first: Json, second: Json, path: str = "$") -> Parting | None:
+    """Return where two JSON values first differ, in the first one's order; None where they are
+    equal.
+
+    The order of keys is no difference. 1, 1.0 and true are three values.
+    """
+    if isinstance(first, dict) and isinstance(second, dict):
+        for key in dict.fromkeys([*first, *second]):
+            place = f"{path}.{key}"
+            if key not in first or key not in second:
+                return Parting(place, _text(first, key), _text(second, key))
+            if (found := first_difference(first[key], second[key], place)) is not None:
+                return found
+        return None
+    if isinstance(first, list) and isinstance(second, list):
+        for index in range(max(len(first), len(second))):
+            place = f"{path}[{index}]"
+            if index >= min(len(first), len(second)):
+                return Parting(
+                    place,
+                    _text(dict(enumerate(first)), index),
+                    _text(dict(enumerate(second)), index),
+                )
+            if (found := first_difference(first[index], second[index], place)) is not None:
+                return found
+        return None
+    # By their texts: 1 is not true, and NaN, which Python's JSON has, is NaN.
+    texts = json.dumps(first), json.dumps(second)
+    return None if texts[0] == texts[1] else Parting(path, *texts)
+
+
+def _text(values: dict[Any, Json], key: object) -> str:
+    return json.dumps(values[key]) if key in values else _ABSENT

@@ -1,0 +1,26 @@
+"""The edges of float16 and bfloat16. Standard library only."""
+
+import dataclasses
+
+from convkit.tensors import DType
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """A type's edges, as magnitudes: rounding to nearest even makes infinity from `overflows_from`
+    on, and zero up to `vanishes_up_to`; below `smallest_normal` digits are lost.
+    """
+
+    largest: float
+    overflows_from: float
+    smallest_normal: float
+    vanishes_up_to: float
+
+
+# IEEE 754: precision p, exponents emin to emax. largest = (2 - 2^(1-p)) 2^emax, overflow from half
+# a step above, smallest normal 2^emin, and half the smallest subnormal 2^(emin - p + 1) rounds to
+# zero.
+LIMITS: dict[DType, Limits] = {
+    "float16": Limits(65504.0, 65520.0, 2.0**-14, 2.0**-25),
+    "bfloat16": Limits((2 - 2.0**-7) * 2.0**127, (2 - 2.0**-8) * 2.0**127, 2.0**-126, 2.0**-134),
+}

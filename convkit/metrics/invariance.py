@@ -1,0 +1,76 @@
+"""Measures how far a model's outputs are apart in two cases that should give the same."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from convkit.cases.invariance import ROW, real_elements, row_dimension
+from convkit.metrics.tensors import compare
+from convkit.tensors import Contract, TensorSpec
+from convkit.worker.protocol import InvarianceCheck, Layout, TensorMetrics
+
+Tensors = Mapping[str, np.ndarray]
+
+
+def compare_cases(
+    check: InvarianceCheck,
+    contract: Contract,
+    layout: Layout,
+    feeds: Tensors,
+    base: Tensors,
+    other: Tensors,
+) -> tuple[TensorMetrics, ...]:
+    """Return how each output of `other` differs from that of `base`, over the elements that must be
+    the same.
+
+    `feeds` are the base case's inputs: their masks say which positions are real. Outputs that are
+    missing, or whose shapes leave nothing to compare, are left out: a contract's or a parity check
+    has found them. Metrics of part of an output are those of its elements in a row, in row-major
+    order (`worst_index` counts them).
+    """
+    metrics = []
+    for spec in contract.outputs:
+        if spec.name not in base or spec.name not in other:
+            continue
+        pair = _shared(
+            check,
+            spec,
+            contract,
+            layout,
+            feeds,
+            np.asarray(base[spec.name]),
+            np.asarray(other[spec.name]),
+        )
+        if pair is not None and pair[0].size:
+            metrics.append(compare(spec.name, *pair))
+    return tuple(metrics)
+
+
+def _shared(
+    check: InvarianceCheck,
+    spec: TensorSpec,
+    contract: Contract,
+    layout: Layout,
+    feeds: Tensors,
+    base: np.ndarray,
+    other: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the elements of both that must be the same, or None."""
+    if base.ndim != len(spec.shape) or other.ndim != base.ndim or base.dtype != other.dtype:
+        return None
+    if check == "determinism":
+        return (base, other) if base.shape == other.shape else None
+    try:
+        real = real_elements(spec, contract, layout, feeds, base.shape)
+    except ValueError:  # not of the declared shape
+        return None
+    if check == "batch":
+        place = row_dimension(spec, layout.rows) if layout.rows is not None else None
+        if place is None or base.shape[place] <= ROW or not other.shape[place]:
+            return None
+        real, base, other = (
+            np.take(values, row, place) for values, row in ((real, ROW), (base, ROW), (other, 0))
+        )
+    else:
+        other = other[tuple(map(slice, base.shape))]
+    return (base[real], other[real]) if base.shape == other.shape else None

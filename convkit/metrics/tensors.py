@@ -1,0 +1,262 @@
+"""Measures how one tensor differs from another, in chunks, so that memory-mapped tensors stay on
+disk.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from convkit.dtypes import BFLOAT16_BITS, dtype_name
+from convkit.metrics.frontier import Frontier
+from convkit.worker.protocol import TensorMetrics
+
+# Elements at a time: the handful of float64 arrays made of them fit a processor's second-level
+# cache.
+_CHUNK = 1 << 15
+
+
+def compare(
+    output: str, reference: np.ndarray, candidate: np.ndarray, padding: np.ndarray | None = None
+) -> TensorMetrics:
+    """Return how `candidate` differs from `reference`; both may be memory-mapped, of any dtype of
+    the contract.
+
+    Errors are absolute, over the elements that are finite on both sides; sums run in float64 and
+    whole numbers are subtracted exactly. Beyond what the fields say:
+
+    - Where shape or dtype differ, nothing is compared: `mismatch` says so, every figure is NaN. The
+      same figures, with
+      zero elements, stand for empty tensors.
+    - `max_rel` is |error| / |reference|; where the reference is 0, no error counts as 0 and any
+      error as infinite.
+    - `cosine` is 1 for two zero vectors and 0 for a zero vector against another.
+    - Equal infinities on both sides agree; any other infinity counts in `inf_mismatched`, also
+      against NaN.
+    - The worst element is the first that is NaN or a mismatched infinity, else the one with the
+      largest error.
+    - `padding` is True where an element, or all elements below a leading index, means nothing: a
+      boolean array whose
+      shape begins the tensors'. Such elements are measured apart; NaN and infinities among them
+      still count.
+    - Without an element that is finite on both sides, errors are 0 if all agree as infinities, else
+      NaN.
+    """
+    mismatch = _mismatch(reference, candidate)
+    if mismatch is not None or reference.size == 0:
+        return _nothing_compared(output, mismatch)
+    sums = _Sums(padding, reference.size)
+    flat_reference, flat_candidate = _flat(reference), _flat(candidate)
+    # Overflow to infinity and 0/0 are results here, and are counted.
+    with np.errstate(all="ignore"):
+        for start in range(0, reference.size, _CHUNK):
+            stop = min(start + _CHUNK, reference.size)
+            sums.add(start, flat_reference[start:stop], flat_candidate[start:stop])
+    return sums.metrics(output, reference, candidate)
+
+
+def largest_difference(
+    reference: Mapping[str, np.ndarray], candidate: Mapping[str, np.ndarray]
+) -> float:
+    """Return the largest absolute difference over all outputs of `reference`.
+
+    Infinite where a shape, a dtype or an infinity differs or an output is missing; NaN wherever
+    either side has NaN, so that no comparison with a limit holds; 0.0 exactly where every element
+    is equal.
+    """
+    largest = 0.0
+    for name, expected in reference.items():
+        if name not in candidate:
+            return math.inf
+        metrics = compare(name, expected, candidate[name])
+        if metrics.mismatch is not None:
+            return math.inf
+        if metrics.nan_reference or metrics.nan_candidate:
+            return math.nan
+        if metrics.inf_mismatched:
+            return math.inf
+        if metrics.elements:
+            largest = max(largest, metrics.max_abs)
+    return largest
+
+
+class _Sums:
+    """What is accumulated over the chunks."""
+
+    def __init__(self, padding: np.ndarray | None, size: int) -> None:
+        self._padding = None if padding is None or not padding.any() else padding.reshape(-1)
+        self._elements_each = 0 if padding is None else size // padding.size
+        self.padding_elements = 0
+        self.padding_max_abs = 0.0
+        self.elements = 0
+        self.compared = 0
+        self.max_abs = -1.0
+        self.max_rel = 0.0
+        self.total = 0.0
+        self.squares = 0.0
+        self.reference_squares = 0.0
+        self.candidate_squares = 0.0
+        self.products = 0.0
+        self.nan_reference = self.nan_candidate = 0
+        self.inf_reference = self.inf_candidate = self.inf_mismatched = 0
+        self.worst = 0
+        self.first_broken: int | None = None
+        self.frontier = Frontier()
+
+    def add(self, start: int, reference: np.ndarray, candidate: np.ndarray) -> None:
+        """Take in one chunk, whose first element has the flat index `start`."""
+        exact_error = _integer_error(reference, candidate)
+        expected, found = as_float64(reference), as_float64(candidate)
+        error = np.abs(found - expected) if exact_error is None else exact_error
+        counted: np.ndarray | None = None  # which elements the figures are made of; None: all
+        if not math.isfinite(error.max()):  # NaN wins a maximum
+            counted = self._count_special(start, expected, found)
+        counted = self._set_padding_aside(start, error, counted)
+        if counted is None:
+            worst = int(error.argmax())
+            self._add_worst(start + worst, float(error[worst]))
+            self._add_finite(expected, found, error)
+        elif counted.any():
+            worst = int(np.where(counted, error, -1.0).argmax())
+            self._add_worst(start + worst, float(error[worst]))
+            self._add_finite(expected[counted], found[counted], error[counted])
+
+    def _set_padding_aside(
+        self, start: int, error: np.ndarray, counted: np.ndarray | None
+    ) -> np.ndarray | None:
+        """Measure the elements at padding apart; return which of the others count."""
+        padded = None
+        if self._padding is not None:
+            padded = self._padding[np.arange(start, start + error.size) // self._elements_each]
+            if not padded.any():
+                padded = None
+        if padded is None:
+            self.elements += error.size
+            return counted
+        aside = padded if counted is None else padded & counted
+        self.padding_elements += int(padded.sum())
+        self.padding_max_abs = max(self.padding_max_abs, float(error[aside].max(initial=0.0)))
+        self.elements += error.size - int(padded.sum())
+        return ~padded if counted is None else counted & ~padded
+
+    def _count_special(self, start: int, expected: np.ndarray, found: np.ndarray) -> np.ndarray:
+        """Count NaN and infinities; return where both sides are finite."""
+        nan_expected, nan_found = np.isnan(expected), np.isnan(found)
+        inf_expected, inf_found = np.isinf(expected), np.isinf(found)
+        mismatched = (inf_expected | inf_found) & (expected != found)
+        self.nan_reference += int(nan_expected.sum())
+        self.nan_candidate += int(nan_found.sum())
+        self.inf_reference += int(inf_expected.sum())
+        self.inf_candidate += int(inf_found.sum())
+        self.inf_mismatched += int(mismatched.sum())
+        broken = np.flatnonzero(nan_expected | nan_found | mismatched)
+        if broken.size and self.first_broken is None:
+            self.first_broken = start + int(broken[0])
+        finite: np.ndarray = np.isfinite(expected) & np.isfinite(found)
+        return finite
+
+    def _add_worst(self, index: int, error: float) -> None:
+        if error > self.max_abs:
+            self.max_abs, self.worst = error, index
+
+    def _add_finite(self, expected: np.ndarray, found: np.ndarray, error: np.ndarray) -> None:
+        magnitude = np.abs(expected)
+        self.compared += error.size
+        self.total += float(error.sum())
+        self.squares += float(error @ error)
+        self.reference_squares += float(expected @ expected)
+        self.candidate_squares += float(found @ found)
+        self.products += float(expected @ found)
+        # 0/0 is NaN, which fmax passes over; an error against a reference of 0 is infinite.
+        relative = float(np.fmax.reduce(error / magnitude))
+        self.max_rel = max(self.max_rel, relative)
+        self.frontier.add(magnitude, error)
+
+    def metrics(self, output: str, reference: np.ndarray, candidate: np.ndarray) -> TensorMetrics:
+        """Return what was accumulated over the whole tensors."""
+        broken = self.first_broken is not None
+        flat_index = self.worst if self.first_broken is None else self.first_broken
+        index = tuple(int(i) for i in np.unravel_index(flat_index, reference.shape))
+        if self.compared:
+            max_abs, max_rel, mean_abs = self.max_abs, self.max_rel, self.total / self.compared
+            rms, cosine = math.sqrt(self.squares / self.compared), self._cosine()
+            frontier = self.frontier.points()
+        elif broken:
+            max_abs = max_rel = mean_abs = rms = cosine = math.nan
+            frontier = ()
+        else:  # infinities, all equal
+            max_abs = max_rel = mean_abs = rms = 0.0
+            cosine, frontier = 1.0, ((0.0, 0.0),)
+        return TensorMetrics(
+            output=output,
+            elements=self.elements,
+            max_abs=max_abs,
+            max_rel=max_rel,
+            mean_abs=mean_abs,
+            rms=rms,
+            cosine=cosine,
+            worst_index=index,
+            worst_reference=float(as_float64(reference[index].reshape(1))[0]),
+            worst_candidate=float(as_float64(candidate[index].reshape(1))[0]),
+            nan_reference=self.nan_reference,
+            nan_candidate=self.nan_candidate,
+            inf_reference=self.inf_reference,
+            inf_candidate=self.inf_candidate,
+            inf_mismatched=self.inf_mismatched,
+            frontier=frontier,
+            padding_elements=self.padding_elements,
+            padding_max_abs=self.padding_max_abs,
+        )
+
+    def _cosine(self) -> float:
+        if self.reference_squares == 0.0 and self.candidate_squares == 0.0:
+            return 1.0
+        norms = math.sqrt(self.reference_squares) * math.sqrt(self.candidate_squares)
+        if norms == 0.0:
+            return 0.0
+        cosine = self.products / norms
+        return cosine if math.isnan(cosine) else max(-1.0, min(1.0, cosine))
+
+
+def _mismatch(reference: np.ndarray, candidate: np.ndarray) -> str | None:
+    names = dtype_name(reference.dtype), dtype_name(candidate.dtype)
+    if names[0] != names[1]:
+        return f"dtype {names[1]}; the original's is {names[0]}"
+    if reference.shape != candidate.shape:
+        return f"shape {list(candidate.shape)}; the original's is {list(reference.shape)}"
+    return None
+
+
+def _nothing_compared(output: str, mismatch: str | None) -> TensorMetrics:
+    nan = math.nan
+    return TensorMetrics(
+        output, 0, nan, nan, nan, nan, nan, (), nan, nan, 0, 0, 0, 0, 0, (), mismatch
+    )
+
+
+def _flat(array: np.ndarray) -> np.ndarray:
+    """Return the elements in row-major order, without copying a contiguous array (a memory map is
+    one).
+    """
+    return np.asarray(array).reshape(-1)
+
+
+def _integer_error(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray | None:
+    """Return |candidate - reference| of native whole numbers exactly; None for other types.
+
+    In modular 64-bit arithmetic the larger less the smaller is right for every pair, signed or not.
+    """
+    if reference.dtype.kind not in "iu":
+        return None
+    larger, smaller = np.maximum(reference, candidate), np.minimum(reference, candidate)
+    return (larger.astype(np.uint64) - smaller.astype(np.uint64)).astype(np.float64)
+
+
+def as_float64(values: np.ndarray) -> np.ndarray:
+    """Return the values in float64, those of bfloat16 also where they are kept as bits."""
+    if dtype_name(values.dtype) == "bfloat16":  # the upper half of a float32
+        bits = np.ascontiguousarray(values).view(BFLOAT16_BITS).view(np.uint16).astype(
+            np.uint32
+        ) << np.uint32(16)
+        return bits.view(np.float32).astype(np.float64)
+    return values.astype(np.float64)

@@ -1,0 +1,44 @@
+"""A program's constants as tensors. Plain ones share the program's memory; compressed ones are
+unpacked at each use.
+"""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from convkit.mil.errors import EvaluationError
+from convkit.mil.trace import count_nonfinite
+from convkit.mil.values import STORAGE, Value, as_tensor, type_name
+
+
+class ConstantValues:
+    """Constants by variable. Holds no copies: a compressed weight lives for one operation only."""
+
+    def __init__(self) -> None:
+        self._plain: dict[Any, Value] = {}
+        self._finite: dict[Any, bool] = {}
+
+    def get(self, var: Any) -> Value:  # noqa: ANN401 - coremltools' Var
+        """Return a constant's value; raises EvaluationError for a variable that holds none."""
+        if var in self._plain:
+            return self._plain[var]
+        if var.op is not None and var.op.op_type.startswith("constexpr_"):
+            unpacked = as_tensor(var.op.materialized_val_inference())
+            return unpacked.to(STORAGE[type_name(var.sym_type)])
+        value = var.val
+        if value is None:
+            raise EvaluationError(
+                f"{var.name} has no value: the program reads it before it is made"
+            )
+        self._plain[var] = value if isinstance(value, str) else as_tensor(np.asarray(value))
+        return self._plain[var]
+
+    def is_finite(self, var: Any) -> bool:  # noqa: ANN401
+        """Say whether a constant holds neither NaN nor infinity. Looks once."""
+        if var not in self._finite:
+            value = self.get(var)
+            self._finite[var] = (
+                not isinstance(value, torch.Tensor) or count_nonfinite(value) is None
+            )
+        return self._finite[var]

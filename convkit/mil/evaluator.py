@@ -1,0 +1,279 @@
+"""Evaluation of ML programs with torch on the CPU.
+
+Semantics: an operation computes in float32 on its stored inputs, and every result is rounded to the
+type that it is declared with (IEEE 754, to nearest even). That is the rounding of storage, which
+every device does; how a device accumulates inside an operation is its own affair.
+"""
+
+import dataclasses
+from collections.abc import Mapping, MutableMapping, Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+
+from convkit.mil.call import Argument, Call, RunBlock
+from convkit.mil.constant_values import ConstantValues
+from convkit.mil.errors import EvaluationError, FeedMismatchError
+from convkit.mil.plan import Plan, Result, Step, Variable, make_plan
+from convkit.mil.program import Feature, Program
+from convkit.mil.trace import Counts, NonFinite, Trace, count_nonfinite
+from convkit.mil.values import TensorList, Value, as_array, as_tensor, type_name, widened
+
+# What torch and Python raise for arguments that do not go together.
+_KERNEL_ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """Outputs by name, in the types that the program declares; states as they are after the call."""
+
+    outputs: dict[str, np.ndarray]
+    states: dict[str, np.ndarray]
+    trace: Trace
+
+
+class Evaluator:
+    """A program ready to run. Keeps nothing from call to call: states go in and come out.
+
+    `modules` gives module paths by tensor name (see `modules_by_tensor`), for the trace. Raises
+    UnsupportedOperation.
+    """
+
+    def __init__(self, program: Program, modules: Mapping[str, str] | None = None) -> None:
+        self._program = program
+        self.plan = make_plan(program.function, modules or {})
+        self._constants = ConstantValues()
+
+    def run(
+        self,
+        feeds: Mapping[str, np.ndarray],
+        states: Mapping[str, np.ndarray] | None = None,
+        *,
+        watcher: "Watcher | None" = None,
+    ) -> Evaluation:
+        """Evaluate on inputs by name, from states by name (zeros where not given).
+
+        Raises FeedMismatchError for inputs that do not fit, EvaluationError where an operation
+        cannot be computed.
+        """
+        inputs = _bound(self._program.inputs, feeds, "input")
+        if missing := [each.name for each in self._program.inputs if each.name not in inputs]:
+            raise FeedMismatchError(f"no feed for the input {', '.join(missing)}")
+        held = {each.name: _zeros(each) for each in self._program.states}
+        held |= _bound(self._program.states, states or {}, "state")
+        with torch.inference_mode():
+            run = _Run(self._constants, held, watcher)
+            results = run.block(self.plan, [inputs[each.name] for each in self._program.inputs])
+        outputs = {
+            each.name: _as_declared(value, var)
+            for each, value, var in zip(
+                self._program.outputs, results, self.plan.outputs, strict=True
+            )
+        }
+        variables = self._program.function.inputs
+        final = {name: _as_declared(value, variables[name]) for name, value in held.items()}
+        return Evaluation(outputs, final, run.trace())
+
+
+class Watcher(Protocol):
+    """Sees what operations take and give, and may put other values in their place."""
+
+    def taken(self, step: Step, name: str, variable: Variable, value: torch.Tensor) -> torch.Tensor:
+        """Return what a step's argument is to be, given what the program has there."""
+        ...
+
+    def given(
+        self, step: Step, result: Result, computed: torch.Tensor, stored: torch.Tensor
+    ) -> torch.Tensor:
+        """Return what a step's result is to be, given what was computed and what it was rounded to
+        as declared.
+        """
+        ...
+
+
+class _Run:
+    """One call: the variables that are alive, and what was met."""
+
+    def __init__(
+        self,
+        constants: ConstantValues,
+        states: MutableMapping[str, torch.Tensor],
+        watcher: "Watcher | None" = None,
+    ) -> None:
+        self._constants = constants
+        self._watcher = watcher
+        self._states = states
+        self._alive: dict[Variable, Value] = {}
+        self._tainted: set[Variable] = set()
+        self._found: dict[Variable, NonFinite] = {}
+        self._operations = 0
+        self._bytes = 0
+        self._peak = 0
+
+    def trace(self) -> Trace:
+        """Return what was met so far."""
+        return Trace(tuple(self._found.values()), self._operations, self._peak)
+
+    def block(self, plan: Plan, inputs: Sequence[Value]) -> list[Value]:
+        """Run a block on its inputs and return its outputs."""
+        for var, value in zip(plan.inputs, inputs, strict=True):
+            self._keep(var, value)
+            if isinstance(value, torch.Tensor) and count_nonfinite(value) is not None:
+                self._tainted.add(var)
+        for step in plan.steps:
+            self._step(step)
+        outputs = [self._value(var) for var in plan.outputs]
+        for var in plan.drops:
+            self._drop(var)
+        return outputs
+
+    def _step(self, step: Step) -> None:
+        self._operations += 1
+        call = Call(
+            arguments={name: self._argument(name, var, step) for name, var in step.arguments},
+            results=len(step.results),
+            blocks=tuple(self._runner(each) for each in step.blocks),
+            states=self._states,
+            state_names=step.states,
+        )
+        try:
+            given = step.kernel(call)
+        except (EvaluationError, *_KERNEL_ERRORS) as error:
+            raise EvaluationError(f"{step.operation} {step.name}: {error}") from error
+        values = [given] if isinstance(given, torch.Tensor | TensorList | str) else list(given)
+        if len(values) != len(step.results):
+            raise EvaluationError(
+                f"{step.operation} {step.name} gave {len(values)} results, not {len(step.results)}"
+            )
+        for result, value in zip(step.results, values, strict=True):
+            self._give(step, result, value)
+        for var in step.frees:
+            self._drop(var)
+
+    def _give(self, step: Step, result: Result, value: Value) -> None:
+        """Round a result as it is declared, look for what is not finite, and keep it."""
+        if not isinstance(value, torch.Tensor):
+            self._keep(result.variable, value)
+            return
+        stored = value.to(result.storage) if result.storage is not None else value
+        if self._watcher is not None:
+            stored = self._watcher.given(step, result, value, stored)
+        if result.shape is not None and not _fits(result.shape, stored.shape):
+            raise EvaluationError(
+                f"{step.operation} {step.name} gave shape {list(stored.shape)}; declared is"
+                f" {list(result.shape)}"
+            )
+        counts = count_nonfinite(stored, value)
+        if counts is None:
+            self._tainted.discard(result.variable)
+        else:
+            if not step.blocks:  # what comes out of a block was met inside
+                self._record(step, result, stored, counts)
+            self._tainted.add(result.variable)
+        self._keep(result.variable, stored)
+
+    def _record(self, step: Step, result: Result, stored: torch.Tensor, counts: Counts) -> None:
+        before = self._found.get(result.variable)
+        if before is not None:
+            self._found[result.variable] = dataclasses.replace(before, times=before.times + 1)
+            return
+        self._found[result.variable] = NonFinite(
+            operation=step.operation,
+            tensor=result.name,
+            module=step.module,
+            dtype=result.type,
+            elements=stored.numel(),
+            nan=counts.nan,
+            infinite=counts.infinite,
+            overflowed=counts.overflowed,
+            made_here=not self._takes_nonfinite(step),
+        )
+
+    def _takes_nonfinite(self, step: Step) -> bool:
+        for _, var in step.arguments:
+            for each in var if isinstance(var, tuple) else (var,):
+                if each in self._tainted:
+                    return True
+                if each not in self._alive and not self._constants.is_finite(each):
+                    return True
+        return False
+
+    def _argument(self, name: str, var: Variable | tuple[Variable, ...], step: Step) -> Argument:
+        if isinstance(var, tuple):
+            return tuple(self._argument_value(name, each, step) for each in var)
+        return self._argument_value(name, var, step)
+
+    def _argument_value(self, name: str, var: Variable, step: Step) -> Value:
+        value = self._value(var)
+        if self._watcher is not None and isinstance(value, torch.Tensor):
+            value = self._watcher.taken(step, name, var, value)
+        return value if step.moves else widened(value)
+
+    def _value(self, var: Variable) -> Value:
+        return self._alive[var] if var in self._alive else self._constants.get(var)
+
+    def _runner(self, plan: Plan) -> RunBlock:
+        return lambda inputs: self.block(plan, inputs)
+
+    def _keep(self, var: Variable, value: Value) -> None:
+        self._drop(var)
+        self._alive[var] = value
+        self._bytes += _size(value)
+        self._peak = max(self._peak, self._bytes)
+
+    def _drop(self, var: Variable) -> None:
+        if var in self._alive:
+            self._bytes -= _size(self._alive.pop(var))
+
+
+def _bound(
+    features: Sequence[Feature], arrays: Mapping[str, np.ndarray], kind: str
+) -> dict[str, torch.Tensor]:
+    """Return arrays as tensors, by name; raises FeedMismatchError for one that fits nothing."""
+    known = {each.name: each for each in features}
+    bound = {}
+    for name, array in arrays.items():
+        if name not in known:
+            raise FeedMismatchError(
+                f"no {kind} {name!r}; the program's are {', '.join(known) or 'none'}"
+            )
+        feature = known[name]
+        if array.dtype != np.dtype(feature.dtype):
+            raise FeedMismatchError(f"the {kind} {name} takes {feature.dtype}, not {array.dtype}")
+        refusal = feature.refusal(array.shape)
+        if refusal is not None:
+            raise FeedMismatchError(
+                f"the {kind} {name} does not take shape {list(array.shape)}: {refusal}"
+            )
+        bound[name] = as_tensor(array)
+    return bound
+
+
+def _zeros(feature: Feature) -> torch.Tensor:
+    sizes = [size for size in feature.shape or () if size is not None]
+    return as_tensor(np.zeros(sizes, dtype=feature.dtype))
+
+
+def _as_declared(value: Value, var: Variable) -> np.ndarray:
+    if not isinstance(value, torch.Tensor):
+        raise EvaluationError(f"the output {var.name} is not a tensor")
+    return as_array(value, type_name(var.sym_type))
+
+
+def _fits(declared: tuple[int | None, ...], shape: Sequence[int]) -> bool:
+    return len(declared) == len(shape) and all(
+        size is None or size == have for size, have in zip(declared, shape, strict=True)
+    )
+
+
+def _size(value: Value) -> int:
+    match value:
+        case torch.Tensor():
+            return value.numel() * value.element_size()
+        case TensorList():
+            return sum(
+                each.numel() * each.element_size() for each in value.elements if each is not None
+            )
+        case _:
+            return 0

@@ -1,0 +1,110 @@
+"""What an .mlpackage is, apart from when and where it was made.
+
+Two conversions of one model differ in three ways that mean nothing: the manifest names its items by
+random UUIDs, the model file's maps stand in the order of a hash table, and the metadata hold the
+date. The digest leaves these out and covers all else: names and places of the items, the program,
+the interface, every metadata text, every weight.
+
+Names of operations are part of the program, and coremltools numbers them through the life of a
+process: conversions agree when each runs in a process of its own, as stages do.
+"""
+
+import hashlib
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from convkit.mil.package import MANIFEST, Item, Package, read_model, read_package
+from convkit.worker.context import StageFailedError
+
+# What coremltools writes into the metadata at each conversion.
+DATE_KEY = "com.github.apple.coremltools.conversion_date"
+_CHUNK = 1 << 20
+# The namespace of the items' identifiers in canonical packages: an arbitrary constant.
+_ITEMS = uuid.UUID("6f1d3f5c-5b0e-4c59-9a0e-2f7b1c9d8e4a")
+
+
+def package_digest(path: Path) -> str:
+    """Return the canonical SHA-256 (hexadecimal) of an .mlpackage; raises StageFailedError for an
+    unsound one.
+    """
+    package = read_package(path)
+    whole = hashlib.sha256()
+    for item in package.items:
+        for file in _files(package, item):
+            place = file.relative_to(package.data).as_posix()
+            content = _model_digest(package) if file == package.model else _file_digest(file)
+            # Fields end with NUL, which no path or name can hold: no two packages run together to
+            # one text.
+            for field in (item.name, item.author, place):
+                whole.update(field.encode() + b"\0")
+            whole.update(content)
+    return whole.hexdigest()
+
+
+def make_canonical(path: Path) -> None:
+    """Rewrite a package so that equal ones are equal byte for byte; raises StageFailedError for an
+    unsound one.
+
+    Items are named after their paths, maps are sorted, the date goes, and so do empty folders (a
+    program without weights has one), which not every copy keeps.
+    """
+    package = read_package(path)
+    model = read_model(package)
+    model.description.metadata.userDefined.pop(DATE_KEY, None)
+    package.model.write_bytes(model.SerializeToString(deterministic=True))
+    manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    root = manifest["rootModelIdentifier"]
+    entries = {
+        identifier: entry
+        for identifier, entry in manifest["itemInfoEntries"].items()
+        if not _removed_if_empty(package.data / entry["path"])
+    }
+    names = {
+        identifier: str(uuid.uuid5(_ITEMS, entry["path"])).upper()
+        for identifier, entry in entries.items()
+    }
+    manifest["itemInfoEntries"] = {
+        names[identifier]: entry for identifier, entry in entries.items()
+    }
+    manifest["rootModelIdentifier"] = names[root]
+    (path / MANIFEST).write_text(
+        json.dumps(manifest, indent=4, sort_keys=True) + "\n", encoding="utf-8"
+    )
+
+
+def _removed_if_empty(place: Path) -> bool:
+    if not place.is_dir() or any(place.iterdir()):
+        return False
+    place.rmdir()
+    return True
+
+
+def _files(package: Package, item: Item) -> Iterator[Path]:
+    place = package.data / item.path
+    files = (
+        sorted(each for each in place.rglob("*") if not each.is_dir())
+        if place.is_dir()
+        else [place]
+    )
+    for file in files:
+        if file.is_symlink():
+            raise StageFailedError(
+                f"{file}: a link inside a package; its identity would be another file's. Copy it."
+            )
+        yield file
+
+
+def _model_digest(package: Package) -> bytes:
+    model = read_model(package)
+    model.description.metadata.userDefined.pop(DATE_KEY, None)
+    return hashlib.sha256(model.SerializeToString(deterministic=True)).digest()
+
+
+def _file_digest(file: Path) -> bytes:
+    digest = hashlib.sha256()
+    with file.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+    return digest.digest()

@@ -1,0 +1,178 @@
+"""Convolutions and pooling over one to three spatial axes; tensors are [batch, channels, *spatial]."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch.nn import functional
+
+from convkit.mil.call import Call
+from convkit.mil.errors import EvaluationError
+
+_CONVOLUTIONS = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
+_TRANSPOSED = {
+    1: functional.conv_transpose1d,
+    2: functional.conv_transpose2d,
+    3: functional.conv_transpose3d,
+}
+_MAX_POOLS = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
+_AVERAGE_POOLS = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functional.avg_pool3d}
+
+
+def conv(call: Call) -> torch.Tensor:
+    """Convolve with `weight` of shape [out, in / groups, *kernel]."""
+    x, weight = call.tensor("x"), call.tensor("weight")
+    strides, dilations = call.integers("strides"), call.integers("dilations")
+    pads = _pads(call, x.shape[2:], weight.shape[2:], strides, dilations)
+    convolve = _CONVOLUTIONS[x.dim() - 2]
+    symmetric = [before for before, after in pads if before == after]
+    if len(symmetric) == len(pads):
+        return convolve(
+            x, weight, call.optional("bias"), strides, symmetric, dilations, call.integer("groups")
+        )
+    padded = functional.pad(x, _reversed(pads))
+    return convolve(
+        padded, weight, call.optional("bias"), strides, 0, dilations, call.integer("groups")
+    )
+
+
+def conv_transpose(call: Call) -> torch.Tensor:
+    """Convolve transposed with `weight` of shape [in, out / groups, *kernel], then cut away the
+    padding.
+
+    `output_shape` decides where strides leave the size open: what is missing at the end is bias
+    alone.
+    """
+    x, weight = call.tensor("x"), call.tensor("weight")
+    strides, dilations = call.integers("strides"), call.integers("dilations")
+    full = _TRANSPOSED[x.dim() - 2](
+        x, weight, None, strides, 0, 0, call.integer("groups"), dilations
+    )
+    wanted = call.optional_integers("output_shape")
+    kind = call.text("pad_type", "valid")
+    if kind == "custom":
+        flat = call.integers("pad")
+        pads = list(zip(flat[::2], flat[1::2], strict=True))
+    elif kind == "valid":
+        pads = [(0, 0)] * len(strides)
+    else:
+        pads = _same_transposed(kind, full.shape[2:], x.shape[2:], strides)
+    cut = functional.pad(full, _reversed([(-before, -after) for before, after in pads]))
+    if wanted is not None:
+        missing = [size - have for size, have in zip(wanted[2:], cut.shape[2:], strict=True)]
+        # What `pad` cut at the end comes back before zeros do.
+        kept = [
+            (-before, -after + more) for (before, after), more in zip(pads, missing, strict=True)
+        ]
+        cut = functional.pad(full, _reversed(kept))
+    bias = call.optional("bias")
+    return cut if bias is None else cut + bias.reshape(1, -1, *[1] * len(strides))
+
+
+def max_pool(call: Call) -> torch.Tensor:
+    """Largest value in each window; padding never wins."""
+    x = call.tensor("x")
+    kernel, strides, pads = _window(call, x)
+    return _MAX_POOLS[len(kernel)](
+        functional.pad(x, _reversed(pads), value=-math.inf), kernel, strides
+    )
+
+
+def avg_pool(call: Call) -> torch.Tensor:
+    """Mean of each window; padding counts as zeros, or not at all where
+    `exclude_padding_from_average` says so.
+    """
+    x = call.tensor("x")
+    kernel, strides, pads = _window(call, x)
+    pool = _AVERAGE_POOLS[len(kernel)]
+    mean = pool(functional.pad(x, _reversed(pads)), kernel, strides)
+    counted = torch.ones_like(x[:1, :1])
+    if not call.flag("exclude_padding_from_average"):
+        counted = functional.pad(
+            counted, _reversed(_declared_pads(call, x, kernel, strides)), value=1.0
+        )
+        pads = [
+            (before - own_before, after - own_after)
+            for (before, after), (own_before, own_after) in zip(
+                pads, _declared_pads(call, x, kernel, strides), strict=True
+            )
+        ]
+    return mean / pool(functional.pad(counted, _reversed(pads)), kernel, strides)
+
+
+def l2_pool(call: Call) -> torch.Tensor:
+    """Root of the sum of squares in each window."""
+    x = call.tensor("x")
+    kernel, strides, pads = _window(call, x)
+    means = _AVERAGE_POOLS[len(kernel)](
+        functional.pad(x.square(), _reversed(pads)), kernel, strides
+    )
+    return torch.sqrt(means * math.prod(kernel))
+
+
+def _window(call: Call, x: torch.Tensor) -> tuple[list[int], list[int], list[tuple[int, int]]]:
+    """Return a pool's kernel, strides and padding; rounding sizes up becomes padding at the end.
+
+    As in torch, a window that would begin in the padding at the end does not count.
+    """
+    kernel, strides = call.integers("kernel_sizes"), call.integers("strides")
+    pads = _declared_pads(call, x, kernel, strides)
+    if not call.flag("ceil_mode"):
+        return kernel, strides, pads
+    rounded = []
+    for size, window, stride, (before, after) in zip(
+        x.shape[2:], kernel, strides, pads, strict=True
+    ):
+        count = math.ceil((size + before + after - window) / stride) + 1
+        if (count - 1) * stride >= size + before:
+            count -= 1
+        rounded.append((before, max(after, (count - 1) * stride + window - size - before)))
+    return kernel, strides, rounded
+
+
+def _declared_pads(
+    call: Call, x: torch.Tensor, kernel: list[int], strides: list[int]
+) -> list[tuple[int, int]]:
+    return _pads(call, x.shape[2:], kernel, strides, [1] * len(kernel))
+
+
+def _pads(
+    call: Call,
+    sizes: Sequence[int],
+    kernel: Sequence[int],
+    strides: list[int],
+    dilations: list[int],
+) -> list[tuple[int, int]]:
+    """Return the padding before and after each spatial axis."""
+    kind = call.text("pad_type", "valid").lower()
+    if kind == "valid":
+        return [(0, 0)] * len(strides)
+    if kind == "custom":
+        flat = call.integers("pad")
+        return list(zip(flat[::2], flat[1::2], strict=True))
+    if kind not in ("same", "same_lower"):
+        raise EvaluationError(f"unknown padding {kind}")
+    pads = []
+    for size, width, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
+        reach = (width - 1) * dilation + 1
+        total = max((math.ceil(size / stride) - 1) * stride + reach - size, 0)
+        pads.append(
+            (total // 2, total - total // 2) if kind == "same" else (total - total // 2, total // 2)
+        )
+    return pads
+
+
+def _same_transposed(
+    kind: str, full: Sequence[int], sizes: Sequence[int], strides: list[int]
+) -> list[tuple[int, int]]:
+    """Return what to cut so that each output size is the input's times its stride."""
+    if kind not in ("same", "same_lower"):
+        raise EvaluationError(f"unknown padding {kind}")
+    totals = [have - size * stride for have, size, stride in zip(full, sizes, strides, strict=True)]
+    halves = [(total // 2, total - total // 2) for total in totals]
+    return halves if kind == "same" else [(after, before) for before, after in halves]
+
+
+def _reversed(pads: Sequence[tuple[int, int]]) -> list[int]:
+    """Return padding in the order that torch wants: the last axis first."""
+    return [each for pair in reversed(pads) for each in pair]

@@ -1,0 +1,32 @@
+"""Rounding of activations to eight bits and back."""
+
+import torch
+
+from convkit.mil.call import Call
+
+
+def quantize(call: Call) -> torch.Tensor:
+    """`clip(round(input / scale) + zero_point)` to the type named; halves round to even."""
+    data = call.tensor("input")
+    scaled = torch.round(data / _along(call, call.tensor("scale"), data)) + _zero_point(call, data)
+    limits = torch.iinfo(torch.uint8 if call.text("output_dtype") == "uint8" else torch.int8)
+    return scaled.clamp(limits.min, limits.max)
+
+
+def dequantize(call: Call) -> torch.Tensor:
+    """`(input - zero_point) * scale`."""
+    data = call.tensor("input").float()
+    return (data - _zero_point(call, data)) * _along(call, call.tensor("scale"), data)
+
+
+def _zero_point(call: Call, data: torch.Tensor) -> torch.Tensor:
+    given = call.optional("zero_point")
+    return _along(call, given.float(), data) if given is not None else torch.zeros(())
+
+
+def _along(call: Call, parameter: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+    """Shape one parameter per element of `axis` so that it broadcasts."""
+    if parameter.dim() == 0:
+        return parameter
+    axis = call.integer("axis") % data.dim()
+    return parameter.reshape([-1 if each == axis else 1 for each in range(data.dim())])

@@ -1,0 +1,164 @@
+"""A block of a program made ready to run: what each step takes, gives, and lets go of."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from convkit.mil.call import Kernel
+from convkit.mil.errors import UnsupportedOperation
+from convkit.mil.kernels.registry import KERNELS, MOVING
+from convkit.mil.modules import module_path
+from convkit.mil.program import declared_shape, walk
+from convkit.mil.values import STORAGE, type_name
+
+# coremltools' variables are compared by identity, and so are their keys here.
+Variable = Any
+Names = Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A variable that a step gives; `storage` is None for a list, `shape` where the rank is open."""
+
+    variable: Variable
+    name: str
+    type: str
+    storage: torch.dtype | None
+    shape: tuple[int | None, ...] | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One operation. `frees` are the variables that nothing after this step reads, `source`
+    coremltools' own object.
+    """
+
+    operation: str
+    name: str
+    module: str
+    kernel: Kernel
+    moves: bool
+    arguments: tuple[tuple[str, Variable | tuple[Variable, ...]], ...]
+    states: Names
+    results: tuple[Result, ...]
+    blocks: tuple["Plan", ...]
+    frees: tuple[Variable, ...]
+    source: Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A block. `drops` are the variables of its own that are still alive when its last step is
+    done.
+    """
+
+    inputs: tuple[Variable, ...]
+    steps: tuple[Step, ...]
+    outputs: tuple[Variable, ...]
+    drops: tuple[Variable, ...]
+
+
+def make_plan(function: Any, modules: Names) -> Plan:  # noqa: ANN401 - coremltools' Function
+    """Make a function ready to run; `modules` gives module paths by tensor name.
+
+    Raises UnsupportedOperation, naming every operation that has no kernel.
+    """
+    kinds = {each.op_type for each in walk(function)}
+    if unknown := sorted(kind for kind in kinds if kind not in KERNELS and not is_constant(kind)):
+        raise UnsupportedOperation(tuple(unknown))
+    from coremltools.converters.mil.mil import types
+
+    inputs = tuple(var for var in function.inputs.values() if not types.is_state(var.sym_type))
+    return _plan(function, inputs, modules)
+
+
+def every_step(plan: Plan) -> Iterator[Step]:
+    """Yield every step of a plan in order, a step's nested ones before itself."""
+    for step in plan.steps:
+        for inner in step.blocks:
+            yield from every_step(inner)
+        yield step
+
+
+def is_constant(kind: str) -> bool:
+    """Say whether an operation type holds a constant, plain or compressed."""
+    return kind == "const" or kind.startswith("constexpr_")
+
+
+def _plan(block: Any, inputs: tuple[Variable, ...], modules: Names) -> Plan:  # noqa: ANN401
+    operations = [each for each in block.operations if not is_constant(each.op_type)]
+    outputs = tuple(block.outputs)
+    own = {*inputs, *(var for each in operations for var in each.outputs)}
+    last: dict[Variable, int] = {}
+    for place, operation in enumerate(operations):
+        last |= dict.fromkeys(operation.outputs, place)  # a result that nothing reads goes at once
+        last |= dict.fromkeys(_reads(operation), place)
+    frees: list[list[Variable]] = [[] for _ in operations]
+    for var, place in last.items():
+        if var in own and var not in outputs:
+            frees[place].append(var)
+    steps = [
+        _step(each, tuple(free), modules) for each, free in zip(operations, frees, strict=True)
+    ]
+    drops = {*inputs, *(var for var in outputs if var in own)}
+    return Plan(inputs, tuple(steps), outputs, tuple(drops))
+
+
+def _step(operation: Any, frees: tuple[Variable, ...], modules: Names) -> Step:  # noqa: ANN401
+    from coremltools.converters.mil.mil import types
+
+    arguments: list[tuple[str, Variable | tuple[Variable, ...]]] = []
+    states = {}
+    for name, var in _inputs(operation):
+        if isinstance(var, tuple):
+            arguments.append((name, var))
+        elif types.is_state(var.sym_type):
+            states[name] = var.name
+        else:
+            arguments.append((name, var))
+    name = operation.outputs[0].name if operation.outputs else operation.name
+    return Step(
+        operation=operation.op_type,
+        name=name,
+        module=modules.get(name) or module_path(operation),
+        kernel=KERNELS[operation.op_type],
+        moves=operation.op_type in MOVING,
+        arguments=tuple(arguments),
+        states=states,
+        results=tuple(_result(var) for var in operation.outputs),
+        blocks=tuple(_plan(each, tuple(each.inputs), modules) for each in operation.blocks),
+        frees=frees,
+        source=operation,
+    )
+
+
+def _inputs(
+    operation: Any,  # noqa: ANN401 - coremltools has no types
+) -> Iterator[tuple[str, Variable | tuple[Variable, ...]]]:
+    """Yield the arguments that are given. A leading underscore marks what only coremltools' builder
+    uses.
+    """
+    for name, var in operation.inputs.items():
+        if var is not None and not name.startswith("_"):
+            yield name, tuple(var) if isinstance(var, list | tuple) else var
+
+
+def _reads(operation: Any) -> Iterator[Variable]:  # noqa: ANN401
+    """Yield every variable that an operation reads, its nested blocks included."""
+    for _, var in _inputs(operation):
+        yield from var if isinstance(var, tuple) else (var,)
+    for block in operation.blocks:
+        yield from block.outputs
+        for inner in block.operations:
+            yield from _reads(inner)
+
+
+def _result(var: Variable) -> Result:
+    from coremltools.converters.mil.mil import types
+
+    if types.is_list(var.sym_type):
+        return Result(var, var.name, "list", None, None)
+    kind = type_name(var.sym_type)
+    return Result(var, var.name, kind, STORAGE[kind], declared_shape(var))

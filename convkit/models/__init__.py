@@ -1,0 +1,1 @@
+"""The original model, its export and its graph."""

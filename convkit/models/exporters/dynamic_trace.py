@@ -1,0 +1,142 @@
+"""torch.export with every axis of the contract symbolic: what torch's ONNX exporter and Core ML's
+converter take.
+"""
+
+import re
+import warnings
+from collections.abc import Sequence
+
+import torch
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.exporters.job import UnexportableError
+from convkit.tensors import Contract, dimension_axes
+from convkit.worker.context import StageFailedError
+
+_SPECIALISED = re.compile(
+    r"You marked (?P<axis>\w+) as dynamic but your code specialized it to be a constant"
+    r" \((?P<size>\d+)\)"
+)
+_RANGE = re.compile(
+    r"Not all values of (?P<axis>\w+) = .*? satisfy the generated guard (?P<guard>.*)"
+)
+_SUGGESTION = re.compile(r"Suggested fixes:\n(?P<fixes>(?:  .+\n?)+)")
+
+
+def trace(
+    module: torch.nn.Module, inputs: Sequence[torch.Tensor], contract: Contract
+) -> torch.export.ExportedProgram:
+    """Trace a module that takes the contract's inputs.
+
+    Raises UnexportableError with C106 for an axis that the model fixes, and with C113 for one that
+    it restricts; StageFailedError for what torch.export cannot trace.
+    """
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # as above
+            return torch.export.export(
+                module, tuple(inputs), dynamic_shapes=_dynamic_shapes(contract), strict=False
+            )
+    except Exception as error:
+        if findings := _constraint_findings(str(error), contract):
+            raise UnexportableError(findings) from error
+        raise StageFailedError(
+            f"export: torch.export cannot trace the model: {innermost(error)}"
+        ) from error
+
+
+def _dynamic_shapes(contract: Contract) -> tuple[dict[int, object], ...]:
+    """Return one dimension object for each axis that varies, shared by all inputs.
+
+    Arithmetic over axes is left to torch, which has no sums of dimensions: AUTO infers it from the
+    model's code.
+    """
+    dimensions: dict[str, object] = {
+        axis.name: torch.export.Dim(axis.name, min=axis.min, max=axis.max)
+        for axis in contract.axes
+        if axis.min < axis.max
+    }
+    return tuple(
+        {
+            index: dimensions.get(text, torch.export.Dim.AUTO)
+            for index, text in enumerate(spec.shape)
+            if isinstance(text, str)
+            and (text in dimensions or not dimensions.keys().isdisjoint(dimension_axes(text)))
+        }
+        for spec in contract.inputs
+    )
+
+
+def _constraint_findings(message: str, contract: Contract) -> list[Finding]:
+    known = {axis.name for axis in contract.axes}
+    if not message.startswith("Constraints violated"):
+        return []
+    findings = [
+        _fixed_axis(match["axis"], int(match["size"]))
+        for match in _SPECIALISED.finditer(message)
+        if match["axis"] in known
+    ]
+    fixes = _SUGGESTION.search(message)
+    named = {
+        match["axis"]: match["guard"]
+        for match in _RANGE.finditer(message)
+        if match["axis"] in known
+    }
+    if findings and not named:
+        return findings
+    wanted = "; ".join(line.strip() for line in fixes["fixes"].splitlines()) if fixes else ""
+    first = next(iter(named), None) or next(
+        (axis for axis in sorted(known) if re.search(rf"\b{axis}\b", wanted)), None
+    )
+    text = (
+        "The model does not serve all the sizes that the recipe declares for"
+        f" {', '.join(named) or 'its axes'}"
+    )
+    evidence = {"suggested": wanted, "guards": list(named.values())}
+    remedy = Remedy(
+        f"Give the axes the range that the model has: {wanted}." if wanted else "See the log.",
+        _change(wanted),
+    )
+    return [
+        *findings,
+        Finding("C113", "error", f"{text}: {wanted}.", Place(tensor=first), evidence, remedy),
+    ]
+
+
+def _change(fixes: str) -> dict[str, object]:
+    """Turn torch's `sequence = Dim('sequence', max=16)` into a change of the recipe."""
+    changes = re.finditer(r"(\w+) = Dim\('\w+'(?:, min=(\d+))?(?:, max=(\d+))?\)", fixes)
+    return {
+        f"axes.{axis}.{bound}": int(value)
+        for axis, low, high in (match.groups() for match in changes)
+        for bound, value in (("min", low), ("max", high))
+        if value is not None
+    }
+
+
+def _fixed_axis(axis: str, size: int) -> Finding:
+    return Finding(
+        "C106",
+        "error",
+        f"The axis {axis!r} is fixed at {size}, the size of the example, by the model's own code.",
+        Place(tensor=axis),
+        {"axis": axis, "fixed": size},
+        Remedy(
+            "Write shapes in the model with tensor.shape[i], without int() and numbers, so that"
+            f" {axis!r} can vary."
+        ),
+    )
+
+
+def innermost(error: BaseException, lines: int = 12) -> str:
+    """Return the first lines of the error at the root of a chain, without torch's advice for its
+    own developers.
+    """
+    while error.__cause__ is not None:
+        error = error.__cause__
+    text = [
+        line
+        for line in str(error).splitlines()
+        if line.strip() and "TORCH" not in line and "docs.google" not in line
+    ]
+    return f"{type(error).__name__}: " + "\n".join(text[:lines])

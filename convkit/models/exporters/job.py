@@ -1,0 +1,46 @@
+"""What an exporter is given, and how it says that the model does not allow what the contract asks."""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from convkit.findings.model import Finding
+from convkit.models.sources.loaded import LoadedModel
+from convkit.tensors import Contract
+from convkit.worker.context import StageFailedError
+
+if TYPE_CHECKING:
+    from convkit.models.sources.contract_module import ContractModule
+    from convkit.models.sources.probe import Examples, Probe
+
+# The attribute of ContractModule that holds the model: the first part of every module path that
+# tracers record.
+WRAPPER = "model"
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """One export: the model behind its contract, and inputs it is known to accept. `scratch` is an
+    empty folder.
+    """
+
+    loaded: LoadedModel
+    module: "ContractModule"
+    examples: "Examples"
+    probe: "Probe"
+    opset: int
+    task: str | None
+    scratch: Path
+
+    @property
+    def contract(self) -> Contract:
+        """Return the declared contract."""
+        return self.module.contract
+
+
+class UnexportableError(StageFailedError):
+    """The model cannot be exported as the contract asks; `findings` say why."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        super().__init__(" ".join(finding.message for finding in findings), findings)

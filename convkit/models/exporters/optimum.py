@@ -1,0 +1,52 @@
+"""optimum's exporter, for the architectures that it has configurations for."""
+
+import warnings
+
+import onnx_ir
+
+from convkit.models.exporters.job import Job
+from convkit.models.graph.contract import load_graph
+from convkit.models.sources.tasks import DEFAULT_TASK
+from convkit.worker.context import StageFailedError
+
+
+def export(job: Job) -> onnx_ir.Model:
+    """Export by optimum, which chooses names and order by its own configuration of the
+    architecture.
+
+    Raises StageFailedError where optimum is missing, does not know the architecture or task, or
+    fails.
+    """
+    try:
+        from optimum.exporters.onnx import onnx_export_from_model
+    except ImportError as error:
+        raise StageFailedError(
+            f"export.exporter: optimum does not import ({error}); pin optimum-onnx and a"
+            " transformers release that it supports under tools, or use the exporter torch"
+        ) from error
+    try:
+        with warnings.catch_warnings():
+            # Deprecations and tracer remarks of optimum, transformers and torch about one another.
+            warnings.simplefilter("ignore")
+            onnx_export_from_model(
+                model=job.loaded.module,
+                output=job.scratch,
+                opset=job.opset,
+                task=job.task or DEFAULT_TASK,
+                do_validation=False,
+                no_post_process=True,
+                device="cpu",
+            )
+    except Exception as error:
+        raise StageFailedError(
+            f"export: optimum could not export {job.loaded.description} for"
+            f" {job.task or DEFAULT_TASK}: {type(error).__name__}: {error}"
+        ) from error
+    files = sorted(file.name for file in job.scratch.glob("*.onnx"))
+    if files != ["model.onnx"]:
+        raise StageFailedError(
+            f"export: optimum splits this model into {', '.join(files) or 'no files'}; convkit"
+            " converts one graph. Use the exporter torch, or export a part of the model through"
+            " model.factory."
+        )
+    return load_graph(job.scratch / "model.onnx")

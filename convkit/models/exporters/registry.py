@@ -1,0 +1,12 @@
+"""How a model becomes ONNX: one module per exporter, each with `export(job) -> onnx_ir.Model`."""
+
+from types import ModuleType
+
+from convkit.models.exporters import optimum, torch, torchscript
+from convkit.worker.protocol import Exporter
+
+REGISTRY: dict[Exporter, ModuleType] = {
+    "torch": torch,
+    "optimum": optimum,
+    "torchscript": torchscript,
+}

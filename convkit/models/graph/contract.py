@@ -1,0 +1,94 @@
+"""The contract that a graph states in its inputs and outputs, and the one it carries in its
+metadata.
+"""
+
+import json
+from pathlib import Path
+
+import onnx_ir
+
+from convkit.codec import CodecError, decode, encode
+from convkit.models.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION, UNKNOWN_RANK
+from convkit.models.graph.dtypes import contract_dtype
+from convkit.tensors import Contract, Dimension, TensorSpec
+from convkit.worker.context import StageFailedError
+
+
+def load_graph(path: Path) -> onnx_ir.Model:
+    """Load a model without its external weights, which are mapped when asked for; raises
+    StageFailedError.
+    """
+    try:
+        return onnx_ir.load(path)
+    except FileNotFoundError as error:
+        raise StageFailedError(f"there is no file {path}") from error
+    except Exception as error:  # protobuf's and onnx-ir's errors have no base of their own
+        raise StageFailedError(
+            f"{path.name} is not a readable ONNX file: {type(error).__name__}: {error}"
+        ) from error
+
+
+def read_contract(path: Path) -> Contract:
+    """Return what the graph states: names, order, element types, sizes or symbolic names; weights
+    are not read.
+
+    `axes` is empty, since a graph states no ranges. A dimension without size or name is
+    `UNKNOWN_DIMENSION`, a tensor without a shape has `UNKNOWN_RANK`.
+    """
+    return graph_contract(load_graph(Path(path)))
+
+
+def graph_contract(model: onnx_ir.Model) -> Contract:
+    """Return what a loaded graph states; see `read_contract`. Initializers listed as inputs are
+    none.
+    """
+    graph = model.graph
+    inputs = [value for value in graph.inputs if value.name not in graph.initializers]
+    return Contract(
+        tuple(map(_specification, inputs)), tuple(map(_specification, graph.outputs)), ()
+    )
+
+
+def carried_contract(path: Path) -> Contract | None:
+    """Return the contract in the file's metadata, or None; raises StageFailedError for a damaged
+    one.
+    """
+    text = load_graph(Path(path)).metadata_props.get(CONTRACT_KEY)
+    if text is None:
+        return None
+    try:
+        return decode(Contract, json.loads(text))
+    except (ValueError, CodecError) as error:
+        raise StageFailedError(f"{Path(path).name} carries a damaged contract: {error}") from error
+
+
+def carry_contract(model: onnx_ir.Model, contract: Contract) -> None:
+    """Write the contract into the model's metadata; the same contract gives the same bytes."""
+    model.metadata_props[CONTRACT_KEY] = json.dumps(
+        encode(contract), sort_keys=True, separators=(",", ":")
+    )
+
+
+def _specification(value: onnx_ir.Value) -> TensorSpec:
+    name = value.name or ""
+    if not isinstance(value.type, onnx_ir.TensorType):
+        kind = "no type" if value.type is None else type(value.type).__name__
+        raise StageFailedError(f"{name!r} of the graph has {kind}; a contract holds tensors only")
+    dtype = contract_dtype(value.type.dtype)
+    if dtype is None:
+        raise StageFailedError(
+            f"{name!r} of the graph has elements of type {value.type.dtype.name.lower()}"
+        )
+    shape = (
+        UNKNOWN_RANK
+        if value.shape is None
+        else tuple(dimension_of(dimension) for dimension in value.shape)
+    )
+    return TensorSpec(name, dtype, shape)
+
+
+def dimension_of(dimension: int | onnx_ir.SymbolicDim) -> Dimension:
+    """Return a size, a symbolic name, or `UNKNOWN_DIMENSION`."""
+    if isinstance(dimension, int):
+        return dimension
+    return UNKNOWN_DIMENSION if dimension.value is None else str(dimension.value)

@@ -1,0 +1,136 @@
+"""Gives a graph's symbolic dimensions the names that the contract has for them."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import onnx_ir
+
+from convkit.models.contract_check import UNKNOWN_DIMENSION
+from convkit.models.graph.contract import dimension_of
+from convkit.tensors import Contract, Dimension, DimensionError, dimension_axes, dimension_size
+
+_IDENTIFIER = re.compile(r"[^\W\d][\w.]*")
+
+
+def name_dimensions(model: onnx_ir.Model, contract: Contract) -> None:
+    """Rewrite every symbolic dimension (`s77`, `batch_size`) in the contract's words.
+
+    The inputs say which symbol is which axis; expressions are rewritten, and spelt as the contract
+    spells them where they are equal (`sequence + past` becomes `past + sequence`). A nameless
+    dimension of an input or output takes the declared name: only sizes in numbers and names that
+    contradict the contract are evidence against it.
+    """
+    _give_declared_shapes(model.graph.inputs, contract.inputs)
+    words = _vocabulary(model, contract)
+    spell = _Speller(contract)
+    for value in _values(model):
+        if value.shape is None:
+            continue
+        found = [dimension_of(dimension) for dimension in value.shape]
+        renamed = [spell(_substitute(d, words)) if isinstance(d, str) else d for d in found]
+        if renamed != found:
+            value.shape = onnx_ir.Shape([None if d == UNKNOWN_DIMENSION else d for d in renamed])
+    _give_declared_shapes(model.graph.outputs, contract.outputs, spell)
+
+
+class _Speller:
+    """Spells dimensions as the contract does; `knows` says whether a text speaks of the contract's
+    axes only.
+    """
+
+    def __init__(self, contract: Contract) -> None:
+        self._axes = [axis.name for axis in contract.axes]
+        specs = (*contract.inputs, *contract.outputs)
+        self._texts = list(
+            dict.fromkeys(d for spec in specs for d in spec.shape if isinstance(d, str))
+        )
+
+    def __call__(self, text: str) -> str:
+        if text in self._texts or not self.knows(text):
+            return text
+        return next((declared for declared in self._texts if self._equal(text, declared)), text)
+
+    def knows(self, text: str) -> bool:
+        try:
+            return set(dimension_axes(text)) <= set(self._axes)
+        except DimensionError:
+            return False
+
+    def _equal(self, one: str, other: str) -> bool:
+        for first, step in (
+            (101, 13),
+            (211, 7),
+            (499, 29),
+        ):  # sizes with no small relation to one another
+            sizes = {name: first + step * place * place for place, name in enumerate(self._axes)}
+            try:
+                if dimension_size(one, sizes) != dimension_size(other, sizes):
+                    return False
+            except DimensionError:
+                return False
+        return True
+
+
+def _vocabulary(model: onnx_ir.Model, contract: Contract) -> dict[str, str]:
+    """Return the contract's text for each symbol that stands alone as a dimension of an input; the
+    first wins.
+    """
+    declared = {spec.name: spec.shape for spec in contract.inputs}
+    words: dict[str, str] = {}
+    for value in model.graph.inputs:
+        wanted = declared.get(value.name or "")
+        if wanted is None or value.shape is None or len(wanted) != len(value.shape):
+            continue
+        for text, dimension in zip(wanted, value.shape, strict=True):
+            symbol = dimension_of(dimension)
+            if isinstance(text, str) and isinstance(symbol, str) and _IDENTIFIER.fullmatch(symbol):
+                words.setdefault(symbol, text)
+    return words
+
+
+def _substitute(text: str, words: Mapping[str, str]) -> str:
+    if text in words:
+        return words[text]
+
+    def word(match: re.Match[str]) -> str:
+        found = words.get(match[0], match[0])
+        return found if _IDENTIFIER.fullmatch(found) else f"({found})"
+
+    return _IDENTIFIER.sub(word, text)
+
+
+def _give_declared_shapes(
+    values: Sequence[onnx_ir.Value], specs: Sequence[object], spell: "_Speller | None" = None
+) -> None:
+    """Fill in what the graph leaves open; with `spell`, names that are not the contract's count as
+    open too.
+    """
+    shapes: dict[str, tuple[Dimension, ...]] = {spec.name: spec.shape for spec in specs}  # type: ignore[attr-defined]
+    for value in values:
+        wanted = shapes.get(value.name or "")
+        if wanted is None or not isinstance(value.type, onnx_ir.TensorType):
+            continue
+        if value.shape is None:
+            value.shape = onnx_ir.Shape(list(wanted))
+        if len(value.shape) != len(wanted):
+            continue
+        found = [dimension_of(dimension) for dimension in value.shape]
+        filled = [text if _is_open(d, spell) else d for d, text in zip(found, wanted, strict=True)]
+        if filled != found:
+            value.shape = onnx_ir.Shape(filled)
+
+
+def _is_open(dimension: Dimension, spell: "_Speller | None") -> bool:
+    if isinstance(dimension, int):
+        return False
+    return dimension == UNKNOWN_DIMENSION or (spell is not None and not spell.knows(dimension))
+
+
+def _values(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
+    for graph in (model.graph, *model.graph.subgraphs()):
+        yield from graph.inputs
+        for node in graph:
+            yield from node.outputs
+    for function in model.functions.values():
+        for node in function:
+            yield from node.outputs

@@ -1,0 +1,87 @@
+"""Weights that a file stores twice: as they are, or one as the other's transpose."""
+
+import hashlib
+from collections import defaultdict
+
+import numpy as np
+import onnx_ir
+
+from convkit.findings.model import Finding, Place, Remedy
+
+# Smaller tensors are equal by chance, and cost nothing.
+_SMALL_BYTES = 1024
+# Worth a word: this much, or this share of all weights.
+_MUCH_BYTES = 2**20
+_MUCH_SHARE = 0.1
+
+_Key = tuple[object, ...]
+
+
+def duplicate_weights(model: onnx_ir.Model) -> list[Finding]:
+    """Return E209 where equal initializers of the main graph waste more than 1 MiB or a tenth of
+    the weights' bytes.
+
+    A matrix counts as its transpose's duplicate: that is what constant folding makes of a tied
+    output layer. Tensors of one repeated value (fresh norms, zero biases) do not count, since
+    nothing was ever tied there.
+    """
+    tensors = {
+        str(name): value.const_value
+        for name, value in model.graph.initializers.items()
+        if value.const_value is not None and value.const_value.nbytes >= _SMALL_BYTES
+    }
+    groups = _equal(tensors)
+    wasted = sum(tensors[name].nbytes for names in groups for name in names[1:])
+    total = sum(tensor.nbytes for tensor in tensors.values())
+    if wasted < _MUCH_BYTES and not (total and wasted / total > _MUCH_SHARE):
+        return []
+    groups.sort(key=lambda names: -tensors[names[0]].nbytes * (len(names) - 1))
+    largest = groups[0]
+    return [
+        Finding(
+            "E209",
+            "warning",
+            f"{wasted:,} of {total:,} bytes of weights are stored more than once, first of all "
+            f"{' = '.join(map(repr, largest))}",
+            Place(tensor=largest[-1]),
+            {
+                "wasted_bytes": wasted,
+                "weights_bytes": total,
+                "equal": [list(names) for names in groups[:20]],
+            },
+            Remedy(
+                "Export with convkit, which stores tied weights once, or let the file's exporter"
+                " share them."
+            ),
+        )
+    ]
+
+
+def _equal(tensors: dict[str, onnx_ir.TensorProtocol]) -> list[list[str]]:
+    """Return the names of equal tensors, in groups of two and more; what has no twin by its shape
+    is not read.
+    """
+    by_shape: dict[_Key, list[str]] = defaultdict(list)
+    for name, tensor in tensors.items():
+        shape = tuple(int(size) for size in tensor.shape)
+        by_shape[tensor.dtype, tuple(sorted(shape)) if len(shape) == 2 else shape].append(name)
+    by_content: dict[bytes, list[str]] = defaultdict(list)
+    for names in by_shape.values():
+        for name in names if len(names) > 1 else ():
+            array = np.asarray(tensors[name].numpy())
+            if array.size and not (array == array.flat[0]).all():
+                by_content[_digest(array)].append(name)
+    return [names for names in by_content.values() if len(names) > 1]
+
+
+def _digest(array: np.ndarray) -> bytes:
+    """Return a digest of an array's values that a matrix and its transpose share."""
+    ways = [array, array.T] if array.ndim == 2 else [array]
+    return min(_digest_one(way) for way in ways)
+
+
+def _digest_one(array: np.ndarray) -> bytes:
+    digest = hashlib.sha256(repr((str(array.dtype), array.shape)).encode())
+    # As bytes: float types of eight and sixteen bits have no buffer of their own.
+    digest.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
+    return digest.digest()

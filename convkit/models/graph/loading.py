@@ -1,0 +1,59 @@
+"""Loads a model whose weights lie in the store: its folders are hard links, which onnx-ir takes for
+an attack.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from convkit.worker.context import StageFailedError
+
+
+def load_model(path: Path) -> ir.Model:
+    """Load a model; each weight in an external file is mapped anew whenever it is read, and
+    unmapped with the array.
+
+    Raises StageFailedError for weights that lie outside the model's folder.
+    """
+    model = ir.load(path)
+    map_weights(model, path.parent)
+    return model
+
+
+def map_weights(model: ir.Model, folder: Path) -> None:
+    """Let a model read its external weights from a folder, whatever links lead there; raises
+    StageFailedError.
+    """
+    folder = folder.resolve()
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if isinstance(value.const_value, ir.ExternalTensor):
+                value.const_value = _mapped(value.const_value, folder)
+
+
+def _mapped(tensor: ir.ExternalTensor, folder: Path) -> ir.LazyTensor:
+    file = (folder / tensor.location).resolve()
+    if not file.is_relative_to(folder):
+        raise StageFailedError(
+            f"the weight {tensor.name!r} lies outside the model's folder, at {tensor.location}"
+        )
+    offset, length = tensor.offset or 0, tensor.nbytes
+    shape = tuple(tensor.shape.numpy())
+
+    def read() -> ir.TensorProtocol:
+        if tensor.size == 0:
+            return ir.Tensor(
+                np.empty(shape, tensor.dtype.numpy()), dtype=tensor.dtype, name=tensor.name
+            )
+        raw = np.memmap(file, np.uint8, "r", offset, length)
+        if tensor.dtype.bitwidth < 8:  # several elements a byte
+            return ir.serde.TensorProtoTensor(
+                onnx.TensorProto(data_type=int(tensor.dtype), dims=shape, raw_data=raw.tobytes())
+            )
+        return ir.Tensor(
+            raw.view(tensor.dtype.numpy()).reshape(shape), dtype=tensor.dtype, name=tensor.name
+        )
+
+    return ir.LazyTensor(read, dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)

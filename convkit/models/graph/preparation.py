@@ -1,0 +1,98 @@
+"""A model made ready for typing: its own copy, without functions, every value's type known."""
+
+import onnx_ir as ir
+from onnx_ir.passes.common import InlinePass
+
+from convkit.models.graph.traversal import free_name
+
+# Bytes; shape inference may want to know the values of smaller ones (a Reshape's target).
+_SMALL_WEIGHT = 1024
+
+
+class UntypedValueError(ValueError):
+    """The types of a graph's values cannot be inferred; the message names the first such value."""
+
+
+def prepare(model: ir.Model) -> ir.Model:
+    """Return a copy of a model: functions inlined, the type of every value known, every value's
+    name its own.
+
+    Values in model-local functions have no types in ONNX, and one function may be called in several
+    types; inlined, each call is typed for itself. Nodes keep their module path, or take that of the
+    call. Weights are shared with the original, not read. Raises UntypedValueError.
+    """
+    copy = with_types(model)
+    if (node_and_value := _first_untyped(copy)) is not None:
+        node, value = node_and_value
+        raise UntypedValueError(
+            f"the type of {value.name!r} ({node.domain or 'ai.onnx'}.{node.op_type}) is not in the"
+            " graph and cannot be inferred; export with value types, or without operators of other"
+            " domains"
+        )
+    return copy
+
+
+def with_types(model: ir.Model) -> ir.Model:
+    """Return what `prepare` does, with types left unknown where they cannot be inferred."""
+    copy = model.clone()
+    if copy.functions:
+        InlinePass()(copy)
+    _make_names_unique(copy)
+    for value in copy.graph.initializers.values():
+        if value.type is None and value.const_value is not None:
+            value.type = ir.TensorType(value.const_value.dtype)
+    if _first_untyped(copy) is not None:
+        _infer_types(copy)
+    return copy
+
+
+def _infer_types(model: ir.Model) -> None:
+    """Set the types and shapes that are missing, by onnx's own inference, which is not given the
+    weights.
+    """
+    import onnx
+
+    bare = model.clone()
+    for name, value in list(bare.graph.initializers.items()):
+        if (
+            value.const_value is not None
+            and value.const_value.nbytes > _SMALL_WEIGHT
+            and not value.is_graph_input()
+        ):
+            del bare.graph.initializers[name]
+            bare.graph.inputs.append(value)
+    inferred = ir.from_proto(onnx.shape_inference.infer_shapes(ir.to_proto(bare)))
+    # onnx-ir's pass for this makes tensors of sequences.
+    for ours, theirs in zip(model.graphs(), inferred.graphs(), strict=True):
+        found = {value.name: value for value in _values(theirs)}
+        for value in _values(ours):
+            if value.type is None and value.name in found:
+                value.type = found[value.name].type
+            if value.shape is None and value.name in found:
+                value.shape = found[value.name].shape
+
+
+def _make_names_unique(model: ir.Model) -> None:
+    """Rename values of sibling subgraphs that share a name; the main graph's come first and keep
+    theirs.
+    """
+    taken: set[str | None] = {value.name for value in _values(model.graph)}
+    for graph in model.graph.subgraphs():
+        if graph is model.graph:
+            continue
+        for value in _values(graph):
+            if value.name:
+                value.name = free_name(value.name, taken)
+
+
+def _values(graph: ir.Graph) -> list[ir.Value]:
+    made = [value for node in graph for value in node.outputs]
+    return list(dict.fromkeys([*graph.inputs, *graph.initializers.values(), *made]))
+
+
+def _first_untyped(model: ir.Model) -> tuple[ir.Node, ir.Value] | None:
+    for node in model.graph.all_nodes():
+        for value in node.outputs:
+            if value.type is None and value.name:
+                return node, value
+    return None

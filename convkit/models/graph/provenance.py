@@ -1,0 +1,112 @@
+"""Where a node came from: its module path and source line kept, everything else that exporters
+write removed.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+
+import onnx_ir
+
+MODULE_KEY = "convkit.module"
+SOURCE_KEY = "convkit.source"
+
+_SCOPES_KEY = "pkg.torch.onnx.name_scopes"
+_TRACE_KEY = "pkg.torch.onnx.stack_trace"
+_FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
+_INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
+# Frames of these say how the model was traced, not what it is.
+_NOT_THE_MODEL = ("torch/", "convkit/models/")
+
+
+def tidy_metadata(
+    model: onnx_ir.Model, *, wrapper: str, root: str | None, keep_model_metadata: bool = False
+) -> None:
+    """Leave each node its module path (`encoder.layer.0.attention.self`) and source line, and
+    nothing else.
+
+    `wrapper` is the attribute under which the exported module held the model ("" for none), `root`
+    the folder of the model's own source files. Absolute paths, stack traces, exporter versions and
+    the like go, so that the same model gives the same bytes anywhere. `keep_model_metadata` leaves
+    the model's own entries and producer: they are the author's, not ours.
+    """
+    for node in _nodes(model):
+        module = _module_path(node, wrapper)
+        source = _source_line(node.metadata_props.get(_TRACE_KEY, ""), root)
+        # What an earlier export of convkit's left says it in the model's own words.
+        module = node.metadata_props.get(MODULE_KEY, "") or module
+        source = node.metadata_props.get(SOURCE_KEY, "") or source
+        node.metadata_props.clear()
+        node.doc_string = None
+        if module:
+            node.metadata_props[MODULE_KEY] = module
+        if source:
+            node.metadata_props[SOURCE_KEY] = source
+        for value in node.outputs:
+            _clear(value)
+    for graph in (model.graph, *model.graph.subgraphs()):
+        graph.metadata_props.clear()
+        graph.doc_string = None
+        for value in (*graph.inputs, *graph.outputs, *graph.initializers.values()):
+            _clear(value)
+    if keep_model_metadata:
+        return
+    model.metadata_props.clear()
+    model.doc_string = None
+    model.producer_name = "convkit"
+    model.producer_version = None
+
+
+def _clear(value: onnx_ir.Value) -> None:
+    value.metadata_props.clear()
+    value.doc_string = None
+
+
+def _nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
+    yield from model.graph.all_nodes()
+    for function in model.functions.values():
+        yield from function.all_nodes()
+
+
+def _module_path(node: onnx_ir.Node, wrapper: str) -> str:
+    """Read the dynamo exporter's scopes, or else TorchScript's node name; "" where neither is
+    there.
+    """
+    if scopes := node.metadata_props.get(_SCOPES_KEY):
+        try:
+            names = ast.literal_eval(scopes)
+        except (ValueError, SyntaxError):
+            return ""
+        # The last one names the node itself; tracing helpers that are no modules start with an
+        # underscore.
+        path = str(names[-2]) if isinstance(names, list) and len(names) > 1 else ""
+        return "" if path.startswith("_empty_nn_module") else _without_wrapper(path, wrapper)
+    name = node.name or ""
+    if name.startswith("/"):
+        return _without_wrapper(".".join(name.split("/")[1:-1]), wrapper)
+    return ""
+
+
+def _without_wrapper(path: str, wrapper: str) -> str:
+    if not wrapper:
+        return path
+    return "" if path == wrapper else path.removeprefix(f"{wrapper}.")
+
+
+def _source_line(trace: str, root: str | None) -> str:
+    """Return `file:line` of the innermost frame of the model's own code, the file relative to where
+    it is installed.
+    """
+    for frame in reversed(list(_FRAME.finditer(trace))):
+        file = frame["file"].replace("\\", "/")
+        if root is not None and file.startswith(f"{root.rstrip('/')}/"):
+            return f"{file[len(root.rstrip('/')) + 1 :]}:{frame['line']}"
+        installed = _INSTALLED.sub("", file)
+        if any(f"/{name}" in f"/{file}" and _is_tracer(installed, name) for name in _NOT_THE_MODEL):
+            continue
+        return f"{installed if installed != file else file.rpartition('/')[2]}:{frame['line']}"
+    return ""
+
+
+def _is_tracer(file: str, name: str) -> bool:
+    return file.startswith(name) or (name == "convkit/models/" and f"/{name}" in file)

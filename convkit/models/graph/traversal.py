@@ -1,0 +1,78 @@
+"""Walking and naming in onnx-ir models, for the rewrites of precision."""
+
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+
+def attribute_graphs(attribute: ir.Attr) -> Iterator[ir.Graph]:
+    """Walk the graphs an attribute holds."""
+    if attribute.type == ir.AttributeType.GRAPH:
+        yield attribute.as_graph()
+    elif attribute.type == ir.AttributeType.GRAPHS:
+        yield from attribute.as_graphs()
+
+
+def all_values(model: ir.Model) -> Iterator[ir.Value]:
+    """Walk every value of a model, subgraphs' included."""
+    for graph in model.graphs():
+        yield from graph.inputs
+        yield from graph.initializers.values()
+        for node in graph:
+            yield from node.outputs
+
+
+def all_names(model: ir.Model) -> set[str | None]:
+    """Return every name in use, of values and of nodes."""
+    return {value.name for value in all_values(model)} | {
+        node.name for node in model.graph.all_nodes()
+    }
+
+
+def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
+    """Return the tensor behind an initializer that callers cannot replace, or behind a Constant
+    node.
+    """
+    producer = value.producer()
+    if producer is None:
+        return value.const_value if value.is_initializer() and not value.is_graph_input() else None
+    if (
+        producer.op_type != "Constant"
+        or producer.domain != ""
+        or "sparse_value" in producer.attributes
+    ):
+        return None
+    return ir.convenience.get_const_tensor(value)
+
+
+def set_dtype(value: ir.Value, dtype: ir.DataType) -> None:
+    """Give a tensor, or what a sequence or an optional holds, another element type.
+
+    Setting `value.dtype` would change the type object, which copies of a model share.
+    """
+    value.type = _with_dtype(value.type, dtype)
+
+
+def is_tensor(value: ir.Value) -> bool:
+    """Say whether a value is a tensor, and not a sequence or an optional (whose `dtype` is that of
+    what they hold).
+    """
+    return isinstance(value.type, ir.TensorType)
+
+
+def _with_dtype(kind: ir.TypeProtocol | None, dtype: ir.DataType) -> ir.TypeProtocol:
+    if isinstance(kind, ir.SequenceType):
+        return ir.SequenceType(_with_dtype(kind.elem_type, dtype))
+    if isinstance(kind, ir.OptionalType):
+        return ir.OptionalType(_with_dtype(kind.elem_type, dtype))
+    return ir.TensorType(dtype)
+
+
+def free_name(name: str, taken: set[str | None]) -> str:
+    """Return the name, with a number where it is taken, and take it."""
+    candidate, number = name, 1
+    while candidate in taken:
+        number += 1
+        candidate = f"{name}.{number}"
+    taken.add(candidate)
+    return candidate

@@ -1,0 +1,184 @@
+"""A graph's weights: their names, and each of them stored once."""
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir
+
+if TYPE_CHECKING:
+    import torch
+
+# Below this, looking for a twin costs more than it saves.
+_SMALL_BYTES = 256
+
+
+def strip_wrapper(model: onnx_ir.Model, wrapper: str) -> None:
+    """Give initializers the names they have in the original's state dict: without `wrapper` and its
+    dot.
+
+    A name that something else in the graph bears already stays as it is. Sorts the initializers by
+    name.
+    """
+    graph = model.graph
+    taken = _names(graph)
+    for value in list(graph.initializers.values()):
+        name = value.name.removeprefix(f"{wrapper}.") if wrapper else value.name
+        if name != value.name and name not in taken:
+            _rename(graph, value, name)
+    _sort(graph)
+
+
+def name_transposed(model: onnx_ir.Model, state: Mapping[str, "torch.Tensor"]) -> None:
+    """Name matrices that an exporter transposed after the original's: `query.weight.T` in place of
+    `val_47`.
+
+    Exporters number them, so that every release has other names for the same weights. Sorts the
+    initializers by name.
+    """
+    graph = model.graph
+    numbered = [
+        value
+        for name, value in graph.initializers.items()
+        if name not in state and value.const_value is not None and len(value.const_value.shape) == 2
+    ]
+    wanted = {
+        tuple(value.const_value.shape)
+        for value in numbered
+        if value.const_value.nbytes >= _SMALL_BYTES
+    }
+    originals: dict[bytes, str] = {}
+    for name, tensor in state.items():
+        if tensor.dim() == 2 and tuple(tensor.shape)[::-1] in wanted:
+            originals.setdefault(_digest(tuple(tensor.shape)[::-1], _torch_bytes(tensor.t())), name)
+    taken = _names(graph)
+    for value in numbered:
+        found = originals.get(
+            _digest(tuple(value.const_value.shape), _bytes(value.const_value.numpy()))
+        )
+        if found is not None and f"{found}.T" not in taken:
+            taken.add(f"{found}.T")
+            _rename(graph, value, f"{found}.T")
+    _sort(graph)
+
+
+def _torch_bytes(tensor: "torch.Tensor") -> np.ndarray:
+    import torch
+
+    array: np.ndarray = tensor.contiguous().view(torch.uint8).numpy()
+    return array
+
+
+def _rename(graph: onnx_ir.Graph, value: onnx_ir.Value, name: str) -> None:
+    graph.initializers.pop(value.name)
+    value.name = name
+    if value.const_value is not None:
+        value.const_value.name = name
+    graph.initializers.add(value)
+
+
+def _names(graph: onnx_ir.Graph) -> set[str]:
+    names = {value.name for value in graph.inputs} | set(graph.initializers)
+    return names | {value.name for node in graph.all_nodes() for value in node.outputs}
+
+
+def _sort(graph: onnx_ir.Graph) -> None:
+    values = sorted(graph.initializers.values(), key=lambda value: value.name)
+    graph.initializers.clear()
+    for value in values:
+        graph.initializers.add(value)
+
+
+def share_weights(model: onnx_ir.Model) -> int:
+    """Store equal initializers of the main graph once; return the bytes saved.
+
+    A matrix that is another's transpose (a tied output layer after constant folding) becomes a
+    Transpose of it.
+    """
+    graph = model.graph
+    saved = 0
+    kept: dict[bytes, onnx_ir.Value] = {}
+    outputs = {id(value) for value in graph.outputs}
+    inputs = {id(value) for value in graph.inputs}
+    for value in list(graph.initializers.values()):
+        tensor = value.const_value
+        if (
+            tensor is None
+            or tensor.nbytes < _SMALL_BYTES
+            or id(value) in outputs
+            or id(value) in inputs
+        ):
+            continue
+        first = kept.setdefault(
+            _digest((tensor.dtype, *tensor.shape), _bytes(tensor.numpy())), value
+        )
+        if first is not value:
+            value.replace_all_uses_with(first)
+            graph.initializers.pop(value.name)
+            saved += tensor.nbytes
+    return saved + _share_transposes(graph, kept)
+
+
+def _share_transposes(graph: onnx_ir.Graph, kept: dict[bytes, onnx_ir.Value]) -> int:
+    saved = 0
+    shapes = {
+        tuple(value.const_value.shape)
+        for value in kept.values()
+        if len(value.const_value.shape) == 2
+    }
+    for value in list(kept.values()):
+        tensor = value.const_value
+        shape = tuple(tensor.shape)
+        if (
+            len(shape) != 2
+            or shape[::-1] not in shapes
+            or 1 in shape
+            or value.name not in graph.initializers
+        ):
+            continue
+        other = kept.get(_digest((tensor.dtype, *shape[::-1]), _bytes(tensor.numpy().T)))
+        # Of the two the one that is looked up by rows (an embedding) stays; both or neither: the
+        # first by name.
+        if (
+            other is None
+            or other is value
+            or other.name not in graph.initializers
+            or not _yields(value, other)
+        ):
+            continue
+        node = onnx_ir.node("Transpose", [other], {"perm": [1, 0]}, name=f"{value.name}_transpose")
+        node.outputs[0].name = f"{value.name}_transposed"
+        node.outputs[0].type, node.outputs[0].shape = value.type, value.shape
+        graph.insert_before(graph[0], node)
+        value.replace_all_uses_with(node.outputs[0])
+        graph.initializers.pop(value.name)
+        saved += tensor.nbytes
+    return saved
+
+
+def _yields(value: onnx_ir.Value, other: onnx_ir.Value) -> bool:
+    by_rows = [any(use.node.op_type == "Gather" for use in one.uses()) for one in (value, other)]
+    if by_rows[0] != by_rows[1]:
+        return by_rows[1]
+    return bool(value.name > other.name)
+
+
+def _digest(kind: tuple[object, ...], content: np.ndarray) -> bytes:
+    digest = hashlib.sha256(repr(kind).encode())
+    digest.update(content.reshape(-1).data)
+    return digest.digest()
+
+
+def _bytes(array: np.ndarray) -> np.ndarray:
+    """Return an array's content as bytes: 4-, 8- and 16-bit floats have no buffer of their own."""
+    return np.ascontiguousarray(array).view(np.uint8)
+
+
+def count_elements(model: onnx_ir.Model) -> int:
+    """Return the number of elements of all initializers."""
+    return sum(
+        int(value.const_value.size)
+        for value in model.graph.initializers.values()
+        if value.const_value is not None
+    )

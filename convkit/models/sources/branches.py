@@ -1,0 +1,49 @@
+"""Where a model's Python decides by the values of tensors: what a trace makes constant."""
+
+import re
+import warnings
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from convkit.models.sources.contract_module import ContractModule
+
+# What torch's tracer says when Python takes a value out of a tensor and goes on with it.
+_DECIDES = re.compile(
+    r"Converting a tensor to a Python (boolean|integer|float|number|index|list)|to a NumPy array"
+)
+_INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
+
+
+def value_dependent_lines(
+    module: "ContractModule", inputs: tuple[torch.Tensor, ...], root: str | None
+) -> tuple[str, ...]:
+    """Trace a model on one input; return the lines of its code that turn tensors into Python
+    values.
+
+    Each as `file:line`, relative to `root`, the folder of the model's own source files, or to the
+    packages it is from. Lines of torch's own code are left out. A model that cannot be traced gives
+    none.
+    """
+    with warnings.catch_warnings(record=True) as caught, torch.no_grad():
+        warnings.simplefilter("always")
+        try:
+            torch.jit.trace(module, inputs, check_trace=False, strict=False)
+        except Exception:  # noqa: BLE001 - a model may raise anything; then there is nothing to say
+            return ()
+    lines = [
+        _relative(warning.filename, warning.lineno, root)
+        for warning in caught
+        if issubclass(warning.category, torch.jit.TracerWarning)
+        and _DECIDES.search(str(warning.message))
+    ]
+    return tuple(
+        dict.fromkeys(line for line in lines if not line.startswith(("torch/", "convkit/")))
+    )
+
+
+def _relative(file: str, line: int, root: str | None) -> str:
+    if root is not None and file.startswith(root):
+        return f"{file[len(root) :].lstrip('/')}:{line}"
+    return f"{_INSTALLED.sub('', file)}:{line}"

@@ -1,0 +1,58 @@
+"""A transformers architecture by its configuration, with seeded random weights."""
+
+from convkit.models.sources.loaded import LoadedModel
+from convkit.models.sources.model_facts import model_facts
+from convkit.models.sources.seeding import seeded
+from convkit.models.sources.tasks import auto_class
+from convkit.models.sources.transformers_folder import load_arguments
+from convkit.worker.context import StageFailedError
+from convkit.worker.nearest import suggestion
+from convkit.worker.protocol import Source
+
+
+def load(source: Source) -> LoadedModel:
+    """Build the model; no network is touched. `dtype: stored` means float32: there is no
+    checkpoint.
+    """
+    from transformers import CONFIG_MAPPING, AutoConfig
+
+    architecture = source.identifier
+    assert architecture is not None
+    if architecture not in CONFIG_MAPPING:
+        import transformers
+
+        raise StageFailedError(
+            f"model.config.architecture: transformers {transformers.__version__} has no"
+            f" {architecture!r}{suggestion(architecture, CONFIG_MAPPING)}"
+        )
+    defaults = AutoConfig.for_model(architecture)
+    for name in source.overrides:
+        # transformers takes any key without a word, so that a misspelt one would change nothing.
+        if not hasattr(defaults, name):
+            raise StageFailedError(
+                f"model.config.overrides.{name}: {architecture} has no such"
+                f" key{suggestion(name, defaults.to_dict())}"
+            )
+    arguments = load_arguments(source)
+    model_class = auto_class(source.task)
+    try:
+        config = AutoConfig.for_model(architecture, **source.overrides)
+        for name, value in arguments.items():
+            if value == "auto":
+                import torch
+
+                arguments[name] = torch.float32
+        with seeded(source.seed):
+            module = model_class.from_config(config, **arguments)
+    except Exception as error:
+        raise StageFailedError(
+            f"model.config: transformers could not build {architecture} for model.task"
+            f" {source.task or 'feature-extraction'} with these overrides: {type(error).__name__}:"
+            f" {error}"
+        ) from error
+    return LoadedModel(
+        module=module,
+        description=f"{architecture} with random weights of seed {source.seed}",
+        config=module.config,
+        facts=model_facts(module, module.config),
+    )

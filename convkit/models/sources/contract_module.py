@@ -1,0 +1,233 @@
+"""The original model, called through the contract: named inputs in, a tuple of the declared outputs
+out.
+"""
+
+import dataclasses
+import inspect
+import keyword
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.sources.loaded import LoadedModel
+from convkit.tensors import Contract, TensorSpec
+from convkit.worker.context import StageFailedError
+from convkit.worker.nearest import nearest_name
+
+
+class OutputsError(StageFailedError):
+    """The model's outputs are not the contract's. Carries what was found, as findings."""
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        super().__init__(" ".join(finding.message for finding in findings), findings)
+
+
+class ContractModule(torch.nn.Module):
+    """Takes exactly the contract's inputs, in its order, and returns exactly its outputs, in order,
+    as a tuple.
+
+    The model itself stays untouched: it is called by keyword (`origin` where a name differs), and
+    what the contract does not declare keeps its default. `omit` names inputs left at their defaults
+    on purpose.
+    """
+
+    def __init__(self, loaded: LoadedModel, contract: Contract, omit: Sequence[str] = ()) -> None:
+        super().__init__()
+        self.model = loaded.module
+        self.contract = contract
+        self.omit = tuple(omit)
+        keys = [spec.origin or spec.name for spec in contract.inputs]
+
+        def forward(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            if len(tensors) != len(keys):
+                raise TypeError(
+                    f"the contract has {len(keys)} inputs; {len(tensors)} tensors were given"
+                )
+            return select_outputs(
+                self.model(**dict(zip(keys, tensors, strict=True))), contract.outputs
+            )
+
+        # torch.export and torch.jit.trace read the inputs' names here.
+        forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [
+                inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+                for name in parameter_names(contract)
+            ]
+        )
+        self.forward = forward
+        self.eval()
+
+
+def parameter_names(contract: Contract) -> tuple[str, ...]:
+    """Return the inputs' names as Python identifiers, each once: `input.1` becomes `input_1`."""
+    names: list[str] = []
+    for spec in contract.inputs:
+        name = "".join(character if character.isalnum() else "_" for character in spec.name)
+        if not name.isidentifier() or keyword.iskeyword(name):
+            name = f"input_{name}"
+        while name in names:
+            name += "_"
+        names.append(name)
+    return tuple(names)
+
+
+def select_outputs(found: object, wanted: Sequence[TensorSpec]) -> tuple[torch.Tensor, ...]:
+    """Pick the contract's outputs from what a model returned; raises OutputsError.
+
+    By name from a mapping (transformers' ModelOutput), a named tuple or a dataclass;
+    `hidden_states.3` reaches into a nested one, `past_key_values.0.key` and `.value` into a cache
+    of transformers. By position, all of them, from a tensor or a plain tuple.
+    """
+    named = _as_mapping(found)
+    if named is not None:
+        return _select_by_name(named, wanted)
+    values = [found] if isinstance(found, torch.Tensor) else found
+    if not isinstance(values, list | tuple) or not all(
+        isinstance(value, torch.Tensor) for value in values
+    ):
+        kinds = (
+            ", ".join(type(value).__name__ for value in values)
+            if isinstance(values, list | tuple)
+            else ""
+        )
+        raise StageFailedError(
+            f"outputs: the model returns a {type(found).__name__}{f' of {kinds}' if kinds else ''};"
+            " it must return a tensor, a tuple of tensors, or named tensors (a dict, a named"
+            " tuple, a ModelOutput)"
+        )
+    if len(values) != len(wanted):
+        raise OutputsError([_count_finding(len(values), wanted)])
+    return tuple(values)
+
+
+def _as_mapping(found: object) -> Mapping[str, Any] | None:
+    if isinstance(found, Mapping):
+        return {str(name): value for name, value in found.items() if value is not None}
+    if isinstance(found, tuple) and hasattr(found, "_fields"):
+        return {
+            name: value
+            for name, value in zip(found._fields, found, strict=True)
+            if value is not None
+        }
+    if dataclasses.is_dataclass(found) and not isinstance(found, type):
+        names = [field.name for field in dataclasses.fields(found)]
+        return {name: value for name in names if (value := getattr(found, name)) is not None}
+    return None
+
+
+def _select_by_name(
+    named: Mapping[str, Any], wanted: Sequence[TensorSpec]
+) -> tuple[torch.Tensor, ...]:
+    selected: list[torch.Tensor] = []
+    findings = []
+    for spec in wanted:
+        value = _reach(named, spec.origin or spec.name)
+        if isinstance(value, torch.Tensor):
+            selected.append(value)
+        else:
+            findings.append(_unknown_output(spec, named, value, wanted))
+    if findings:
+        raise OutputsError(findings)
+    return tuple(selected)
+
+
+# What a layer of transformers' caches holds, as ONNX models call it, and its attribute.
+_CACHED = {"key": "keys", "value": "values"}
+
+
+def _reach(named: Mapping[str, Any], key: str) -> object:
+    if key in named:
+        return named[key]
+    head, _, rest = key.partition(".")
+    value: object = named.get(head)
+    for part in rest.split(".") if rest else ():
+        if isinstance(value, Mapping):
+            value = value.get(part)
+        elif part.isdigit() and isinstance(layers := getattr(value, "layers", None), list | tuple):
+            value = (
+                layers[int(part)] if int(part) < len(layers) else None
+            )  # a cache of transformers
+        elif part in _CACHED and hasattr(value, _CACHED[part]):
+            value = getattr(value, _CACHED[part])
+        elif isinstance(value, list | tuple) and part.isdigit() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return None
+    return value if rest else None
+
+
+def _unknown_output(
+    spec: TensorSpec, named: Mapping[str, Any], value: object, wanted: Sequence[TensorSpec]
+) -> Finding:
+    key = spec.origin or spec.name
+    given = ", ".join(named)
+    if value is not None:
+        parts = f"{type(value).__name__}" + (
+            f" of {len(value)}" if isinstance(value, list | tuple) else ""
+        )
+        text = f"The output {spec.name!r} is a {parts} in the model, not a tensor."
+        return Finding(
+            "C201",
+            "error",
+            text,
+            Place(tensor=spec.name),
+            remedy=Remedy(f"Name one part: from: {key}.0"),
+        )
+    claimed = {other.origin or other.name for other in wanted}
+    nearest = nearest_name(key, [name for name in named if name not in claimed])
+    is_misspelt = nearest is not None and spec.origin is None
+    nearest = nearest or _only_alternative(spec, named, wanted)
+    text = f"The recipe declares the output {key!r}; the model gives {given}."
+    if nearest is None:
+        return Finding("C201", "error", text, Place(tensor=spec.name), {"given": list(named)})
+    return Finding(
+        "C204",
+        "error",
+        f"{text} Perhaps it is {nearest!r}.",
+        Place(tensor=spec.name),
+        {"given": list(named), "nearest": nearest},
+        Remedy(
+            f"Use the model's name {nearest!r}, or keep the name and add from: {nearest}.",
+            {f"outputs.{list(wanted).index(spec)}.{'name' if is_misspelt else 'from'}": nearest},
+        ),
+    )
+
+
+def _only_alternative(
+    spec: TensorSpec, named: Mapping[str, Any], wanted: Sequence[TensorSpec]
+) -> str | None:
+    """Return the one tensor of the model's that has an output's rank and fixed sizes and that no
+    output names.
+    """
+    claimed = {other.origin or other.name for other in wanted}
+    fitting = [
+        name
+        for name, value in named.items()
+        if name not in claimed and isinstance(value, torch.Tensor) and _fits(value, spec)
+    ]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _fits(value: torch.Tensor, spec: TensorSpec) -> bool:
+    sizes = zip(value.shape, spec.shape, strict=False)
+    return value.dim() == len(spec.shape) and all(
+        size == want for size, want in sizes if isinstance(want, int)
+    )
+
+
+def _count_finding(count: int, wanted: Sequence[TensorSpec]) -> Finding:
+    names = ", ".join(spec.name for spec in wanted)
+    given = f"{count} unnamed output{'s' if count != 1 else ''}"
+    text = f"The model gives {given}; the recipe declares {len(wanted)}: {names}."
+    return Finding(
+        "C202" if count > len(wanted) else "C201",
+        "error",
+        text,
+        evidence={"given": count, "declared": len(wanted)},
+        remedy=Remedy(
+            "Declare every output in the model's order, or let the model return a dict of named"
+            " tensors."
+        ),
+    )

@@ -1,0 +1,158 @@
+"""What changes the original's outputs without being in the contract: tokenizer inputs, weights
+nobody loaded.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from convkit.codec import Json
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.sources.contract_module import ContractModule, select_outputs
+from convkit.models.sources.loaded import LoadedModel
+from convkit.models.sources.probe import Examples, Probe, outputs_differ, run
+from convkit.models.sources.signature import forward_parameters
+from convkit.tensors import TensorSpec
+from convkit.worker.context import StageFailedError
+
+_NAMED_WEIGHTS = 8
+
+
+def tokenizer_findings(
+    module: ContractModule, examples: Examples, base: Probe, omit: Sequence[str]
+) -> list[Finding]:
+    """Return C111: an input that the tokenizer produces, forward takes, the contract lacks, and the
+    outputs show.
+
+    It is fed the values a tokenizer gives for pairs and for padding (0 and 1 in turns), all 0 and
+    all 1, in the shape of the tokenizer's inputs that the contract has; if any changes an output
+    against the default, it matters.
+    """
+    loaded = examples.loaded
+    if loaded.tokenizer is None:
+        return []
+    declared = {
+        spec.origin or spec.name: index for index, spec in enumerate(examples.contract.inputs)
+    }
+    produced = list(getattr(loaded.tokenizer(), "model_input_names", ()))
+    like = next((base.inputs[declared[name]] for name in produced if name in declared), None)
+    if like is None or base.outputs is None:
+        return []
+    parameters = list(forward_parameters(loaded))
+    lacking = [
+        name
+        for name in produced
+        if name not in declared
+        and name not in omit
+        and name in parameters
+        and _matters(module, base, name, like)
+    ]
+    change = {"inputs": _with_inputs(examples.contract.inputs, lacking, parameters, produced)}
+    return [_undeclared(name, produced, change) for name in lacking]
+
+
+# How an input of a tokenizer is drawn, where it is not the tokens themselves.
+_SAMPLES: dict[str, Json] = {"attention_mask": "padding_mask", "position_ids": "positions"}
+_SEGMENTS: Json = {"integers": [0, 2]}
+
+
+def _with_inputs(
+    declared: Sequence[TensorSpec],
+    lacking: Sequence[str],
+    parameters: Sequence[str],
+    produced: Sequence[str],
+) -> list[Json]:
+    """Return a recipe's list of inputs with those it lacks, each behind the one that forward has
+    before it.
+    """
+    like = next(spec for spec in declared if (spec.origin or spec.name) in produced)
+    listed: list[dict[str, Json]] = [{"name": spec.name} for spec in declared]
+    places = [
+        parameters.index(key) if (key := spec.origin or spec.name) in parameters else -1
+        for spec in declared
+    ]
+    for name in sorted(lacking, key=parameters.index):
+        place = max(
+            (i + 1 for i, other in enumerate(places) if other < parameters.index(name)), default=0
+        )
+        sample = _SAMPLES.get(name, _SEGMENTS)
+        listed.insert(
+            place, {"name": name, "dtype": like.dtype, "shape": list(like.shape), "sample": sample}
+        )
+        places.insert(place, parameters.index(name))
+    return listed
+
+
+def _matters(module: ContractModule, base: Probe, name: str, like: torch.Tensor) -> bool:
+    assert base.outputs is not None
+    turns = torch.arange(like.numel()).reshape(like.shape) % 2
+    keys = [spec.origin or spec.name for spec in module.contract.inputs]
+    for values in (turns, torch.zeros_like(turns), torch.ones_like(turns)):
+        feed = {key: tensor.clone() for key, tensor in zip(keys, base.inputs, strict=True)}
+        feed[name] = values.to(torch.int64)
+        try:
+            with torch.no_grad():
+                outputs = select_outputs(module.model(**feed), module.contract.outputs)
+        except StageFailedError:
+            continue
+        except Exception:  # noqa: BLE001, S112 - values the model refuses show nothing
+            continue
+        if outputs_differ(outputs, base.outputs):
+            return True
+    return False
+
+
+def _undeclared(name: str, produced: Sequence[str], change: dict[str, Json]) -> Finding:
+    return Finding(
+        "C111",
+        "error",
+        f"The model's tokenizer produces {name!r}, which changes the outputs; the recipe leaves it"
+        " out, so the converted model would always use its default.",
+        Place(tensor=name),
+        {"tokenizer": list(produced)},
+        Remedy(
+            f"Declare {name!r} under inputs; if its default is meant, list it under model.omit.",
+            change,
+        ),
+    )
+
+
+def unloaded_findings(module: ContractModule, base: Probe, loaded: LoadedModel) -> list[Finding]:
+    """Return C114 if weights that the checkpoint lacks, which are random, change the contract's
+    outputs.
+    """
+    assert base.outputs is not None
+    state = module.model.state_dict()
+    named = [name for name in loaded.unloaded if name in state and state[name].is_floating_point()]
+    culprits = [name for name in named if _weight_matters(module, base, state[name])]
+    if not culprits:
+        return []
+    shown = ", ".join(culprits[:_NAMED_WEIGHTS]) + (
+        " ..." if len(culprits) > _NAMED_WEIGHTS else ""
+    )
+    return [
+        Finding(
+            "C114",
+            "error",
+            "The outputs depend on weights that the checkpoint lacks and that are therefore"
+            f" random: {shown}.",
+            Place(module=culprits[0].rpartition(".")[0]),
+            {"weights": culprits},
+            Remedy(
+                "Choose the model.task that the checkpoint was trained for, or outputs that do not"
+                " need them."
+            ),
+        )
+    ]
+
+
+def _weight_matters(module: ContractModule, base: Probe, weight: torch.Tensor) -> bool:
+    assert base.outputs is not None
+    kept = weight.clone()
+    try:
+        with torch.no_grad():
+            weight.add_(1.0)
+        return outputs_differ(run(module, base.inputs), base.outputs)
+    finally:
+        with torch.no_grad():
+            weight.copy_(kept)

@@ -1,0 +1,108 @@
+"""A Python callable that returns a torch module."""
+
+import hashlib
+import importlib.util
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from convkit.models.sources.loaded import LoadedModel
+from convkit.models.sources.model_facts import model_facts
+from convkit.models.sources.seeding import seeded
+from convkit.worker.context import StageFailedError
+from convkit.worker.nearest import suggestion
+from convkit.worker.protocol import Source
+
+
+def load(source: Source) -> LoadedModel:
+    """Import the file, seed, and call the callable with the recipe's arguments.
+
+    Modules beside the file can be imported by it. `model.dtype` float16 and bfloat16 convert the
+    module.
+    """
+    import torch
+
+    assert source.path is not None
+    assert source.identifier is not None
+    file = Path(source.path).resolve()
+    with seeded(source.seed):
+        build = _callable(_import(file), source.identifier, file)
+        try:
+            module = build(**source.overrides)
+        except Exception as error:
+            raise StageFailedError(
+                f"model.factory.call: {file.name}:{source.identifier} raised"
+                f" {type(error).__name__}: {error}{_own_line(error, file)}. Check the file and"
+                " model.factory.arguments."
+            ) from error
+    if not isinstance(module, torch.nn.Module):
+        raise StageFailedError(
+            f"model.factory.call: {file.name}:{source.identifier} returned a"
+            f" {type(module).__name__}; it must return a torch.nn.Module"
+        )
+    if source.dtype in ("float16", "bfloat16"):
+        module = module.to(getattr(torch, source.dtype))
+    config = getattr(module, "config", None)
+    if not hasattr(config, "model_type"):
+        config = None
+    return LoadedModel(
+        module=module.cpu(),
+        description=f"{file.name}:{source.identifier}",
+        config=config,
+        facts=model_facts(module, config),
+        source_root=str(file.parent),
+    )
+
+
+def _import(file: Path) -> ModuleType:
+    if not file.is_file():
+        raise StageFailedError(f"model.factory.call: there is no file {file}")
+    # A name of its own, the same in every process: torch writes it into what it exports.
+    name = f"convkit_factory_{file.stem}_{hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
+    spec = importlib.util.spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise StageFailedError(f"model.factory.call: {file} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise StageFailedError(
+            f"model.factory.call: importing {file.name} raised {type(error).__name__}: {error}"
+            f"{_own_line(error, file)}. A package that it needs belongs under tools:."
+        ) from error
+    return module
+
+
+def _callable(module: ModuleType, name: str, file: Path) -> Callable[..., object]:
+    found = getattr(module, name, None)
+    if found is None:
+        known = [
+            key
+            for key, value in vars(module).items()
+            if callable(value) and not key.startswith("_")
+        ]
+        raise StageFailedError(
+            f"model.factory.call: {file.name} has no {name!r}{suggestion(name, known)}. "
+            f"Callables there: {', '.join(known) or 'none'}."
+        )
+    if not callable(found):
+        raise StageFailedError(
+            f"model.factory.call: {file.name}:{name} is a {type(found).__name__}, not a callable"
+        )
+    return found
+
+
+def _own_line(error: Exception, file: Path) -> str:
+    """Return ` (line N)` for the innermost frame of the error in the user's file."""
+    lines = [
+        frame.lineno
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename == str(file)
+    ]
+    return f" (line {lines[-1]})" if lines else ""

@@ -1,0 +1,54 @@
+"""A repository on a model hub, pinned to a commit. Honours HF_HOME and HF_HUB_OFFLINE."""
+
+from pathlib import Path
+
+from convkit.models.sources import transformers_folder
+from convkit.models.sources.loaded import LoadedModel
+from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Source
+
+_CONFIGURATION = ("*.json", "*.txt", "*.model", "*.jinja")
+_CODE = ("*.py",)
+_SAFE_WEIGHTS = ("*.safetensors",)
+_PICKLED_WEIGHTS = ("*.bin",)
+
+
+def load(source: Source) -> LoadedModel:
+    """Fetch the files that are needed, or take them from the local cache, and load them."""
+    patterns = (*_CONFIGURATION, *_SAFE_WEIGHTS, *(_CODE if source.allow_remote_code else ()))
+    folder = _snapshot(source, patterns)
+    if source.allow_pickle and not any(folder.glob("*.safetensors")):
+        folder = _snapshot(source, (*patterns, *_PICKLED_WEIGHTS))
+    return transformers_folder.load(
+        folder, source, key="model.hub", description=f"{source.identifier} at {source.revision}"
+    )
+
+
+def _snapshot(source: Source, patterns: tuple[str, ...]) -> Path:
+    from huggingface_hub import snapshot_download
+
+    assert source.identifier is not None
+    try:
+        # Files of other formats and frameworks lie in folders of their own; none of them is needed.
+        folder = snapshot_download(
+            source.identifier,
+            revision=source.revision,
+            allow_patterns=list(patterns),
+            ignore_patterns=["*/*"],
+        )
+    except (
+        OSError,
+        ValueError,
+    ) as error:  # huggingface_hub's errors of the network, the cache and the identifier
+        raise StageFailedError(
+            f"model.hub: {source.identifier} at {source.revision} could not be fetched:"
+            f" {type(error).__name__}: {_first_line(error)} Check model.hub.id and"
+            " model.hub.revision, the network, a token for gated models, and HF_HUB_OFFLINE (set,"
+            " it allows only what is already in the local cache)."
+        ) from error
+    return Path(folder)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[0] if lines else ""

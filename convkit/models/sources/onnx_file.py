@@ -1,0 +1,15 @@
+"""An ONNX file made elsewhere: there is no torch module to load."""
+
+from typing import NoReturn
+
+from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Source
+
+
+def load(source: Source) -> NoReturn:
+    """Refuse: the export stage adopts the file as it is (`convkit.models.exporters.adopt`)."""
+    raise StageFailedError(
+        f"model.onnx: {source.path} is a graph and has no torch module; a target or option that"
+        " needs the original module needs model.hub, model.path, model.package, model.config or"
+        " model.factory."
+    )

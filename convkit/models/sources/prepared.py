@@ -1,0 +1,84 @@
+"""The original model made ready to be traced: loaded, called through its contract, and looked at
+first.
+"""
+
+import dataclasses
+from typing import TYPE_CHECKING, Literal
+
+from convkit.findings.model import Finding
+from convkit.models.sources import load_model
+from convkit.models.sources.signature import signature_findings
+from convkit.tensors import Contract
+from convkit.worker.context import Context
+from convkit.worker.protocol import Sample, Source
+
+if TYPE_CHECKING:
+    from convkit.models.sources.contract_module import ContractModule
+    from convkit.models.sources.loaded import LoadedModel
+    from convkit.models.sources.probe import Examples, Probe
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A model behind its contract, and inputs that it took."""
+
+    loaded: "LoadedModel"
+    module: "ContractModule"
+    examples: "Examples"
+    probe: "Probe"
+    parameters: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Unfit:
+    """A model that does not fit its contract; the findings beside it say why."""
+
+    parameters: int
+
+
+def prepare(
+    source: Source,
+    contract: Contract,
+    samples: dict[str, Sample],
+    seed: int,
+    input_order: Literal["signature", "recipe"],
+    context: Context,
+) -> tuple[Prepared | Unfit, list[Finding]]:
+    """Load a model, check its signature, run it on example inputs, and say what running it shows."""
+    context.progress("loading the model", done=0.0)
+    loaded = load_model(source)
+    parameters = sum(parameter.numel() for parameter in loaded.module.parameters())
+    findings = signature_findings(loaded, contract, input_order, source.omit)
+    if any(
+        finding.code in ("C101", "C102", "C104") for finding in findings
+    ):  # it cannot even be called
+        return Unfit(parameters), findings
+    from convkit.models.sources.contract_module import ContractModule
+    from convkit.models.sources.probe import Examples, probe
+
+    context.progress("running the model on example inputs", done=0.2)
+    module = ContractModule(loaded, contract, source.omit)
+    examples = Examples(contract, samples, seed, loaded)
+    base = probe(module, examples)
+    findings += base.findings
+    prepared = Prepared(loaded, module, examples, base, parameters)
+    if base.outputs is not None:
+        findings += _effects(prepared)
+    if any(finding.is_error for finding in findings):
+        return Unfit(parameters), findings
+    return prepared, findings
+
+
+def _effects(prepared: Prepared) -> list[Finding]:
+    """Return what running the original shows: inputs it ignores, inputs it lacks, weights nobody
+    loaded.
+    """
+    from convkit.models.sources.effects import tokenizer_findings, unloaded_findings
+    from convkit.models.sources.probe import ignored_inputs
+
+    module, examples, base = prepared.module, prepared.examples, prepared.probe
+    return [
+        *ignored_inputs(module, examples, base),
+        *tokenizer_findings(module, examples, base, module.omit),
+        *unloaded_findings(module, base, prepared.loaded),
+    ]

@@ -1,0 +1,400 @@
+"""Runs the original model once through the contract before it is exported, and says what does not
+fit.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+
+from convkit.cases.samples import Draw, draw_inputs
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.contract_check import in_order
+from convkit.models.sources.contract_module import ContractModule, OutputsError
+from convkit.models.sources.example_sizes import example_sizes, other_sizes
+from convkit.models.sources.loaded import LoadedModel
+from convkit.models.sources.signature import forward_parameters, unknown_input
+from convkit.models.sources.torch_dtypes import contract_dtype, to_tensor
+from convkit.tensors import Contract, DType, TensorSpec, dimension_size
+from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Sample
+
+# More outputs than this are not tried in every order.
+_MOST_PERMUTED = 5
+_OTHER_DTYPES: tuple[DType, ...] = ("int64", "int32", "float32", "bool")
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """How example inputs are drawn: the same request gives the same values."""
+
+    contract: Contract
+    samples: Mapping[str, Sample]
+    seed: int
+    loaded: LoadedModel
+
+    def draw(self, sizes: Mapping[str, int], *, turn: int = 0) -> tuple[torch.Tensor, ...]:
+        """Return one tensor for each input, none of them sharing memory; another `turn` gives other
+        values.
+        """
+        # Ragged, so that every mask has zeros: an input whose values do not matter is traced
+        # wrongly without notice.
+        arrays = draw_inputs(
+            self.contract,
+            self.samples,
+            sizes,
+            self.seed + turn,
+            facts=self.loaded.facts,
+            draw=Draw(case="export", padding="ragged"),
+        )
+        return tuple(to_tensor(arrays[spec.name], spec.dtype) for spec in self.contract.inputs)
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """What the original gave at the sizes it was probed at; None and findings where it refused."""
+
+    sizes: dict[str, int]
+    inputs: tuple[torch.Tensor, ...]
+    outputs: tuple[torch.Tensor, ...] | None
+    findings: tuple[Finding, ...]
+
+
+def probe(module: ContractModule, examples: Examples) -> Probe:
+    """Run the model at the first example sizes it accepts.
+
+    Gives C101 or C104 for inputs that forward has no parameter for where it refuses, C105 for an
+    input whose element type is the reason that it refuses, C201, C202 and C204 for outputs that it
+    does not have, C205, C206 and C207 for outputs of another element type or shape. Raises
+    StageFailedError where it refuses for another reason.
+    """
+    refusal: Exception | None = None
+    for sizes in example_sizes(examples.contract):
+        inputs = examples.draw(sizes)
+        try:
+            outputs = run(module, inputs)
+        except OutputsError as error:
+            return Probe(sizes, inputs, None, error.findings)
+        except StageFailedError:
+            raise
+        except Exception as error:  # noqa: BLE001 - any model may raise anything; it is reported below
+            refusal = refusal or error
+            continue
+        return Probe(
+            sizes,
+            inputs,
+            outputs,
+            tuple(_output_findings(module, examples, sizes, inputs, outputs)),
+        )
+    sizes = next(example_sizes(examples.contract))
+    inputs = examples.draw(sizes)
+    assert refusal is not None
+    if unknown := _swallowed_inputs(examples):
+        return Probe(sizes, inputs, None, tuple(unknown))
+    if finding := _dtype_finding(module, inputs, refusal):
+        return Probe(sizes, inputs, None, (finding,))
+    shapes = ", ".join(
+        f"{spec} at {list(x.shape)}"
+        for spec, x in zip(examples.contract.inputs, inputs, strict=True)
+    )
+    raise StageFailedError(
+        f"inputs: the model refuses inputs of the contract ({shapes}): {type(refusal).__name__}:"
+        f" {refusal}"
+    ) from refusal
+
+
+def _swallowed_inputs(examples: Examples) -> list[Finding]:
+    """Return a finding for each input that forward has no parameter for: its **kwargs swallowed it,
+    and it refused.
+    """
+    parameters = forward_parameters(examples.loaded)
+    specs = examples.contract.inputs
+    declared = {spec.origin or spec.name for spec in specs}
+    free = [name for name in parameters if name not in declared]
+    unknown = [spec for spec in specs if (spec.origin or spec.name) not in parameters]
+    return [unknown_input(spec, free, parameters, examples.contract) for spec in unknown]
+
+
+def run(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Run a module without gradients on copies, so that one that writes into its inputs changes
+    nothing here.
+    """
+    with torch.no_grad():
+        return tuple(module(*(tensor.clone() for tensor in inputs)))
+
+
+def _dtype_finding(
+    module: ContractModule, inputs: Sequence[torch.Tensor], refusal: Exception
+) -> Finding | None:
+    for index, spec in enumerate(module.contract.inputs):
+        for dtype in _OTHER_DTYPES:
+            if dtype == spec.dtype:
+                continue
+            changed = list(inputs)
+            changed[index] = to_tensor(np.asarray(inputs[index].float().numpy()), dtype)
+            try:
+                run(module, changed)
+            except OutputsError:
+                pass  # it ran: the outputs are another matter
+            except Exception:  # noqa: BLE001, S112 - this element type is no cure either
+                continue
+            return Finding(
+                "C105",
+                "error",
+                f"The model refuses {spec.name!r} as {spec.dtype} and takes it as {dtype}:"
+                f" {refusal}",
+                Place(tensor=spec.name),
+                {"declared": spec.dtype, "accepted": dtype},
+                Remedy(
+                    f"Give the input {spec.name!r} dtype: {dtype}.",
+                    {f"inputs.{index}.dtype": dtype},
+                ),
+            )
+    return None
+
+
+def _output_findings(
+    module: ContractModule,
+    examples: Examples,
+    sizes: dict[str, int],
+    inputs: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+) -> list[Finding]:
+    specs = examples.contract.outputs
+    if all(_fits(spec, output, sizes) for spec, output in zip(specs, outputs, strict=True)):
+        return []
+    findings: list[Finding] = []
+    order = _fitting_order(module, examples, sizes, inputs, outputs)
+    elsewhere = _run_elsewhere(module, examples, sizes)
+    for index, (spec, output) in enumerate(zip(specs, outputs, strict=True)):
+        found_dtype = contract_dtype(output.dtype)
+        if found_dtype != spec.dtype:
+            text = (
+                f"The model gives {spec.name!r} as {found_dtype or output.dtype}; the recipe"
+                f" declares {spec.dtype}."
+            )
+            change = {f"outputs.{index}.dtype": found_dtype}
+            remedy = (
+                Remedy(f"Give the output {spec.name!r} dtype: {found_dtype}.", change)
+                if found_dtype
+                else None
+            )
+            evidence = {"declared": spec.dtype, "found": found_dtype}
+            findings.append(
+                Finding("C205", "error", text, Place(tensor=spec.name), evidence, order or remedy)
+            )
+        if tuple(output.shape) != spec.concrete_shape(sizes):
+            finding = _shape_finding(index, spec, output, sizes, elsewhere)
+            findings.append(dataclasses.replace(finding, remedy=order or finding.remedy))
+    return findings
+
+
+def _fits(spec: TensorSpec, output: torch.Tensor, sizes: Mapping[str, int]) -> bool:
+    return contract_dtype(output.dtype) == spec.dtype and tuple(
+        output.shape
+    ) == spec.concrete_shape(sizes)
+
+
+def _fitting_order(
+    module: ContractModule,
+    examples: Examples,
+    sizes: dict[str, int],
+    inputs: Sequence[torch.Tensor],
+    outputs: Sequence[torch.Tensor],
+) -> Remedy | None:
+    """Return the remedy where a model's unnamed outputs fit the declared ones in another order;
+    None otherwise.
+
+    It changes the recipe where that order is the only one. Where there are several, to give each
+    output the shape that is found in its place would put one's name on another: then the remedy
+    says so, in words.
+    """
+    specs = examples.contract.outputs
+    orders = _orders(specs, outputs, sizes)
+    if not orders:
+        return None
+    contract = dataclasses.replace(examples.contract, outputs=orders[0])
+    # Named outputs come by their names in any order of the contract: another order cures nothing
+    # there.
+    found = run(ContractModule(examples.loaded, contract, module.omit), inputs)
+    if any(
+        one.shape != other.shape or one.dtype != other.dtype
+        for one, other in zip(found, outputs, strict=True)
+    ):
+        return None
+    if len(orders) > 1:
+        return Remedy(
+            "Put outputs in the model's order: in the declared one they do not fit, in others"
+            " they do."
+        )
+    names = [spec.name for spec in orders[0]]
+    return Remedy(
+        f"Put outputs in this order: {', '.join(names)}.", {"outputs": in_order(names, names)}
+    )
+
+
+def _orders(
+    specs: Sequence[TensorSpec], outputs: Sequence[torch.Tensor], sizes: Mapping[str, int]
+) -> list[tuple[TensorSpec, ...]]:
+    """Return the orders of the declared outputs that fit better than theirs: whole, or at least in
+    their shapes.
+    """
+
+    def fit(order: Sequence[TensorSpec]) -> bool:
+        return all(_fits(spec, output, sizes) for spec, output in zip(order, outputs, strict=True))
+
+    def fit_in_shape(order: Sequence[TensorSpec]) -> bool:
+        return all(
+            tuple(y.shape) == spec.concrete_shape(sizes)
+            for spec, y in zip(order, outputs, strict=True)
+        )
+
+    if len(specs) > _MOST_PERMUTED:
+        return []
+    orders = list(itertools.permutations(specs))
+    whole = [order for order in orders if fit(order)]
+    return whole or (
+        [] if fit_in_shape(specs) else [order for order in orders if fit_in_shape(order)]
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Elsewhere:
+    """What the original gave at other sizes."""
+
+    sizes: dict[str, int]
+    outputs: tuple[torch.Tensor, ...]
+
+
+def _run_elsewhere(
+    module: ContractModule, examples: Examples, sizes: dict[str, int]
+) -> _Elsewhere | None:
+    other = other_sizes(examples.contract, sizes)
+    if other is None:
+        return None
+    try:
+        return _Elsewhere(other, run(module, examples.draw(other)))
+    except Exception:  # noqa: BLE001 - without a second run the shape is judged by the first alone
+        return None
+
+
+def _shape_finding(
+    index: int,
+    spec: TensorSpec,
+    output: torch.Tensor,
+    sizes: Mapping[str, int],
+    elsewhere: _Elsewhere | None,
+) -> Finding:
+    shape, declared = tuple(output.shape), spec.concrete_shape(sizes)
+    code, change = "C207", {}
+    if elsewhere is not None:
+        other = tuple(elsewhere.outputs[index].shape)
+        if len(shape) == len(declared):
+            wrong = [
+                i
+                for i, (found, wanted) in enumerate(zip(shape, declared, strict=True))
+                if found != wanted
+            ]
+            if all(isinstance(spec.shape[i], str) and shape[i] == other[i] for i in wrong):
+                code = "C206"
+        if (found_shape := _in_axes(spec, shape, sizes, other, elsewhere.sizes)) is not None:
+            change = {f"outputs.{index}.shape": found_shape}
+    text = (
+        f"At {_sizes_text(sizes)} the model gives {spec.name!r} in the shape {list(shape)}; "
+        f"the recipe's {list(spec.shape)} says {list(declared)}."
+    )
+    evidence = {"declared": list(declared), "found": list(shape), "sizes": dict(sizes)}
+    remedy = Remedy(f"Give the output {spec.name!r} the shape that the model gives.", change)
+    return Finding(code, "error", text, Place(tensor=spec.name), evidence, remedy)
+
+
+def _in_axes(
+    spec: TensorSpec,
+    shape: tuple[int, ...],
+    sizes: Mapping[str, int],
+    other: tuple[int, ...],
+    elsewhere: Mapping[str, int],
+) -> list[int | str] | None:
+    """Return a shape seen at two sizes in terms of the axes; None where a dimension is none of
+    them, or several.
+    """
+    if len(shape) != len(other):
+        return None
+    found: list[int | str] = []
+    for place, (one, two) in enumerate(zip(shape, other, strict=True)):
+        declared = [spec.shape[place]] if len(spec.shape) == len(shape) else []
+        kept = [
+            d
+            for d in declared
+            if (dimension_size(d, sizes), dimension_size(d, elsewhere)) == (one, two)
+        ]
+        axes = [axis for axis in sizes if (sizes[axis], elsewhere[axis]) == (one, two)]
+        candidates: list[int | str] = kept or [*axes, *([one] if one == two else [])]
+        if len(candidates) != 1:
+            return None
+        found.append(candidates[0])
+    return found
+
+
+def _sizes_text(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {size}" for name, size in sizes.items()) or "fixed sizes"
+
+
+def influences(module: ContractModule, examples: Examples, base: Probe, index: int) -> bool:
+    """Return True if giving one input other values changes any output of the original."""
+    assert base.outputs is not None
+    alternatives = [examples.draw(base.sizes, turn=turn)[index] for turn in (1, 2)]
+    alternatives += shifted(base.inputs[index])
+    for alternative in alternatives:
+        changed = list(base.inputs)
+        changed[index] = alternative
+        if torch.equal(alternative, base.inputs[index]):
+            continue
+        try:
+            outputs = run(module, changed)
+        except Exception:  # noqa: BLE001, S112 - values the model refuses show nothing
+            continue
+        if outputs_differ(outputs, base.outputs):
+            return True
+    return False
+
+
+def shifted(values: torch.Tensor) -> list[torch.Tensor]:
+    """Return other values of the same shape and element type, in the range that flags and indices
+    have.
+    """
+    if values.dtype is torch.bool:
+        return [~values]
+    if values.is_floating_point():
+        return [values + 1, -values, torch.zeros_like(values)]
+    return [(values - 1).abs(), torch.zeros_like(values), torch.ones_like(values)]
+
+
+def outputs_differ(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
+    """Return True if any element differs; a NaN differs from a number and equals a NaN."""
+    return any(
+        (
+            a.shape != b.shape or not torch.equal(a.nan_to_num(nan=1e30), b.nan_to_num(nan=1e30))
+            if a.is_floating_point()
+            else not torch.equal(a, b)
+        )
+        for a, b in zip(first, second, strict=True)
+    )
+
+
+def ignored_inputs(module: ContractModule, examples: Examples, base: Probe) -> list[Finding]:
+    """Return C101 or C104 for inputs that forward swallows through **kwargs without any effect."""
+    parameters = forward_parameters(examples.loaded)
+    declared = {spec.origin or spec.name for spec in examples.contract.inputs}
+    free = [name for name in parameters if name not in declared]
+    return [
+        dataclasses.replace(
+            finding, message=f"{finding.message} It is taken through **kwargs and changes nothing."
+        )
+        for index, spec in enumerate(examples.contract.inputs)
+        if (spec.origin or spec.name) not in parameters
+        and not influences(module, examples, base, index)
+        for finding in [unknown_input(spec, free, parameters, examples.contract)]
+    ]

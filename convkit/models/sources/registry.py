@@ -1,0 +1,24 @@
+"""Where models come from: one module per kind, each with `load(source) -> LoadedModel`."""
+
+from types import ModuleType
+
+from convkit.models.sources import config, factory, hub, onnx_file, package, path
+from convkit.models.sources.loaded import LoadedModel
+from convkit.worker.protocol import Source, SourceKind
+
+REGISTRY: dict[SourceKind, ModuleType] = {
+    "hub": hub,
+    "path": path,
+    "package": package,
+    "config": config,
+    "factory": factory,
+    "onnx": onnx_file,
+}
+
+
+def load_model(source: Source) -> LoadedModel:
+    """Load the original model; raises StageFailedError that names the recipe's key and the fix."""
+    loaded: LoadedModel = REGISTRY[source.kind].load(source)
+    loaded.module.eval()
+    loaded.module.requires_grad_(requires_grad=False)
+    return loaded

@@ -1,0 +1,163 @@
+"""The contract's inputs against the signature of the model's forward and the model's own tokenizer."""
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+from convkit.codec import Json
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.contract_check import in_order
+from convkit.models.sources.loaded import LoadedModel
+from convkit.tensors import Contract, TensorSpec
+from convkit.worker.context import StageFailedError
+from convkit.worker.nearest import nearest_name, suggestion
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+def forward_parameters(loaded: LoadedModel) -> dict[str, inspect.Parameter]:
+    """Return forward's named parameters, in order; raises StageFailedError where forward cannot be
+    called by name.
+    """
+    parameters = inspect.signature(loaded.module.forward).parameters
+    named = {name: parameter for name, parameter in parameters.items() if parameter.kind in _NAMED}
+    if not named and not _takes_any_name(loaded):
+        raise StageFailedError(
+            f"model: forward of {type(loaded.module).__name__} has no named parameters "
+            f"({inspect.signature(loaded.module.forward)}), so inputs cannot be bound by name. "
+            "Give forward a parameter for each input."
+        )
+    return named
+
+
+def _takes_any_name(loaded: LoadedModel) -> bool:
+    parameters = inspect.signature(loaded.module.forward).parameters.values()
+    return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
+
+
+def signature_findings(
+    loaded: LoadedModel,
+    contract: Contract,
+    input_order: Literal["signature", "recipe"] = "signature",
+    omit: Sequence[str] = (),
+) -> list[Finding]:
+    """Return C101, C102, C103 and C104: the contract's inputs against forward's parameters.
+
+    An input that forward has no parameter of its own for, but would take through **kwargs, is no
+    finding here: `probe.ignored_inputs` finds out whether it does anything.
+    """
+    parameters = forward_parameters(loaded)
+    for name in omit:
+        if name not in parameters and not _takes_any_name(loaded):
+            raise StageFailedError(
+                f"model.omit: forward has no parameter {name!r}{suggestion(name, parameters)}"
+            )
+    declared = {spec.origin or spec.name: spec for spec in contract.inputs}
+    findings = []
+    if not _takes_any_name(loaded):
+        free = [name for name in parameters if name not in declared]
+        unknown = [spec for key, spec in declared.items() if key not in parameters]
+        findings += [unknown_input(spec, free, parameters, contract) for spec in unknown]
+    findings += [
+        _undeclared_input(name, parameters)
+        for name, parameter in parameters.items()
+        if parameter.default is inspect.Parameter.empty
+        and name not in declared
+        and not _renamed(name, findings)
+    ]
+    if input_order == "signature":
+        findings += _order_findings(declared, list(parameters))
+    return findings
+
+
+def unknown_input(
+    spec: TensorSpec,
+    free: Sequence[str],
+    parameters: Mapping[str, inspect.Parameter],
+    contract: Contract,
+) -> Finding:
+    """Return C104 where an undeclared parameter has nearly the input's name, else C101."""
+    key = spec.origin or spec.name
+    text = (
+        f"The recipe declares the input {key!r}; the model's forward takes {', '.join(parameters)}."
+    )
+    nearest = nearest_name(key, free)
+    evidence = {"parameters": list(parameters)}
+    if nearest is None:
+        remedy = Remedy(
+            f"Remove {key!r} from inputs, or give the parameter's name as from: NAME.",
+            _only_candidate(spec, free, parameters, contract),
+        )
+        return Finding("C101", "error", text, Place(tensor=spec.name), evidence, remedy)
+    return Finding(
+        "C104",
+        "error",
+        f"{text} Perhaps it is {nearest!r}.",
+        Place(tensor=spec.name),
+        {**evidence, "nearest": nearest},
+        Remedy(
+            f"Use the name {nearest!r}, or keep {spec.name!r} and add from: {nearest}.",
+            {f"inputs.{contract.inputs.index(spec)}.{'from' if spec.origin else 'name'}": nearest},
+        ),
+    )
+
+
+def _only_candidate(
+    spec: TensorSpec,
+    free: Sequence[str],
+    parameters: Mapping[str, inspect.Parameter],
+    contract: Contract,
+) -> dict[str, Json]:
+    """Return the change that binds an unknown input to the one parameter that misses its input, if
+    both are alone.
+    """
+    required = [name for name in free if parameters[name].default is inspect.Parameter.empty]
+    unknown = [other for other in contract.inputs if (other.origin or other.name) not in parameters]
+    if len(required) != 1 or len(unknown) != 1:
+        return {}
+    return {f"inputs.{contract.inputs.index(spec)}.from": required[0]}
+
+
+def _renamed(name: str, findings: Sequence[Finding]) -> bool:
+    return any(finding.evidence.get("nearest") == name for finding in findings)
+
+
+def _undeclared_input(name: str, parameters: dict[str, inspect.Parameter]) -> Finding:
+    order = ", ".join(parameters)
+    return Finding(
+        "C102",
+        "error",
+        f"The model's forward requires {name!r}, which the recipe does not declare. Its parameters:"
+        f" {order}.",
+        Place(tensor=name),
+        {"parameters": list(parameters)},
+        Remedy(f"Declare {name!r} under inputs, at its place in the order."),
+    )
+
+
+def _order_findings(declared: Mapping[str, TensorSpec], parameters: list[str]) -> list[Finding]:
+    known = [name for name in declared if name in parameters]
+    expected = sorted(known, key=parameters.index)
+    if known == expected:
+        return []
+    moved = next(name for name, other in zip(known, expected, strict=True) if name != other)
+    return [
+        Finding(
+            "C103",
+            "error",
+            f"The recipe's inputs stand in the order {', '.join(known)}; "
+            f"the model's forward has {', '.join(expected)}.",
+            Place(tensor=moved),
+            {"declared": known, "signature": expected},
+            Remedy(
+                "Put the recipe's inputs in the model's order, or, if this order is meant, write "
+                "export.input_order: recipe.",
+                {
+                    "inputs": in_order(
+                        [spec.name for spec in declared.values()],
+                        [declared[name].name for name in expected],
+                    )
+                },
+            ),
+        )
+    ]

@@ -1,0 +1,201 @@
+"""A folder in transformers' layout: `config.json`, weights, a tokenizer. Shared by hub, path and
+package.
+"""
+
+import json
+import pickle
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from convkit.models.sources.loaded import LoadedModel, Tokenizer
+from convkit.models.sources.model_facts import model_facts
+from convkit.models.sources.seeding import seeded
+from convkit.models.sources.tasks import auto_class
+from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Source
+
+_PICKLED = (".bin", ".pt", ".pth", ".ckpt")
+_TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json"),
+    *("tokenizer.model", "spiece.model", "sentencepiece.bpe.model"),
+)
+
+
+def load(folder: Path, source: Source, *, key: str, description: str) -> LoadedModel:
+    """Load a folder without a network; `key` is the recipe's key that named it, for errors."""
+    configuration = _read_configuration(folder, key)
+    _refuse_remote_code(configuration, source, key)
+    use_safetensors = _choose_weights(folder, source, key)
+    module, unloaded = _load_module(folder, source, key, use_safetensors=use_safetensors)
+    return LoadedModel(
+        module=module,
+        description=description,
+        config=module.config,
+        facts=model_facts(module, module.config),
+        tokenizer=_tokenizer(folder, source, key),
+        unloaded=unloaded,
+        source_root=str(folder),
+    )
+
+
+def _read_configuration(folder: Path, key: str) -> dict[str, Any]:
+    if not folder.is_dir():
+        raise StageFailedError(
+            f"{key}: {folder} is not a folder. Give the folder that holds the model's config.json."
+        )
+    file = folder / "config.json"
+    if not file.is_file():
+        raise StageFailedError(
+            f"{key}: {folder} has no config.json, so it is not in transformers' layout."
+        )
+    try:
+        configuration = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise StageFailedError(f"{key}: {file} is not JSON: {error}") from error
+    if not isinstance(configuration, dict):
+        raise StageFailedError(
+            f"{key}: {file} holds a {type(configuration).__name__}, not a mapping."
+        )
+    return configuration
+
+
+def _refuse_remote_code(configuration: dict[str, Any], source: Source, key: str) -> None:
+    if not configuration.get("auto_map") or source.allow_remote_code:
+        return
+    raise StageFailedError(
+        f"{key}: the model brings its own Python code (auto_map in config.json:"
+        f" {', '.join(map(str, configuration['auto_map'].values()))}). Read that code; if you trust"
+        " it, set model.allow_remote_code: true."
+    )
+
+
+def _choose_weights(folder: Path, source: Source, key: str) -> bool:
+    """Return True for safetensors, False for pickled weights that the recipe allows."""
+    if any(folder.glob("*.safetensors")):
+        return True
+    pickled = sorted(file.name for file in folder.iterdir() if file.suffix in _PICKLED)
+    if pickled and source.allow_pickle:
+        return False
+    if pickled:
+        raise StageFailedError(
+            f"{key}: the weights are pickled ({', '.join(pickled)}), and unpickling can run any"
+            " code. Save them as safetensors (model.save_pretrained(folder)), or set"
+            " model.allow_pickle: true if you trust their origin."
+        )
+    hint = (
+        ""
+        if source.allow_pickle or source.kind != "hub"
+        else " If it has only pickled ones: model.allow_pickle."
+    )
+    raise StageFailedError(f"{key}: {folder.name} holds no weights (*.safetensors).{hint}")
+
+
+def _load_module(
+    folder: Path, source: Source, key: str, *, use_safetensors: bool
+) -> tuple[Any, tuple[str, ...]]:
+    arguments = load_arguments(source) | {
+        "local_files_only": True,
+        "trust_remote_code": source.allow_remote_code,
+        "use_safetensors": use_safetensors,
+        "output_loading_info": True,
+        "ignore_mismatched_sizes": True,  # they are an error below, with their names
+    }
+    model_class = auto_class(source.task)
+    try:
+        # Weights that the checkpoint lacks are drawn; the reference and the export must draw the
+        # same.
+        with seeded(source.seed):
+            if use_safetensors:
+                module, info = model_class.from_pretrained(folder, **arguments)
+            else:
+                module, info = _unpickle(model_class, folder, arguments)
+    except StageFailedError:
+        raise
+    except Exception as error:
+        raise StageFailedError(
+            f"{key}: transformers could not load {folder.name} for model.task"
+            f" {source.task or 'feature-extraction'}: {type(error).__name__}: {error}"
+        ) from error
+    if mismatched := sorted(str(entry[0]) for entry in info["mismatched_keys"]):
+        raise StageFailedError(
+            f"{key}: weights of another shape than config.json says: {', '.join(mismatched)}"
+        )
+    return module, tuple(sorted(info["missing_keys"]))
+
+
+def _unpickle(model_class: Any, folder: Path, arguments: dict[str, Any]) -> tuple[Any, Any]:  # noqa: ANN401
+    """Load pickled weights by torch's restricted unpickler, and only if it refuses by the full one."""
+    try:
+        return model_class.from_pretrained(folder, weights_only=True, **arguments)
+    except (pickle.UnpicklingError, ValueError, OSError, RuntimeError) as error:
+        if not any("weights only" in str(link).lower() for link in _chain(error)):
+            raise
+    with tempfile.TemporaryDirectory(prefix="unpickled-") as scratch:
+        _rewrite_as_safetensors(folder, Path(scratch))
+        return model_class.from_pretrained(scratch, **(arguments | {"use_safetensors": True}))
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _rewrite_as_safetensors(folder: Path, into: Path) -> None:
+    """Unpickle without restrictions (transformers 5 has no way to ask for it) and save as
+    safetensors.
+    """
+    import torch
+    from safetensors.torch import save_file
+
+    state: dict[str, torch.Tensor] = {}
+    for file in sorted(folder.iterdir()):
+        if file.suffix == ".bin":
+            loaded = torch.load(file, map_location="cpu", weights_only=False)
+            # safetensors refuses tensors that share memory, as tied weights do.
+            state |= {
+                name: value.clone()
+                for name, value in loaded.items()
+                if isinstance(value, torch.Tensor)
+            }
+        elif file.is_file() and file.suffix not in _PICKLED:
+            shutil.copyfile(file, into / file.name)
+    save_file(state, into / "model.safetensors", metadata={"format": "pt"})
+
+
+def load_arguments(source: Source) -> dict[str, Any]:
+    """Return transformers' arguments for model.dtype and model.attn_implementation."""
+    import torch
+    import transformers
+
+    arguments: dict[str, Any] = {}
+    dtype = source.dtype or "float32"
+    major, minor = (int(part) for part in transformers.__version__.split(".")[:2])
+    arguments["dtype" if (major, minor) >= (4, 56) else "torch_dtype"] = (
+        "auto" if dtype == "stored" else getattr(torch, dtype)
+    )
+    if source.attention is not None:
+        arguments["attn_implementation"] = source.attention
+    return arguments
+
+
+def _tokenizer(folder: Path, source: Source, key: str) -> Callable[[], Tokenizer] | None:
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        return None
+
+    def load_tokenizer() -> Tokenizer:
+        from transformers import AutoTokenizer
+
+        try:
+            return AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=source.allow_remote_code
+            )
+        except Exception as error:
+            raise StageFailedError(
+                f"{key}: the tokenizer in {folder.name} does not load: {error}"
+            ) from error
+
+    return load_tokenizer

@@ -1,0 +1,1 @@
+"""Traces what goes wrong in low precision to its cause."""

@@ -1,0 +1,323 @@
+"""Why a simulation in low precision gives NaN or infinity: the way back from the outputs to where
+it began.
+
+An out-of-range value is not yet a fault: a mask that becomes -inf and ends in a softmax does no
+harm. So the way is walked backwards, from outputs that are not finite through tensors that are not
+finite, and only what stands at its beginning is to blame: a constant that overflowed, or the first
+tensor that did. (A tensor is "not finite" here where the simulation has more non-finite elements
+than float32 has.)
+"""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import onnx_ir as ir
+
+from convkit.float_limits import LIMITS
+from convkit.models.graph.modules import nodes_with_modules
+from convkit.precision.diagnosis.constants import ConstantScan
+from convkit.precision.diagnosis.error_growth import TensorError
+from convkit.precision.reductions import MOVING_OPERATORS
+from convkit.tensors import DType
+
+# Operators that give NaN or infinity for an operand of zero.
+DIVIDING = frozenset({"Div", "Log", "Pow", "Reciprocal"})
+# How far above a division an epsilon is looked for: square, mean, add, root, divide is the longest
+# that is usual.
+_STEPS = 6
+# What absorbs an infinity does harm where its error is at least this share of its magnitude: one by
+# infinity is right.
+_HARM = 0.1
+# How many operators a chain tells from its beginning on.
+_FIRST_STEPS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class BadTensor:
+    """A tensor that became non-finite from finite operands.
+
+    `overflows`: it is beyond the type's range in float32 already (at the border of a module kept in
+    float32, the tensor that crosses it). `flushed` is a constant above it of which the type leaves
+    zero. `modules` are those whose nodes make or take a value beyond the range, from this tensor
+    on: what must stay in float32 together. `chain` leads from its node to an output, one operator a
+    line.
+    """
+
+    error: TensorError
+    flushed: ConstantScan | None
+    modules: tuple[str, ...]
+    overflows: bool
+    chain: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class BadSoftmax:
+    """A softmax on the way, whose input is not finite: `input` is that tensor as the simulation
+    names it.
+    """
+
+    error: TensorError
+    input: str
+    axis: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Culprits:
+    """What stands at the beginning, and the first softmax on the way. All empty where the outputs
+    are finite.
+
+    `chains` lead from each constant's first consumer to an output.
+    """
+
+    constants: tuple[ConstantScan, ...]
+    tensors: tuple[BadTensor, ...]
+    softmax: BadSoftmax | None
+    chains: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+
+def find_culprits(
+    model: ir.Model,
+    dtype: DType,
+    errors: Sequence[TensorError],
+    scans: Sequence[ConstantScan],
+    *,
+    absorbed: bool = False,
+) -> Culprits:
+    """Walk a prepared model back from its outputs; `errors` are those of one case, `scans` of its
+    constants.
+
+    Leave constants out of `scans` that were stored as the type's largest value instead of infinity.
+    With `absorbed`, also from what is not finite and leads to finite outputs that are off: a
+    variance of infinity, by which a division gives zero.
+    """
+    return _Walk(model, dtype, errors, scans).run(absorbed=absorbed)
+
+
+class _Walk:
+    def __init__(
+        self,
+        model: ir.Model,
+        dtype: DType,
+        errors: Sequence[TensorError],
+        scans: Sequence[ConstantScan],
+    ) -> None:
+        self.model = model
+        self.overflows_from = LIMITS[dtype].overflows_from
+        self.modules = dict(nodes_with_modules(model))
+        self.errors = {error.tensor: error for error in errors}
+        self.overflowing = {scan.constant: scan for scan in scans if scan.overflowing}
+        self.flushed = {scan.constant: scan for scan in scans if scan.vanishes}
+
+    def run(self, *, absorbed: bool) -> Culprits:
+        constants: dict[str, ConstantScan] = {}
+        takers: dict[str, ir.Node] = {}
+        roots: dict[ir.Node, TensorError] = {}
+        softmaxes: dict[ir.Node, TensorError] = {}
+        pending = [moved_from(value) for value in self.model.graph.outputs]
+        if absorbed:
+            pending += [moved_from(value) for node in self.model.graph for value in node.outputs]
+        seen: set[ir.Value] = set()
+        while pending:
+            value = pending.pop()
+            node = value.producer()
+            if value in seen or node is None or not self.is_bad(value):
+                continue
+            seen.add(value)
+            operands = [moved_from(operand) for operand in node.inputs if operand is not None]
+            beyond = [
+                self.overflowing[operand.name]
+                for operand in operands
+                if operand.name in self.overflowing
+            ]
+            bad = [operand for operand in operands if self.is_bad(operand)]
+            if not bad and not beyond:
+                bad = self.bad_behind(operands)
+            constants |= {scan.constant: scan for scan in beyond}
+            takers |= {scan.constant: node for scan in beyond}
+            pending += bad
+            if node.op_type == "Softmax" and bad:
+                softmaxes[node] = self.errors[value.name or ""]
+            if not bad and not beyond:
+                roots[node] = self.errors[value.name or ""]
+        if absorbed:
+            roots = {node: error for node, error in roots.items() if self.does_harm(node)}
+        order = {node: index for index, node in enumerate(self.model.graph)}
+        first = min(softmaxes, key=lambda node: order[node], default=None)
+        return Culprits(
+            constants=tuple(scan for name, scan in self.overflowing.items() if name in constants),
+            tensors=tuple(
+                dataclasses.replace(
+                    self.bad_tensor(node, roots[node]), chain=self.chain(node, seen)
+                )
+                for node in sorted(roots, key=lambda node: order[node])
+            ),
+            softmax=self.bad_softmax(first, softmaxes[first]) if first is not None else None,
+            chains={name: self.chain(node, seen) for name, node in takers.items()},
+        )
+
+    def chain(self, start: ir.Node, bad: set[ir.Value]) -> tuple[str, ...]:
+        """Return the shortest way from a node over bad values to an output, the operators between
+        told by number.
+        """
+        outputs = {moved_from(value) for value in self.model.graph.outputs}
+        before: dict[ir.Node, ir.Node | None] = {start: None}
+        pending = [start]
+        for node in pending:  # grows as it is walked
+            reached = [value for value in node.outputs if value in bad]
+            if outputs.intersection(reached):
+                return self.told(_way(node, before))
+            for value in reached:
+                for user in _users(value):
+                    if user not in before and any(result in bad for result in user.outputs):
+                        before[user] = node
+                        pending.append(user)
+        return self.told([start])
+
+    def told(self, way: Sequence[ir.Node]) -> tuple[str, ...]:
+        """Return the first operators of a way, its first softmax and its last operator, one a line."""
+        softmax = next((index for index, node in enumerate(way) if node.op_type == "Softmax"), 0)
+        shown = sorted({*range(min(_FIRST_STEPS, len(way))), softmax, len(way) - 1})
+        lines: list[str] = []
+        previous = -1
+        for index in shown:
+            if index > previous + 1:
+                count = index - previous - 1
+                lines.append(f"... {count} operator{'s' if count > 1 else ''} more")
+            lines.append(self.step(way[index]))
+            previous = index
+        return tuple(lines)
+
+    def step(self, node: ir.Node) -> str:
+        value = node.outputs[0]
+        error = self.errors.get(value.name or "")
+        where = f" in {self.modules[node]}" if self.modules[node] else ""
+        count = (
+            f": {error.nonfinite_simulated} elements are not finite" if error is not None else ""
+        )
+        return f"{node.op_type}{where} gives {value.name!r}{count}"
+
+    def is_bad(self, value: ir.Value) -> bool:
+        error = self.errors.get(value.name or "")
+        if error is None or value.name in self.overflowing:
+            return False
+        return error.nonfinite_simulated > error.nonfinite_reference
+
+    def does_harm(self, start: ir.Node) -> bool:
+        """Say whether what takes a bad value, and gives finite ones, is off."""
+        pending = [start]
+        seen = {start}
+        for node in pending:  # grows as it is walked
+            for value in node.outputs:
+                error = self.errors.get(value.name or "")
+                if error is None or self.is_bad(value):
+                    users = [user for user in _users(value) if user not in seen]
+                    seen.update(users)
+                    pending += users
+                elif not error.error <= _HARM * error.reference:
+                    return True
+        return any(self.is_bad(moved_from(value)) for value in self.model.graph.outputs)
+
+    def bad_behind(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
+        """Return the nearest bad values above operands that nothing was measured of: whole numbers,
+        conditions.
+        """
+        found: list[ir.Value] = []
+        pending = [operand for operand in operands if operand.name not in self.errors]
+        seen = set(pending)
+        for value in pending:  # grows as it is walked
+            node = value.producer()
+            above = (
+                [moved_from(each) for each in node.inputs if each is not None]
+                if node is not None
+                else []
+            )
+            found += [each for each in above if self.is_bad(each)]
+            unmeasured = [
+                each for each in above if each.name not in self.errors and each not in seen
+            ]
+            seen.update(unmeasured)
+            pending += unmeasured
+        return found
+
+    def bad_tensor(self, node: ir.Node, error: TensorError) -> BadTensor:
+        for operand in node.inputs:
+            found = self.errors.get(moved_from(operand).name or "") if operand is not None else None
+            if found is not None and self.is_beyond(found):
+                maker = moved_from(operand).producer() if operand is not None else None
+                assert maker is not None  # only what a node made was measured
+                return BadTensor(found, None, self.beyond_range(maker), overflows=True)
+        if self.is_beyond(error):
+            return BadTensor(error, None, self.beyond_range(node), overflows=True)
+        flushed = self.flushed_above(node)
+        users = [consumer.module for consumer in flushed.consumers] if flushed is not None else []
+        return BadTensor(
+            error, flushed, tuple(dict.fromkeys([error.module, *users])), overflows=False
+        )
+
+    def is_beyond(self, error: TensorError) -> bool:
+        return error.reference >= self.overflows_from
+
+    def bad_softmax(self, node: ir.Node, error: TensorError) -> BadSoftmax:
+        taken = node.inputs[0]
+        axis = node.attributes.get("axis")
+        assert taken is not None
+        return BadSoftmax(error, taken.name or "", axis.as_int() if axis is not None else -1)
+
+    def flushed_above(self, node: ir.Node) -> ConstantScan | None:
+        reached = [node]
+        for _ in range(_STEPS):
+            operands = [
+                operand for user in reached for operand in user.inputs if operand is not None
+            ]
+            for operand in operands:
+                if operand.name in self.flushed:
+                    return self.flushed[operand.name]
+            reached = [maker for operand in operands if (maker := operand.producer()) is not None]
+        return None
+
+    def beyond_range(self, node: ir.Node) -> tuple[str, ...]:
+        """Walk forward over tensors beyond the range in float32; return the modules that make or
+        take them.
+        """
+        modules: dict[str, None] = {}
+        pending, seen = [node], {node}
+        while pending:
+            maker = pending.pop(0)
+            modules[self.modules[maker]] = None
+            for value in maker.outputs:
+                error = self.errors.get(moved_from(value).name or "")
+                if error is not None and self.is_beyond(error):
+                    users = dict.fromkeys(user for user, _ in value.uses() if user not in seen)
+                    seen |= users.keys()
+                    pending += users
+        return tuple(modules)
+
+
+def _way(node: ir.Node, before: Mapping[ir.Node, ir.Node | None]) -> list[ir.Node]:
+    way: list[ir.Node] = []
+    step: ir.Node | None = node
+    while step is not None:
+        way.append(step)
+        step = before[step]
+    return way[::-1]
+
+
+def _users(value: ir.Value) -> list[ir.Node]:
+    """Return the nodes that take a value, or take it moved (reshaped, transposed)."""
+    found: list[ir.Node] = []
+    for node, index in value.uses():
+        found += (
+            _users(node.outputs[0]) if node.op_type in MOVING_OPERATORS and index == 0 else [node]
+        )
+    return found
+
+
+def moved_from(value: ir.Value) -> ir.Value:
+    """Follow a value that is only moved (reshaped, transposed) back to where it was computed."""
+    while (
+        (node := value.producer()) is not None
+        and node.op_type in MOVING_OPERATORS
+        and node.inputs[0] is not None
+    ):
+        value = node.inputs[0]
+    return value

@@ -1,0 +1,1 @@
+"""Rewrites a graph into a lower precision."""

@@ -1,0 +1,77 @@
+"""The part of the build stage that turns a float32 graph into one of low precision, and says what
+came of it.
+"""
+
+from pathlib import Path
+
+from convkit.codec import Json
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.graph.preparation import UntypedValueError
+from convkit.precision.lowering.conversion import convert_file
+from convkit.precision.lowering.plan import Assignment, PrecisionPlan
+from convkit.precision.options import LowPrecision
+from convkit.precision.rounding import IR_DTYPES
+from convkit.worker.context import StageFailedError
+
+
+def lower_file(source: Path, destination: Path, precision: LowPrecision) -> list[Finding]:
+    """Write the graph in low precision, inputs, outputs and metadata as they were; see
+    `convert_file`.
+
+    Findings: N206 for a pattern that names no module, N207 where nothing is left to lower. Raises
+    StageFailedError for a graph whose types are not known.
+    """
+    plan = PrecisionPlan(precision.default, precision.keep_float32)
+    try:
+        converted = convert_file(source, destination, plan, saturate=precision.saturate)
+    except UntypedValueError as error:
+        raise StageFailedError(str(error)) from error
+    wanted = IR_DTYPES[precision.default]
+    nodes = converted.conversion.model.graph.all_nodes()
+    is_low = any(
+        value.dtype == wanted for node in nodes for value in node.outputs
+    )  # somebody else's may be so already
+    return _plan_findings(converted.assignment, precision, is_low=is_low)
+
+
+def _spelt(assignment: Assignment, precision: LowPrecision) -> dict[str, Json]:
+    """Return the change that puts the nearest names in the place of patterns that name no module."""
+    nearest = {each.pattern: each.nearest for each in assignment.unmatched if each.nearest}
+    if not nearest:
+        return {}
+    kept = list(dict.fromkeys(nearest.get(pattern, pattern) for pattern in precision.keep_float32))
+    written: dict[str, Json] = {"default": precision.default, "keep_float32": kept}
+    return {"target.precision": written | ({"saturate": True} if precision.saturate else {})}
+
+
+def _plan_findings(
+    assignment: Assignment, precision: LowPrecision, *, is_low: bool
+) -> list[Finding]:
+    findings = []
+    change = _spelt(assignment, precision)
+    for unmatched in assignment.unmatched:
+        nearest = f"; perhaps you meant {unmatched.nearest!r}" if unmatched.nearest else ""
+        findings.append(
+            Finding(
+                "N206",
+                "error",
+                f"keep_float32: {unmatched.pattern!r} names no module of the graph{nearest}",
+                Place(),
+                {"pattern": unmatched.pattern, "nearest": unmatched.nearest},
+                Remedy("Write the pattern as the graph's modules are named, or remove it.", change),
+            )
+        )
+    if not is_low and all(choice.dtype == "float32" for choice in assignment.choices.values()):
+        reasons = sorted({choice.reason for choice in assignment.choices.values()})
+        why = "; ".join(reasons[:3]) or "it has no float32"
+        findings.append(
+            Finding(
+                "N207",
+                "error",
+                f"nothing of the graph computes in {precision.default}: {why}",
+                Place(),
+                {"reasons": list(reasons)},
+                Remedy("Narrow keep_float32, or write precision: float32."),
+            )
+        )
+    return findings

@@ -1,0 +1,43 @@
+"""How many weights of each module are stored in which type under an assignment."""
+
+import dataclasses
+
+import onnx_ir as ir
+
+from convkit.models.graph.modules import nodes_with_modules
+from convkit.precision.lowering.plan import Assignment
+
+
+@dataclasses.dataclass(frozen=True)
+class ModuleWeights:
+    """Elements of float32 weights, by the type that an assignment stores them in."""
+
+    low: int = 0
+    float32: int = 0
+
+
+def weights_by_module(model: ir.Model, assignment: Assignment) -> dict[str, ModuleWeights]:
+    """Return the weights by the module whose node takes them; a weight that several modules share
+    counts once.
+
+    It counts as low where any node takes it in the low type.
+    """
+    found: dict[str, ModuleWeights] = {}
+    modules = dict(nodes_with_modules(model))
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            users = [node for node, _ in value.uses()]
+            if value.dtype != ir.DataType.FLOAT or value.is_graph_input() or not users:
+                continue
+            low = [
+                node
+                for node in users
+                if (choice := assignment.choices.get(node)) and choice.dtype != "float32"
+            ]
+            module = modules.get((low or users)[0], "")
+            before = found.get(module, ModuleWeights())
+            elements = value.const_value.size if value.const_value is not None else 0
+            found[module] = ModuleWeights(
+                before.low + (elements if low else 0), before.float32 + (0 if low else elements)
+            )
+    return found

@@ -1,0 +1,139 @@
+"""A precision plan and what it means for a graph: each node's element type, with the reason for it."""
+
+import dataclasses
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from convkit.models.graph.modules import nodes_with_modules
+from convkit.precision.lowering.rules import operator_rule
+from convkit.precision.patterns import matches, nearest_path
+from convkit.precision.rounding import IR_DTYPES
+from convkit.tensors import DType
+
+
+class PlanError(ValueError):
+    """A precision plan asks for something that cannot be done; the message says what can."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PrecisionPlan:
+    """The element type of a model's arithmetic, and the modules that stay in float32 (see
+    `patterns`).
+    """
+
+    default: DType
+    keep_float32: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise PlanError for a type that floating-point arithmetic cannot be lowered to."""
+        if self.default not in IR_DTYPES:
+            raise PlanError(
+                f"a precision plan's default is float16, bfloat16 or float32, not {self.default}"
+            )
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """One node's element type. `reason` is `default`, `pattern <pattern>` or `operator <why>`."""
+
+    dtype: DType
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class UnmatchedPattern:
+    """A pattern that names no module of the graph, and the module path most like it."""
+
+    pattern: str
+    nearest: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Assignment:
+    """A plan applied to a graph: a choice for every node, subgraphs' included, that takes or gives
+    float32.
+    """
+
+    plan: PrecisionPlan
+    choices: Mapping[ir.Node, Choice]
+    unmatched: tuple[UnmatchedPattern, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ModuleRow:
+    """One module's part in an assignment: how many of its own nodes compute in which type, and why
+    in float32.
+    """
+
+    module: str
+    low: int
+    float32: int
+    reasons: tuple[str, ...]
+
+
+def assign(model: ir.Model, plan: PrecisionPlan) -> Assignment:
+    """Choose an element type for every node that takes or gives float32, in time linear in the
+    graph.
+
+    The model must have been through `prepare`. A node stays in float32 where a pattern of the plan
+    matches its module path, or where the operator has no form in the plan's type at the model's
+    opset. Raises PatternError.
+    """
+    used: set[str] = set()
+    kept: dict[str, str | None] = {}  # the first matching pattern, by module path
+    choices = {}
+    paths = set()
+    for node, path in nodes_with_modules(model):
+        paths.add(path)
+        if path not in kept:
+            found = [pattern for pattern in plan.keep_float32 if matches(pattern, path)]
+            used.update(found)
+            kept[path] = found[0] if found else None
+        if touches_float32(node):
+            choices[node] = _choose(node, plan, kept[path], model.opset_imports)
+    unmatched = tuple(
+        UnmatchedPattern(pattern, nearest_path(pattern, sorted(paths)))
+        for pattern in plan.keep_float32
+        if pattern not in used
+    )
+    return Assignment(plan, choices, unmatched)
+
+
+def module_table(model: ir.Model, assignment: Assignment) -> tuple[ModuleRow, ...]:
+    """Return one row for every module that owns nodes of the assignment, in the order the graph
+    meets them.
+    """
+    counts: dict[str, tuple[list[int], dict[str, None]]] = {}
+    for node, path in nodes_with_modules(model):
+        if (choice := assignment.choices.get(node)) is None:
+            continue
+        numbers, reasons = counts.setdefault(path, ([0, 0], {}))
+        numbers[choice.dtype == "float32"] += 1
+        if choice.dtype == "float32":
+            reasons[choice.reason] = None
+    return tuple(
+        ModuleRow(path, low, kept, tuple(reasons))
+        for path, ((low, kept), reasons) in counts.items()
+    )
+
+
+def touches_float32(node: ir.Node) -> bool:
+    """Say whether a node takes or gives a float32 tensor."""
+    return any(
+        value is not None and value.dtype == ir.DataType.FLOAT
+        for value in (*node.inputs, *node.outputs)
+    )
+
+
+def _choose(
+    node: ir.Node, plan: PrecisionPlan, pattern: str | None, opsets: Mapping[str, int]
+) -> Choice:
+    if pattern is not None:
+        return Choice("float32", f"pattern {pattern}")
+    if plan.default == "float32":
+        return Choice("float32", "default")
+    rule = operator_rule(node, opsets, plan.default)
+    if rule.obstacle is not None:
+        return Choice("float32", f"operator {rule.obstacle}")
+    return Choice(plan.default, "default")

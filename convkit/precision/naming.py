@@ -1,0 +1,92 @@
+"""Sets of modules as patterns that a person would write: `encoder.layer.*.attention`, not forty
+paths.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from convkit.precision.patterns import matches
+
+
+def general_path(path: str) -> str:
+    """Return a module's path with `*` in place of its numbers."""
+    return ".".join("*" if part.isdigit() else part for part in path.split("."))
+
+
+def without_covered(patterns: Iterable[str]) -> list[str]:
+    """Return the patterns that lie below none of the others, each once, in order."""
+    distinct = list(dict.fromkeys(patterns))
+    return [
+        pattern for pattern in distinct if not any(_covers(other, pattern) for other in distinct)
+    ]
+
+
+def _covers(pattern: str, other: str) -> bool:
+    if pattern == other or pattern.endswith(
+        "."
+    ):  # with a dot at the end it names nothing below itself
+        return False
+    return matches(pattern, other.removesuffix("."))
+
+
+def as_patterns(chosen: Iterable[str], modules: Sequence[str]) -> list[str]:
+    """Return patterns that name at least the chosen modules' own nodes, out of all modules that
+    there are.
+
+    Where half or more of the modules that differ in numbers only are chosen, all of them are named.
+    Where everything below a module is named, the module itself is; where not, a dot at the end says
+    that only it is meant.
+    """
+    wanted = set(chosen)
+    alike = Counter(general_path(path) for path in modules)
+    taken = Counter(general_path(path) for path in modules if path in wanted)
+    whole = {name for name, count in taken.items() if 2 * count >= alike[name]}
+    covered = {path for path in modules if path in wanted or general_path(path) in whole}
+    names = dict.fromkeys(
+        general_path(path) if general_path(path) in whole else path
+        for path in modules
+        if path in wanted
+    )
+    patterns = [name if not _below(name, modules) else f"{name}." for name in names]
+    for parent in _with_parents(names):
+        below = _below(parent, modules)
+        own = [path for path in modules if path and matches(f"{parent}.", path)]
+        together = [*own, *below]
+        if (
+            len(together) > 1
+            and not _is_list(parent, below)
+            and all(path in covered for path in together)
+        ):
+            patterns.append(parent)
+    return without_covered(patterns)
+
+
+def _below(pattern: str, modules: Iterable[str]) -> list[str]:
+    """Return the modules below those that a pattern names; everything lies below the root."""
+    if not pattern:
+        return [path for path in modules if path]
+    return [
+        path
+        for path in modules
+        if path and matches(pattern, path) and not matches(f"{pattern}.", path)
+    ]
+
+
+def _is_list(parent: str, below: Sequence[str]) -> bool:
+    """Say whether a module only holds numbered ones: they are named as `blocks.*`, not by the list
+    they are in.
+    """
+    depth = parent.count(".") + 1
+    return bool(below) and all(
+        len(parts := path.split(".")) > depth and parts[depth].isdigit() for path in below
+    )
+
+
+def _with_parents(names: Iterable[str]) -> list[str]:
+    """Return the patterns and the modules above them, the deepest first."""
+    found: dict[str, None] = {}
+    for name in names:
+        parts = name.split(".") if name else []
+        for end in range(len(parts), 0, -1):
+            found[".".join(parts[:end])] = None
+    return sorted(found, key=lambda parent: -parent.count("."))

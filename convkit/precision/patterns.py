@@ -1,0 +1,61 @@
+"""Patterns over module paths: `encoder.layer.*.attention` names a module and everything below it.
+
+Paths are dotted, as torch's `named_modules` gives them. `*` stands for any characters within one
+segment, `**` for any number of whole segments, none included. Segments are matched whole, and case
+counts. A dot at the end leaves out what lies below: `encoder.layer.*.attention.` names what the
+module computes itself, `.` what the root does.
+"""
+
+import difflib
+import functools
+import re
+from collections.abc import Iterable
+
+
+class PatternError(ValueError):
+    """A pattern over module paths is malformed; the message says how."""
+
+
+def matches(pattern: str, path: str) -> bool:
+    """Say whether `path` is a module the pattern names, or lies below one; raises PatternError.
+
+    The root, whose path is empty, is matched by `.` and `**` alone.
+    """
+    return _compiled(pattern).match(f"{path}." if path else "") is not None
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    itself_only = pattern.endswith(".")
+    segments = pattern.removesuffix(".").split(".") if pattern != "." else []
+    if not all(segments):
+        raise PatternError(
+            f"{pattern!r} has an empty segment; write a dotted module path such as encoder.layer.*"
+        )
+    parts = []
+    for segment in segments:
+        if segment == "**":
+            parts.append(r"(?:[^.]*\.)*?")
+        elif "**" in segment:
+            raise PatternError(f"{pattern!r}: ** must stand alone between dots")
+        else:
+            parts.append("[^.]*".join(re.escape(piece) for piece in segment.split("*")) + r"\.")
+    # Every path is matched with a dot after its last segment, so that a match ends on a segment's
+    # border.
+    return re.compile("".join(parts) + (r"\Z" if itself_only else ""))
+
+
+def nearest_path(pattern: str, paths: Iterable[str]) -> str | None:
+    """Return the module path (or its form with `*` for numbers) that looks most like a pattern that
+    matched none.
+    """
+    known: dict[str, None] = {}
+    for path in paths:
+        segments = path.split(".")
+        for end in range(1, len(segments) + 1):
+            prefix = segments[:end]
+            known[".".join(prefix)] = None
+            if "*" in pattern:
+                known[".".join("*" if segment.isdigit() else segment for segment in prefix)] = None
+    found = difflib.get_close_matches(pattern, [path for path in known if path], n=1, cutoff=0.4)
+    return found[0] if found else None

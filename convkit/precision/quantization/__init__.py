@@ -1,0 +1,3 @@
+"""Quantised models: made by onnxruntime's own quantisers, and looked at for what they cost and
+where they are wrong.
+"""

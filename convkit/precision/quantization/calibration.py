@@ -1,0 +1,176 @@
+"""The data that static quantisation takes its ranges from, and whether the ranges are worth
+anything.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.precision.quantization.options import Quantization
+from convkit.precision.quantization.selection import HOPELESS_MAGNITUDE, Selection
+from convkit.precision.quantization.threads import threads
+from convkit.precision.ranges import TensorRange, run_ranges
+from convkit.worker.context import StageFailedError
+
+Feeds = Mapping[str, np.ndarray]
+
+
+def feeds_from_file(path: Path, inputs: Sequence[ir.Value]) -> list[dict[str, np.ndarray]]:
+    """Return the samples of an .npz file: one array for each input, in its dtype, the first axis
+    counting samples.
+
+    Raises StageFailedError where the file does not fit a graph's inputs.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (OSError, ValueError) as error:
+        raise StageFailedError(f"calibration.file: {path.name} cannot be read ({error})") from error
+    wanted = {value.name or "": value for value in inputs}
+    if set(arrays) != set(wanted):
+        raise StageFailedError(
+            f"calibration.file: {path.name} has {', '.join(sorted(arrays)) or 'nothing'}; the"
+            f" inputs are {', '.join(wanted)}"
+        )
+    counts = {name: len(array) if array.ndim else 0 for name, array in arrays.items()}
+    if len(set(counts.values())) != 1 or not min(counts.values()):
+        shown = ", ".join(f"{name}: {count}" for name, count in counts.items())
+        raise StageFailedError(
+            f"calibration.file: {path.name} needs as many samples of each input; it has {shown}"
+        )
+    for name, value in wanted.items():
+        _check_samples(path, name, arrays[name], value)
+    samples = next(iter(counts.values()))
+    return [{name: arrays[name][index] for name in wanted} for index in range(samples)]
+
+
+def _check_samples(path: Path, name: str, array: np.ndarray, value: ir.Value) -> None:
+    assert value.dtype is not None
+    if array.dtype != value.dtype.numpy():
+        raise StageFailedError(
+            f"calibration.file: {name} is {array.dtype} in {path.name}, and the model takes"
+            f" {value.dtype.numpy()}"
+        )
+    shape = list(value.shape) if value.shape is not None else list(array.shape[1:])
+    fits = array.ndim == len(shape) + 1 and all(
+        not isinstance(size, int) or size == found
+        for size, found in zip(shape, array.shape[1:], strict=True)
+    )
+    if not fits:
+        wanted = ["samples", *(size if isinstance(size, int) else str(size) for size in shape)]
+        raise StageFailedError(
+            f"calibration.file: {name} is {list(array.shape)} in {path.name}; it must be {wanted}"
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Hopeless:
+    """A tensor of a node to quantise whose range says nothing, or nothing good.
+
+    `excluded`: the node stays in float32 for it.
+    """
+
+    node: str
+    module: str
+    tensor: str
+    lowest: float
+    highest: float
+    nonfinite: int
+    case: str
+
+    @property
+    def is_constant(self) -> bool:
+        """True where calibration met one value only, which makes no range."""
+        return not self.nonfinite and self.lowest == self.highest
+
+    @property
+    def excluded(self) -> bool:
+        """True where the node stays in float32: the range is broken or a mask's."""
+        return not self.is_constant
+
+
+def doubtful_ranges(
+    source: Path, selection: Selection, feeds: Sequence[Feeds]
+) -> tuple[Hopeless, ...]:
+    """Measure the tensors that static quantisation would scale; return those whose range is of no
+    use.
+
+    One pass over the feeds, before the quantiser's own, which passes over NaN in silence.
+    """
+    report = run_ranges(
+        source, {str(index): one for index, one in enumerate(feeds)}, threads=threads()
+    )
+    ranges = {found.tensor: found for found in report.tensors}
+    hopeless = []
+    for selected in selection.chosen:
+        for value in (*selected.node.inputs[:1], *selected.node.outputs[:1]):
+            found = ranges.get(value.name or "") if value is not None else None
+            if found is not None and _is_hopeless(found):
+                hopeless.append(
+                    Hopeless(
+                        selected.node.name or "",
+                        selected.module,
+                        found.tensor,
+                        found.lowest,
+                        found.highest,
+                        found.nonfinite,
+                        found.case,
+                    )
+                )
+    return tuple(hopeless)
+
+
+def _is_hopeless(found: TensorRange) -> bool:
+    reach = max(abs(found.lowest), abs(found.highest))
+    return bool(found.nonfinite) or not reach < HOPELESS_MAGNITUDE or found.lowest == found.highest
+
+
+def range_findings(hopeless: Sequence[Hopeless], quantization: Quantization) -> list[Finding]:
+    """Return Q106 for each tensor: an error where it is not finite, else a warning."""
+    findings = []
+    for one in {one.tensor: one for one in hopeless}.values():
+        where = f"{one.tensor!r} (in {one.module})" if one.module else repr(one.tensor)
+        if one.nonfinite:
+            what = f"has {one.nonfinite} elements that are NaN or infinite"
+        elif one.is_constant:
+            what = f"is {one.lowest:.6g} throughout, so no range is known"
+        else:
+            what = (
+                f"reaches from {one.lowest:.3g} to {one.highest:.3g}: steps of"
+                f" {(one.highest - one.lowest) / 255:.3g}"
+            )
+        kept = (
+            "; its node stays in float32"
+            if one.excluded
+            else "; values that differ from it will be clipped"
+        )
+        remedy = "Calibrate with cases in which the tensor varies (calibration.file)."
+        if one.excluded:
+            remedy = (
+                "Keep the module in float32 by name, or calibrate with cases that do not break it."
+            )
+        findings.append(
+            Finding(
+                "Q106",
+                "error" if one.nonfinite else "warning",
+                f"calibration: {where} {what}{kept}",
+                Place(tensor=one.tensor, node=one.node, module=one.module or None),
+                {
+                    "lowest": _number(one.lowest),
+                    "highest": _number(one.highest),
+                    "nonfinite": one.nonfinite,
+                    "method": quantization.calibrated.method,
+                },
+                Remedy(remedy),
+            )
+        )
+    return findings
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)

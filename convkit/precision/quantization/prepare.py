@@ -1,0 +1,160 @@
+"""A graph made ready for onnxruntime's quantisers, which see only weights that are initializers of
+named nodes.
+
+The quantisers work on a copy in a folder of its own: they write beside what they read.
+"""
+
+from pathlib import Path
+
+import onnx_ir as ir
+from onnx_ir.passes.common import LiftConstantsToInitializersPass
+
+from convkit.models.graph.loading import load_model
+from convkit.models.graph.preparation import prepare
+from convkit.models.graph.traversal import all_names, constant_tensor, free_name
+
+PREPARED_FILE = "float32.onnx"
+
+
+def prepare_model(source: Path) -> ir.Model:
+    """Load a model for quantisation: functions inlined, types known, every node named, weights as
+    initializers.
+    """
+    model = prepare(load_model(source))
+    LiftConstantsToInitializersPass(lift_all_constants=False)(model)
+    name_nodes(model)
+    return model
+
+
+def save_prepared(model: ir.Model, folder: Path) -> Path:
+    """Write a prepared model into a folder, its weights beside it, and return the file."""
+    path = folder / PREPARED_FILE
+    ir.save(model, path, external_data=f"{PREPARED_FILE}.data")
+    return path
+
+
+def name_nodes(model: ir.Model) -> None:
+    """Give every node a name of its own: nodes are excluded by name."""
+    taken: set[str | None] = set()
+    names = all_names(model)
+    for node in model.graph.all_nodes():
+        if not node.name or node.name in taken:
+            node.name = free_name(
+                f"{node.op_type}.{node.outputs[0].name if node.outputs else ''}", names
+            )
+        taken.add(node.name)
+
+
+def weight(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """Return a float32 constant that stands in the main graph, as the quantisers take for a weight;
+    else None.
+    """
+    if value is None or value.dtype != ir.DataType.FLOAT:
+        return None
+    return constant_tensor(value) if value.producer() is None else None
+
+
+def transposed_weight(value: ir.Value | None) -> ir.TensorProtocol | None:
+    """Return the constant matrix of which a value is the transpose (a tied output layer); else
+    None.
+    """
+    node = value.producer() if value is not None else None
+    if node is None or node.op_type != "Transpose" or node.domain != "":
+        return None
+    tensor = weight(node.inputs[0])
+    return tensor if tensor is not None and len(tensor.shape) == 2 else None
+
+
+def unfold_weight(node: ir.Node, names: set[str | None]) -> None:
+    """Give a MatMul whose weight is a Transpose of a constant a transposed copy of its own."""
+    value = node.inputs[1]
+    tensor = transposed_weight(value)
+    if value is None or tensor is None:
+        return
+    node.replace_input_with(1, _store_transposed(node, value.name or "", tensor, names))
+    producer = value.producer()
+    if producer is not None and not value.uses() and not value.is_graph_output():
+        assert producer.graph is not None
+        producer.graph.remove(producer, safe=True)
+
+
+def is_plain_gemm(node: ir.Node) -> bool:
+    """Say whether a Gemm is a matrix product and a sum, and no more."""
+
+    def number(name: str, default: float) -> float:
+        attribute = node.attributes.get(name)
+        return default if attribute is None else float(attribute.value)
+
+    plain = number("alpha", 1.0) == 1.0 and number("transA", 0) == 0
+    return plain and (number("beta", 1.0) == 1.0 or len(node.inputs) < 3 or node.inputs[2] is None)
+
+
+def gemm_to_matmul(node: ir.Node, names: set[str | None]) -> ir.Node:
+    """Replace a plain Gemm by MatMul and Add, which quantisers of weights know; return the MatMul."""
+    first, second = node.inputs[0], node.inputs[1]
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    output, graph = node.outputs[0], node.graph
+    assert graph is not None
+    transposed = node.attributes.get("transB")
+    if second is not None and transposed is not None and transposed.as_int():
+        tensor = weight(second)
+        assert tensor is not None
+        second = _store_transposed(node, second.name or "", tensor, names)
+    product = ir.Value(
+        name=free_name(f"{output.name}.product", names), type=output.type, shape=output.shape
+    )
+    matmul = ir.Node(
+        "",
+        "MatMul",
+        [first, second],
+        outputs=[product],
+        name=free_name(f"{node.name}.MatMul", names),
+    )
+    matmul.metadata_props.update(node.metadata_props)
+    name, kind, shape = output.name, output.type, output.shape
+    graph.insert_before(node, matmul)
+    if bias is None:
+        _take_place(node, product, name)
+        return matmul
+    total = ir.Value(name=free_name(f"{name}.sum", names), type=kind, shape=shape)
+    add = ir.Node(
+        "", "Add", [product, bias], outputs=[total], name=free_name(f"{node.name}.Add", names)
+    )
+    add.metadata_props.update(node.metadata_props)
+    graph.insert_before(node, add)
+    _take_place(node, total, name)
+    return matmul
+
+
+def _take_place(node: ir.Node, value: ir.Value, name: str | None) -> None:
+    """Let a value stand wherever a node's output stood, under its name, and remove the node."""
+    old, graph = node.outputs[0], node.graph
+    assert graph is not None
+    ir.convenience.replace_all_uses_with(old, value, replace_graph_outputs=True)
+    graph.remove(node, safe=True)
+    old.name = f"{name}.replaced"
+    value.name = name
+
+
+def _store_transposed(
+    node: ir.Node, name: str, tensor: ir.TensorProtocol, names: set[str | None]
+) -> ir.Value:
+    rows, columns = tensor.shape
+    graph = node.graph
+    assert graph is not None
+    unique = free_name(
+        f"{name}.transposed" if not name.endswith(".T") else name.removesuffix(".T"), names
+    )
+
+    def turned() -> ir.Tensor:
+        return ir.Tensor(tensor.numpy().T.copy(), dtype=tensor.dtype, name=unique)
+
+    shape = ir.Shape([columns, rows])
+    stored = ir.Value(
+        name=unique,
+        type=ir.TensorType(tensor.dtype),
+        shape=shape,
+        const_value=ir.LazyTensor(turned, dtype=tensor.dtype, shape=shape, name=unique),
+    )
+    graph.register_initializer(stored)
+    return stored

@@ -1,0 +1,234 @@
+"""From an exported float32 ONNX file to a quantised one, and what there is to say about it."""
+
+import dataclasses
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.graph.loading import load_model
+from convkit.models.graph.traversal import all_names
+from convkit.precision.quantization.calibration import (
+    Hopeless,
+    doubtful_ranges,
+    feeds_from_file,
+    range_findings,
+)
+from convkit.precision.quantization.dequantization import check_dequantization
+from convkit.precision.quantization.opset import raise_opset
+from convkit.precision.quantization.options import Quantization
+from convkit.precision.quantization.packed import packed_findings
+from convkit.precision.quantization.prepare import (
+    gemm_to_matmul,
+    prepare_model,
+    save_prepared,
+    unfold_weight,
+)
+from convkit.precision.quantization.processor import processor_findings
+from convkit.precision.quantization.quantizers import (
+    INT4_IR_VERSION,
+    INT4_OPSET,
+    least_opset,
+    run_quantizer,
+)
+from convkit.precision.quantization.restore import restore, save, unround
+from convkit.precision.quantization.selection import (
+    INTEGER_TO_INTEGER,
+    Selected,
+    Selection,
+    quantized_operators,
+    select,
+)
+from convkit.worker.context import StageFailedError
+
+Feeds = Mapping[str, np.ndarray]
+
+QUANTIZED_OPERATORS = frozenset(
+    {
+        "ConvInteger",
+        "DequantizeLinear",
+        "DynamicQuantizeLSTM",
+        "DynamicQuantizeLinear",
+        "GatherBlockQuantized",
+        "MatMulInteger",
+        "MatMulNBits",
+        "QGemm",
+        "QLinearConv",
+        "QLinearMatMul",
+        "QuantizeLinear",
+    }
+)
+
+
+def quantize_file(
+    source: Path,
+    destination: Path,
+    quantization: Quantization,
+    calibration_feeds: Iterable[Feeds] | None = None,
+) -> list[Finding]:
+    """Write the quantised model, its weights in `<name>.data`; inputs, outputs, metadata and module
+    paths as they were.
+
+    The same source, options and feeds give the same bytes. `calibration_feeds` are read with
+    static-int8 only, and only where the calibration has no file of its own. Where an error is among
+    the findings that leaves nothing to quantise (Q101, Q103), the file written is the source's
+    graph. Raises StageFailedError where the quantiser cannot take the graph, or where there is
+    nothing to calibrate with.
+    """
+    original = load_model(source)
+    findings = packed_findings(original)
+    if findings:
+        save(original, destination)
+        return findings
+    model = prepare_model(source)
+    selection = select(model, quantization)
+    findings += _unmatched(selection)
+    feeds: list[Feeds] = []
+    hopeless: tuple[Hopeless, ...] = ()
+    if quantization.quantize == "static-int8" and selection.chosen:
+        feeds += _feeds(quantization, original, calibration_feeds)
+        if not feeds:
+            raise StageFailedError("static-int8 needs cases to calibrate with, and there are none")
+        hopeless = doubtful_ranges(source, selection, feeds)
+        findings += range_findings(hopeless, quantization)
+        lost = {one.node for one in hopeless if one.excluded}
+        chosen = tuple(one for one in selection.chosen if one.node.name not in lost)
+        selection = dataclasses.replace(selection, chosen=chosen)
+    if not selection.chosen:
+        save(original, destination)
+        return [*findings, _nothing(selection, quantization)]
+    findings += _write(model, original, destination, quantization, selection, feeds)
+    return [*findings, *processor_findings(quantization)]
+
+
+def _feeds(
+    quantization: Quantization, model: ir.Model, given: Iterable[Feeds] | None
+) -> list[Feeds]:
+    if (file := quantization.calibrated.file) is not None:
+        return list(feeds_from_file(Path(file), model.graph.inputs))
+    return list(given or ())
+
+
+def _write(
+    model: ir.Model,
+    original: ir.Model,
+    destination: Path,
+    quantization: Quantization,
+    selection: Selection,
+    feeds: Sequence[Feeds],
+) -> list[Finding]:
+    raised = raise_opset(model, least_opset(quantization))
+    if least_opset(quantization) == INT4_OPSET:
+        model.ir_version = max(model.ir_version, INT4_IR_VERSION)
+    chosen = _in_form(model, quantization, selection.chosen)
+    exclude = [
+        node.name or ""
+        for node in model.graph.all_nodes()
+        if node.op_type in quantized_operators(quantization.quantize)
+        and node not in {*chosen, *selection.between}
+    ]
+    with tempfile.TemporaryDirectory(prefix="quantising-", dir=destination.parent) as name:
+        folder = Path(name)
+        prepared = save_prepared(model, folder)
+        quantized_file = folder / "quantised.onnx"
+        run_quantizer(prepared, quantized_file, quantization, _with_replaced_names(exclude), feeds)
+        quantized = load_model(quantized_file)
+        if quantization.quantize == "static-int8" and quantization.uses_qdq:
+            unround(quantized, model, {node.name or "" for node in chosen}, INTEGER_TO_INTEGER)
+        restore(quantized, model, original)
+        save(quantized, destination)
+    onnx.checker.check_model(str(destination), full_check=True)
+    findings = check_dequantization(load_model(destination), model)
+    if not any(is_quantized_operator(node) for node in quantized.graph):
+        findings.append(_nothing(selection, quantization))
+    if raised is not None:
+        findings.append(_opset_raised(raised, least_opset(quantization)))
+    return findings
+
+
+def _in_form(
+    model: ir.Model, quantization: Quantization, chosen: Sequence[Selected]
+) -> set[ir.Node]:
+    """Bring the chosen nodes into the form in which the quantiser knows them; return them in it."""
+    names = all_names(model)
+    formed = set()
+    for selected in chosen:
+        node = selected.node
+        if node.op_type == "Gemm" and quantization.quantize != "static-int8":
+            node = gemm_to_matmul(node, names)
+        elif node.op_type == "MatMul":
+            unfold_weight(node, names)
+        formed.add(node)
+    return formed
+
+
+def _with_replaced_names(exclude: Sequence[str]) -> list[str]:
+    """Return nodes' names with those that dynamic quantisation gives to the MatMul that it makes of
+    a Gemm first.
+    """
+    return [*exclude, *(f"{name}_MatMul" for name in exclude)]
+
+
+def is_quantized_operator(node: ir.Node) -> bool:
+    """Say whether a node takes or makes quantised values."""
+    return node.op_type in QUANTIZED_OPERATORS or (
+        node.domain == "com.microsoft" and node.op_type.startswith("QLinear")
+    )
+
+
+def _unmatched(selection: Selection) -> list[Finding]:
+    findings = []
+    for unmatched in selection.unmatched:
+        nearest = f"; perhaps you meant {unmatched.nearest!r}" if unmatched.nearest else ""
+        findings.append(
+            Finding(
+                "N206",
+                "error",
+                f"keep_float32: {unmatched.pattern!r} names no module of the graph{nearest}",
+                Place(),
+                {"pattern": unmatched.pattern, "nearest": unmatched.nearest},
+                Remedy("Write the pattern as the graph's modules are named, or remove it."),
+            )
+        )
+    return findings
+
+
+def _nothing(selection: Selection, quantization: Quantization) -> Finding:
+    """Return Q101, with the reason."""
+    kind = quantization.quantize
+    if selection.possible:
+        why = f"keep_float32 covers all of the {selection.possible} nodes that could be"
+        remedy = "Narrow keep_float32, or write precision: float32."
+    else:
+        operators = ", ".join(quantized_operators(kind))
+        why = f"the graph has no node with weights that {kind} knows ({operators})"
+        remedy = "Write precision: float32."
+        if kind != "static-int8":
+            remedy = "Write quantize: static-int8 for convolutions, or precision: float32."
+    return Finding(
+        "Q101",
+        "error",
+        f"nothing was quantised: {why}",
+        Place(),
+        {
+            "quantize": kind,
+            "possible": selection.possible,
+            "keep_float32": list(quantization.patterns),
+        },
+        Remedy(remedy),
+    )
+
+
+def _opset_raised(before: int, after: int) -> Finding:
+    return Finding(
+        "Q107",
+        "note",
+        f"the opset was raised from {before} to {after}, which the quantised types need; every"
+        " operator of the graph means the same in both",
+        Place(),
+        {"before": before, "after": after},
+    )

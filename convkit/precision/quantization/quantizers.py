@@ -1,0 +1,212 @@
+"""onnxruntime's quantisers, called in the way of the release that is installed.
+
+Their int4 quantiser has had two names (`MatMul4BitsQuantizer` up to 1.21, `MatMulNBitsQuantizer`
+since), and all of them write to the root logger on import or in use, advice on preprocessing that
+an exported graph does not need.
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from convkit.precision.quantization.options import (
+    DEFAULT_BLOCK_SIZE,
+    DEFAULT_PERCENTILE,
+    Quantization,
+)
+from convkit.precision.quantization.selection import quantized_operators
+from convkit.worker.context import StageFailedError
+
+Feeds = Mapping[str, np.ndarray]
+
+_METHODS = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
+# The least opset with DynamicQuantizeLinear, in which QuantizeLinear knows an axis, with four-bit
+# integers.
+_LEAST_OPSET = 11
+_AXIS_OPSET = 13
+INT4_OPSET = 21
+INT4_IR_VERSION = 10
+
+
+def run_quantizer(
+    prepared: Path,
+    destination: Path,
+    quantization: Quantization,
+    exclude: Sequence[str],
+    feeds: Iterable[Feeds],
+) -> None:
+    """Quantise a prepared model file into another, its weights beside it; `exclude` are names of
+    nodes.
+
+    Raises StageFailedError with the quantiser's message where it cannot.
+    """
+    try:
+        with (
+            quiet_root_logger(),
+            contextlib.redirect_stdout(sys.stderr),
+        ):  # histograms are announced by print
+            match quantization.quantize:
+                case "dynamic-int8":
+                    _dynamic(prepared, destination, quantization, exclude)
+                case "static-int8":
+                    _static(prepared, destination, quantization, exclude, feeds)
+                case "int4-weights":
+                    _four_bits(prepared, destination, quantization, exclude)
+    except (MemoryError, StageFailedError):
+        raise
+    except (
+        Exception
+    ) as error:  # the quantisers raise whatever Python does: KeyError, IndexError, RuntimeError
+        import onnxruntime
+
+        release = f"onnxruntime {onnxruntime.__version__}"
+        raise StageFailedError(
+            f"{release} cannot quantise the graph ({quantization.quantize}):"
+            f" {type(error).__name__}: {error}"
+        ) from error
+
+
+def _dynamic(
+    prepared: Path, destination: Path, quantization: Quantization, exclude: Sequence[str]
+) -> None:
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    quantize_dynamic(
+        prepared,
+        destination,
+        op_types_to_quantize=quantized_operators("dynamic-int8"),
+        per_channel=quantization.per_channel,
+        reduce_range=quantization.reduce_range,
+        weight_type=QuantType.QInt8,
+        nodes_to_exclude=list(exclude),
+        use_external_data_format=True,
+        extra_options={"MatMulConstBOnly": True},
+    )
+
+
+def _static(
+    prepared: Path,
+    destination: Path,
+    quantization: Quantization,
+    exclude: Sequence[str],
+    feeds: Iterable[Feeds],
+) -> None:
+    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+
+    reader = OneByOne(list(feeds))
+    method = quantization.calibrated.method
+    percentile = quantization.calibrated.percentile
+    # One case at a time: shapes differ, and a histogram's calibrator holds every tensor of what it
+    # is given at once.
+    options: dict[str, object] = {"CalibStridedMinMax": 1}
+    if method == "percentile":
+        options["CalibPercentile"] = percentile if percentile is not None else DEFAULT_PERCENTILE
+    if quantization.symmetric:
+        # TensorRT dequantises no int32, which a quantised bias would be.
+        options |= {"ActivationSymmetric": True, "QuantizeBias": False}
+    if quantization.uses_qdq:
+        # What follows a product is in float32 as a rule (a bias, a residual sum), so rounding it
+        # would cost twice.
+        options["OpTypesToExcludeOutputQuantization"] = ["Gather", "Gemm", "MatMul"]
+    quantize_static(
+        prepared,
+        destination,
+        reader,
+        quant_format=QuantFormat.QDQ if quantization.uses_qdq else QuantFormat.QOperator,
+        op_types_to_quantize=quantized_operators("static-int8"),
+        per_channel=quantization.per_channel,
+        reduce_range=quantization.reduce_range,
+        # Symmetric ranges waste half of an unsigned type.
+        activation_type=QuantType.QInt8 if quantization.symmetric else QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+        nodes_to_exclude=list(exclude),
+        use_external_data_format=True,
+        calibrate_method=getattr(CalibrationMethod, _METHODS[method]),
+        extra_options=options,
+    )
+
+
+def _four_bits(
+    prepared: Path, destination: Path, quantization: Quantization, exclude: Sequence[str]
+) -> None:
+    from onnxruntime.quantization import QuantFormat
+
+    quantizer = _four_bit_quantizer()(
+        onnx.load(prepared),
+        block_size=quantization.block_size or DEFAULT_BLOCK_SIZE,
+        is_symmetric=quantization.symmetric,  # else a zero point for each block: 1 % more to store, and less error
+        nodes_to_exclude=list(exclude),
+        quant_format=QuantFormat.QDQ if quantization.uses_qdq else QuantFormat.QOperator,
+        op_types_to_quantize=("MatMul",),
+    )
+    quantizer.process()
+    quantizer.model.save_model_to_file(str(destination), use_external_data_format=True)
+
+
+def _four_bit_quantizer() -> Any:  # noqa: ANN401 - a class without types
+    for module, name in (
+        ("matmul_nbits_quantizer", "MatMulNBitsQuantizer"),
+        ("matmul_4bits_quantizer", "MatMul4BitsQuantizer"),
+    ):
+        path = f"onnxruntime.quantization.{module}"
+        if importlib.util.find_spec(path) is not None:
+            return getattr(importlib.import_module(path), name)
+    raise StageFailedError(
+        "this onnxruntime has no quantiser for four-bit weights; use 1.21 or later under tools"
+    )
+
+
+class OneByOne:
+    """Calibration data as the quantisers ask for it: `set_range` and then `get_next` until None."""
+
+    def __init__(self, feeds: Sequence[Feeds]) -> None:
+        self._feeds = feeds
+        self._next, self._end = 0, len(feeds)
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    def set_range(self, start_index: int, end_index: int) -> None:
+        """Limit what comes next to a part of the data."""
+        self._next, self._end = start_index, min(end_index, len(self._feeds))
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        """Return the next feeds; None at the end."""
+        if self._next >= self._end:
+            return None
+        self._next += 1
+        return dict(self._feeds[self._next - 1])
+
+
+@contextlib.contextmanager
+def quiet_root_logger() -> Iterator[None]:
+    """Let nothing but errors through the root logger, which the quantisers speak through, and leave
+    it as it was.
+    """
+    root = logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    root.setLevel(logging.ERROR)
+    named = logging.getLogger("onnxruntime.quantization")
+    named_level = named.level
+    named.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        root.setLevel(level)
+        root.handlers[:] = handlers
+        named.setLevel(named_level)
+
+
+def least_opset(quantization: Quantization) -> int:
+    """Return the least opset that a kind of quantisation can be written in."""
+    if quantization.quantize == "int4-weights" and quantization.uses_qdq:
+        return INT4_OPSET
+    return _AXIS_OPSET if quantization.per_channel and quantization.uses_qdq else _LEAST_OPSET

@@ -1,0 +1,119 @@
+"""Which nodes of a graph can be quantised, and which of them are to be."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import onnx_ir as ir
+
+from convkit.models.graph.modules import nodes_with_modules
+from convkit.precision.lowering.plan import UnmatchedPattern
+from convkit.precision.patterns import matches, nearest_path
+from convkit.precision.quantization.options import Kind, Quantization
+from convkit.precision.quantization.prepare import is_plain_gemm, transposed_weight, weight
+
+# Operators with weights, by the input that is one. Dynamic quantisation leaves convolutions alone:
+# their integer kernels are slower than float32's, and static quantisation is made for them.
+_WEIGHTED: dict[Kind, dict[str, int]] = {
+    "dynamic-int8": {"MatMul": 1, "Gemm": 1, "Gather": 0, "LSTM": 1},
+    "static-int8": {"MatMul": 1, "Gemm": 1, "Gather": 0, "Conv": 1, "ConvTranspose": 1},
+    "int4-weights": {"MatMul": 1, "Gemm": 1},
+}
+# What stands between convolutions and gives values of its input's range: kept in int8, it spares
+# two conversions and costs nothing. Sums, products, softmax and normalisations stay in float32:
+# eight bits are too few for a residual stream, a mask or a variance.
+_BETWEEN = frozenset({"AveragePool", "Clip", "GlobalAveragePool", "MaxPool", "Relu"})
+
+# Operators that work from integer to integer once a runtime has fused them with what stands around
+# them.
+INTEGER_TO_INTEGER = _BETWEEN | {"Conv", "ConvTranspose"}
+
+# Larger magnitudes are a mask's, or infinity itself: steps of a 255th of them leave nothing of
+# other values.
+HOPELESS_MAGNITUDE = 1e6
+
+
+@dataclasses.dataclass(frozen=True)
+class Selected:
+    """One node to quantise, and the module it belongs to (empty for the root)."""
+
+    node: ir.Node
+    module: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """The nodes to quantise; how many could be; the patterns that name no module of the graph.
+
+    `between` are nodes without weights that stay in integers where what they take is one.
+    """
+
+    chosen: tuple[Selected, ...]
+    between: tuple[ir.Node, ...]
+    possible: int
+    unmatched: tuple[UnmatchedPattern, ...]
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The modules of the chosen nodes, each once, in the graph's order."""
+        return tuple(dict.fromkeys(selected.module for selected in self.chosen))
+
+
+def quantized_operators(kind: Kind) -> list[str]:
+    """Return the operators that a kind of quantisation is applied to, sorted."""
+    between = _BETWEEN if kind == "static-int8" else frozenset()
+    return sorted(between | set(_WEIGHTED[kind]))
+
+
+def select(model: ir.Model, quantization: Quantization) -> Selection:
+    """Choose the nodes of a prepared model to quantise: all that can be, but those of modules that
+    stay in float32.
+
+    Raises PatternError.
+    """
+
+    def kept(module: str) -> bool:
+        return any(matches(pattern, module) for pattern in quantization.patterns)
+
+    possible = list(_possible(model, quantization.quantize))
+    chosen = tuple(one for one in possible if not kept(one.module))
+    between = tuple(
+        node
+        for node, module in nodes_with_modules(model)
+        if quantization.quantize == "static-int8" and node.op_type in _BETWEEN and not kept(module)
+    )
+    paths = sorted({path for _, path in nodes_with_modules(model)})
+    unmatched = tuple(
+        UnmatchedPattern(pattern, nearest_path(pattern, paths))
+        for pattern in quantization.patterns
+        if not any(matches(pattern, path) for path in paths)
+    )
+    return Selection(chosen, between, len(possible), unmatched)
+
+
+def _possible(model: ir.Model, kind: Kind) -> Iterator[Selected]:
+    weighted = _WEIGHTED[kind]
+    main = model.graph
+    for node, module in nodes_with_modules(model):
+        # The quantisers pass bodies of If, Loop and Scan over.
+        if node.graph is main and node.domain == "" and node.op_type in weighted:
+            index = weighted[node.op_type]
+            value = node.inputs[index] if len(node.inputs) > index else None
+            if _fits(node, value, kind):
+                yield Selected(node, module)
+
+
+def _fits(node: ir.Node, value: ir.Value | None, kind: Kind) -> bool:
+    tensor = weight(value)
+    if tensor is None and node.op_type == "MatMul":
+        tensor = transposed_weight(value)
+    if tensor is None:
+        return False
+    match node.op_type:
+        case "MatMul":
+            return len(tensor.shape) == 2
+        case "Gemm":
+            return kind == "static-int8" or is_plain_gemm(node)
+        case "Gather":
+            return len(tensor.shape) >= 2  # a table of rows; one of numbers is not worth it
+        case _:
+            return True

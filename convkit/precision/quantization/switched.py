@@ -1,0 +1,272 @@
+"""A model whose quantised parts can be switched on and off one by one, in one session.
+
+The float32 graph and the quantised one are joined at every tensor that both compute and that
+quantisation changes: a switch chooses which of the two the rest of the graph goes on with. With one
+module's switches on, the outputs show what that module costs; with all of them on, it is the
+quantised model. With all of them off, each quantised part is fed what float32 computes, so that the
+difference at a join is that part's own error, without those before it.
+"""
+
+import dataclasses
+import tempfile
+import types
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import onnx_ir as ir
+
+from convkit.models.graph.loading import load_model
+from convkit.models.graph.modules import nodes_with_modules
+from convkit.models.graph.preparation import prepare
+from convkit.models.graph.traversal import all_names, all_values, attribute_graphs, free_name
+from convkit.precision.quantization.threads import threads
+from convkit.precision.reductions import Layout, Reductions, open_session
+
+Feeds = Mapping[str, np.ndarray]
+
+_SWITCHES = "convkit.switches"
+_PREFIX = "quantised/"
+
+
+@dataclasses.dataclass(frozen=True)
+class Join:
+    """A tensor that both graphs compute and quantisation changes, with the module and operator of
+    its float32 node.
+    """
+
+    tensor: str
+    module: str
+    operator: str
+
+
+@dataclasses.dataclass(frozen=True)
+class JoinError:
+    """What one join shows in one run: the energies (sums of squares) of its float32 value and of
+    the error.
+    """
+
+    signal: float
+    noise: float
+
+
+class SwitchedModel:
+    """The joined model, open in onnxruntime; a context manager, for the folder that its weights lie
+    in.
+    """
+
+    def __init__(self, float32: Path, quantized: Path) -> None:
+        reference = prepare(load_model(float32))
+        self.outputs: tuple[str, ...] = tuple(value.name or "" for value in reference.graph.outputs)
+        joined, pairs = _join(reference, load_model(quantized))
+        self.joins: tuple[Join, ...] = tuple(pair.join for pair in pairs)
+        self._layout = _measure(joined, pairs)
+        self.modules: tuple[str, ...] = tuple(dict.fromkeys(join.module for join in self.joins))
+        self._folder = tempfile.TemporaryDirectory(prefix="convkit-switched-")
+        path = Path(self._folder.name) / "joined.onnx"
+        ir.save(joined, path, external_data=f"{path.name}.data")
+        self._session = open_session(path, None, threads())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        self._folder.cleanup()
+
+    def run(self, feeds: Feeds, modules: Collection[str]) -> dict[str, np.ndarray]:
+        """Return the outputs with the given modules quantised and all others in float32."""
+        found = self._session.run(list(self.outputs), self._feeds(feeds, modules))
+        return dict(zip(self.outputs, found, strict=True))
+
+    def own_errors(self, feeds: Feeds) -> dict[Join, JoinError]:
+        """Return the error that each join adds to what float32 feeds it."""
+        wanted = list(self._layout.outputs)
+        if not wanted:
+            return {}
+        found = self._session.run(wanted, self._feeds(feeds, ()))
+        numbers = self._layout.read(dict(zip(wanted, found, strict=True)))
+        return {
+            join: JoinError(
+                numbers[f"signal/{join.tensor}", "sum"], numbers[f"noise/{join.tensor}", "sum"]
+            )
+            for join in self.joins
+        }
+
+    def _feeds(self, feeds: Feeds, modules: Collection[str]) -> dict[str, np.ndarray]:
+        switches = np.array([join.module in modules for join in self.joins], dtype=bool)
+        return {**feeds, _SWITCHES: switches}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Pair:
+    """Both values of a join, and the node that chooses between them."""
+
+    join: Join
+    reference: ir.Value
+    quantized: ir.Value
+    switch: ir.Node
+
+
+def _join(float32: ir.Model, quantized: ir.Model) -> tuple[ir.Model, list[_Pair]]:
+    """Put the quantised graph's own parts into the float32 graph, in place; return it and the
+    joins.
+    """
+    graph = float32.graph
+    changed = _changed(graph, quantized.graph)
+    modules = dict(nodes_with_modules(float32))
+    values = [value for node in graph for value in node.outputs]
+    joined = [
+        value for value in values if value.name in changed and value.dtype == ir.DataType.FLOAT
+    ]
+    for domain, version in quantized.opset_imports.items():
+        float32.opset_imports[domain] = max(version, float32.opset_imports.get(domain, version))
+    float32.ir_version = max(float32.ir_version, quantized.ir_version)
+    theirs = {value.name: changed[value.name or ""] for value in joined}
+    names = all_names(float32)
+    _adopt(float32, quantized, list(theirs.values()), names)
+    switches = ir.Value(
+        name=_SWITCHES, type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([len(joined)])
+    )
+    graph.inputs.append(switches)
+    pairs = []
+    for index, value in enumerate(joined):
+        node = value.producer()
+        assert node is not None
+        join = Join(value.name or "", modules[node], node.op_type)
+        pairs.append(_switch(graph, join, value, theirs[value.name], switches, index, names))
+    graph.sort()
+    return float32, pairs
+
+
+def _changed(float32: ir.Graph, quantized: ir.Graph) -> dict[str, ir.Value]:
+    """Return the quantised graph's values, by name, that another computation gives than in the
+    float32 graph.
+    """
+    before = {value.name: node for node in float32 for value in node.outputs}
+    changed: dict[str, ir.Value] = {}
+    for node in quantized:
+        for value in node.outputs:
+            twin = before.get(value.name)
+            if twin is not None and not _same(node, twin):
+                changed[value.name or ""] = value
+    return changed
+
+
+def _same(ours: ir.Node, theirs: ir.Node) -> bool:
+    names = [
+        [value.name if value is not None else None for value in node.inputs]
+        for node in (ours, theirs)
+    ]
+    return (ours.op_type, ours.domain) == (theirs.op_type, theirs.domain) and names[0] == names[1]
+
+
+def _adopt(
+    float32: ir.Model, quantized: ir.Model, wanted: list[ir.Value], names: set[str | None]
+) -> None:
+    """Move over the nodes that the wanted values need, fed by the float32 graph wherever it has the
+    same tensor.
+    """
+    graph, theirs = float32.graph, quantized.graph
+    known = {value.name: value for value in all_values(float32)}
+    theirs.outputs.clear()
+    for value in list(all_values(quantized)):
+        twin = known.get(value.name)
+        if twin is not None and value.dtype in (None, twin.dtype):
+            ir.convenience.replace_all_uses_with(value, twin)
+    nodes = list(theirs)
+    needed: set[ir.Node] = set()
+    for node in reversed(nodes):
+        users = {use.node for value in node.outputs for use in value.uses()}
+        if any(value in wanted for value in node.outputs) or users & needed:
+            needed.add(node)
+    weights: dict[ir.Value, None] = {}
+    for node in [node for node in nodes if node in needed]:
+        weights.update(
+            dict.fromkeys(
+                value for value in _inputs(node) if value.is_initializer() and value.graph is theirs
+            )
+        )
+        theirs.remove(node)
+        node.name = free_name(f"{_PREFIX}{node.name}", names)
+        for value in node.outputs:
+            value.name = free_name(f"{_PREFIX}{value.name}", names)
+        graph.append(node)
+    for value in weights:
+        del theirs.initializers[value.name or ""]
+        value.name = free_name(f"{_PREFIX}{value.name}", names)
+        graph.register_initializer(value)
+
+
+def _inputs(node: ir.Node) -> list[ir.Value]:
+    """Return what a node takes, its bodies included."""
+    found = [value for value in node.inputs if value is not None]
+    for attribute in node.attributes.values():
+        for body in attribute_graphs(attribute):
+            found += [
+                value for inner in body.all_nodes() for value in inner.inputs if value is not None
+            ]
+    return found
+
+
+def _switch(
+    graph: ir.Graph,
+    join: Join,
+    reference: ir.Value,
+    quantized: ir.Value,
+    switches: ir.Value,
+    index: int,
+    names: set[str | None],
+) -> _Pair:
+    """Let whatever took a float32 value take what its switch chooses."""
+    name = free_name(f"convkit.switch.{index}", names)
+    place = ir.Value(
+        name=f"{name}.index",
+        type=ir.TensorType(ir.DataType.INT64),
+        shape=ir.Shape([]),
+        const_value=ir.tensor(np.array(index, np.int64), name=f"{name}.index"),
+    )
+    graph.register_initializer(place)
+    is_on = ir.Value(name=f"{name}.on", type=ir.TensorType(ir.DataType.BOOL), shape=ir.Shape([]))
+    running = ir.Value(name=f"{name}.value", type=reference.type, shape=reference.shape)
+    ir.convenience.replace_all_uses_with(reference, running, replace_graph_outputs=True)
+    choose = ir.Node("", "Where", [is_on, quantized, reference], outputs=[running], name=name)
+    graph.extend(
+        [ir.Node("", "Gather", [switches, place], outputs=[is_on], name=f"{name}.on"), choose]
+    )
+    if running.is_graph_output():
+        reference.name, running.name = f"{name}.float32", join.tensor
+    return _Pair(join, reference, quantized, choose)
+
+
+def _measure(joined: ir.Model, pairs: list[_Pair]) -> Layout:
+    """Add the energy of each join's float32 value and of its error, as outputs."""
+    reductions = Reductions(joined)
+    for index, pair in enumerate(pairs):
+        name = f"convkit.noise.{index}"
+        difference, noise, signal = (
+            ir.Value(name=f"{name}.{part}", type=ir.TensorType(ir.DataType.FLOAT))
+            for part in ("difference", "square", "signal")
+        )
+        nodes = [
+            ir.Node(
+                "",
+                "Sub",
+                [pair.quantized, pair.reference],
+                outputs=[difference],
+                name=f"{name}.difference",
+            ),
+            ir.Node("", "Mul", [difference, difference], outputs=[noise], name=f"{name}.square"),
+            ir.Node(
+                "", "Mul", [pair.reference, pair.reference], outputs=[signal], name=f"{name}.signal"
+            ),
+        ]
+        joined.graph.insert_after(pair.switch, nodes)
+        reductions.add(signal, ("sum",), named=f"signal/{pair.join.tensor}")
+        reductions.add(noise, ("sum",), named=f"noise/{pair.join.tensor}")
+    return reductions.finish()

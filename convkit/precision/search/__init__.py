@@ -1,0 +1,1 @@
+"""Finds what must stay in float32."""

@@ -1,0 +1,222 @@
+"""The smallest set of modules to keep in float32 so that outputs meet their limits, whatever
+computes them.
+
+A plan is judged on all cases. Where it fails, a model in which every module's rounding can be
+switched shows, on the case that failed, what each kind of module costs alone. Roundings are
+independent, so their errors add by their squares: the costliest are kept until what is left fits
+the tolerance, and whatever proves unnecessary on the same model is let go. The plan is then judged
+on all cases again, at most three times.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+import numpy as np
+
+from convkit.cases.judged import JudgedCase
+from convkit.metrics.limits import Limits, overshoot
+from convkit.metrics.tensors import compare
+from convkit.precision.naming import as_patterns, general_path
+from convkit.worker.protocol import PlanRound
+
+MOST_REFINEMENTS = 3
+# Errors add by chance and other cases differ from the one that is looked at: a plan is made for a
+# smaller error.
+_MARGIN = 0.7
+
+Outputs = Mapping[str, np.ndarray]
+# The overshoot of a set of low modules.
+Share = Callable[[Collection[str]], float]
+
+
+class Switched(Protocol):
+    """A model in which the rounding of each module can be switched on."""
+
+    @property
+    def modules(self) -> Sequence[str]:
+        """The modules that can be low: paths, the root as an empty one."""
+        ...
+
+    def run(self, feeds: Mapping[str, np.ndarray], low: Collection[str]) -> Outputs:
+        """Return the outputs by name with the given modules low and all others in float32."""
+        ...
+
+
+class Searched(Protocol):
+    """A model for which a plan is searched."""
+
+    @property
+    def modules(self) -> Sequence[str]:
+        """Every module that a plan may keep in float32, in the model's order."""
+        ...
+
+    def planned(
+        self, patterns: tuple[str, ...], cases: Mapping[str, JudgedCase]
+    ) -> Iterator[tuple[str, Outputs]]:
+        """Yield each case's outputs as the model gives them that keeps what patterns name in
+        float32.
+        """
+        ...
+
+    def switched(self) -> AbstractContextManager[Switched]:
+        """Open the model in which roundings can be switched."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """The patterns of what stays in float32, whether that meets the limits, and each round on the
+    way.
+    """
+
+    patterns: tuple[str, ...]
+    met: bool
+    rounds: tuple[PlanRound, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Measured:
+    case: str
+    overshoot: float
+
+    @property
+    def met(self) -> bool:
+        return self.overshoot <= 1
+
+
+def search_modules(
+    searched: Searched, cases: Mapping[str, JudgedCase], limits: Mapping[str, Limits]
+) -> Found:
+    """Find what must stay in float32 for a model to meet the limits, by output, in every case.
+
+    Cases in which the original itself is not finite are for verification to report; they are passed
+    over.
+    """
+    return _Search(searched, cases, limits).run()
+
+
+class _Search:
+    def __init__(
+        self, searched: Searched, cases: Mapping[str, JudgedCase], limits: Mapping[str, Limits]
+    ) -> None:
+        self.searched = searched
+        self.cases = {name: case for name, case in cases.items() if _is_sound(case)}
+        self.limits = limits
+        self.rounds: list[PlanRound] = []
+
+    def run(self) -> Found:
+        kept: frozenset[str] = frozenset()
+        measured = self.measure(kept)
+        looked_at: list[str] = []
+        margin = _MARGIN
+        if not measured.met:
+            with self.searched.switched() as switched:
+                for _ in range(MOST_REFINEMENTS):
+                    if measured.case in looked_at:
+                        margin /= (
+                            max(measured.overshoot, 1.2)
+                            if math.isfinite(measured.overshoot)
+                            else 2.0
+                        )
+                    looked_at = list(dict.fromkeys([*looked_at, measured.case]))
+                    kept = self.refined(switched, looked_at, margin)
+                    measured = self.measure(kept)
+                    if measured.met:
+                        break
+        return Found(self.patterns(kept), measured.met, tuple(self.rounds))
+
+    def patterns(self, kept: Collection[str]) -> tuple[str, ...]:
+        modules = self.searched.modules
+        return tuple(as_patterns([module for module in modules if module in kept], modules))
+
+    def measure(self, kept: Collection[str]) -> _Measured:
+        """Judge a plan on every case; return the worst."""
+        worst = _Measured("", 0.0)
+        patterns = self.patterns(kept)
+        for name, found in self.searched.planned(patterns, self.cases):
+            share = self.overshoot(self.cases[name], found)
+            if not share <= worst.overshoot:
+                worst = _Measured(name, share)
+        factor = worst.overshoot if math.isfinite(worst.overshoot) else None
+        self.rounds.append(PlanRound(patterns, factor, worst.case))
+        return worst
+
+    def overshoot(self, case: JudgedCase, found: Outputs) -> float:
+        shares = [
+            overshoot(compare(name, values, found[name], case.padding.get(name)), self.limits[name])
+            for name, values in case.expected.items()
+            if name in found
+        ]
+        return max(shares, default=math.inf)
+
+    def refined(self, switched: Switched, cases: Sequence[str], margin: float) -> frozenset[str]:
+        """Return the modules to keep in float32 for some cases to stay within a share of the
+        tolerance.
+        """
+
+        def share(low: Collection[str]) -> float:
+            judged = (self.cases[name] for name in cases)
+            return max(self.overshoot(case, switched.run(case.feeds, low)) for case in judged)
+
+        groups = list(_groups(switched.modules))
+        costs = {group: share(group) for group in groups}
+        baseline = share(())  # what the exported graph itself differs by
+        ranked = sorted(groups, key=lambda group: -costs[group])
+        low: list[tuple[str, ...]] = list(ranked)
+        while low and not _together([costs[group] for group in low], baseline) <= margin:
+            low.pop(0)
+        kept = [group for group in ranked if group not in low]
+        while kept and low and not share(_union(low)) <= margin:
+            kept.append(low.pop(0))
+        for group in reversed(list(kept)):  # the cheapest first
+            if math.isfinite(costs[group]) and share(_union([*low, group])) <= margin:
+                low.append(group)
+                kept.remove(group)
+        return _needed(kept, low, share, margin)
+
+
+def _needed(
+    kept: Sequence[tuple[str, ...]], low: Sequence[tuple[str, ...]], share: Share, margin: float
+) -> frozenset[str]:
+    """Return the modules of the kept groups without those that need not be kept with their likes.
+
+    A layer that overflows is often one of many; half of them or more are named together anyway.
+    """
+    needed = {module for group in kept for module in group}
+    lowered = _union(low)
+    for group in kept:
+        alone = [module for module in group if not share((*lowered, module)) <= margin]
+        if 2 * len(alone) < len(group):
+            candidate = tuple(module for module in group if module not in alone)
+            if share((*lowered, *candidate)) <= margin:
+                lowered = (*lowered, *candidate)
+                needed -= set(candidate)
+    return frozenset(needed)
+
+
+def _groups(modules: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Yield the modules that differ in numbers only, together."""
+    groups: dict[str, list[str]] = {}
+    for module in modules:
+        groups.setdefault(general_path(module), []).append(module)
+    yield from map(tuple, groups.values())
+
+
+def _union(groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(module for group in groups for module in group)
+
+
+def _together(costs: Sequence[float], baseline: float) -> float:
+    """Return what costs come to together: independent errors add by their squares, above what is
+    there anyway.
+    """
+    return math.sqrt(baseline**2 + sum(max(cost**2 - baseline**2, 0.0) for cost in costs))
+
+
+def _is_sound(case: JudgedCase) -> bool:
+    return all(
+        np.isfinite(np.asarray(values, np.float32)).all() for values in case.expected.values()
+    )

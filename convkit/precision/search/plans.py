@@ -1,0 +1,98 @@
+"""`keep_float32: auto` of a graph: see `module_search`. A plan is judged by its simulation."""
+
+import dataclasses
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import onnx_ir as ir
+
+from convkit.cases.judged import JudgedCase
+from convkit.metrics.limits import Limits
+from convkit.models.graph.modules import nodes_with_modules
+from convkit.precision.diagnosis.constants import scan_constants
+from convkit.precision.lowering.conversion import convert
+from convkit.precision.lowering.plan import Assignment, PrecisionPlan, assign, touches_float32
+from convkit.precision.options import LowPrecision
+from convkit.precision.reductions import open_session
+from convkit.precision.search.modules import Outputs, search_modules
+from convkit.precision.simulation.graph import simulate
+from convkit.precision.simulation.switched_rounding import SwitchedRounding
+from convkit.worker.protocol import PlanRound
+
+
+@dataclasses.dataclass(frozen=True)
+class Search:
+    """What was found: the precision with its patterns, whether it meets the tolerance, and each
+    round on the way.
+    """
+
+    precision: LowPrecision
+    met: bool
+    rounds: tuple[PlanRound, ...]
+
+
+def search_plan(
+    model: ir.Model,
+    precision: LowPrecision,
+    cases: Mapping[str, JudgedCase],
+    limits: Mapping[str, Limits],
+    *,
+    threads: int | None = None,
+) -> Search:
+    """Find what must stay in float32 for a prepared model to meet the limits, by output, in every
+    case.
+    """
+    graph = _Graph(model, precision, threads)
+    found = search_modules(graph, cases, limits)
+    chosen = dataclasses.replace(
+        precision, keep_float32=found.patterns, saturate=graph.needs_saturation(found.patterns)
+    )
+    return Search(chosen, found.met, found.rounds)
+
+
+class _Graph:
+    """A prepared graph, for which a plan is searched."""
+
+    def __init__(self, model: ir.Model, precision: LowPrecision, threads: int | None) -> None:
+        self._model = model
+        self._dtype = precision.default
+        self._threads = threads
+        self._asked_to_saturate = precision.saturate
+        scans = scan_constants(model, precision.default)
+        self._saturate = precision.saturate or any(
+            scan.is_mask and scan.overflowing for scan in scans
+        )
+        modules = [module for node, module in nodes_with_modules(model) if touches_float32(node)]
+        self.modules = list(dict.fromkeys(modules))
+
+    def needs_saturation(self, patterns: tuple[str, ...]) -> bool:
+        """Say whether a constant beyond the range is left that is stored in the low type."""
+        left = scan_constants(self._model, self._dtype, self._assignment(patterns))
+        return self._asked_to_saturate or (
+            self._saturate and any(scan.overflowing for scan in left)
+        )
+
+    def _assignment(self, patterns: tuple[str, ...]) -> Assignment:
+        return assign(self._model, PrecisionPlan(self._dtype, patterns))
+
+    def planned(
+        self, patterns: tuple[str, ...], cases: Mapping[str, JudgedCase]
+    ) -> Iterator[tuple[str, Outputs]]:
+        """Simulate a plan on every case."""
+        simulation = simulate(
+            convert(self._model, self._assignment(patterns), saturate=self._saturate).model
+        )
+        with tempfile.TemporaryDirectory(prefix="convkit-plan-") as folder:
+            path = Path(folder) / "simulation.onnx"
+            ir.save(simulation, path, external_data="simulation.data")
+            session = open_session(path, None, self._threads)
+            names = [output.name or "" for output in simulation.graph.outputs]
+            for name, case in cases.items():
+                yield name, dict(zip(names, session.run(names, dict(case.feeds)), strict=True))
+
+    def switched(self) -> SwitchedRounding:
+        """Open the graph in which roundings can be switched."""
+        return SwitchedRounding(
+            self._model, self._dtype, saturate=self._saturate, threads=self._threads
+        )

@@ -1,0 +1,222 @@
+"""A float32 graph in which the rounding of each module can be switched on: any plan's effect, in
+one session.
+
+A value is rounded where the module that makes it or the module that takes it is low, as the casts
+at a plan's borders do. So the outputs with one module low show what that module's rounding costs,
+and no plan needs a graph of its own. What lies in subgraphs stays in float32 here; the simulation
+of the plan that is chosen covers it.
+"""
+
+import tempfile
+import types
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import onnx_ir as ir
+
+from convkit.models.graph.modules import nodes_with_modules
+from convkit.models.graph.traversal import all_names, attribute_graphs, constant_tensor, free_name
+from convkit.precision.lowering.plan import PrecisionPlan, assign
+from convkit.precision.lowering.rules import operator_rule
+from convkit.precision.reductions import open_session
+from convkit.precision.rounding import IR_DTYPES, read_tensor, round_array
+from convkit.tensors import DType
+
+_SWITCHES = "convkit.low_modules"
+# Constants of more elements are weights: none of them is a mask, and a second copy of them would
+# double the model.
+_SMALL_CONSTANT = 1 << 16
+
+
+class SwitchedRounding:
+    """The graph, open in onnxruntime; a context manager, for the folder that its weights lie in.
+
+    `modules` are those that can be low: paths, the root as an empty one.
+    """
+
+    def __init__(
+        self, model: ir.Model, dtype: DType, *, saturate: bool, threads: int | None = None
+    ) -> None:
+        """`model` is a prepared float32 model; it is left as it is."""
+        rewriter = _Rewriter(model.clone(), dtype, saturate=saturate)
+        rewriter.run()
+        self.modules: tuple[str, ...] = tuple(rewriter.modules)
+        self._outputs = [output.name or "" for output in rewriter.graph.outputs]
+        self._folder = tempfile.TemporaryDirectory(prefix="convkit-switched-")
+        path = Path(self._folder.name) / "switched.onnx"
+        ir.save(rewriter.model, path, external_data=f"{path.name}.data")
+        self._session = open_session(path, None, threads)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        self._folder.cleanup()
+
+    def run(self, feeds: Mapping[str, np.ndarray], low: Collection[str]) -> dict[str, np.ndarray]:
+        """Return the outputs by name with the given modules low and all others in float32."""
+        switches = np.array([module in low for module in self.modules] or [False])
+        found = self._session.run(self._outputs, {**feeds, _SWITCHES: switches})
+        return dict(zip(self._outputs, found, strict=True))
+
+
+class _Rewriter:
+    def __init__(self, model: ir.Model, dtype: DType, *, saturate: bool) -> None:
+        self.model = model
+        self.graph = model.graph
+        self.dtype = dtype
+        self.saturate = saturate
+        self.names = all_names(model)
+        self.choices = assign(model, PrecisionPlan(dtype)).choices
+        self.module_of = dict(nodes_with_modules(model))
+        lowable = [self.module_of[node] for node in self.graph if self.is_switchable(node)]
+        self.modules: Sequence[str] = list(dict.fromkeys(lowable))
+        self.flags: dict[frozenset[str], ir.Value] = {}
+        self.first: list[ir.Node] = []  # nodes that everything else comes after
+        self.order = {node: index for index, node in enumerate(self.graph)}
+
+    def is_switchable(self, node: ir.Node) -> bool:
+        choice = self.choices.get(node)
+        bodies = [
+            body for attribute in node.attributes.values() for body in attribute_graphs(attribute)
+        ]
+        return choice is not None and choice.dtype != "float32" and not bodies
+
+    def run(self) -> None:
+        switches = ir.Value(
+            name=_SWITCHES,
+            type=ir.TensorType(ir.DataType.BOOL),
+            shape=ir.Shape([max(len(self.modules), 1)]),
+        )
+        self.switches = switches
+        made = [value for node in self.graph for value in node.outputs]
+        values = [*self.graph.inputs, *self.graph.initializers.values(), *made]
+        for value in [value for value in values if value.dtype == ir.DataType.FLOAT]:
+            self.rewrite(value)
+        self.graph.inputs.append(switches)
+        if self.first:
+            self.graph.insert_before(self.graph[0], self.first)
+        self.graph.sort()
+
+    def rewrite(self, value: ir.Value) -> None:
+        """Let each of a value's users take it rounded where it or its maker is low."""
+        maker = value.producer()
+        makers = (
+            self.low_modules(maker, maker.outputs.index(value), "outputs")
+            if maker is not None
+            else frozenset()
+        )
+        places: dict[frozenset[str], list[tuple[ir.Node, int]]] = {}
+        for user, index in value.uses():
+            if user.graph is self.graph:
+                places.setdefault(makers | self.low_modules(user, index, "inputs"), []).append(
+                    (user, index)
+                )
+            elif makers:  # in a subgraph, which sees the main graph's values
+                places.setdefault(makers, []).append((user, index))
+        outputs = [index for index, output in enumerate(self.graph.outputs) if output is value]
+        if makers and outputs:
+            places.setdefault(makers, [])
+        rounded: ir.Value | None = None
+        for modules, users in places.items():
+            if not modules:
+                continue
+            rounded = rounded or self.rounded(value)
+            chosen = self.op(
+                "Where",
+                [self.flag(modules), rounded, value],
+                value,
+                after=rounded.producer() or maker,
+            )
+            for user, index in users:
+                user.replace_input_with(index, chosen)
+            if modules == makers:
+                for index in outputs:
+                    name = value.name
+                    value.name = free_name(f"{name}.float32", self.names)
+                    chosen.name = name
+                    self.graph.outputs[index] = chosen
+
+    def low_modules(self, node: ir.Node, slot: int, side: str) -> frozenset[str]:
+        """Return the module whose rounding a slot of a node shares; none where the operator keeps
+        it in float32.
+        """
+        if node.graph is not self.graph or not self.is_switchable(node):
+            return frozenset()
+        rule = operator_rule(node, self.model.opset_imports, self.dtype)
+        needs = rule.outputs if side == "outputs" else rule.inputs
+        return frozenset({self.module_of[node]}) if needs[slot] == "low" else frozenset()
+
+    def flag(self, modules: frozenset[str]) -> ir.Value:
+        """Return a scalar that is true where any of the modules is low."""
+        if modules not in self.flags:
+            one, *others = sorted(modules)
+            if not others:
+                index = self.constant(np.array(self.modules.index(one), np.int64))
+                self.flags[modules] = self.early("Gather", [self.switches, index])
+            else:
+                self.flags[modules] = self.early(
+                    "Or", [self.flag(frozenset({one})), self.flag(frozenset(others))]
+                )
+        return self.flags[modules]
+
+    def rounded(self, value: ir.Value) -> ir.Value:
+        tensor = constant_tensor(value)
+        if tensor is not None and self.saturate and tensor.size <= _SMALL_CONSTANT:
+            array = round_array(read_tensor(tensor), self.dtype, saturate=True)
+            return self.constant(array.astype(np.float32))
+        low = self.op(
+            "Cast",
+            [value],
+            value,
+            {"to": int(IR_DTYPES[self.dtype])},
+            IR_DTYPES[self.dtype],
+            value.producer(),
+        )
+        return self.op("Cast", [low], value, {"to": int(ir.DataType.FLOAT)}, after=low.producer())
+
+    def constant(self, array: np.ndarray) -> ir.Value:
+        name = free_name("convkit.constant", self.names)
+        tensor = ir.tensor(array, name=name)
+        value = ir.Value(
+            name=name, type=ir.TensorType(tensor.dtype), shape=tensor.shape, const_value=tensor
+        )
+        self.graph.register_initializer(value)
+        return value
+
+    def early(self, op_type: str, inputs: list[ir.Value]) -> ir.Value:
+        output = ir.Value(
+            name=free_name("convkit.flag", self.names), type=ir.TensorType(ir.DataType.BOOL)
+        )
+        self.first.append(ir.Node("", op_type, inputs, outputs=[output], name=output.name))
+        return output
+
+    def op(
+        self,
+        op_type: str,
+        inputs: list[ir.Value],
+        like: ir.Value,
+        attributes: Mapping[str, int] | None = None,
+        dtype: ir.DataType = ir.DataType.FLOAT,
+        after: ir.Node | None = None,
+    ) -> ir.Value:
+        """Return a new node's output, in the shape of another value."""
+        name = free_name(f"convkit.{op_type.lower()}.{like.name}", self.names)
+        output = ir.Value(name=name, type=ir.TensorType(dtype), shape=like.shape)
+        given = [ir.AttrInt64(key, number) for key, number in (attributes or {}).items()]
+        node = ir.Node("", op_type, inputs, given, outputs=[output], name=name)
+        if after is not None:
+            self.graph.insert_after(after, node)
+        else:  # of a weight: right before it is needed, so that few of them are there at once
+            users = [user for user, _ in like.uses() if user in self.order]
+            self.graph.insert_before(
+                min(users, key=self.order.__getitem__, default=self.graph[0]), node
+            )
+        return output

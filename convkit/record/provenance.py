@@ -1,0 +1,361 @@
+"""A run's provenance: an in-toto statement with a SLSA provenance predicate, in `provenance.json`
+(docs/audit.md).
+
+It holds the digest and size of every other file in the run's folder, so that the bytes can be
+checked with nothing but the folder, and what the models were made from. Its own digest stands
+inside it: damage to it is noticed; who wrote it is not proven, which only a signature could do.
+"""
+
+import dataclasses
+import datetime as dt
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from convkit.codec import CodecError, Json, decode, encode
+from convkit.errors import ProvenanceError
+from convkit.record.model import RunRecord
+from convkit.store.digests import digest_file
+
+FILE_NAME = "provenance.json"
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
+BUILD_TYPE = "urn:convkit:run:1"
+# An extension of SLSA's metadata: the digest of the file's text with this digest left empty.
+_OWN_DIGEST = "convkit_digest"
+
+
+@dataclasses.dataclass(frozen=True)
+class FileDigest:
+    """A file's SHA-256 and size in bytes."""
+
+    sha256: str
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Dependency:
+    """Something that a run was made from. `kind`: source, original, file, lock or tool.
+
+    `digest` is by algorithm, as in-toto has it: `sha256` of a file, `gitCommit`, `convkitTree`
+    (paths and contents of a folder, or of an ONNX file with its weights).
+    """
+
+    name: str
+    kind: str
+    uri: str | None = None
+    digest: dict[str, str] = dataclasses.field(default_factory=dict)
+    notes: dict[str, Json] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Materials:
+    """What a run's record does not say of its making: where the models came from, other files,
+    seeds, convkit's code.
+
+    `worker_code` is the digest of convkit's own code by what a worker was asked to do.
+    """
+
+    dependencies: tuple[Dependency, ...] = ()
+    seeds: dict[str, int] = dataclasses.field(default_factory=dict)
+    platform: str = ""
+    worker_code: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class StageClaim:
+    """A stage as the provenance has it: its key, how it ended, the artifact it left in the store."""
+
+    key: str
+    status: str
+    artifact: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Provenance:
+    """What `provenance.json` says. `verdicts` are by target; `files` are by path inside the run's
+    folder.
+    """
+
+    run: str
+    convkit: str
+    started: str
+    ended: str
+    recipe: str
+    recipe_text: str
+    targets: tuple[str, ...]
+    command: tuple[str, ...]
+    toolchain: str
+    host: dict[str, Json]
+    seeds: dict[str, int]
+    stages: dict[str, StageClaim]
+    verdicts: dict[str, str]
+    dependencies: tuple[Dependency, ...]
+    files: dict[str, FileDigest]
+
+
+def digest_folder(folder: Path, built: Mapping[str, FileDigest]) -> dict[str, FileDigest]:
+    """Return every file of a run's folder but `provenance.json`, by path inside it.
+
+    `built` are digests that were taken when the files were built. They are not taken anew: what was
+    verified is what was built, and bytes that have changed since must show as changed.
+    """
+    files = {}
+    for parent, _, names in os.walk(folder):
+        for name in names:
+            path = Path(parent) / name
+            inside = path.relative_to(folder).as_posix()
+            if inside != FILE_NAME:
+                files[inside] = built.get(inside) or FileDigest(
+                    digest_file(path), path.stat().st_size
+                )
+    return dict(sorted(files.items()))
+
+
+def write_provenance(
+    folder: Path,
+    record: RunRecord,
+    materials: Materials,
+    built: Mapping[str, FileDigest] | None = None,
+) -> Path:
+    """Write the provenance of a run whose folder is otherwise whole. Call it last: nothing may be
+    added afterwards.
+
+    `built` are the digests of built files, by path in the folder, as they were taken when these
+    were built.
+    """
+    path = folder / FILE_NAME
+    files = digest_folder(folder, built or {})
+    path.write_text(seal(make_statement(record, files, materials)), encoding="utf-8")
+    return path
+
+
+def make_statement(
+    record: RunRecord, files: Mapping[str, FileDigest], materials: Materials
+) -> dict[str, Json]:
+    """Return the statement, not yet sealed. `files` are those of the run's folder."""
+    built = [name for name in files if name.startswith("models/")]
+    return {
+        "_type": STATEMENT_TYPE,
+        # A statement must be about something: of a run that built nothing it is about the result.
+        "subject": [_file(name, files[name]) for name in built or ["result.json"]],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": {
+            "buildDefinition": _definition(record, files, materials),
+            "runDetails": {
+                "builder": {
+                    "id": f"pkg:pypi/convkit@{record.convkit}",
+                    "version": {
+                        "convkit": record.convkit,
+                        "python": str(record.host.get("python", "")),
+                    },
+                },
+                "metadata": {
+                    "invocationId": record.id,
+                    "startedOn": _time(record.started),
+                    "finishedOn": _time(record.ended),
+                },
+                "byproducts": [
+                    _byproduct(name, files[name], record) for name in files if name not in built
+                ],
+            },
+        },
+    }
+
+
+def _definition(
+    record: RunRecord, files: Mapping[str, FileDigest], materials: Materials
+) -> dict[str, Json]:
+    dependencies = (*materials.dependencies, *_locks(files), *_tools(record))
+    return {
+        "buildType": BUILD_TYPE,
+        "externalParameters": {
+            "recipe": {
+                "name": record.recipe,
+                "file": record.recipe_file,
+                "text": record.recipe_text,
+            },
+            "targets": [target.name for target in record.targets],
+        },
+        "internalParameters": {
+            "command": list(record.command),
+            "seeds": materials.seeds,
+            "runKey": record.key,
+            "stages": {
+                stage.id: _stage_claim(stage.key, stage.status, stage.artifact)
+                for stage in record.stages
+            },
+            "toolchain": record.toolchain,
+            "platform": materials.platform,
+            "host": encode(record.host),
+            "workerCode": materials.worker_code,
+        },
+        "resolvedDependencies": [_descriptor(item) for item in dependencies],
+    }
+
+
+def seal(statement: dict[str, Json]) -> str:
+    """Return a statement's text with its own digest inside."""
+    metadata = statement["predicate"]["runDetails"]["metadata"]
+    metadata[_OWN_DIGEST] = ""
+    metadata[_OWN_DIGEST] = hashlib.sha256(_text(statement).encode()).hexdigest()
+    return _text(statement)
+
+
+def read_provenance(folder: Path) -> Provenance:
+    """Return what a run's provenance says; raises ProvenanceError where it is damaged or not
+    convkit's.
+    """
+    path = folder / FILE_NAME
+    try:
+        text = path.read_bytes().decode()
+        statement = json.loads(
+            text, parse_constant=_refuse_constant, object_pairs_hook=_no_duplicates
+        )
+        kinds = (
+            statement["_type"],
+            statement["predicateType"],
+            statement["predicate"]["buildDefinition"]["buildType"],
+        )
+        if kinds != (STATEMENT_TYPE, PREDICATE_TYPE, BUILD_TYPE):
+            raise ProvenanceError(
+                f"{path}: not a provenance that this convkit reads: {', '.join(map(str, kinds))}"
+            )
+        if seal(json.loads(text)) != text:
+            raise ProvenanceError(
+                f"{path}: its text does not match the digest that it holds of itself"
+            )
+        return _parse(statement)
+    except OSError as error:
+        raise ProvenanceError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ProvenanceError(f"{path}: damaged: {type(error).__name__}: {error}") from error
+
+
+def _parse(statement: Json) -> Provenance:
+    definition, details = (
+        statement["predicate"]["buildDefinition"],
+        statement["predicate"]["runDetails"],
+    )
+    given, chosen = definition["externalParameters"], definition["internalParameters"]
+    entries = [*statement["subject"], *details["byproducts"]]
+    result = next(entry for entry in details["byproducts"] if entry["name"] == "result.json")
+    return Provenance(
+        run=decode(str, details["metadata"]["invocationId"]),
+        convkit=decode(str, details["builder"]["version"]["convkit"]),
+        started=decode(str, details["metadata"]["startedOn"]),
+        ended=decode(str, details["metadata"]["finishedOn"]),
+        recipe=decode(str, given["recipe"]["name"]),
+        recipe_text=decode(str, given["recipe"]["text"]),
+        targets=decode(tuple[str, ...], given["targets"]),
+        command=decode(tuple[str, ...], chosen["command"]),
+        toolchain=decode(str, chosen["toolchain"]),
+        host=decode(dict[str, Json], chosen["host"]),
+        seeds=decode(dict[str, int], chosen["seeds"]),
+        stages=decode(dict[str, StageClaim], chosen["stages"]),
+        verdicts=decode(dict[str, str], result["annotations"]["verdicts"]),
+        dependencies=tuple(_dependency(entry) for entry in definition["resolvedDependencies"]),
+        files={_inside(entry["name"]): _file_digest(entry) for entry in entries},
+    )
+
+
+def _stage_claim(key: str, status: str, artifact: str | None) -> Json:
+    return encode(StageClaim(key, status, artifact))
+
+
+def _locks(files: Mapping[str, FileDigest]) -> list[Dependency]:
+    locks = {name: entry for name, entry in files.items() if name.startswith("locks/")}
+    return [
+        Dependency(name, "lock", digest={"sha256": entry.sha256}) for name, entry in locks.items()
+    ]
+
+
+def _tools(record: RunRecord) -> list[Dependency]:
+    """Return every package that a stage used, each version once, with the stages that used it."""
+    stages: dict[tuple[str, str], list[str]] = {}
+    for stage in record.stages:
+        for name, version in stage.versions.items():
+            stages.setdefault((name, version), []).append(stage.id)
+    return [
+        Dependency(name, "tool", f"pkg:generic/{name}@{version}" if name == "python" else f"pkg:pypi/{name}@{version}",
+                   notes={"version": version, "stages": used})
+        for (name, version), used in sorted(stages.items())
+    ]  # fmt: skip
+
+
+def _descriptor(item: Dependency) -> dict[str, Json]:
+    descriptor: dict[str, Json] = {
+        "name": item.name,
+        "annotations": {"kind": item.kind, **encode(item.notes)},
+    }
+    if item.uri is not None:
+        descriptor["uri"] = item.uri
+    if item.digest:
+        descriptor["digest"] = item.digest
+    return descriptor
+
+
+def _dependency(entry: Json) -> Dependency:
+    notes = dict(entry["annotations"])
+    kind = decode(str, notes.pop("kind"))
+    digest = decode(dict[str, str], entry.get("digest", {}))
+    if kind == "tool":
+        decode(str, notes["version"])
+        decode(tuple[str, ...], notes["stages"])
+    elif kind == "lock":
+        decode(str, digest["sha256"])
+    uri: str | None = decode(str | None, entry.get("uri"))  # type: ignore[arg-type]
+    return Dependency(decode(str, entry["name"]), kind, uri, digest, notes)
+
+
+def _file(name: str, entry: FileDigest) -> dict[str, Json]:
+    return {"name": name, "digest": {"sha256": entry.sha256}, "annotations": {"size": entry.size}}
+
+
+def _file_digest(entry: Json) -> FileDigest:
+    return FileDigest(
+        decode(str, entry["digest"]["sha256"]), decode(int, entry["annotations"]["size"])
+    )
+
+
+def _byproduct(name: str, entry: FileDigest, record: RunRecord) -> dict[str, Json]:
+    descriptor = _file(name, entry)
+    if name == "result.json":
+        verdicts = {target.name: target.status for target in record.targets}
+        descriptor["annotations"] |= {"verdict": record.status, "verdicts": verdicts}
+    return descriptor
+
+
+def _inside(name: Json) -> str:
+    """Return a file's path; one that leads out of the run's folder is refused."""
+    path = PurePosixPath(decode(str, name))
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise CodecError(f"{name!r} is no path inside the run's folder")
+    return str(path)
+
+
+def _time(seconds: float) -> str:
+    return (
+        dt.datetime.fromtimestamp(seconds, dt.UTC)
+        .isoformat(timespec="seconds")
+        .replace("+00:00", "Z")
+    )
+
+
+def _text(statement: dict[str, Json]) -> str:
+    return (
+        json.dumps(statement, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    )
+
+
+def _refuse_constant(name: str) -> Json:
+    raise ValueError(f"{name} is no JSON")
+
+
+def _no_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    names = [name for name, _ in pairs]
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise ValueError(f"{', '.join(sorted(twice))} stands there twice")
+    return dict(pairs)

@@ -1,0 +1,100 @@
+"""The build stage of Core ML targets: the model itself becomes a package, checked against the
+contract.
+"""
+
+import dataclasses
+from pathlib import Path
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.mil.errors import UnsupportedOperation
+from convkit.mil.identity import make_canonical
+from convkit.models.contract_check import check_contract
+from convkit.models.sources.prepared import Prepared, Unfit, prepare
+from convkit.precision.decision import decided
+from convkit.precision.options import low_precision
+from convkit.runtimes.coreml.constants import write_constants
+from convkit.runtimes.coreml.conversion import Conversion, convert
+from convkit.runtimes.coreml.metadata import write_metadata
+from convkit.runtimes.coreml.options import program_options
+from convkit.runtimes.coreml.session import MODEL_FILE, EvaluatedProgram
+from convkit.runtimes.coreml.shapes import served_contract
+from convkit.runtimes.coreml.sidecars import write_modules
+from convkit.stages.built_files import check_carried, finish_build, refused
+from convkit.tensors import Contract
+from convkit.worker.context import Context
+from convkit.worker.protocol import BuildResult, ProgramBuildRequest
+from convkit.worker.sessions import ModelRefusedError
+
+_NOTHING = Contract((), (), ())
+
+
+def run(request: ProgramBuildRequest, context: Context) -> tuple[BuildResult, list[Finding]]:
+    """Convert the model, save the package in a form that depends on nothing but its content, and
+    check it.
+
+    Where findings already say that the model does not fit its contract, nothing is converted.
+    """
+    request = dataclasses.replace(request, options=decided(request.options, request.precision))
+    original = request.original
+    prepared, findings = prepare(
+        original.source,
+        request.contract,
+        original.samples,
+        original.seed,
+        original.input_order,
+        context,
+    )
+    if isinstance(prepared, Unfit):
+        return finish_build(context.output, request.contract, _NOTHING), findings
+    package = _build(prepared, request, context, findings)
+    context.progress("checking the package", done=0.8)
+    session = _NOTHING
+    try:
+        opened = EvaluatedProgram(package)
+        session = opened.contract()
+        findings += check_contract(served_contract(request.contract), session, "built model")
+        findings += check_carried(request.contract, opened.metadata())
+    except UnsupportedOperation:
+        pass  # the verification says what that means
+    except ModelRefusedError as error:
+        findings += refused(error)
+    return finish_build(context.output, request.contract, session, prepared.probe.sizes), findings
+
+
+def _build(
+    prepared: Prepared, request: ProgramBuildRequest, context: Context, findings: list[Finding]
+) -> Path:
+    options = program_options(request.options)
+    low = low_precision(request.options)
+    context.progress("converting to an ML program", done=0.3)
+    converted = convert(
+        Conversion(
+            prepared.module, prepared.probe.inputs, options.minimum, options.shapes, precision=low
+        )
+    )
+    if converted.refusal is not None:
+        findings.append(_followed(converted.refusal))
+    model = converted.model
+    if options.compression is not None:
+        from convkit.runtimes.coreml.compression import compress  # its tools are slow to import
+
+        context.progress("compressing the weights", done=0.6)
+        model = compress(model, converted.program, options.compression, converted.modules)
+    write_metadata(model, request.contract, request.provenance)
+    package = context.output / MODEL_FILE
+    model.save(str(package))
+    make_canonical(package)
+    write_modules(context.output, converted.modules)
+    write_constants(context.output, converted.constants)
+    return package
+
+
+def _followed(refusal: str) -> Finding:
+    return Finding(
+        "E212",
+        "note",
+        f"the model was followed on an example instead of traced whole: {refusal}",
+        Place(),
+        {"refusal": refusal},
+        Remedy("Write branches with torch.where or torch.cond, and sizes with tensor.shape."),
+    )

@@ -1,0 +1,98 @@
+"""A torch module becomes an ML program that serves the contract."""
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from convkit.mil.library import load_library, quiet
+from convkit.mil.modules import modules_by_tensor
+from convkit.mil.program import Program, program_of
+from convkit.models.exporters.dynamic_trace import innermost
+from convkit.models.exporters.job import WRAPPER
+from convkit.precision.options import LowPrecision
+from convkit.runtimes.coreml.constants import LargeConstant, recording_pipeline
+from convkit.runtimes.coreml.operators import register_missing_operators
+from convkit.runtimes.coreml.options import Shapes
+from convkit.runtimes.coreml.selection import selector
+from convkit.runtimes.coreml.shapes import input_types, output_types
+from convkit.runtimes.coreml.trace import traced
+from convkit.worker.context import StageFailedError
+
+if TYPE_CHECKING:
+    from convkit.models.sources.contract_module import ContractModule
+
+
+@dataclasses.dataclass(frozen=True)
+class Conversion:
+    """A module to convert, inputs that it takes, and how. `minimum` is a deployment target; no
+    precision: float32.
+    """
+
+    module: "ContractModule"
+    examples: tuple[torch.Tensor, ...]
+    minimum: str = "iOS17"
+    shapes: Shapes = "range"
+    precision: LowPrecision | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Converted:
+    """A package in memory: coremltools' MLModel, not loaded, and its program.
+
+    `modules` gives module paths by tensor name, `constants` what the low precision cannot hold;
+    `refusal` as in `Traced`.
+    """
+
+    model: Any
+    program: Program
+    modules: dict[str, str]
+    constants: tuple[LargeConstant, ...]
+    refusal: str | None = None
+
+
+def convert(conversion: Conversion) -> Converted:
+    """Trace a module and convert it.
+
+    Raises UnexportableError for axes that the model fixes or restricts, StageFailedError, with the
+    operator's name, for what torch cannot trace and coremltools cannot convert.
+    """
+    contract = conversion.module.contract
+    load_library()
+    with quiet():
+        import coremltools as ct
+
+        register_missing_operators()
+        source = traced(conversion.module, conversion.examples, contract, WRAPPER)
+        low = conversion.precision
+        found: list[LargeConstant] = []
+        options: dict[str, Any] = {"compute_precision": ct.precision.FLOAT32}
+        if low is not None:
+            is_half = selector(low, source.module_of)
+            options["compute_precision"] = ct.transform.FP16ComputePrecision(op_selector=is_half)
+            options["pass_pipeline"] = recording_pipeline(
+                found, saturate=low.saturate, is_half=is_half, module_of=source.module_of
+            )
+        try:
+            model = ct.convert(
+                source.program,
+                convert_to="mlprogram",
+                inputs=input_types(contract, conversion.shapes),
+                outputs=output_types(contract),
+                minimum_deployment_target=getattr(ct.target, conversion.minimum),
+                skip_model_load=True,
+                **options,
+            )
+        except Exception as error:
+            refusal = (
+                f" (followed on an example, since {source.refusal})"
+                if source.refusal is not None
+                else ""
+            )
+            raise StageFailedError(
+                f"coremltools {ct.__version__} cannot convert the model:"
+                f" {innermost(error)}{refusal}"
+            ) from error
+    held = model._mil_program  # noqa: SLF001 - what coremltools' own tools read; a saved package forgets modules
+    modules = modules_by_tensor(held, source.module_of)
+    return Converted(model, program_of(held), modules, tuple(found), source.refusal)

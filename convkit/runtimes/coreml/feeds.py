@@ -1,0 +1,21 @@
+"""Inputs in the element types that a package takes."""
+
+import numpy as np
+
+
+class UnservableError(ValueError):
+    """An input holds numbers that the package's element type cannot hold."""
+
+
+def as_served(array: np.ndarray, dtype: str | None) -> np.ndarray:
+    """Return an input in the type that the package takes; raises UnservableError for numbers that
+    it cannot hold.
+    """
+    if dtype is None or array.dtype == np.dtype(dtype):
+        return array
+    served = array.astype(dtype)
+    if array.dtype.kind in "iu" and not np.array_equal(served, array):
+        raise UnservableError(
+            f"values up to {np.abs(array).max()} do not fit into {dtype}, which the package takes"
+        )
+    return served

@@ -1,0 +1,159 @@
+"""Operators of torch that coremltools 9.0 lacks and that transformers' models use, taught to its
+frontend.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+# torch's numbers of element types (c10/core/ScalarType.h), which is how coremltools hands a dtype
+# on.
+_TORCH_BOOL = 11
+_TORCH_WHOLE = frozenset({0, 1, 2, 3, 4})
+
+# Python's operators on tensors, and the operators that they are.
+_SYNONYMS = {"__and__": "bitwise_and", "__or__": "logical_or", "bitwise_or": "logical_or"}
+
+
+def register_missing_operators() -> None:
+    """Register them for this process: where coremltools does not have them itself, or has them
+    wrong.
+    """
+    from coremltools.converters.mil.frontend.torch.torch_op_registry import (
+        _TORCH_OPS_REGISTRY,
+        register_torch_op,
+    )
+
+    known = _TORCH_OPS_REGISTRY.name_to_func_mapping
+    for name in ("where", "where.self", "where.scalarself"):
+        known[name] = where  # its own gives the wrong shape where sizes vary
+    known["gelu"] = gelu  # its own overlooks which approximation is asked for
+    for function in (alias, new_ones):
+        if function.__name__ not in known:
+            register_torch_op(function)
+    for name, other in _SYNONYMS.items():
+        if name not in known:
+            known[name] = known[other]
+
+
+def is_known(node: Any) -> bool:  # noqa: ANN401 - a torch.fx Node
+    """Say whether coremltools has a translation of a node's operator."""
+    from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY
+    from coremltools.converters.mil.frontend.torch.utils import sanitize_op_kind
+
+    name = (
+        node.target.name()
+        if hasattr(node.target, "name")
+        else getattr(node.target, "__name__", str(node.target))
+    )
+    return sanitize_op_kind(name) in _TORCH_OPS_REGISTRY.name_to_func_mapping
+
+
+def alias(context: Any, node: Any) -> None:  # noqa: ANN401 - coremltools' frontend has no types
+    """Give a tensor another name: decompositions leave it where a view changes nothing."""
+    from coremltools.converters.mil.frontend.torch.ops import _get_inputs
+    from coremltools.converters.mil.mil import Builder
+
+    context.add(Builder.identity(x=_get_inputs(context, node)[0], name=node.name))
+
+
+def new_ones(context: Any, node: Any) -> None:  # noqa: ANN401
+    """Fill a tensor with ones, in the element type of another one where none is asked for."""
+    from coremltools.converters.mil.frontend.torch.ops import _get_inputs, _get_kwinputs
+    from coremltools.converters.mil.mil import Builder, types
+
+    like, sizes, *positional = _get_inputs(context, node)
+    (kind,) = _get_kwinputs(context, node, "dtype", default=[positional[0] if positional else None])
+    number = None if kind is None else int(value(kind))
+    one: bool | int | float = 1.0
+    if number == _TORCH_BOOL or (number is None and like.dtype == types.bool):
+        one = True
+    elif number in _TORCH_WHOLE or (number is None and types.is_int(like.dtype)):
+        one = 1
+    if _is_empty(sizes):
+        context.add(Builder.const(val=one, name=node.name))
+    else:
+        context.add(Builder.fill(shape=_shape(sizes), value=one, name=node.name))
+
+
+def gelu(context: Any, node: Any) -> None:  # noqa: ANN401
+    """Gaussian error linear unit, exact or approximated.
+
+    torch.export hands the approximation over by keyword, which coremltools 9.0 does not read:
+    SigLIP and Gemma 3 then differ by 5e-4 without notice.
+    """
+    from coremltools.converters.mil.frontend.torch.ops import _get_inputs, _get_kwinputs
+    from coremltools.converters.mil.mil import Builder
+
+    x, *positional = _get_inputs(context, node)
+    (wanted,) = _get_kwinputs(
+        context, node, "approximate", default=[positional[0] if positional else "none"]
+    )
+    mode = {"none": "EXACT", "tanh": "TANH_APPROXIMATION"}[str(value(wanted))]
+    context.add(Builder.gelu(x=x, mode=mode, name=node.name))
+
+
+def where(context: Any, node: Any) -> None:  # noqa: ANN401
+    """Choose between two tensors.
+
+    coremltools 9.0 infers the shape of a `select` from the two alone, so that a choice between two
+    scalars counts as a scalar whatever the condition's shape. Where that may be wrong, one of them
+    is spread over the condition.
+    """
+    from coremltools.converters.mil.frontend.torch.ops import (
+        _get_inputs,
+        _nonzero_as_tuple,
+        promote_input_dtypes,
+    )
+    from coremltools.converters.mil.mil import Builder, types
+
+    inputs = _get_inputs(context, node)
+    if len(inputs) == 1:
+        _nonzero_as_tuple(context, node, inputs[0])
+        return
+    condition, one, other = inputs
+    one, other = promote_input_dtypes([one, other])
+    if not types.is_bool(condition.dtype):
+        condition = Builder.cast(x=condition, dtype="bool")
+    if all(tuple(condition.shape) != tuple(each.shape) for each in (one, other)):
+        one = _spread(one, condition)
+    context.add(Builder.select(cond=condition, a=one, b=other, name=node.name))
+
+
+def _spread(tensor: Any, condition: Any) -> Any:  # noqa: ANN401
+    """Return a tensor broadcast against a condition."""
+    from coremltools.converters.mil.mil import Builder, types
+
+    if types.is_bool(tensor.dtype):
+        return Builder.logical_or(x=tensor, y=Builder.logical_and(x=condition, y=False))
+    kind = types.builtin_to_string(tensor.dtype)
+    zeros = Builder.mul(
+        x=Builder.cast(x=condition, dtype=kind), y=types.nptype_from_builtin(tensor.dtype)(0)
+    )
+    return Builder.add(x=tensor, y=zeros)
+
+
+def value(given: Any) -> Any:  # noqa: ANN401
+    """Return what a constant of coremltools holds, or a plain value as it is."""
+    return getattr(given, "val", given)
+
+
+def _is_empty(sizes: Any) -> bool:  # noqa: ANN401
+    """Say whether a shape is a scalar's: coremltools hands an empty list on as an empty tensor of
+    floats.
+    """
+    return len(sizes) == 0 if isinstance(sizes, Sequence) else getattr(sizes, "shape", None) == (0,)
+
+
+def _shape(sizes: Any) -> Any:  # noqa: ANN401
+    """Return a shape as coremltools takes it: whole numbers, or one tensor where a size is known at
+    run time only.
+    """
+    from coremltools.converters.mil.mil import Builder
+
+    if not isinstance(sizes, Sequence):
+        return sizes
+    values = [value(size) for size in sizes]
+    if all(each is not None for each in values):
+        return [int(each) for each in values]
+    parts = [size if hasattr(size, "val") else Builder.const(val=int(size)) for size in sizes]
+    return Builder.concat(values=[Builder.expand_dims(x=part, axes=[0]) for part in parts], axis=0)

@@ -1,0 +1,159 @@
+"""Core ML packages: evaluated on any system; on macOS, Core ML itself predicts as well."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convkit.codec import CodecError, decode
+from convkit.mil.errors import EvaluationError
+from convkit.mil.evaluator import Evaluation, Evaluator
+from convkit.mil.program import Feature, Program, load_program
+from convkit.models.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION, UNKNOWN_RANK
+from convkit.runtimes.coreml.feeds import UnservableError, as_served
+from convkit.runtimes.coreml.metadata import read_metadata
+from convkit.runtimes.coreml.sidecars import read_modules
+from convkit.tensors import Contract, Dimension, TensorSpec
+from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Fallback
+from convkit.worker.sessions import ModelRefusedError, NotServedError, RunFailedError
+
+MODEL_FILE = "model.mlpackage"
+
+
+class EvaluatedProgram:
+    """A package's program in the evaluator. `evaluate` gives the trace besides the outputs."""
+
+    providers = ("evaluator of ML programs",)
+
+    def __init__(self, package: Path) -> None:
+        """Load a package; raises ModelRefusedError, UnsupportedOperation."""
+        try:
+            self.program = load_program(package)
+        except StageFailedError as error:
+            raise ModelRefusedError(str(error)) from error
+        self.modules = read_modules(package.parent)
+        self._evaluator = Evaluator(self.program, self.modules)
+        self._texts = read_metadata(package)
+        self._types = _declared_types(self._texts)
+
+    def contract(self) -> Contract:
+        """Return names, order, types and shapes as the package states them; sizes that may vary
+        have no name there.
+        """
+        return stated_contract(self.program)
+
+    def metadata(self) -> Mapping[str, str]:
+        """Return the texts that the package carries."""
+        return self._texts
+
+    def evaluate(self, feeds: Mapping[str, np.ndarray]) -> Evaluation:
+        """Evaluate on inputs in the contract's types; raises RunFailedError."""
+        types = {feature.name: feature.dtype for feature in self.program.inputs}
+        for feature in self.program.inputs:
+            shape = feeds[feature.name].shape if feature.name in feeds else None
+            if feature.choices and shape is not None and shape not in feature.choices:
+                raise NotServedError(
+                    f"{feature.name} of {list(shape)} is not among the shapes that it enumerates"
+                )
+        try:
+            return self._evaluator.run(
+                {name: as_served(array, types.get(name)) for name, array in feeds.items()}
+            )
+        except (EvaluationError, UnservableError) as error:
+            raise RunFailedError(str(error)) from error
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return every output by name, in the contract's types; raises RunFailedError."""
+        return as_declared(self.evaluate(feeds).outputs, self._types)
+
+    def fallbacks(self) -> tuple[Fallback, ...]:
+        """Return nothing: an evaluator has no other place to run."""
+        return ()
+
+
+class PredictedProgram:
+    """A package in Core ML itself, on macOS: on all of the machine's units."""
+
+    providers = ("Core ML, all units",)
+
+    def __init__(self, package: Path, like: EvaluatedProgram) -> None:
+        """Load a package; `like` is the same one in the evaluator. Raises ModelRefusedError."""
+        import coremltools as ct
+
+        try:
+            self._model = ct.models.MLModel(str(package), compute_units=ct.ComputeUnit.ALL)
+            self._on_the_cpu = ct.models.MLModel(
+                str(package), compute_units=ct.ComputeUnit.CPU_ONLY
+            )
+        except (RuntimeError, ValueError) as error:
+            raise ModelRefusedError(str(error)) from error
+        self._like = like
+
+    def contract(self) -> Contract:
+        """Return what the package states."""
+        return self._like.contract()
+
+    def metadata(self) -> Mapping[str, str]:
+        """Return the texts that the package carries."""
+        return self._like.metadata()
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return every output by name, in the contract's types; raises RunFailedError."""
+        return self._predict(self._model, feeds)
+
+    def run_on_the_cpu(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the same from Core ML's CPU alone; raises RunFailedError."""
+        return self._predict(self._on_the_cpu, feeds)
+
+    def _predict(self, model: Any, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:  # noqa: ANN401
+        types = {feature.name: feature.dtype for feature in self._like.program.inputs}
+        try:
+            outputs = model.predict(
+                {name: as_served(array, types.get(name)) for name, array in feeds.items()}
+            )
+        except (UnservableError, RuntimeError, ValueError, TypeError) as error:
+            raise RunFailedError(str(error)) from error
+        return as_declared(outputs, _declared_types(self.metadata()))
+
+    def fallbacks(self) -> tuple[Fallback, ...]:
+        """Return nothing: Core ML does not tell where it ran what."""
+        return ()
+
+
+def stated_contract(program: Program) -> Contract:
+    """Return what a program states of its inputs and outputs."""
+    return Contract(tuple(map(_spec, program.inputs)), tuple(map(_spec, program.outputs)), ())
+
+
+def _spec(feature: Feature) -> TensorSpec:
+    if feature.shape is None:
+        return TensorSpec(feature.name, feature.dtype, UNKNOWN_RANK)
+    sizes: tuple[Dimension, ...] = tuple(
+        UNKNOWN_DIMENSION if size is None else size for size in feature.shape
+    )
+    return TensorSpec(feature.name, feature.dtype, sizes)
+
+
+def as_declared(
+    outputs: Mapping[str, np.ndarray], types: Mapping[str, str]
+) -> dict[str, np.ndarray]:
+    """Return outputs in the contract's types: a package gives int64 as int32, bool as a number."""
+    return {
+        name: array.astype(types[name]) if name in types and types[name] != array.dtype else array
+        for name, array in outputs.items()
+    }
+
+
+def _declared_types(texts: Mapping[str, str]) -> dict[str, str]:
+    """Return the types of whole numbers and truth values that the contract declares for outputs.
+
+    A float of another width than declared is a fault, and stays as it is.
+    """
+    try:
+        contract = decode(Contract, json.loads(texts.get(CONTRACT_KEY, "null")))
+    except (ValueError, CodecError):  # the check of what the package carries says so
+        return {}
+    return {spec.name: spec.dtype for spec in contract.outputs if "float" not in spec.dtype}

@@ -1,0 +1,129 @@
+"""The verify stage of Core ML targets: the package is evaluated, and on macOS predicted by Core ML
+as well.
+"""
+
+import dataclasses
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.metrics.tensors import largest_difference
+from convkit.mil.errors import UnsupportedOperation
+from convkit.precision.decision import decided
+from convkit.precision.options import LowPrecision, low_precision
+from convkit.runtimes.coreml.constants import read_constants
+from convkit.runtimes.coreml.session import MODEL_FILE, EvaluatedProgram, PredictedProgram
+from convkit.runtimes.coreml.shapes import served_contract
+from convkit.stages.built_files import find_model
+from convkit.stages.built_model import BuiltModel
+from convkit.stages.verification import Opened, first_estranged, first_lost, verify
+from convkit.worker.context import Context
+from convkit.worker.protocol import CaseMetrics, VerifyRequest, VerifyResult
+from convkit.worker.sessions import ModelRefusedError, RuntimeSession
+
+
+def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Finding]]:
+    """Verify a built package (see `verification.verify`)."""
+    request = dataclasses.replace(request, options=decided(request.options, request.precision))
+    return verify(request, BuiltPackage(request, predicts=sys.platform == "darwin"), context)
+
+
+class BuiltPackage:
+    """A built package. `predicts`: Core ML is here, and its own results are judged."""
+
+    def __init__(self, request: VerifyRequest, *, predicts: bool) -> None:
+        self._request = request
+        self._path = find_model(Path(request.model), MODEL_FILE)
+        self._predicts = predicts
+        self._evaluated: EvaluatedProgram | None = None
+        self._predicted: PredictedProgram | None = None
+        self.evidence: Literal["device", "simulated"] = "device" if predicts else "simulated"
+        self.suspected: list[Finding] = []
+
+    def open(self, context: Context) -> Opened:
+        """Load the package into the evaluator, and into Core ML where that is; raises
+        ModelRefusedError.
+        """
+        try:
+            self._evaluated = EvaluatedProgram(self._path)
+        except UnsupportedOperation as error:
+            self.suspected.append(_unknown(error))
+            raise ModelRefusedError(str(error)) from error
+        session: RuntimeSession = self._evaluated
+        if self._predicts:
+            context.progress("loading the package into Core ML")
+            session = self._predicted = PredictedProgram(self._path, self._evaluated)
+        return Opened(session, session.contract(), served_contract(self._request.contract))
+
+    def simulation(self) -> RuntimeSession | None:
+        """Return the evaluator, beside Core ML's own results."""
+        return self._evaluated if self._predicts else None
+
+    def explain(
+        self, cases: Sequence[CaseMetrics], collapsed: Sequence[Finding], verification: BuiltModel
+    ) -> list[Finding]:
+        """Say what the target's low precision did, looking closer at the first case that suffered
+        from it.
+
+        On macOS, say as well how far the CPU alone is from all units.
+        """
+        low = low_precision(self._request.options)
+        if low is None or self._evaluated is None:
+            return self._by_units(cases, verification)
+        return [
+            *self._by_precision(low, cases, collapsed, verification),
+            *self._by_units(cases, verification),
+        ]
+
+    def _by_precision(
+        self,
+        low: LowPrecision,
+        cases: Sequence[CaseMetrics],
+        collapsed: Sequence[Finding],
+        verification: BuiltModel,
+    ) -> list[Finding]:
+        assert self._evaluated is not None
+        from convkit.runtimes.coreml.diagnosis import (
+            ProgramDoctor,
+        )  # only a low precision is ever ill
+
+        doctor = ProgramDoctor(
+            self._evaluated.program, self._evaluated.modules, read_constants(self._path.parent), low
+        )
+        if (lost := first_lost(cases)) is not None:
+            return doctor.diagnose(lost, verification.feeds(lost))
+        if (off := first_estranged(cases, collapsed)) is None:
+            return doctor.harmless()
+        return [
+            *doctor.harmless(),
+            *doctor.collapse(off, verification.feeds(off), constant_output=bool(collapsed)),
+        ]
+
+    def _by_units(self, cases: Sequence[CaseMetrics], verification: BuiltModel) -> list[Finding]:
+        """Return a note on how far Core ML's CPU alone is from all of the machine's units."""
+        if self._predicted is None:
+            return []
+        worst, where = 0.0, None
+        for case in (each.case for each in cases if each.error is None):
+            feeds = verification.feeds(case)
+            apart = largest_difference(
+                self._predicted.run(feeds), self._predicted.run_on_the_cpu(feeds)
+            )
+            if not apart <= worst:
+                worst, where = apart, case
+        message = f"Core ML's CPU alone and all units are at most {worst:.3g} apart"
+        return [Finding("N213", "note", message, Place(case=where), {"largest_difference": worst})]
+
+
+def _unknown(error: UnsupportedOperation) -> Finding:
+    return Finding(
+        "E211",
+        "error",
+        f"the evaluator does not know {', '.join(error.operations)}, so nothing is known of this"
+        " program's results",
+        Place(),
+        {"operations": list(error.operations)},
+        Remedy("Verify the package on macOS, or write the model with other operations."),
+    )

@@ -1,0 +1,125 @@
+"""The build stage of TensorRT targets: the typed graph that an engine is built from, and the
+engine.
+
+Where the device is absent, the graph is all that can be made: it is checked against what TensorRT's
+parser takes, and verified in the engine's stead. Its artifact holds the graph in either case, so
+that an engine can be built from it elsewhere, and a simulation run beside the engine.
+"""
+
+import dataclasses
+from pathlib import Path
+
+from convkit.findings.model import Finding
+from convkit.models.contract_check import check_contract
+from convkit.models.graph.linking import link_model
+from convkit.models.graph.operators import Operators, read_operators, write_operators
+from convkit.precision.decision import decided
+from convkit.runtimes.tensorrt.options import engine_options
+from convkit.runtimes.tensorrt.parser_support import check_parser_support
+from convkit.stages.built_files import check_carried, find_model, finish_build, refused
+from convkit.stages.graph_build import rewritten_graph, stated_by_graph
+from convkit.tensors import Contract
+from convkit.worker.context import Context, StageSkippedError
+from convkit.worker.protocol import BuildRequest, BuildResult
+from convkit.worker.sessions import ModelRefusedError
+
+GRAPH_FILE = "model.onnx"
+ENGINE_FILE = "model.engine"
+LAYERS_FILE = "layers.json"
+
+
+def run(request: BuildRequest, context: Context) -> tuple[BuildResult, list[Finding]]:
+    """Write the graph in the target's precision, check it, and build an engine where there is a
+    device.
+
+    What TensorRT's parser refuses gives E213; without TensorRT its documentation is asked (T105 to
+    T107, V104). E214 says that an engine computes in other types than planned. Raises
+    StageSkippedError where TensorRT is absent.
+    """
+    request = dataclasses.replace(request, options=decided(request.options, request.precision))
+    findings = _write_graph(request, context)
+    graph = context.output / GRAPH_FILE
+    stated, carried = stated_by_graph(graph)
+    findings += check_contract(request.contract, stated, "graph") + check_carried(
+        request.contract, carried
+    )
+    operators = read_operators(context.output)
+    if request.stand_in:
+        return finish_build(context.output, request.contract, stated), [
+            *findings,
+            *_predicted(graph, operators),
+        ]
+    try:
+        session, built = _build_engine(graph, request, context)
+    except ModelRefusedError as error:
+        session, built = Contract((), (), ()), _refused(error, operators)
+    return finish_build(context.output, request.contract, session), findings + built
+
+
+def _write_graph(request: BuildRequest, context: Context) -> list[Finding]:
+    """Write the graph that an engine is built from, and its operators beside it."""
+    findings: list[Finding] = []
+    exported = find_model(Path(request.model), GRAPH_FILE)
+    with rewritten_graph(exported, request, findings, context) as rewritten:
+        operators = read_operators(rewritten.parent)
+        link_model(rewritten, context.output / GRAPH_FILE)
+    if operators is None:
+        from convkit.models.graph.loading import load_model
+        from convkit.models.graph.operator_probes import graph_operators
+
+        operators = graph_operators(load_model(context.output / GRAPH_FILE))
+    write_operators(operators, context.output)
+    return findings
+
+
+def _predicted(graph: Path, operators: Operators | None) -> list[Finding]:
+    """Return what the parser would refuse, by its documentation."""
+    from convkit.runtimes.tensorrt.zero_points import check_zero_points
+
+    return [
+        *(check_parser_support(operators) if operators is not None else []),
+        *check_zero_points(graph),
+    ]
+
+
+def _refused(error: ModelRefusedError, operators: Operators | None) -> list[Finding]:
+    """Return why there is no engine: the parser's own words, or the builder's beside what the
+    documentation says.
+    """
+    from convkit.runtimes.tensorrt.engine import GraphRefusedError
+
+    if isinstance(error, GraphRefusedError):
+        return error.findings
+    return refused(error, check_parser_support(operators) if operators is not None else [])
+
+
+def _build_engine(
+    graph: Path, request: BuildRequest, context: Context
+) -> tuple[Contract, list[Finding]]:
+    from convkit.runtimes.tensorrt.library import check_library
+
+    release = check_library()
+    from convkit.runtimes.tensorrt.engine import build_engine
+    from convkit.runtimes.tensorrt.engine_contract import arranged, own_order
+    from convkit.runtimes.tensorrt.layers import check_layers, read_layers
+    from convkit.runtimes.tensorrt.planned_types import planned_types
+    from convkit.runtimes.tensorrt.session import EngineSession
+    from convkit.runtimes.tensorrt.timing import TimingCache
+
+    options = engine_options(request.options)
+    timing = TimingCache(Path(request.timing_caches)) if request.timing_caches is not None else None
+    context.progress(f"building an engine with TensorRT {release}")
+    try:
+        built = build_engine(graph, request.contract, options, timing, context)
+    except TypeError as error:  # TensorRT's own objects are null where CUDA does not start
+        if "nullptr" not in str(error):
+            raise
+        raise StageSkippedError(f"TensorRT {release} does not start here: {error}") from error
+    (context.output / ENGINE_FILE).write_bytes(built.plan)
+    (context.output / LAYERS_FILE).write_text(built.layers, encoding="utf-8")
+    context.progress("checking the engine's contract and types", done=0.9)
+    found = EngineSession(context.output / ENGINE_FILE, options).contract()
+    findings = check_contract(request.contract, arranged(request.contract, found), "engine")
+    findings += own_order(request.contract, found)
+    findings += check_layers(read_layers(built.layers), planned_types(graph))
+    return found, findings

@@ -1,0 +1,195 @@
+"""From a typed ONNX graph to an engine: always strongly typed, so that the graph's own element
+types are the plan.
+"""
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.runtimes.tensorrt.library import Sayings, make_logger
+from convkit.runtimes.tensorrt.options import EngineOptions
+from convkit.runtimes.tensorrt.profiles import shape_profiles
+from convkit.runtimes.tensorrt.progress import make_progress_monitor
+from convkit.runtimes.tensorrt.release import TENSORRT_11
+from convkit.runtimes.tensorrt.timing import TimingCache
+from convkit.tensors import Contract
+from convkit.worker.context import Context
+from convkit.worker.sessions import ModelRefusedError
+
+if TYPE_CHECKING:
+    import tensorrt as trt
+
+_GIB = 1 << 30
+
+
+class GraphRefusedError(ModelRefusedError):
+    """TensorRT's parser does not take the graph; `findings` name the nodes."""
+
+    def __init__(self, findings: list[Finding]) -> None:
+        super().__init__("; ".join(finding.message for finding in findings))
+        self.findings = findings
+
+
+@dataclasses.dataclass(frozen=True)
+class BuiltEngine:
+    """A serialised engine, and the table of its layers as the inspector's JSON."""
+
+    plan: bytes
+    layers: str
+
+
+def build_engine(
+    graph: Path,
+    contract: Contract,
+    options: EngineOptions,
+    timing: TimingCache | None,
+    context: Context,
+) -> BuiltEngine:
+    """Build an engine from an ONNX file, under the contract's axes.
+
+    Raises GraphRefusedError for what the parser refuses, ModelRefusedError where no engine can be
+    made of it.
+    """
+    import tensorrt as trt
+
+    sayings = Sayings()
+    logger = make_logger(sayings)
+    builder = trt.Builder(logger)
+    network = builder.create_network(_network_flags())
+    parser = trt.OnnxParser(network, logger)
+    if not parser.parse_from_file(str(graph)):
+        raise GraphRefusedError(
+            [_refused_node(parser.get_error(number)) for number in range(parser.num_errors)]
+        )
+    config = builder.create_builder_config()
+    _configure(config, options)
+    _add_profiles(builder, network, config, contract, options)
+    config.progress_monitor = make_progress_monitor(context)
+    if timing is not None:
+        timing.load_into(config)
+    serialized = builder.build_serialized_network(network, config)
+    if serialized is None:
+        raise ModelRefusedError(
+            f"TensorRT {trt.__version__} built no engine:"
+            f" {sayings.last_error() or 'it gave no reason'}"
+        )
+    if timing is not None:
+        timing.keep_from(config)
+    plan = bytes(serialized)
+    return BuiltEngine(plan, layer_table(plan, options))
+
+
+def layer_table(plan: bytes, options: EngineOptions) -> str:
+    """Return an engine's layers as the inspector's JSON."""
+    import tensorrt as trt
+
+    engine = load_engine(plan, options, Sayings())
+    inspector = engine.create_engine_inspector()
+    return str(inspector.get_engine_information(trt.LayerInformationFormat.JSON))
+
+
+def load_engine(plan: bytes, options: EngineOptions, sayings: Sayings) -> "trt.ICudaEngine":
+    """Return an engine from its serialised form; raises ModelRefusedError."""
+    import tensorrt as trt
+
+    runtime = trt.Runtime(make_logger(sayings))
+    # A version-compatible plan brings code for the host, which convkit's own builds may run.
+    runtime.engine_host_code_allowed = options.version_compatible
+    engine = runtime.deserialize_cuda_engine(plan)
+    if engine is None:
+        raise ModelRefusedError(
+            f"TensorRT {trt.__version__} does not load the engine: {sayings.last_error()}"
+        )
+    return engine
+
+
+def _network_flags() -> int:
+    import tensorrt as trt
+
+    if TENSORRT_11:
+        return 0  # there, networks are strongly typed or nothing
+    return 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
+
+
+def _configure(config: "trt.IBuilderConfig", options: EngineOptions) -> None:
+    """Set what the recipe says; everything that it does not name is off, TF32 among it."""
+    import tensorrt as trt
+
+    config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
+    config.builder_optimization_level = options.builder_level
+    if options.workspace_gib is not None:
+        config.set_memory_pool_limit(
+            trt.MemoryPoolType.WORKSPACE, int(options.workspace_gib * _GIB)
+        )
+    if not options.tf32:
+        config.clear_flag(trt.BuilderFlag.TF32)  # on by default
+    if options.version_compatible:
+        config.set_flag(trt.BuilderFlag.VERSION_COMPATIBLE)
+    if options.sparse_weights:
+        config.set_flag(trt.BuilderFlag.SPARSE_WEIGHTS)
+    match options.hardware_compatible:
+        case "none":
+            pass
+        case "ampere_plus":
+            config.hardware_compatibility_level = trt.HardwareCompatibilityLevel.AMPERE_PLUS
+        case "same_compute_capability":
+            config.hardware_compatibility_level = (
+                trt.HardwareCompatibilityLevel.SAME_COMPUTE_CAPABILITY
+            )
+    match options.weights:
+        case "fixed":
+            pass
+        case "refit":
+            config.set_flag(trt.BuilderFlag.REFIT)
+        case "strip":
+            config.set_flag(trt.BuilderFlag.STRIP_PLAN)
+    if options.dla is not None:
+        config.default_device_type = trt.DeviceType.DLA
+        config.DLA_core = options.dla.core
+        if options.dla.fallback:
+            config.set_flag(trt.BuilderFlag.GPU_FALLBACK)
+
+
+def _add_profiles(
+    builder: "trt.Builder",
+    network: "trt.INetworkDefinition",
+    config: "trt.IBuilderConfig",
+    contract: Contract,
+    options: EngineOptions,
+) -> None:
+    shapes = shape_profiles(contract, options.profiles)
+    given = [network.get_input(number) for number in range(network.num_inputs)]
+    for tensor in given:
+        if tensor.is_shape_tensor:
+            raise ModelRefusedError(
+                f"input {tensor.name!r} decides a shape by its values, whose range TensorRT must"
+                " know beforehand; make that size an axis of the recipe instead"
+            )
+    if not any(size < 0 for tensor in given for size in tensor.shape):
+        return  # every size is fixed: a profile would say nothing
+    for profile in shapes:
+        optimization = builder.create_optimization_profile()
+        for tensor in given:
+            if tensor.name in profile:
+                span = profile[tensor.name]
+                optimization.set_shape(tensor.name, span.least, span.typical, span.most)
+        if config.add_optimization_profile(optimization) < 0:
+            described = "; ".join(f"{name}: {span}" for name, span in profile.items())
+            raise ModelRefusedError(f"TensorRT refuses the optimisation profile {described}")
+
+
+def _refused_node(error: "trt.ParserError") -> Finding:
+    node, operator = error.node_name(), error.node_operator()
+    return Finding(
+        "E213",
+        "error",
+        f"TensorRT's parser refuses {operator or 'the graph'}{f' at {node}' if node else ''}:"
+        f" {error.desc()}",
+        Place(node=node or None),
+        {"operator": operator, "code": str(error.code()), "function": error.func()},
+        Remedy(
+            "Export with another opset or exporter, which may write the same in other operators; or"
+            " have the model compute it otherwise."
+        ),
+    )

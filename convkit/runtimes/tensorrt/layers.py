@@ -1,0 +1,119 @@
+"""The engine inspector's table of layers, and whether it computes in the types that were planned.
+Pure.
+
+TensorRT 10 writes a tensor's type into `Format/Datatype` ("Row major linear FP16 format"); 11 has
+`Datatype` apart. Both name the ONNX nodes that a layer was made of in `Metadata`, as `[ONNX Layer:
+name]`.
+"""
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from convkit.codec import Json
+from convkit.findings.model import Finding, Place, Remedy
+
+_NODE = re.compile(r"\[ONNX Layer: ([^\]\x1e\x1f]+)\]")
+# The inspector's words for float types, longest first: BF16 is no FP16.
+_TYPES = {
+    "bfloat16": r"\b(BF16|BFloat16|bfloat16)\b",
+    "float16": r"\b(FP16|Half|half|float16)\b",
+    "float32": r"\b(FP32|Float|float|float32)\b",
+}
+_FLOATS = frozenset(_TYPES)
+_MOST_NAMED = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Layer:
+    """One layer of an engine: the ONNX nodes it was made of, and the float types of what it takes
+    and gives.
+    """
+
+    name: str
+    kind: str
+    nodes: tuple[str, ...]
+    given: tuple[str, ...]
+    results: tuple[str, ...]
+
+
+def read_layers(text: str) -> list[Layer]:
+    """Return the layers of the inspector's JSON; none where it tells only names."""
+    document = json.loads(text)
+    rows = document.get("Layers", []) if isinstance(document, dict) else []
+    return [_layer(row) for row in rows if isinstance(row, dict)]
+
+
+def _layer(row: Mapping[str, Json]) -> Layer:
+    metadata = row.get("Metadata")
+    return Layer(
+        name=str(row.get("Name", "")),
+        kind=str(row.get("LayerType", "")),
+        nodes=tuple(dict.fromkeys(_NODE.findall(metadata if isinstance(metadata, str) else ""))),
+        given=_types(row.get("Inputs")),
+        results=_types(row.get("Outputs")),
+    )
+
+
+def _types(tensors: Json) -> tuple[str, ...]:
+    """Return the float types of tensors, one for each that has one."""
+    found = []
+    for tensor in tensors if isinstance(tensors, list) else ():
+        fields = tensor.items() if isinstance(tensor, dict) else ()
+        said = " ".join(
+            str(value) for key, value in fields if "datatype" in key.lower() or key == "Type"
+        )
+        found += [name for name, pattern in _TYPES.items() if re.search(pattern, said)][:1]
+    return tuple(found)
+
+
+def check_layers(layers: Sequence[Layer], planned: Mapping[str, str]) -> list[Finding]:
+    """Return E214 where an engine computes in other float types than planned.
+
+    `planned` gives the float type of each ONNX node's results, as the graph states them that the
+    engine was built from. A layer made of several nodes may give the type of any of them; casts
+    between them are TensorRT's own.
+    """
+    wrong = []
+    for layer in layers:
+        wanted = {planned[node] for node in layer.nodes if node in planned}
+        if wanted and (other := [kind for kind in layer.results if kind not in wanted]):
+            wrong.append((layer, sorted(wanted), other))
+    known = [layer for layer in layers if any(node in planned for node in layer.nodes)]
+    if not known:
+        message = (
+            "the engine's inspector names no ONNX node, so its layers' types cannot be checked"
+            " against the plan"
+        )
+        return [Finding("E214", "warning", message, Place(), {"layers": len(layers)})]
+    if not wrong:
+        return []
+    layer, wanted_types, found = wrong[0]
+    names = ", ".join(item[0].name for item in wrong[:_MOST_NAMED]) + (
+        ", ..." if len(wrong) > _MOST_NAMED else ""
+    )
+    return [
+        Finding(
+            "E214",
+            "error",
+            f"{len(wrong)} of {len(known)} layers of the engine compute in other types than"
+            f" planned: {layer.name} gives {', '.join(found)} where the plan says"
+            f" {', '.join(wanted_types)} ({names})",
+            Place(node=layer.nodes[0]),
+            {"layers": [item[0].name for item in wrong], "found": found, "planned": wanted_types},
+            Remedy(
+                "The engine is not what was asked for; report it with layers.json, and build at"
+                " builder_level: 0."
+            ),
+        )
+    ]
+
+
+def count_types(layers: Sequence[Layer]) -> dict[str, int]:
+    """Return how many layers give results of each float type."""
+    counts = dict.fromkeys(sorted(_FLOATS), 0)
+    for layer in layers:
+        for kind in set(layer.results):
+            counts[kind] += 1
+    return {kind: count for kind, count in counts.items() if count}

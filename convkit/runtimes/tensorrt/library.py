@@ -1,0 +1,53 @@
+"""Loads TensorRT, and keeps what it says while it works."""
+
+from typing import TYPE_CHECKING
+
+from convkit.worker.context import StageSkippedError
+
+if TYPE_CHECKING:
+    import tensorrt as trt
+
+ELSEWHERE = (
+    "run it where that is there: convkit run RECIPE --only TARGET, with --toolchain host in a"
+    " container that has it"
+)
+
+
+class Sayings:
+    """What TensorRT said while it worked: errors and warnings, in order."""
+
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+        self.warnings: list[str] = []
+
+    def last_error(self) -> str:
+        """Return the last error, on one line; an empty text where there was none."""
+        return " ".join(self.errors[-1].split()) if self.errors else ""
+
+
+def check_library() -> str:
+    """Return TensorRT's release; raises StageSkippedError where it is not installed or misses its
+    libraries.
+    """
+    try:
+        import tensorrt as trt
+    except ImportError as error:  # the package, or libnvinfer which it loads
+        raise StageSkippedError(f"TensorRT cannot be imported ({error}); {ELSEWHERE}") from error
+    return str(trt.__version__)
+
+
+def make_logger(sayings: Sayings) -> "trt.ILogger":
+    """Return a logger that keeps errors and warnings in `sayings` and prints nothing."""
+    import tensorrt as trt
+
+    class Keeping(trt.ILogger):
+        def __init__(self) -> None:
+            trt.ILogger.__init__(self)  # pybind11 asks for the base's own constructor
+
+        def log(self, severity: trt.ILogger.Severity, msg: str) -> None:
+            if severity in (trt.ILogger.Severity.INTERNAL_ERROR, trt.ILogger.Severity.ERROR):
+                sayings.errors.append(msg)
+            elif severity == trt.ILogger.Severity.WARNING:
+                sayings.warnings.append(msg)
+
+    return Keeping()

@@ -1,0 +1,203 @@
+"""An engine, run by name: an engine lists its tensors in an order of its own, so no position ever
+means anything.
+"""
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from convkit.models.contract_check import UNKNOWN_DIMENSION
+from convkit.runtimes.tensorrt.engine import load_engine
+from convkit.runtimes.tensorrt.library import Sayings, make_logger
+from convkit.runtimes.tensorrt.memory import DeviceMemory, open_memory
+from convkit.runtimes.tensorrt.options import EngineOptions
+from convkit.runtimes.tensorrt.outputs import Growing, make_growing
+from convkit.runtimes.tensorrt.profiles import Profile, ShapeRange, serving_profile
+from convkit.tensors import Contract, Dimension, DType, TensorSpec
+from convkit.worker.protocol import Fallback
+from convkit.worker.sessions import ModelRefusedError, NotServedError, RunFailedError
+
+if TYPE_CHECKING:
+    import tensorrt as trt
+
+# TensorRT's names of element types that a contract can speak of and numpy can hold.
+_DTYPES: dict[str, DType] = {
+    "BOOL": "bool",
+    "INT8": "int8",
+    "UINT8": "uint8",
+    "INT32": "int32",
+    "INT64": "int64",
+    "HALF": "float16",
+    "FLOAT": "float32",
+}
+
+
+class EngineSession:
+    """One loaded engine. `weights` is the ONNX file that a stripped engine gets its weights from."""
+
+    def __init__(self, file: Path, options: EngineOptions, weights: Path | None = None) -> None:
+        self._sayings = Sayings()
+        self._engine = load_engine(file.read_bytes(), options, self._sayings)
+        if options.weights == "strip":
+            _refit(self._engine, weights or file.with_name("model.onnx"), self._sayings)
+        self._context = self._engine.create_execution_context()
+        if self._context is None:
+            raise ModelRefusedError(
+                f"TensorRT makes no context for the engine: {self._sayings.last_error()}"
+            )
+        self._names = [
+            self._engine.get_tensor_name(number) for number in range(self._engine.num_io_tensors)
+        ]
+        self._profiles = [
+            self._profile(number) for number in range(self._engine.num_optimization_profiles)
+        ]
+
+    @property
+    def providers(self) -> tuple[str, ...]:
+        """TensorRT alone: an engine has no other place to run."""
+        return ("TensorRT",)
+
+    def fallbacks(self) -> tuple[Fallback, ...]:
+        """Return nothing: what an engine holds runs on its device."""
+        return ()
+
+    def metadata(self) -> Mapping[str, str]:
+        """Return nothing: an engine carries no texts, so its contract lies beside it."""
+        return {}
+
+    def contract(self) -> Contract:
+        """Return names, types and shapes in the engine's own order; raises ModelRefusedError for
+        unknown types.
+        """
+        return Contract(self._specs(takes=True), self._specs(takes=False), ())
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return every output by name; raises RunFailedError, NotServedError where no profile
+        serves the shapes.
+        """
+        with _released(open_memory()) as memory:
+            self._choose_profile({name: values.shape for name, values in feeds.items()}, memory)
+            kept = [self._bind_input(name, values, memory) for name, values in feeds.items()]
+            if missing := list(self._context.infer_shapes()):
+                raise RunFailedError(f"TensorRT misses the shape or value of {', '.join(missing)}")
+            results = {
+                spec.name: self._bind_output(spec, memory) for spec in self._specs(takes=False)
+            }
+            if not self._context.execute_async_v3(memory.stream):
+                raise RunFailedError(f"TensorRT: {self._sayings.last_error() or 'the run failed'}")
+            memory.wait()
+            outputs = {name: _fetch(result, memory) for name, result in results.items()}
+            memory.wait()
+            del kept
+        return outputs
+
+    def _specs(self, *, takes: bool) -> tuple[TensorSpec, ...]:
+        import tensorrt as trt
+
+        wanted = trt.TensorIOMode.INPUT if takes else trt.TensorIOMode.OUTPUT
+        return tuple(
+            self._spec(name) for name in self._names if self._engine.get_tensor_mode(name) == wanted
+        )
+
+    def _spec(self, name: str) -> TensorSpec:
+        kind = self._engine.get_tensor_dtype(name).name
+        if kind not in _DTYPES:
+            raise ModelRefusedError(
+                f"{name!r} is {kind}, which numpy has no type for; end the graph with a Cast"
+            )
+        sizes = self._engine.get_tensor_shape(name)
+        shape: list[Dimension] = [size if size >= 0 else UNKNOWN_DIMENSION for size in sizes]
+        return TensorSpec(name, _DTYPES[kind], tuple(shape))
+
+    def _profile(self, number: int) -> Profile:
+        ranges = {}
+        for spec in self._specs(takes=True):
+            least, typical, most = self._engine.get_tensor_profile_shape(spec.name, number)
+            ranges[spec.name] = ShapeRange(tuple(least), tuple(typical), tuple(most))
+        return ranges
+
+    def _choose_profile(self, shapes: Mapping[str, tuple[int, ...]], memory: DeviceMemory) -> None:
+        number = serving_profile(self._profiles, shapes)
+        if number is None:
+            asked = ", ".join(f"{name}={list(shape)}" for name, shape in shapes.items())
+            told = " or ".join(
+                ", ".join(f"{name}: {span}" for name, span in p.items()) for p in self._profiles
+            )
+            raise NotServedError(f"no profile of the engine serves {asked}; it takes {told}")
+        if number != self._context.active_optimization_profile:
+            self._context.set_optimization_profile_async(number, memory.stream)
+
+    def _bind_input(self, name: str, values: np.ndarray, memory: DeviceMemory) -> np.ndarray:
+        """Bind one input; return the array that must outlive the run."""
+        held = np.ascontiguousarray(values)
+        if not self._context.set_input_shape(name, held.shape):
+            raise RunFailedError(
+                f"TensorRT refuses the shape {list(held.shape)} of {name!r}:"
+                f" {self._sayings.last_error()}"
+            )
+        on_host = self._engine.is_shape_inference_io(name)
+        address = int(held.ctypes.data) if on_host else memory.upload(held)
+        if not self._context.set_tensor_address(name, address):
+            raise RunFailedError(
+                f"TensorRT refuses the address of {name!r}: {self._sayings.last_error()}"
+            )
+        return held
+
+    def _bind_output(self, spec: TensorSpec, memory: DeviceMemory) -> "Growing | _Fixed":
+        shape = tuple(self._context.get_tensor_shape(spec.name))
+        dtype = np.dtype(spec.dtype)
+        if any(size < 0 for size in shape):  # known only when the run has computed it
+            growing, allocator = make_growing(dtype, memory)
+            if not self._context.set_output_allocator(spec.name, allocator):
+                raise RunFailedError(f"TensorRT takes no allocator for {spec.name!r}")
+            return growing
+        array = np.empty(shape, dtype)
+        address = memory.allocate(array.nbytes)
+        if not self._context.set_tensor_address(spec.name, address):
+            raise RunFailedError(
+                f"TensorRT refuses the address of {spec.name!r}: {self._sayings.last_error()}"
+            )
+        return _Fixed(address, array)
+
+
+class _Fixed:
+    """An output whose size is known before the run."""
+
+    def __init__(self, address: int, array: np.ndarray) -> None:
+        self.address = address
+        self.array = array
+
+
+def _fetch(result: "Growing | _Fixed", memory: DeviceMemory) -> np.ndarray:
+    """Queue the copy of a result to the host; its values are there when `memory` has been waited
+    for.
+    """
+    array = result.array if isinstance(result, _Fixed) else np.empty(result.shape, result.dtype)
+    if array.nbytes:
+        memory.download(result.address, array)
+    return array
+
+
+def _refit(engine: "trt.ICudaEngine", weights: Path, sayings: Sayings) -> None:
+    """Give a stripped engine the weights of the graph it was built from."""
+    import tensorrt as trt
+
+    logger = make_logger(sayings)
+    refitter = trt.Refitter(engine, logger)
+    parser = trt.OnnxParserRefitter(refitter, logger)
+    if not parser.refit_from_file(str(weights)) or not refitter.refit_cuda_engine():
+        raise ModelRefusedError(
+            f"the stripped engine does not take its weights from {weights.name}:"
+            f" {sayings.last_error()}"
+        )
+
+
+@contextlib.contextmanager
+def _released(memory: DeviceMemory) -> Iterator[DeviceMemory]:
+    try:
+        yield memory
+    finally:
+        memory.release()

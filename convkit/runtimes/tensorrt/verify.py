@@ -1,0 +1,67 @@
+"""The verify stage of TensorRT targets, on the device: the engine by name, beside the simulation of
+its graph.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from convkit.findings.model import Finding
+from convkit.precision.decision import decided
+from convkit.runtimes.tensorrt.build import ENGINE_FILE
+from convkit.runtimes.tensorrt.engine_contract import arranged, own_order
+from convkit.runtimes.tensorrt.library import check_library
+from convkit.runtimes.tensorrt.options import engine_options
+from convkit.stages.built_files import find_model
+from convkit.stages.built_model import BuiltModel
+from convkit.stages.graph_verify import BuiltGraph
+from convkit.stages.verification import Opened, verify
+from convkit.worker.context import Context
+from convkit.worker.protocol import CaseMetrics, VerifyRequest, VerifyResult
+from convkit.worker.sessions import RuntimeSession
+
+
+def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Finding]]:
+    """Verify an engine (see `verification.verify`); raises StageSkippedError where TensorRT is
+    absent.
+    """
+    check_library()
+    request = dataclasses.replace(request, options=decided(request.options, request.precision))
+    return verify(request, BuiltEngine(request), context)
+
+
+class BuiltEngine:
+    """An engine, and the graph that it was built from, which explains it."""
+
+    evidence: Literal["device"] = "device"
+    suspected: Sequence[Finding] = ()
+
+    def __init__(self, request: VerifyRequest) -> None:
+        self._request = request
+        self._file = find_model(Path(request.model), ENGINE_FILE)
+        # The same graph under onnxruntime's CPU, simulated where its precision is low.
+        self._graph = BuiltGraph(dataclasses.replace(request, runtime="onnxruntime", stand_in=True))
+        self.notes: list[Finding] = []
+
+    def open(self, context: Context) -> Opened:
+        """Load the engine; raises ModelRefusedError."""
+        context.progress("loading the engine")
+        from convkit.runtimes.tensorrt.session import EngineSession
+
+        session = EngineSession(self._file, engine_options(self._request.options))
+        found = session.contract()
+        self.notes = own_order(self._request.contract, found)
+        return Opened(session, arranged(self._request.contract, found), self._request.contract)
+
+    def explain(
+        self, cases: Sequence[CaseMetrics], collapsed: Sequence[Finding], verification: BuiltModel
+    ) -> list[Finding]:
+        """Say why results are off, by the graph's precision, and in which order the engine lists
+        its tensors.
+        """
+        return [*self.notes, *self._graph.explain(cases, collapsed, verification)]
+
+    def simulation(self) -> RuntimeSession | None:
+        """Return the graph on the CPU, in simulation where its precision is low."""
+        return self._graph.stand_in_session()

@@ -1,0 +1,1 @@
+"""The stages: one function each, a typed request in, a typed result and findings out."""

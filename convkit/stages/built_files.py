@@ -1,0 +1,90 @@
+"""What builds leave behind on any runtime: the model, its contract beside and inside it, and why it
+is refused.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from convkit.bindings.files import write_bindings
+from convkit.codec import CodecError, decode, encode
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.contract_check import CONTRACT_KEY, check_contract
+from convkit.tensors import Contract
+from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import BuildResult
+from convkit.worker.sessions import ModelRefusedError
+
+CONTRACT_FILE = "contract.json"
+
+
+def find_model(path: Path, name: str) -> Path:
+    """Return a model's file (or a package's folder), given itself or the folder it lies in; raises
+    StageFailedError.
+    """
+    found = path / name if path.is_dir() and path.name != name else path
+    if not found.exists():
+        raise StageFailedError(f"there is no model at {found}")
+    return found
+
+
+def finish_build(
+    folder: Path,
+    contract: Contract,
+    session: Contract,
+    example_sizes: Mapping[str, int] | None = None,
+) -> BuildResult:
+    """Write the contract beside what was built, and the same as code for callers; say what lies
+    there.
+    """
+    (folder / CONTRACT_FILE).write_text(
+        json.dumps(encode(contract), indent=1) + "\n", encoding="utf-8"
+    )
+    write_bindings(folder, contract)
+    files = sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
+    size = sum((folder / file).stat().st_size for file in files)
+    return BuildResult(session, tuple(files), size, dict(example_sizes or {}))
+
+
+def refused(error: ModelRefusedError, suspected: Sequence[Finding] = ()) -> list[Finding]:
+    """Return the findings for a model that the runtime does not load: why, where the operators
+    told, else E205.
+    """
+    if any(finding.is_error for finding in suspected):
+        return list(suspected)
+    general = Finding(
+        "E205",
+        "error",
+        f"the runtime refused the model: {error}",
+        Place(),
+        {"message": str(error)},
+        Remedy(
+            "See the message; another release of the runtime under tools:, or another export.opset,"
+            " may serve."
+        ),
+    )
+    return [*suspected, general]
+
+
+def check_carried(declared: Contract, metadata: Mapping[str, str]) -> list[Finding]:
+    """Check the contract that a model file carries with it against the declared one."""
+    text = metadata.get(CONTRACT_KEY)
+    if text is None:
+        return [_not_carried("the built model carries no contract")]
+    try:
+        carried = decode(Contract, json.loads(text))
+    except (ValueError, CodecError) as error:
+        return [_not_carried(f"the contract that the built model carries is damaged: {error}")]
+    findings = check_contract(declared, carried, "carried contract")
+    if not findings and carried != declared:
+        findings.append(
+            _not_carried("the built model carries the contract with other axes or origins")
+        )
+    return findings
+
+
+def _not_carried(message: str) -> Finding:
+    remedy = Remedy("Export again with convkit, which writes the contract into the file.")
+    return Finding("C301", "error", message, Place(), {"key": CONTRACT_KEY}, remedy)

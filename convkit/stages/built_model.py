@@ -1,0 +1,247 @@
+"""One built model, run on the reference's cases."""
+
+import itertools
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from convkit.cases.budget import Budget, running_order
+from convkit.cases.case import Feeds, case_cost
+from convkit.cases.files import read_tensors
+from convkit.cases.invariance import BASE, CHECKS
+from convkit.cases.padding import padding_positions
+from convkit.metrics.collapse import Spread, measure_spread
+from convkit.metrics.invariance import compare_cases
+from convkit.metrics.tensors import compare, largest_difference
+from convkit.tensors import Contract
+from convkit.worker.context import Context
+from convkit.worker.protocol import (
+    CaseMetrics,
+    CaseRecord,
+    InvarianceMetrics,
+    Layout,
+    OmittedCase,
+    ProbeMetrics,
+    SimulatedCase,
+    TensorMetrics,
+    VerifyRequest,
+)
+from convkit.worker.sessions import NotServedError, RunFailedError, RuntimeSession
+
+
+class BuiltModel:
+    """One built model against one reference. `spreads` fills as the ladder runs."""
+
+    def __init__(
+        self,
+        request: VerifyRequest,
+        session: RuntimeSession,
+        found: Contract,
+        context: Context,
+        layout: Layout,
+    ) -> None:
+        self._contract = request.contract
+        self._reference = Path(request.reference)
+        self._budget = Budget(request.budget_seconds)
+        self._session = session
+        self._input_names = {spec.name for spec in found.inputs}
+        self._context = context
+        self._layout = layout
+        self.spreads: list[Spread] = []
+
+    def ladder(self, cases: Sequence[CaseRecord]) -> tuple[list[CaseMetrics], list[OmittedCase]]:
+        """Run the ladder within the budget; return metrics in the ladder's order, and what was left
+        out.
+        """
+        limited = self._budget.seconds is not None
+        order = running_order([case.name for case in cases]) if limited else range(len(cases))
+        measured: dict[int, CaseMetrics] = {}
+        omitted: list[OmittedCase] = []
+        for done, place in enumerate(order):
+            case = cases[place]
+            cost = case_cost(self._contract, case.sizes)
+            if (reason := self._budget.refusal(case.name, cost)) is not None:
+                omitted.append(OmittedCase(case.name, reason))
+                continue
+            self._context.progress(f"built model: {case.name}", done=done / len(cases))
+            try:
+                measured[place] = self._case(case)
+            except NotServedError as error:
+                omitted.append(OmittedCase(case.name, str(error)))
+                continue
+            self._budget.record(cost, measured[place].seconds)
+        return [measured[place] for place in sorted(measured)], omitted
+
+    def _case(self, case: CaseRecord) -> CaseMetrics:
+        feeds = self.feeds(case.name)
+        started = time.perf_counter()
+        try:
+            outputs = self._session.run(feeds)
+        except NotServedError:
+            raise
+        except RunFailedError as error:
+            return CaseMetrics(case.name, time.perf_counter() - started, (), str(error))
+        seconds = time.perf_counter() - started
+        # An output that the built model lost was found by the contract's check; what is missing
+        # here fails the case.
+        specs = {spec.name: spec for spec in self._contract.outputs}
+        metrics = []
+        for name, values in self.expected(case.name).items():
+            if name not in outputs:
+                continue
+            padding = padding_positions(feeds, specs[name].mask)
+            metrics.append(compare(name, values, outputs[name], padding))
+            rows = self._layout.rows is not None and specs[name].shape[:1] == (self._layout.rows,)
+            if (
+                spread := measure_spread(case.name, name, values, outputs[name], padding, rows=rows)
+            ) is not None:
+                self.spreads.append(spread)
+        return CaseMetrics(case.name, seconds, tuple(metrics))
+
+    def probes(self, cases: Sequence[CaseRecord]) -> list[ProbeMetrics]:
+        """Measure every probe; the base case's outputs, which are small, are kept."""
+        bases: dict[str, tuple[Feeds, Feeds | None]] = {}
+        measured = []
+        for done, probe in enumerate(cases):
+            if probe.base is None:
+                bases[probe.name] = (self.expected(probe.name), self._try(probe.name))
+                measured += _output_probes(*bases[probe.name])
+                continue
+            self._context.progress(f"built model: {probe.name}", done=done / len(cases))
+            expected_base, found_base = bases[probe.base]
+            expected = self.expected(probe.name) if probe.runnable else None
+            found = self._try(probe.name)
+            measured.append(
+                ProbeMetrics(
+                    probe=probe.name,
+                    moved_reference=_difference(expected_base, expected),
+                    moved_candidate=_difference(found_base, found),
+                    matches_base=_difference(expected_base, found),
+                    matches_probe=_difference(expected, found_base),
+                    base_error=_difference(expected_base, found_base),
+                )
+            )
+        return measured
+
+    def invariance(
+        self, cases: Sequence[CaseRecord]
+    ) -> tuple[list[InvarianceMetrics], list[OmittedCase]]:
+        """Run the small cases of invariance, if the budget has time for all, and measure what each
+        leaves unchanged.
+        """
+        cost = sum(case_cost(self._contract, case.sizes) for case in cases)
+        if (reason := self._budget.refusal(BASE, cost)) is not None:
+            return [], [OmittedCase(case.name, reason) for case in cases if case.base is not None]
+        found: dict[str, Feeds] = {}
+        measured: list[InvarianceMetrics] = []
+        omitted: list[OmittedCase] = []
+        started = time.perf_counter()
+        for case in cases:
+            self._context.progress(f"built model: {case.name}")
+            try:
+                found[case.name] = self._session.run(self.feeds(case.name))
+            except RunFailedError as error:
+                omitted.append(OmittedCase(case.name, f"the built model refuses it: {error}"))
+                continue
+            if case.base is None:
+                continue
+            if case.base not in found:
+                omitted.append(
+                    OmittedCase(case.name, f"the built model refuses {case.base!r}, its base")
+                )
+                continue
+            measured.append(
+                InvarianceMetrics(
+                    check=CHECKS[case.name],
+                    case=case.name,
+                    base=case.base,
+                    original=self._unchanged(
+                        case, self.expected(case.base), self.expected(case.name)
+                    ),
+                    candidate=self._unchanged(case, found[case.base], found[case.name]),
+                )
+            )
+        self._budget.record(cost, time.perf_counter() - started)
+        return measured, omitted
+
+    def _unchanged(self, case: CaseRecord, base: Feeds, other: Feeds) -> tuple[TensorMetrics, ...]:
+        assert case.base is not None
+        # The inputs as the original had them, also those that the built model lost: masks are among
+        # them.
+        feeds = read_tensors(self._reference, case.base, "inputs", self._contract.inputs)
+        return compare_cases(CHECKS[case.name], self._contract, self._layout, feeds, base, other)
+
+    def beside_simulation(
+        self, simulation: RuntimeSession, cases: Sequence[CaseMetrics]
+    ) -> tuple[SimulatedCase, ...]:
+        """Run the cases that ran on the device in the simulation as well."""
+        from convkit.metrics.device_comparison import compare_with_simulation
+
+        masks = {spec.name: spec.mask for spec in self._contract.outputs}
+        return compare_with_simulation(
+            self._session,
+            simulation,
+            [case.case for case in cases if case.error is None],
+            self.feeds,
+            self.expected,
+            lambda feeds, output: padding_positions(feeds, masks[output]),
+        )
+
+    def padding(self, feeds: Mapping[str, np.ndarray], output: str) -> np.ndarray | None:
+        """Return where an output means nothing, given a case's inputs."""
+        masks = {spec.name: spec.mask for spec in self._contract.outputs}
+        return padding_positions(feeds, masks[output])
+
+    def expected(self, case: str) -> Feeds:
+        """Return what the original gave in a case."""
+        return read_tensors(self._reference, case, "outputs", self._contract.outputs)
+
+    def _try(self, case: str) -> Feeds | None:
+        """Return the built model's outputs; None where it refuses, as it may: probes need not be
+        legal.
+        """
+        try:
+            return self._session.run(self.feeds(case))
+        except RunFailedError:
+            return None
+
+    def feeds(self, case: str) -> Feeds:
+        """Return a case's inputs by name, without those that the built model lost: the contract's
+        check found them.
+        """
+        feeds = read_tensors(self._reference, case, "inputs", self._contract.inputs)
+        return {name: values for name, values in feeds.items() if name in self._input_names}
+
+
+def _output_probes(expected: Feeds, found: Feeds | None) -> list[ProbeMetrics]:
+    """Compare each output with its namesake and with the other of every pair of one type and shape.
+
+    `matches_base` is small where the built model gives the one under the other's name.
+    """
+    measured = []
+    for first, second in itertools.combinations(expected, 2):
+        pair = {first: expected[first], second: expected[second]}
+        alike = pair[first].dtype == pair[second].dtype and pair[first].shape == pair[second].shape
+        if found is None or not alike or first not in found or second not in found:
+            continue
+        crossed = {first: found[second], second: found[first]}
+        apart = largest_difference({first: pair[first]}, {first: pair[second]})
+        measured.append(
+            ProbeMetrics(
+                probe=f"outputs:{first}:{second}",
+                moved_reference=apart,
+                moved_candidate=None,
+                matches_base=largest_difference(pair, crossed),
+                matches_probe=None,
+                base_error=largest_difference(pair, found),
+            )
+        )
+    return measured
+
+
+def _difference(reference: Feeds | None, candidate: Feeds | None) -> float | None:
+    return (
+        None if reference is None or candidate is None else largest_difference(reference, candidate)
+    )

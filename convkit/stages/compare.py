@@ -1,0 +1,19 @@
+"""Compares two built artifacts: ONNX models by their graphs and weights, other files by their
+bytes.
+"""
+
+from convkit.comparison.folders import Reader, compare_artifacts
+from convkit.comparison.onnx_file import weight_files
+from convkit.comparison.onnx_model import compare_onnx
+from convkit.findings.model import Finding
+from convkit.worker.context import Context
+from convkit.worker.protocol import CompareRequest, CompareResult
+
+_ONNX = Reader(".onnx", is_folder=False, compare=compare_onnx, weight_files=weight_files)
+
+
+def run(request: CompareRequest, context: Context) -> tuple[CompareResult, list[Finding]]:
+    """Return how alike two artifacts are, file by file; raises StageFailedError where one is not
+    there.
+    """
+    return compare_artifacts(request, _ONNX, context.progress), []

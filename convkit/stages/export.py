@@ -1,0 +1,206 @@
+"""The export stage: model -> contract-checked ONNX (`model.onnx`, `model.onnx.data`)."""
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import onnx_ir
+from onnx_ir.passes.common import IdentityEliminationPass
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.contract_check import check_contract
+from convkit.models.exporters.adopt import adopt, check_structure
+from convkit.models.exporters.job import WRAPPER, Job, UnexportableError
+from convkit.models.graph.binding import order_inputs, rename_to_contract
+from convkit.models.graph.contract import carry_contract, graph_contract
+from convkit.models.graph.dimensions import name_dimensions
+from convkit.models.graph.duplicates import duplicate_weights
+from convkit.models.graph.files import DATA_FILE, MODEL_FILE, write_model
+from convkit.models.graph.masked_softmax import mask_with_infinity
+from convkit.models.graph.operator_probes import graph_operators
+from convkit.models.graph.operators import write_operators
+from convkit.models.graph.provenance import tidy_metadata
+from convkit.models.graph.training_mode import training_mode
+from convkit.models.graph.weights import (
+    count_elements,
+    name_transposed,
+    share_weights,
+    strip_wrapper,
+)
+from convkit.precision.quantization.dequantization import check_dequantization
+from convkit.tensors import Contract
+from convkit.worker.context import Context, StageFailedError
+from convkit.worker.protocol import ExportRequest, ExportResult
+
+if TYPE_CHECKING:
+    from convkit.models.sources.loaded import LoadedModel
+
+InputOrder = Literal["signature", "recipe"]
+
+_BOUNDARY = "exported graph"
+_NOTHING = Contract((), (), ())
+
+
+def run(request: ExportRequest, context: Context) -> tuple[ExportResult, list[Finding]]:
+    """Export the model, or adopt its ONNX file, check the graph against the contract and write it.
+
+    Where findings already say that the model does not fit its contract, nothing is exported: the
+    result's graph is empty, and so is the folder.
+    """
+    if request.source.kind == "onnx":
+        return _adopt(request, context)
+    return _export(request, context)
+
+
+def _adopt(request: ExportRequest, context: Context) -> tuple[ExportResult, list[Finding]]:
+    assert request.source.path is not None
+    context.progress("checking the ONNX file", done=0.1)
+    try:
+        model = adopt(Path(request.source.path))
+    except UnexportableError as error:
+        return _nothing(request, 0), list(error.findings)
+    rename_to_contract(model, request.contract)
+    tidy_metadata(model, wrapper="", root=None, keep_model_metadata=True)
+    findings = _finish(model, request, context, input_order=request.input_order)
+    findings += [_dead_input(name, matters=False) for name in dead_inputs(model)]
+    findings += duplicate_weights(model)
+    findings += check_dequantization(model)  # somebody else's quantiser wrote it
+    return _result(model, request, context, {}, count_elements(model)), findings
+
+
+def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, list[Finding]]:
+    # The torch sources and exporters are for this path only: an adopted file needs no torch.
+    from convkit.models.sources.prepared import Unfit, prepare
+    from convkit.models.sources.probe import influences
+
+    prepared, findings = prepare(
+        request.source,
+        request.contract,
+        request.samples,
+        request.seed,
+        request.input_order,
+        context,
+    )
+    if isinstance(prepared, Unfit):
+        return _nothing(request, prepared.parameters), findings
+    loaded, module, examples, base = (
+        prepared.loaded,
+        prepared.module,
+        prepared.examples,
+        prepared.probe,
+    )
+    context.progress(f"exporting with {request.exporter}", done=0.3)
+    with tempfile.TemporaryDirectory(prefix="export-", dir=context.output.parent) as scratch:
+        job = Job(loaded, module, examples, base, request.opset, request.source.task, Path(scratch))
+        try:
+            model = _trace(job, request)
+        except UnexportableError as error:
+            return _nothing(request, prepared.parameters), [*findings, *error.findings]
+        context.progress("checking and writing the graph", done=0.8)
+        _tidy(model, request, loaded)
+        findings += _finish(model, request, context, input_order="signature")
+    names = [spec.name for spec in request.contract.inputs]
+    findings += [
+        _dead_input(name, matters=influences(module, examples, base, names.index(name)))
+        for name in dead_inputs(model)
+        if name in names
+    ]
+    return _result(model, request, context, base.sizes, prepared.parameters), findings
+
+
+def _trace(job: Job, request: ExportRequest) -> onnx_ir.Model:
+    from convkit.models.exporters.registry import REGISTRY
+
+    model: onnx_ir.Model = REGISTRY[request.exporter].export(job)
+    opset = model.opset_imports.get("")
+    if opset != request.opset:
+        raise StageFailedError(
+            f"export.opset: the exporter {request.exporter} gave opset {opset} in place of"
+            f" {request.opset}. Set export.opset: {opset}, or choose another exporter or release of"
+            " it under tools."
+        )
+    return model
+
+
+def _tidy(model: onnx_ir.Model, request: ExportRequest, loaded: "LoadedModel") -> None:
+    """Remove what depends on the exporter and this machine; put names and order into the contract's
+    words.
+    """
+    wrapper = "" if request.exporter == "optimum" else WRAPPER
+    # TorchScript writes equal weights once and reads them through Identity nodes, which hide them
+    # from later stages.
+    IdentityEliminationPass()(model)
+    rename_to_contract(model, request.contract)
+    order_inputs(model, request.contract)
+    tidy_metadata(model, wrapper=wrapper, root=loaded.source_root)
+    strip_wrapper(model, wrapper)
+    mask_with_infinity(model)
+    share_weights(model)
+    name_transposed(model, loaded.module.state_dict())
+
+
+def _finish(
+    model: onnx_ir.Model, request: ExportRequest, context: Context, *, input_order: InputOrder
+) -> list[Finding]:
+    """Check the graph against the contract, put the contract into it, and write it."""
+    name_dimensions(model, request.contract)
+    findings = check_contract(
+        request.contract, graph_contract(model), _BOUNDARY, input_order=input_order
+    )
+    findings += training_mode(model)
+    carry_contract(model, request.contract)
+    write_model(model, context.output)
+    write_operators(graph_operators(model), context.output)
+    check_structure(context.output / MODEL_FILE, "export")
+    return findings
+
+
+def dead_inputs(model: onnx_ir.Model) -> list[str]:
+    """Return the names of inputs that no node reads and that are no output."""
+    outputs = {id(value) for value in model.graph.outputs}
+    return [
+        value.name or ""
+        for value in model.graph.inputs
+        if value.name not in model.graph.initializers
+        and not value.uses()
+        and id(value) not in outputs
+    ]
+
+
+def _dead_input(name: str, *, matters: bool) -> Finding:
+    text = f"Nothing in the {_BOUNDARY} reads the input {name!r}"
+    if matters:
+        remedy = Remedy(
+            "Look at how the model uses it: what it makes of the input in Python became a constant."
+        )
+        return Finding(
+            "C108",
+            "error",
+            f"{text}, though it changes the original's outputs.",
+            Place(name),
+            remedy=remedy,
+        )
+    remedy = Remedy(f"Remove {name!r} from inputs, unless callers must be able to give it.")
+    return Finding("C112", "warning", f"{text}.", Place(name), remedy=remedy)
+
+
+def _result(
+    model: onnx_ir.Model,
+    request: ExportRequest,
+    context: Context,
+    sizes: dict[str, int],
+    parameters: int,
+) -> ExportResult:
+    files = [context.output / MODEL_FILE, context.output / DATA_FILE]
+    return ExportResult(
+        graph=graph_contract(model),
+        opset=model.opset_imports.get("", request.opset),
+        ir_version=model.ir_version,
+        example_sizes=sizes,
+        parameters=parameters,
+        size_bytes=sum(file.stat().st_size for file in files if file.exists()),
+    )
+
+
+def _nothing(request: ExportRequest, parameters: int) -> ExportResult:
+    return ExportResult(_NOTHING, request.opset, 0, {}, parameters, 0)

@@ -1,0 +1,126 @@
+"""The precision stage: what a target's precision means for the exported graph, before anything is
+built.
+
+Measures the range of every tensor in float32, says how much headroom each module has, and, where
+the recipe says `keep_float32: auto`, works out what must stay in float32.
+"""
+
+import dataclasses
+import math
+from pathlib import Path
+
+import onnx_ir as ir
+
+from convkit.cases.calibration import calibration_cases
+from convkit.cases.files import read_cases
+from convkit.cases.judged import judged_cases
+from convkit.codec import encode
+from convkit.findings.model import Finding
+from convkit.models.graph.loading import load_model
+from convkit.models.graph.preparation import UntypedValueError, prepare
+from convkit.precision.decision import write_decision
+from convkit.precision.lowering.module_weights import weights_by_module
+from convkit.precision.lowering.plan import Assignment, PrecisionPlan, assign, module_table
+from convkit.precision.options import LowPrecision, is_undecided, low_precision
+from convkit.precision.quantization.options import Quantization, quantization
+from convkit.precision.ranges import RangeReport, run_ranges
+from convkit.precision.search.findings import headroom_findings, searched_finding
+from convkit.precision.search.plans import Search, search_plan
+from convkit.stages.built_files import find_model
+from convkit.worker.context import Context, StageFailedError
+from convkit.worker.protocol import ModulePrecision, PrecisionRequest, PrecisionResult
+
+
+def run(request: PrecisionRequest, context: Context) -> tuple[PrecisionResult, list[Finding]]:
+    """Look at a target's precision on the reference's cases; decide what `auto` leaves open.
+
+    Findings: N208 says what was decided, N209 that nothing meets the tolerance, N210 which modules
+    overflow.
+    """
+    path = find_model(Path(request.model), "model.onnx")
+    if (quantized := quantization(request.options)) is not None:
+        return _decide_quantization(path, quantized, request, context)
+    try:
+        model = prepare(load_model(path))
+    except UntypedValueError as error:
+        raise StageFailedError(str(error)) from error
+    precision = low_precision(request.options)
+    if precision is None:
+        raise StageFailedError(f"{request.options.get('precision')!r} needs no precision stage")
+    cases = judged_cases(Path(request.reference), request.contract)
+    context.progress("measuring the range of every tensor")
+    report = run_ranges(path, {name: case.feeds for name, case in cases.items()})
+    findings: list[Finding] = []
+    search: Search | None = None
+    if is_undecided(request.options):
+        context.progress("searching for what must stay in float32", done=0.4)
+        search = search_plan(model, precision, cases, request.limits)
+        precision = search.precision
+        findings.append(searched_finding(search.precision, search.rounds, met=search.met))
+    assignment = assign(model, PrecisionPlan(precision.default, precision.keep_float32))
+    modules = _modules(model, assignment, report, precision)
+    findings += headroom_findings(modules, precision)
+    decided = encode(precision)
+    write_decision(context.output, decided)
+    result = PrecisionResult(
+        precision=decided,
+        modules=modules,
+        rounds=search.rounds if search is not None else (),
+        unmeasured=tuple(tensor.tensor for tensor in report.unmeasured),
+    )
+    return result, findings
+
+
+def _decide_quantization(
+    path: Path, quantized: Quantization, request: PrecisionRequest, context: Context
+) -> tuple[PrecisionResult, list[Finding]]:
+    from convkit.precision.quantization.decision import decide_quantization
+
+    context.progress("searching for what must stay in float32")
+    cases = judged_cases(Path(request.reference), request.contract)
+    usual = [cases[name].feeds for name in calibration_cases(read_cases(Path(request.reference)))]
+    chosen, kept, findings = decide_quantization(path, quantized, cases, request.limits, usual)
+    if chosen.calibration is not None and chosen.calibration.file is not None:
+        # An artifact holds no path of this machine; builds take the file from their own options.
+        file = Path(chosen.calibration.file).name
+        chosen = dataclasses.replace(
+            chosen, calibration=dataclasses.replace(chosen.calibration, file=file)
+        )
+    decided = encode(chosen)
+    write_decision(context.output, decided)
+    return (
+        PrecisionResult(
+            precision=decided, rounds=tuple(each.as_protocol() for each in kept.rounds)
+        ),
+        findings,
+    )
+
+
+def _modules(
+    model: ir.Model, assignment: Assignment, report: RangeReport, precision: LowPrecision
+) -> tuple[ModulePrecision, ...]:
+    headrooms = {row.module: row for row in report.by_module(precision.default)}
+    tensors = {tensor.tensor: tensor for tensor in report.tensors}
+    weights = weights_by_module(model, assignment)
+    rows = []
+    for row in module_table(model, assignment):
+        worst = headrooms.get(row.module)
+        tensor = tensors[worst.tensor] if worst is not None else None
+        stored = weights.get(row.module)
+        rows.append(
+            ModulePrecision(
+                module=row.module,
+                low=row.low,
+                float32=row.float32,
+                low_weights=stored.low if stored is not None else 0,
+                float32_weights=stored.float32 if stored is not None else 0,
+                reasons=row.reasons,
+                headroom=(
+                    worst.headroom if worst is not None and math.isfinite(worst.headroom) else None
+                ),
+                largest=tensor.largest if tensor is not None else 0.0,
+                tensor=tensor.tensor if tensor is not None else "",
+                case=tensor.case if tensor is not None else "",
+            )
+        )
+    return tuple(rows)

@@ -1,0 +1,179 @@
+"""The verify stage of targets that are built from the exported graph."""
+
+import dataclasses
+import importlib.util
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from convkit.cases.calibration import is_usual
+from convkit.findings.model import Finding
+from convkit.metrics.parity_cause import parity_cause
+from convkit.models.graph.operators import Operators, low_type, read_operators
+from convkit.precision.decision import decided
+from convkit.precision.options import LowPrecision, low_precision
+from convkit.precision.quantization.options import Quantization, quantization
+from convkit.runtimes.registry import runtime_named
+from convkit.stages.built_files import find_model
+from convkit.stages.built_model import BuiltModel
+from convkit.stages.graph_build import stated_by_graph, suspected_refusals
+from convkit.stages.verification import ESTRANGED, Opened, first_estranged, first_lost, verify
+from convkit.worker.context import Context
+from convkit.worker.protocol import CaseMetrics, Device, VerifyRequest, VerifyResult
+from convkit.worker.sessions import RuntimeSession
+
+
+def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Finding]]:
+    """Verify a built graph (see `verification.verify`).
+
+    Of a low precision on the CPU the model's simulation is run in its place: the CPU computes most
+    of it in float32.
+    """
+    request = dataclasses.replace(request, options=decided(request.options, request.precision))
+    return verify(request, BuiltGraph(request), context)
+
+
+class BuiltGraph:
+    """A built ONNX graph, its precision, and what is known of both."""
+
+    def __init__(self, request: VerifyRequest) -> None:
+        self._request = request
+        self._runtime = runtime_named(request.runtime)
+        self._model = find_model(Path(request.model), self._runtime.MODEL_FILE)
+        operators = read_operators(self._model.parent)
+        self._low = low_precision(request.options) or _as_it_came(operators, request)
+        self._is_simulated = self._low is not None and (request.stand_in or request.device == "cpu")
+        simulated = self._is_simulated or request.stand_in
+        self.evidence: Literal["device", "simulated"] = "simulated" if simulated else "device"
+        self._device: Device = "cpu" if request.stand_in else request.device
+        self.suspected = suspected_refusals(operators, request.device, stand_in=request.stand_in)
+
+    def open(self, context: Context) -> Opened:
+        """Open the graph, or its simulation in its place; raises ModelRefusedError."""
+        request = self._request
+        if self._low is None or not self._is_simulated:
+            session = self._runtime.open(self._model, self._device, request.options)
+            return Opened(session, session.contract(), request.contract)
+        # Where the simulation stands in for a device, the CPU need not have kernels for the type
+        # itself.
+        contract = (
+            stated_by_graph(self._model)[0]
+            if request.stand_in
+            else self._runtime.open(self._model, request.device, request.options).contract()
+        )
+        context.progress(f"simulating {self._low.default}")
+        return Opened(self._simulated(self._low), contract, request.contract)
+
+    def simulation(self) -> RuntimeSession | None:
+        """Return what stands beside a device's results: a low precision's simulation, else the
+        graph on the CPU.
+        """
+        if self._low is not None and not self._is_simulated:
+            return self._simulated(self._low)
+        on_device = self._device != "cpu"
+        return self._runtime.open(self._model, "cpu", self._request.options) if on_device else None
+
+    def stand_in_session(self) -> RuntimeSession:
+        """Return the graph on the CPU, in simulation where its precision is low."""
+        if self._low is not None:
+            return self._simulated(self._low)
+        return self._runtime.open(self._model, "cpu", self._request.options)
+
+    def _simulated(self, low: LowPrecision) -> RuntimeSession:
+        from convkit.precision.simulation.session import (
+            open_simulation,
+        )  # onnx-ir is here for it only
+
+        return open_simulation(self._model, self._runtime, self._request.options, low.default)
+
+    def explain(
+        self, cases: Sequence[CaseMetrics], collapsed: Sequence[Finding], verification: BuiltModel
+    ) -> list[Finding]:
+        """Say why results are off, by what the target's precision is."""
+        request, quantized = self._request, quantization(self._request.options)
+        findings: list[Finding] = []
+        if self._low is not None:
+            findings += self._by_precision(self._low, cases, collapsed, verification)
+        if quantized is not None and request.exported is not None:
+            findings += self._by_quantization(
+                Path(request.exported), quantized, cases, verification
+            )
+        if self._low is None and quantized is None:
+            findings += parity_cause(
+                self._runtime,
+                self._model,
+                self._device,
+                request.options,
+                cases,
+                verification.feeds,
+                verification.expected,
+                verification.padding,
+            )
+        return findings
+
+    def _by_precision(
+        self,
+        low: LowPrecision,
+        cases: Sequence[CaseMetrics],
+        collapsed: Sequence[Finding],
+        verification: BuiltModel,
+    ) -> list[Finding]:
+        """Say what the precision did, looking closer at the first case that suffered from it, if
+        any did.
+        """
+        from convkit.precision.diagnosis.findings import PrecisionDoctor
+
+        exported = self._request.exported
+        doctor = PrecisionDoctor(
+            Path(exported) / self._runtime.MODEL_FILE if exported else self._model, low
+        )
+        if (lost := first_lost(cases)) is not None:
+            return doctor.diagnose(lost, verification.feeds(lost))
+        if (off := first_estranged(cases, collapsed)) is None:
+            return doctor.harmless()
+        return [
+            *doctor.harmless(),
+            *doctor.collapse(off, verification.feeds(off), constant_output=bool(collapsed)),
+        ]
+
+    def _by_quantization(
+        self,
+        exported: Path,
+        quantized: Quantization,
+        cases: Sequence[CaseMetrics],
+        verification: BuiltModel,
+    ) -> list[Finding]:
+        """Say which modules' quantisation moves the outputs, looking closer at a case that is far
+        off, if any is.
+
+        Masked rows and extreme values are looked at last: what most inputs suffer from shows in the
+        others.
+        """
+        far = [
+            case.case
+            for case in cases
+            if any(not output.cosine >= ESTRANGED for output in case.outputs)
+        ]
+        far.sort(key=lambda name: not is_usual(name))
+        if not far:
+            return []
+        from convkit.precision.quantization.sensitivity import sensitivity, sensitivity_finding
+
+        graph = exported / self._runtime.MODEL_FILE
+        finding = sensitivity_finding(
+            sensitivity(graph, self._model, [verification.feeds(far[0])]), quantized, far[0]
+        )
+        return [finding] if finding is not None else []
+
+
+def _as_it_came(operators: Operators | None, request: VerifyRequest) -> LowPrecision | None:
+    """Return the low precision of a graph that nobody asked to lower: somebody else's, or a model
+    loaded in float16.
+
+    On a device it is computed as it is; the CPU would hide what it does. None where the graph's
+    tools are not here.
+    """
+    dtype = low_type(operators)
+    if dtype is None or request.device != "cpu" or quantization(request.options) is not None:
+        return None
+    return LowPrecision(dtype) if importlib.util.find_spec("onnx_ir") is not None else None

@@ -1,0 +1,103 @@
+"""Looks into an ONNX file: contract, opset, element types, operators, metadata. Weights are not
+read.
+"""
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import onnx
+import onnx_ir
+
+from convkit.findings.model import Finding
+from convkit.models.graph import carried_contract, read_contract
+from convkit.models.graph.dtypes import contract_dtype
+from convkit.models.graph.modules import nodes_with_modules
+from convkit.models.graph.preparation import UntypedValueError, prepare
+from convkit.worker.context import Context, StageFailedError
+from convkit.worker.protocol import InspectRequest, InspectResult, ModuleTypes
+
+
+def run(request: InspectRequest, _context: Context) -> tuple[InspectResult, list[Finding]]:
+    """Return what the file says of itself; raises StageFailedError where it is no ONNX file."""
+    path = Path(request.model)
+    try:
+        model = onnx.load(path, load_external_data=False)
+    except Exception as error:
+        raise StageFailedError(f"{path.name} is not a readable ONNX file: {error}") from error
+    if not model.HasField("graph") or not model.opset_import:
+        raise StageFailedError(f"{path.name} is not an ONNX file: it has no graph")
+    elements: Counter[str] = Counter()
+    external: set[str] = set()
+    for tensor in model.graph.initializer:
+        elements[_dtype(tensor.data_type)] += math.prod(tensor.dims)
+        external |= {entry.value for entry in tensor.external_data if entry.key == "location"}
+    operators = Counter(_operator(node) for node in model.graph.node)
+    files = [path, *(path.parent / name for name in sorted(external))]
+    result = InspectResult(
+        graph=read_contract(path),
+        carried=carried_contract(path),
+        opsets={entry.domain or "ai.onnx": entry.version for entry in model.opset_import},
+        ir_version=model.ir_version,
+        producer=f"{model.producer_name} {model.producer_version}".strip(),
+        size_bytes=sum(file.stat().st_size for file in files if file.is_file()),
+        elements=dict(elements.most_common()),
+        operators=dict(operators.most_common()),
+        metadata={
+            entry.key: entry.value
+            for entry in model.metadata_props
+            if entry.key != "convkit.contract"
+        },
+        modules=_modules(path) if request.modules else (),
+    )
+    return result, []
+
+
+def _modules(path: Path) -> tuple[ModuleTypes, ...]:
+    try:
+        return module_types(prepare(onnx_ir.load(path)))
+    except UntypedValueError as error:
+        raise StageFailedError(f"{path.name}: {error}") from error
+
+
+def module_types(model: onnx_ir.Model) -> tuple[ModuleTypes, ...]:
+    """Return the element types of a prepared model by module, in the order the graph meets them.
+
+    A node counts by its first result; a weight that several modules take counts for the first.
+    """
+    nodes: dict[str, Counter[str]] = {}
+    weights: dict[str, Counter[str]] = {}
+    counted: set[onnx_ir.Value] = set()
+    for node, module in nodes_with_modules(model):
+        own = nodes.setdefault(module, Counter())
+        result = next((value for value in node.outputs if value.dtype is not None), None)
+        if node.op_type != "Constant" and result is not None and result.dtype is not None:
+            own[_dtype(int(result.dtype))] += 1
+        for value in node.inputs:
+            if (
+                value is None
+                or value in counted
+                or not value.is_initializer()
+                or value.const_value is None
+            ):
+                continue
+            counted.add(value)
+            weights.setdefault(module, Counter())[_dtype(int(value.const_value.dtype))] += (
+                value.const_value.size
+            )
+    return tuple(
+        ModuleTypes(
+            module, dict(own.most_common()), dict(weights.get(module, Counter()).most_common())
+        )
+        for module, own in nodes.items()
+    )
+
+
+def _dtype(code: int) -> str:
+    return (
+        contract_dtype(onnx_ir.DataType(code)) or str(onnx.TensorProto.DataType.Name(code)).lower()
+    )
+
+
+def _operator(node: onnx.NodeProto) -> str:
+    return f"{node.domain}::{node.op_type}" if node.domain else str(node.op_type)

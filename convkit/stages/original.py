@@ -1,0 +1,176 @@
+"""The original model as the reference runs it: untouched, in torch, or an ONNX file by onnxruntime
+as it stands.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from convkit.cases.case import Feeds
+from convkit.cases.facts import ModelFacts
+from convkit.dtypes import BFLOAT16_BITS
+from convkit.tensors import Contract, DType, TensorSpec
+from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Source
+from convkit.worker.sessions import ModelRefusedError, RunFailedError
+
+if TYPE_CHECKING:
+    import torch
+
+# What an input declared as one type is tried as, when the model refuses it.
+_OTHER_DTYPES: dict[DType, tuple[DType, ...]] = {
+    "int32": ("int64", "float32"),
+    "int64": ("int32", "float32", "bool"),
+    "bool": ("int64", "float32"),
+    "float16": ("float32", "float64"),
+    "float32": ("float16", "float64", "int64"),
+    "float64": ("float32",),
+}
+
+
+class Original(Protocol):
+    """The original model, by the contract's names."""
+
+    @property
+    def facts(self) -> ModelFacts:
+        """What the model says about its inputs."""
+        ...
+
+    @property
+    def tokenizer(self) -> Callable[[], Any] | None:
+        """Loads the model's own tokenizer."""
+        ...
+
+    def run(self, feeds: Feeds) -> Feeds:
+        """Return the declared outputs that the model gives; raises RunFailedError with what it
+        raised.
+        """
+        ...
+
+    def value_dependent_lines(self, feeds: Feeds) -> tuple[str, ...]:
+        """Return the lines of the model's code in which Python decides by the values of tensors."""
+        ...
+
+
+def open_original(source: Source, contract: Contract) -> Original:
+    """Load the original; raises StageFailedError."""
+    if source.kind == "onnx":
+        return OnnxOriginal(source, contract)
+    return TorchOriginal(source, contract)
+
+
+class TorchOriginal:
+    """A torch module on the CPU, in the element type it was loaded in."""
+
+    def __init__(self, source: Source, contract: Contract) -> None:
+        from convkit.models.sources import load_model
+        from convkit.models.sources.contract_module import ContractModule
+
+        loaded = load_model(source)
+        self.facts = loaded.facts
+        self.tokenizer = loaded.tokenizer
+        self._contract = contract
+        self._source_root = loaded.source_root
+        self._module = ContractModule(loaded, contract, source.omit)
+
+    def run(self, feeds: Feeds) -> Feeds:
+        """Run the module on copies of the inputs; raises RunFailedError with what the module
+        raised.
+        """
+        return self._run(feeds, {})
+
+    def value_dependent_lines(self, feeds: Feeds) -> tuple[str, ...]:
+        """Return the lines of the model's code in which Python decides by the values of tensors;
+        see there.
+        """
+        from convkit.models.sources.branches import value_dependent_lines
+        from convkit.models.sources.torch_dtypes import to_tensor
+
+        tensors = tuple(to_tensor(feeds[spec.name], spec.dtype) for spec in self._contract.inputs)
+        return value_dependent_lines(self._module, tensors, self._source_root)
+
+    def accepted_dtype(self, feeds: Feeds) -> tuple[TensorSpec, DType] | None:
+        """Return an input and the element type under which the model takes these inputs, if one
+        such change helps.
+        """
+        for spec in self._contract.inputs:
+            for dtype in _OTHER_DTYPES.get(spec.dtype, ()):
+                try:
+                    self._run(feeds, {spec.name: dtype})
+                except (RunFailedError, StageFailedError):
+                    continue
+                return spec, dtype
+        return None
+
+    def _run(self, feeds: Feeds, dtypes: Mapping[str, DType]) -> Feeds:
+        import torch
+
+        from convkit.models.sources.torch_dtypes import to_tensor, torch_dtype
+
+        tensors = [to_tensor(feeds[spec.name], spec.dtype) for spec in self._contract.inputs]
+        for place, spec in enumerate(self._contract.inputs):
+            if spec.name in dtypes:
+                tensors[place] = tensors[place].to(torch_dtype(dtypes[spec.name]))
+        try:
+            with torch.inference_mode():
+                outputs = self._module(*tensors)
+        except (MemoryError, StageFailedError):
+            raise
+        except Exception as error:
+            # The model is the user's code: it can raise anything.
+            raise RunFailedError(f"{type(error).__name__}: {error}") from error
+        names = [spec.name for spec in self._contract.outputs]
+        return {name: _to_numpy(tensor) for name, tensor in zip(names, outputs, strict=True)}
+
+
+class OnnxOriginal:
+    """Someone else's ONNX file, run by onnxruntime on the CPU without any optimisation."""
+
+    facts = ModelFacts()
+    tokenizer = None
+
+    def __init__(self, source: Source, contract: Contract) -> None:
+        from convkit.runtimes.onnxruntime import session as onnxruntime
+
+        assert source.path is not None
+        self._contract = contract
+        try:
+            self._session = onnxruntime.open(Path(source.path), "cpu", {"optimization": "none"})
+        except ModelRefusedError as error:
+            raise StageFailedError(f"model.onnx: {error}") from error
+
+    def value_dependent_lines(self, feeds: Feeds) -> tuple[str, ...]:  # noqa: ARG002 - a graph has no Python
+        """Return nothing: no Python runs."""
+        return ()
+
+    def run(self, feeds: Feeds) -> Feeds:
+        """Run the file; raises RunFailedError with onnxruntime's message."""
+        outputs = self._session.run(
+            {
+                spec.origin or spec.name: np.ascontiguousarray(feeds[spec.name])
+                for spec in self._contract.inputs
+            }
+        )
+        names = {spec.name: spec.origin or spec.name for spec in self._contract.outputs}
+        if missing := [given for given in names.values() if given not in outputs]:
+            raise RunFailedError(
+                f"the file has no output {missing[0]!r}; it has {', '.join(outputs)}"
+            )
+        return {name: outputs[given] for name, given in names.items()}
+
+
+def _to_numpy(tensor: "torch.Tensor") -> np.ndarray:
+    """Return a tensor's values in its own element type; bfloat16 as its bits, since numpy has no
+    such type.
+    """
+    import torch
+
+    tensor = tensor.detach().cpu().contiguous()
+    if tensor.dtype is torch.bfloat16:
+        return np.asarray(tensor.view(torch.int16).numpy().view(BFLOAT16_BITS))
+    try:
+        return np.asarray(tensor.numpy())
+    except TypeError as error:
+        raise RunFailedError(f"an output is {tensor.dtype}, which numpy has no type for") from error

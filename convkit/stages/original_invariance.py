@@ -1,0 +1,221 @@
+"""The original model on the cases of invariance: what it leaves unchanged, a built model must leave
+unchanged.
+"""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from convkit.cases.budget import Budget
+from convkit.cases.case import Case, CaseInputs, Feeds, case_cost, sizes_text
+from convkit.cases.files import write_tensors
+from convkit.cases.invariance import (
+    AGAIN,
+    BASE,
+    CHECKS,
+    MASKED,
+    PADDED,
+    base_case,
+    base_sizes,
+    build_variants,
+    contract_input,
+    find_layout,
+)
+from convkit.cases.sizes import probe_sizes
+from convkit.dtypes import is_float
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.metrics.invariance import compare_cases
+from convkit.metrics.limits import is_same
+from convkit.metrics.tensors import as_float64
+from convkit.stages.original import Original
+from convkit.tensors import Contract
+from convkit.worker.context import Context
+from convkit.worker.protocol import CaseRecord, Layout, OmittedCase, TensorMetrics
+from convkit.worker.sessions import RunFailedError
+
+# By what share of its rms an original's output may change (rms) when padding is added, before it is
+# said to depend on it: kernels for another length add up in another order (about 1e-6 in float32,
+# 1e-2 in a half type).
+_NOISE = 1e-3
+_HALF_NOISE = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class OriginalInvariance:
+    """What the original did: its cases, what was left out, where rows and padding lie, and what was
+    found.
+    """
+
+    cases: tuple[CaseRecord, ...]
+    omitted: tuple[OmittedCase, ...]
+    layout: Layout
+    findings: tuple[Finding, ...]
+
+
+def run_original(
+    original: Original, made_from: CaseInputs, context: Context, budget: Budget, *, half: bool
+) -> OriginalInvariance:
+    """Run the original on the base case, again, and on its variants; write their inputs and
+    outputs.
+
+    `half`: the original computes in float16 or bfloat16. Findings: N303 where a second run gives
+    other outputs, N305 where padding moves outputs at real positions.
+    """
+    layout, omitted = find_layout(made_from.contract, made_from.samples)
+    run = _Run(original, made_from.contract, context, budget)
+    base = _base(run, made_from, layout)
+    if isinstance(base, str):
+        made = {case.name for case in omitted}
+        omitted += [OmittedCase(name, base) for name in CHECKS if name not in made]
+        return OriginalInvariance((), tuple(omitted), layout, ())
+    variants, left_out = build_variants(made_from, layout, base)
+    again = dataclasses.replace(base, name=AGAIN, description=f"{BASE!r} once more", base=BASE)
+    for variant in (again, *variants):
+        if isinstance(refusal := run.case(variant), str):
+            omitted.append(OmittedCase(variant.name, refusal))
+    findings = [
+        *_random(run.compare(AGAIN, layout)),
+        *_depends_on_padding(run, layout, made_from, noise=_HALF_NOISE if half else _NOISE),
+    ]
+    return OriginalInvariance(
+        tuple(run.records.values()), (*omitted, *left_out), layout, tuple(findings)
+    )
+
+
+class _Run:
+    """Runs cases and keeps their tensors, which are small."""
+
+    def __init__(
+        self, original: Original, contract: Contract, context: Context, budget: Budget
+    ) -> None:
+        self._original = original
+        self._contract = contract
+        self._context = context
+        self._budget = budget
+        self._feeds: dict[str, Feeds] = {}
+        self._outputs: dict[str, Feeds] = {}
+        self.records: dict[str, CaseRecord] = {}
+
+    def over_budget(self, sizes: dict[str, int]) -> str | None:
+        """Return why there is no time for the base case and its variants, or None."""
+        return self._budget.refusal(BASE, (len(CHECKS) + 1) * case_cost(self._contract, sizes))
+
+    def case(self, case: Case) -> str | None:
+        """Run one case and write it; return why the original does not, where it does not."""
+        self._context.progress(f"original model: {case.name}")
+        feeds = case.inputs()
+        started = time.perf_counter()
+        try:
+            outputs = self._original.run(feeds)
+        except RunFailedError as error:
+            return f"the original refuses {sizes_text(case.sizes)}: {error}"
+        seconds = time.perf_counter() - started
+        self._budget.record(case_cost(self._contract, case.sizes), seconds)
+        write_tensors(self._context.output, case.name, "inputs", feeds)
+        write_tensors(self._context.output, case.name, "outputs", outputs)
+        self._feeds[case.name], self._outputs[case.name] = feeds, outputs
+        self.records[case.name] = CaseRecord(
+            case.name, case.kind, case.description, case.sizes, seconds, case.base
+        )
+        return None
+
+    def compare(self, name: str, layout: Layout) -> tuple[TensorMetrics, ...]:
+        """Return how a variant's outputs differ from its base's; empty where it did not run."""
+        record = self.records.get(name)
+        if record is None or record.base is None or record.base not in self.records:
+            return ()
+        base = record.base
+        return compare_cases(
+            CHECKS[name],
+            self._contract,
+            layout,
+            self._feeds[base],
+            self._outputs[base],
+            self._outputs[name],
+        )
+
+    def rms(self, case: str, output: str) -> float:
+        """Return the root mean square of an output's finite values in a case."""
+        values = as_float64(self._outputs[case][output])
+        finite = values[np.isfinite(values)]
+        return float(np.sqrt(np.mean(finite * finite))) if finite.size else 0.0
+
+
+def _base(run: _Run, made_from: CaseInputs, layout: Layout) -> Case | str:
+    """Run the base case at the first sizes that the original takes; return it, or why there is
+    none.
+    """
+    contract = made_from.contract
+    refusals = []
+    for others in (probe_sizes(contract), contract.typical_sizes()):
+        base = base_case(made_from, layout, base_sizes(contract, layout, others))
+        refusal = run.over_budget(base.sizes) or run.case(base)
+        if refusal is None:
+            return base
+        refusals.append(refusal)
+    return refusals[0]
+
+
+def _random(metrics: Sequence[TensorMetrics]) -> list[Finding]:
+    """Return N303 for the output that a second run changes most, if any."""
+    changed = [output for output in metrics if not is_same(output)]
+    if not changed:
+        return []
+    worst = max(changed, key=lambda output: output.max_abs)
+    return [
+        Finding(
+            "N303",
+            "warning",
+            f"the original model gives another {worst.output!r} when it is run again on the same"
+            f" inputs: it differs by {worst.max_abs:.3g}",
+            Place(tensor=worst.output, case=AGAIN),
+            {"max_abs": worst.max_abs},
+            Remedy(
+                "Put the model into inference mode, and give what draws at random a fixed seed."
+            ),
+        )
+    ]
+
+
+def _depends_on_padding(
+    run: _Run, layout: Layout, made_from: CaseInputs, *, noise: float
+) -> list[Finding]:
+    """Return N305 for the output that padding moves most at real positions, if any is moved by more
+    than noise.
+    """
+    names = [PADDED]
+    # A model with a pad token may look for it: other ids at padding are no inputs that it promises
+    # to bear. Where a mask has a fixed length, positions in outputs are not known for certain.
+    if made_from.facts.pad_token is None and _symbolic(made_from.contract, layout):
+        names.append(MASKED)
+    specs = {spec.name: spec for spec in made_from.contract.outputs}
+    shares = [
+        (output.rms / rms, name, output)
+        for name in names
+        for output in run.compare(name, layout)
+        if is_float(specs[output.output].dtype) and (rms := run.rms(BASE, output.output)) > 0.0
+    ]
+    share, name, worst = max(shares, key=lambda entry: entry[0], default=(0.0, "", None))
+    if worst is None or not share > noise:
+        return []
+    what = "more padding" if name == PADDED else "other values at masked positions"
+    return [
+        Finding(
+            "N305",
+            "warning",
+            f"the original model itself depends on padding: {what} moves {worst.output!r} at real"
+            f" positions by up to {worst.max_abs:.3g} ({share:.1%} of its rms, over all)",
+            Place(tensor=worst.output, case=name),
+            {"max_abs": worst.max_abs, "share_of_rms": share},
+            Remedy(
+                "Look at whether the model applies its mask everywhere; if it is meant to see"
+                " padding, feed it padded as it was in training."
+            ),
+        )
+    ]
+
+
+def _symbolic(contract: Contract, layout: Layout) -> bool:
+    return all(isinstance(contract_input(contract, mask).shape[-1], str) for mask in layout.masks)

@@ -1,0 +1,279 @@
+"""The reference stage: the original model on every case, once; its outputs are what built models
+are judged by.
+"""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from convkit.cases.acceptance import restricted_axes
+from convkit.cases.budget import Budget, running_order
+from convkit.cases.case import Case, CaseInputs, Feeds, case_cost, sizes_text
+from convkit.cases.files import read_tensors, write_cases, write_tensors
+from convkit.cases.ladder import build_ladder
+from convkit.cases.probes import BASE, base_case, build_probes
+from convkit.cases.samples import Draw
+from convkit.cases.sizes import probe_sizes, smallest_sizes
+from convkit.dtypes import dtype_name
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.metrics.tensors import largest_difference
+from convkit.stages.original import Original, TorchOriginal, open_original
+from convkit.stages.original_invariance import run_original
+from convkit.tensors import TensorSpec
+from convkit.worker.context import Context, StageFailedError
+from convkit.worker.protocol import CaseRecord, OmittedCase, ReferenceRequest, ReferenceResult
+from convkit.worker.sessions import RunFailedError
+
+_HALF = ("float16", "bfloat16")
+
+
+def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, list[Finding]]:
+    """Run the original model on every case; write `cases.json` and each case's inputs and outputs.
+
+    Findings: N103 where the original gives NaN, C112 for an input without influence, C205 and C207
+    for outputs that are not as declared, N303 for an original that is random, N305 for one that
+    depends on padding. Raises StageFailedError where the original refuses a case of the ladder.
+    """
+    context.progress("loading the original model")
+    original = open_original(request.source, request.contract)
+    made_from = CaseInputs(request.contract, request.samples, request.seed, original.facts)
+    cases, omitted = build_ladder(made_from, request.texts, original.tokenizer, request.skip_cases)
+    stage = _Reference(original, made_from, context)
+    budget = Budget(request.budget_seconds)
+    records = stage.ladder(cases, omitted, budget)
+    records += stage.probes(made_from, omitted)
+    half = any(
+        dtype in _HALF
+        for dtype in (request.source.dtype, *(spec.dtype for spec in request.contract.outputs))
+    )
+    invariance = run_original(original, made_from, context, budget, half=half)
+    lines = original.value_dependent_lines(cases[0].inputs()) if cases else ()
+    result = ReferenceResult(
+        (*records, *invariance.cases), (*omitted, *invariance.omitted), invariance.layout, lines
+    )
+    write_cases(context.output, result)
+    return result, [*stage.findings, *invariance.findings]
+
+
+class _Reference:
+    """Runs cases and notes what is found on the way."""
+
+    def __init__(self, original: Original, made_from: CaseInputs, context: Context) -> None:
+        self._original = original
+        self._made_from = made_from
+        self._contract = made_from.contract
+        self._context = context
+        self._odd_outputs: set[tuple[str, str]] = set()
+        self.findings: list[Finding] = []
+
+    def ladder(
+        self, cases: Sequence[Case], omitted: list[OmittedCase], budget: Budget
+    ) -> list[CaseRecord]:
+        """Run the ladder within the budget; return the records in the ladder's order."""
+        order = (
+            running_order([case.name for case in cases])
+            if budget.seconds is not None
+            else range(len(cases))
+        )
+        records: dict[int, CaseRecord] = {}
+        for done, place in enumerate(order):
+            case = cases[place]
+            cost = case_cost(self._contract, case.sizes)
+            if (reason := budget.refusal(case.name, cost)) is not None:
+                omitted.append(OmittedCase(case.name, reason))
+                continue
+            self._context.progress(f"original model: {case.name}", done=done / len(cases))
+            records[place] = self._ladder_case(case)
+            budget.record(cost, records[place].seconds)
+        return [records[place] for place in sorted(records)]
+
+    def _ladder_case(self, case: Case) -> CaseRecord:
+        feeds = case.inputs()
+        try:
+            outputs, seconds = self._run(feeds)
+        except RunFailedError as error:
+            restricted = restricted_axes(self._contract, self._accepts)
+            raise StageFailedError(self._explain_refusal(case, feeds, error), restricted) from error
+        self._check_outputs(case, outputs)
+        self._write(case, feeds, outputs)
+        return CaseRecord(case.name, case.kind, case.description, case.sizes, seconds)
+
+    def _accepts(self, sizes: dict[str, int]) -> bool:
+        try:
+            self._original.run(self._made_from.draw(sizes, Draw("smallest")))
+        except RunFailedError:
+            return False
+        return True
+
+    def probes(self, made_from: CaseInputs, omitted: list[OmittedCase]) -> list[CaseRecord]:
+        """Run the base case and its probes; an input that moves no output of the original gives
+        C112.
+        """
+        base = self._base(made_from)
+        if isinstance(base, str):
+            omitted.append(OmittedCase(BASE, base))
+            return []
+        case, record = base
+        probes, left_out = build_probes(made_from, case)
+        omitted += left_out
+        records = [record]
+        expected = read_tensors(self._context.output, case.name, "outputs", self._contract.outputs)
+        base_feeds = read_tensors(self._context.output, case.name, "inputs", self._contract.inputs)
+        for done, probe in enumerate(probes):
+            self._context.progress(f"original model: {probe.name}", done=done / len(probes))
+            records.append(self._probe(probe, base_feeds, expected))
+        return records
+
+    def _base(self, made_from: CaseInputs) -> tuple[Case, CaseRecord] | str:
+        """Return the base case at the first sizes that the original takes, or why there is none."""
+        contract = self._contract
+        refusal = ""
+        for sizes in (probe_sizes(contract), contract.typical_sizes(), smallest_sizes(contract)):
+            case = base_case(made_from, sizes)
+            feeds = case.inputs()
+            try:
+                outputs, seconds = self._run(feeds)
+            except RunFailedError as error:
+                refusal = refusal or f"the original refuses {sizes_text(sizes)}: {error}"
+                continue
+            self._write(case, feeds, outputs)
+            return case, CaseRecord(case.name, case.kind, case.description, case.sizes, seconds)
+        return refusal
+
+    def _probe(self, probe: Case, base: Feeds, expected: Feeds) -> CaseRecord:
+        feeds = probe.inputs()
+        record = CaseRecord(probe.name, probe.kind, probe.description, probe.sizes, 0.0, probe.base)
+        write_tensors(self._context.output, probe.name, "inputs", feeds)
+        if all(np.array_equal(feeds[name], base[name]) for name in feeds):
+            return dataclasses.replace(
+                record, runnable=False, detail="the samples allow no other values"
+            )
+        try:
+            outputs, seconds = self._run(feeds)
+        except RunFailedError as error:
+            return dataclasses.replace(
+                record, runnable=False, detail=f"the original refuses it: {error}"
+            )
+        write_tensors(self._context.output, probe.name, "outputs", outputs)
+        kind, _, name = probe.name.partition(":")
+        if kind == "perturbed" and largest_difference(expected, outputs) == 0.0:
+            self.findings.append(_no_influence(name))
+        return dataclasses.replace(record, seconds=seconds)
+
+    def _run(self, feeds: Feeds) -> tuple[Feeds, float]:
+        started = time.perf_counter()
+        outputs = self._original.run(feeds)
+        return outputs, time.perf_counter() - started
+
+    def _write(self, case: Case, feeds: Feeds, outputs: Feeds) -> None:
+        write_tensors(self._context.output, case.name, "inputs", feeds)
+        write_tensors(self._context.output, case.name, "outputs", outputs)
+
+    def _check_outputs(self, case: Case, outputs: Feeds) -> None:
+        """Note NaN, and outputs that are not as declared, each at the first case that shows it."""
+        for spec in self._contract.outputs:
+            values = outputs[spec.name]
+            found, declared = dtype_name(values.dtype), spec.concrete_shape(case.sizes)
+            if found != spec.dtype:
+                self._note(_other_dtype(spec, self._contract.outputs.index(spec), found, case))
+            if values.shape != declared:
+                self._note(_other_shape(spec.name, declared, values.shape, case))
+            if nans := _count_nan(values):
+                self.findings.append(_nan(spec.name, nans, values.size, case))
+
+    def _note(self, finding: Finding) -> None:
+        key = (finding.code, finding.place.tensor or "")
+        if key not in self._odd_outputs:
+            self._odd_outputs.add(key)
+            self.findings.append(finding)
+
+    def _explain_refusal(self, case: Case, feeds: Feeds, error: RunFailedError) -> str:
+        """Say why the original refuses a legal input: an element type, or more positions than it
+        has.
+        """
+        what = f"the original model refuses case {case.name!r} ({sizes_text(case.sizes)}): {error}"
+        accepted = (
+            self._original.accepted_dtype(feeds)
+            if isinstance(self._original, TorchOriginal)
+            else None
+        )
+        if accepted is not None:
+            spec, dtype = accepted
+            place = [other.name for other in self._contract.inputs].index(spec.name)
+            return (
+                f"{what}. It takes {spec.name!r} as {dtype}; the recipe declares {spec.dtype}: "
+                f"write inputs.{place}.dtype: {dtype}"
+            )
+        positions = self._original.facts.max_positions
+        for axis in self._contract.axes:
+            if positions is not None and case.sizes[axis.name] > positions:
+                return (
+                    f"{what}. The model has {positions} positions: axes.{axis.name} can go no"
+                    " further"
+                )
+        return f"{what}. If the case means nothing to the model, list it under verify.skip"
+
+
+def _count_nan(values: np.ndarray) -> int:
+    return int(np.isnan(values).sum()) if values.dtype.kind in "fc" else 0
+
+
+def _nan(output: str, nans: int, elements: int, case: Case) -> Finding:
+    skipped = case.name.partition(":")[0]
+    return Finding(
+        "N103",
+        "error",
+        f"the original model gives NaN on case {case.name!r} ({sizes_text(case.sizes)}): {nans} of"
+        f" {elements} elements of {output!r}; nothing can be proven there",
+        Place(tensor=output, case=case.name),
+        {"nan": nans, "elements": elements, "sizes": case.sizes},
+        Remedy(
+            f"Repair the model, or leave the case out: verify.skip: [{skipped}].",
+            {"verify.skip": [skipped]},
+        ),
+    )
+
+
+def _no_influence(name: str) -> Finding:
+    return Finding(
+        "C112",
+        "warning",
+        f"other values for {name!r} change no output of the original model",
+        Place(tensor=name, case=f"perturbed:{name}"),
+        {"moved_reference": 0.0},
+        Remedy(
+            f"Remove the input {name!r} from the recipe, or choose a sample under which it matters."
+        ),
+    )
+
+
+def _other_dtype(spec: TensorSpec, place: int, found: str, case: Case) -> Finding:
+    return Finding(
+        "C205",
+        "error",
+        f"output {spec.name!r} of the original model is {found}; declared {spec.dtype}",
+        Place(tensor=spec.name, case=case.name),
+        {"declared": spec.dtype, "found": found},
+        Remedy(
+            f"Write {found} as the dtype of the output {spec.name!r}.",
+            {f"outputs.{place}.dtype": found},
+        ),
+    )
+
+
+def _other_shape(
+    output: str, declared: tuple[int, ...], found: tuple[int, ...], case: Case
+) -> Finding:
+    return Finding(
+        "C207",
+        "error",
+        f"output {output!r} of the original model has the shape {list(found)} on case {case.name!r}"
+        f" ({sizes_text(case.sizes)}); the declared shape gives {list(declared)}",
+        Place(tensor=output, case=case.name),
+        {"declared": list(declared), "found": list(found), "sizes": case.sizes},
+        Remedy(
+            f"Give the shape of the output {output!r} as the model has it, in terms of the axes."
+        ),
+    )

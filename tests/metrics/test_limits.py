@@ -1,0 +1,92 @@
+import math
+
+import pytest
+
+from convkit.metrics.limits import allclose_excess, breaches, is_within, overshoot
+from convkit.worker.protocol import TensorMetrics
+
+
+def metrics(**changes: object) -> TensorMetrics:
+    values: dict[str, object] = {
+        "output": "y",
+        "elements": 4,
+        "max_abs": 0.01,
+        "max_rel": 0.1,
+        "mean_abs": 0.005,
+        "rms": 0.006,
+        "cosine": 0.999,
+        "worst_index": (0,),
+        "worst_reference": 1.0,
+        "worst_candidate": 1.01,
+        "nan_reference": 0,
+        "nan_candidate": 0,
+        "inf_reference": 0,
+        "inf_candidate": 0,
+        "inf_mismatched": 0,
+        "frontier": ((0.1, 0.01), (10.0, 0.5)),
+    }
+    return TensorMetrics(**(values | changes))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["max_abs", "max_rel", "mean_abs", "rms"])
+def test_each_limit_passes_at_its_value_and_fails_beyond_and_on_nan(name: str) -> None:
+    value = getattr(metrics(), name)
+    assert breaches(metrics(), {name: value}) == []
+    assert [breach.limit for breach in breaches(metrics(), {name: value * 0.99})] == [name]
+    assert [breach.limit for breach in breaches(metrics(**{name: math.nan}), {name: 1e9})] == [name]
+
+
+def test_the_cosine_is_a_lower_limit_and_nan_fails_it() -> None:
+    assert breaches(metrics(), {"cosine": 0.999}) == []
+    assert str(breaches(metrics(), {"cosine": 0.9999})[0]) == "cosine 0.999 < 0.9999"
+    assert breaches(metrics(cosine=math.nan), {"cosine": -0.99})
+
+
+def test_allclose_needs_both_parts_where_each_alone_is_not_enough() -> None:
+    # (|reference|, |error|): 0.01 at 0.1 and 0.5 at 10
+    assert breaches(metrics(), {"atol": 0.01, "rtol": 0.05}) == []
+    assert breaches(metrics(), {"atol": 0.01, "rtol": 0.04})
+    assert breaches(metrics(), {"atol": 0.001, "rtol": 0.05})
+    assert breaches(metrics(), {"atol": 0.5}) == []
+    assert breaches(metrics(), {"rtol": 0.2}) == []
+
+
+def test_allclose_fails_where_nothing_is_known() -> None:
+    assert math.isnan(allclose_excess(metrics(frontier=()), 0.0))
+    assert breaches(metrics(frontier=()), {"atol": 1e9})
+
+
+@pytest.mark.parametrize(
+    ("limits", "factor"),
+    [
+        ({"max_abs": 0.02}, 0.5),
+        ({"max_abs": 0.005}, 2.0),
+        ({"max_abs": 0.02, "rms": 0.001}, 6.0),
+        ({"cosine": 0.99975}, 2.0),  # twice the error is four times as far from 1
+        ({"rtol": 0.01}, 10.0),
+        ({"atol": 0.25, "rtol": 0.0}, 2.0),
+        ({"max_abs": 0.0}, math.inf),
+        ({}, 0.0),
+    ],
+)
+def test_the_overshoot_says_by_what_factor_the_error_must_shrink(
+    limits: dict[str, float], factor: float
+) -> None:
+    assert overshoot(metrics(), limits) == pytest.approx(factor)
+    assert is_within(metrics(), limits) == (factor <= 1)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"nan_candidate": 1},
+        {"inf_mismatched": 1},
+        {"mismatch": "shape"},
+        {"elements": 0},
+        {"max_abs": math.nan},
+        {"cosine": math.nan},
+    ],
+)
+def test_what_is_not_comparable_is_not_within_any_limits(changes: dict[str, object]) -> None:
+    assert not is_within(metrics(**changes), {"max_abs": 1e9, "cosine": -1.0})
+    assert overshoot(metrics(**changes), {"max_abs": 1e9, "cosine": -1.0}) == math.inf

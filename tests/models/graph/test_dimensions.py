@@ -1,0 +1,89 @@
+import onnx
+import onnx_ir
+import pytest
+from tiny_models import tensor
+
+from convkit.models.contract_check import check_contract
+from convkit.models.graph.contract import graph_contract
+from convkit.models.graph.dimensions import name_dimensions
+from convkit.tensors import Axis, Contract
+
+AXES = (Axis("batch", 1, 4, 16), Axis("past", 1, 4, 16), Axis("sequence", 1, 4, 16))
+X = tensor("x", "batch", "sequence")
+P = tensor("p", "batch", "past")
+
+
+def named(shapes, contract):
+    """Build a graph of x and p with the given dimensions, name them, and return it."""
+
+    def value(name, shape):
+        return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape)
+
+    inputs = [value(name, shape) for name, shape in shapes.items() if name != "y"]
+    node = onnx.helper.make_node("Concat", [entry.name for entry in inputs], ["y"], axis=1)
+    graph = onnx.helper.make_graph([node], "g", inputs, [value("y", shapes["y"])])
+    model = onnx_ir.from_proto(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)])
+    )
+    name_dimensions(model, contract)
+    return graph_contract(model)
+
+
+def contract(*output, inputs=(X, P)):
+    return Contract(inputs, (tensor("y", *output),), AXES)
+
+
+@pytest.mark.parametrize(
+    ("found", "declared"),
+    [
+        (["s1", "s3 + s2"], ("batch", "past + sequence")),
+        (["s1", "2*s2"], ("batch", "sequence * 2")),
+        (["s1", "s2 + s2"], ("batch", "2 * sequence")),
+        (["s1", "other_symbol"], ("batch", "sequence")),
+        (["s1", None], ("batch", "sequence")),
+        (None, ("batch", "sequence")),
+    ],
+)
+def test_symbols_become_the_contracts_words(found, declared):
+    wanted = contract(*declared)
+    result = named({"x": ["s1", "s2"], "p": ["s1", "s3"], "y": found}, wanted)
+    assert result.inputs == wanted.inputs
+    assert result.outputs == wanted.outputs
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (["s2", "s1"], ("sequence", "batch")),
+        (["s1", 7], ("batch", 7)),
+        (["s1", "s2 + 1"], ("batch", "sequence + 1")),
+    ],
+)
+def test_what_contradicts_the_contract_stays_and_is_found(found, expected):
+    wanted = contract("batch", "sequence")
+    result = named({"x": ["s1", "s2"], "p": ["s1", "s3"], "y": found}, wanted)
+    assert result.outputs[0].shape == expected
+    assert [finding.code[:2] for finding in check_contract(wanted, result, "graph")]
+
+
+def test_a_size_where_an_axis_is_declared_stays():
+    wanted = contract("batch", "sequence")
+    result = named({"x": ["s1", 5], "p": ["s1", "s3"], "y": ["s1", "s9"]}, wanted)
+    assert result.inputs[0].shape == ("batch", 5)
+    assert [finding.code for finding in check_contract(wanted, result, "graph")] == ["C106"]
+
+
+def test_one_symbol_for_two_axes_is_not_papered_over():
+    wanted = contract("batch", "sequence")
+    result = named({"x": ["s1", "s2"], "p": ["s1", "s2"], "y": ["s1", "s2"]}, wanted)
+    assert result.inputs[1].shape == ("batch", "sequence")
+    assert [finding.code for finding in check_contract(wanted, result, "graph")] == ["C107"]
+
+
+def test_an_inputs_own_arithmetic_symbol_is_spelt_out():
+    mask = tensor("m", "batch", "past + sequence")
+    wanted = contract("batch", "past + sequence", inputs=(X, P, mask))
+    shapes = {"x": ["s1", "s2"], "p": ["s1", "s3"], "m": ["s1", "s4"], "y": ["s1", "2*s4 - s4"]}
+    result = named(shapes, wanted)
+    assert result.inputs == wanted.inputs
+    assert result.outputs == wanted.outputs

@@ -1,0 +1,70 @@
+import numpy as np
+import onnx
+import onnx_ir
+import pytest
+from onnx import numpy_helper
+
+from convkit.models.graph.files import write_model
+
+WEIGHTS = {
+    "zebra": np.arange(200, dtype=np.float32),
+    "ape": np.arange(20_000, dtype=np.float32).reshape(100, 200),
+    "mouse": np.float32([1, 2]),
+}
+
+
+def model_with_weights():
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Add", ["x", "zebra"], ["y"])],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 200])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", 200])],
+        [numpy_helper.from_array(array, name) for name, array in WEIGHTS.items()],
+    )
+    return onnx_ir.from_proto(
+        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)])
+    )
+
+
+@pytest.fixture
+def written(tmp_path):
+    write_model(model_with_weights(), tmp_path)
+    return tmp_path
+
+
+def external(folder):
+    tensors = onnx.load(folder / "model.onnx", load_external_data=False).graph.initializer
+    return {t.name: {entry.key: entry.value for entry in t.external_data} for t in tensors}
+
+
+def test_weights_lie_in_one_file_sorted_and_aligned(written):
+    assert sorted(path.name for path in written.iterdir()) == ["model.onnx", "model.onnx.data"]
+    places = external(written)
+    assert places["mouse"] == {}
+    assert {place["location"] for name, place in places.items() if name != "mouse"} == {
+        "model.onnx.data"
+    }
+    assert int(places["ape"]["offset"]) == 0
+    assert int(places["zebra"]["offset"]) >= 80_000
+    assert int(places["zebra"]["offset"]) % 64 == 0
+
+
+def test_the_values_are_what_they_were(written):
+    onnx.checker.check_model(str(written / "model.onnx"), full_check=True)
+    for tensor in onnx.load(written / "model.onnx").graph.initializer:
+        assert np.array_equal(numpy_helper.to_array(tensor), WEIGHTS[tensor.name])
+
+
+def test_the_same_model_gives_the_same_bytes(written, tmp_path):
+    (tmp_path / "again").mkdir()
+    write_model(model_with_weights(), tmp_path / "again")
+    for name in ("model.onnx", "model.onnx.data"):
+        assert (written / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+
+
+def test_without_weights_there_is_no_data_file(tmp_path):
+    model = model_with_weights()
+    for name in ("ape", "zebra"):
+        model.graph.initializers[name].const_value = onnx_ir.tensor(np.float32([1]), name=name)
+    write_model(model, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]

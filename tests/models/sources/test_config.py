@@ -1,0 +1,73 @@
+import pytest
+import torch
+from tiny_models import bert_source
+
+from convkit.models.sources import load_model
+from convkit.worker.context import StageFailedError
+
+
+def test_the_seed_decides_the_weights_and_nothing_else_does():
+    first = load_model(bert_source(seed=7)).module.state_dict()
+    torch.manual_seed(123)
+    again = load_model(bert_source(seed=7)).module.state_dict()
+    other = load_model(bert_source(seed=8)).module.state_dict()
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not all(torch.equal(first[name], other[name]) for name in first)
+
+
+def test_the_global_random_state_is_left_as_it_was():
+    torch.manual_seed(5)
+    expected = torch.rand(3)
+    torch.manual_seed(5)
+    load_model(bert_source())
+    assert torch.equal(torch.rand(3), expected)
+
+
+def test_facts_come_from_the_configuration():
+    facts = load_model(bert_source()).facts
+    assert (facts.vocabulary, facts.pad_token, facts.max_positions) == (100, 0, 64)
+
+
+def test_positions_of_roberta_start_after_the_padding():
+    source = bert_source(
+        identifier="roberta", overrides={"pad_token_id": 1, "max_position_embeddings": 66}
+    )
+    assert load_model(source).facts.max_positions == 64
+
+
+def test_task_dtype_and_attention_are_followed():
+    loaded = load_model(bert_source(task="text-classification", dtype="float16", attention="eager"))
+    assert type(loaded.module).__name__ == "BertForSequenceClassification"
+    assert next(loaded.module.parameters()).dtype is torch.float16
+    assert loaded.config._attn_implementation == "eager"
+
+
+def test_stored_means_float32_where_there_is_no_checkpoint():
+    assert next(load_model(bert_source(dtype="stored")).module.parameters()).dtype is torch.float32
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"identifier": "bart_"},
+            r"model\.config\.architecture.*'bart_'; perhaps you meant 'bart'",
+        ),
+        (
+            {"overrides": {"num_hiden_layers": 1}},
+            r"overrides\.num_hiden_layers.*perhaps you meant 'num_hidden_layers'",
+        ),
+        (
+            {"task": "text-clasification"},
+            r"model\.task.*perhaps you meant 'text-classification'.*Known: ",
+        ),
+        (
+            {"task": "image-classification"},
+            r"model\.config: transformers could not build bert.*image-classification",
+        ),
+        ({"overrides": {"hidden_size": 33}}, r"model\.config: .*33"),
+    ],
+)
+def test_errors_name_the_key_and_the_fix(changes, message):
+    with pytest.raises(StageFailedError, match=message):
+        load_model(bert_source(**changes))

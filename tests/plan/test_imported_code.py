@@ -1,0 +1,67 @@
+"""A stage's key covers exactly the code that the stage can run."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import convkit
+from convkit.plan.imported_code import code_digest, imported_files, imports_of
+from convkit.worker.jobs import JOBS
+
+PACKAGE = Path(convkit.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def module_file(name: str) -> Path | None:
+    path = PACKAGE.parent / Path(*name.split("."))
+    return next(
+        (file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None
+    )
+
+
+def parsed_imports(path: Path) -> set[Path]:
+    """Return what a file imports, by Python's own parser."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    parts = [name.split(".") for name in names if name.startswith("convkit.")]
+    prefixes = [".".join(part[:length]) for part in parts for length in range(2, len(part) + 1)]
+    return {file for prefix in prefixes if (file := module_file(prefix)) is not None}
+
+
+def test_imports_are_found_as_pythons_parser_finds_them():
+    assert len(FILES) > 300
+    assert {file: set(imports_of(file)) for file in FILES} == {
+        file: parsed_imports(file) for file in FILES
+    }
+
+
+@pytest.mark.parametrize("job", JOBS)
+def test_a_job_s_code_is_its_own_and_all_that_it_reaches(job):
+    names = {file.relative_to(PACKAGE).as_posix() for file in imported_files([JOBS[job].module])}
+    assert JOBS[job].module.removeprefix("convkit.").replace(".", "/") + ".py" in names
+    assert {"worker/process.py", "worker/bootstrap.py", "codec.py"} <= names
+    host = {"cli", "execute", "plan", "recipe", "store", "toolchain", "track", "report", "verdict"}
+    assert not {name.split("/")[0] for name in names} & host
+
+
+def test_what_a_job_cannot_reach_is_not_in_its_key():
+    verify = {file.name for file in imported_files([JOBS["verify"].module])}
+    assert "torchscript.py" not in verify
+    assert "evaluator.py" not in verify
+
+
+def test_a_changed_file_changes_the_digest(monkeypatch):
+    from convkit.plan import imported_code
+
+    before = code_digest([JOBS["build"].module])
+    changed = PACKAGE / "worker" / "context.py"
+    real = imported_code._source
+    monkeypatch.setattr(
+        imported_code, "_source", lambda file: real(file) + (b"#" if file == changed else b"")
+    )
+    assert code_digest([JOBS["build"].module]) != before

@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from convkit.precision.simulation.session import open_simulation
+from convkit.runtimes.onnxruntime import session as onnxruntime
+from convkit.worker.context import StageFailedError
+
+TEXT = """<ir_version: 9, opset_import: ["": 18]> g (float[N] x) => (float[N] y) {
+    h = Cast<to=10>(x)
+    s = Mul(h, h)
+    y = Cast<to=1>(s)
+}"""
+
+
+@pytest.mark.parametrize("optimization", ["none", "basic", "extended", "all"])
+def test_a_simulation_overflows_as_a_device_does(tmp_path, optimization):
+    ir.save(ir.from_onnx_text(TEXT), tmp_path / "model.onnx")
+    session = open_simulation(
+        tmp_path / "model.onnx", onnxruntime, {"optimization": optimization}, "float16"
+    )
+    found = session.run({"x": np.array([300, 2], np.float32)})["y"]
+    assert found.tolist() == [np.inf, 4]
+
+
+class FoldsRoundingsAway:
+    """Stands in for a release of a runtime that optimises pairs of Casts away; there is none to be
+    had.
+    """
+
+    @staticmethod
+    def open(path, device, options):
+        model = ir.load(path)
+        for node in list(model.graph):
+            if node.op_type == "Cast":
+                ir.convenience.replace_all_uses_with(node.outputs[0], node.inputs[0])
+        ir.save(model, path)
+        return onnxruntime.open(path, device, options)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_a_runtime_that_would_hide_the_roundings_is_refused_by_a_stand_in(tmp_path: Path, dtype):
+    ir.save(ir.from_onnx_text(TEXT), tmp_path / "model.onnx")
+    with pytest.raises(StageFailedError, match="explicit roundings"):
+        open_simulation(tmp_path / "model.onnx", FoldsRoundingsAway, {}, dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_this_release_keeps_them(tmp_path: Path, dtype):
+    ir.save(ir.from_onnx_text(TEXT), tmp_path / "model.onnx")
+    open_simulation(tmp_path / "model.onnx", onnxruntime, {}, dtype)

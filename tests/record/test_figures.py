@@ -1,0 +1,193 @@
+import dataclasses
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from records import (
+    ABSENT,
+    LIMITS,
+    build_record,
+    case_verdict,
+    failed_target,
+    output_verdict,
+    skipped_target,
+    tensor_metrics,
+    verified_record,
+)
+
+from convkit.record.figures import (
+    bytes_text,
+    first_failing_case,
+    left_out,
+    limited_figures,
+    located_findings,
+    seconds_text,
+    share,
+    verdict,
+    worst_comparison,
+    worst_of_output,
+)
+from convkit.record.model import OutputVerdict
+
+
+def test_the_worst_comparison_is_the_one_with_the_largest_share_of_its_limit():
+    cases = [
+        case_verdict("smallest", 1, 2, output_verdict(2e-5)),
+        case_verdict("typical", 4, 128, output_verdict(7e-5)),
+        case_verdict("padded", 4, 128, output_verdict(3e-5)),
+    ]
+    worst = worst_comparison(cases)
+    assert (worst.case, worst.limit, worst.found, worst.passed) == (
+        "typical",
+        "max_abs",
+        7e-5,
+        True,
+    )
+    assert worst.share == pytest.approx(0.7)
+
+
+def test_a_cosine_closer_to_its_limit_goes_before_a_small_absolute_error():
+    worst = worst_of_output("typical", output_verdict(1e-9, cosine=0.999991))
+    assert worst.limit == "cosine"
+    assert worst.share == pytest.approx(0.9, rel=1e-3)
+    assert str(worst) == "cosine 0.999991 >= 0.99999"
+
+
+def test_a_failure_goes_before_every_pass_and_nan_before_figures():
+    target = failed_target()
+    worst = worst_comparison(target.verifications[0].cases)
+    assert (worst.case, worst.passed, worst.share) == ("masked-row", False, math.inf)
+    assert str(worst) == "NaN: 384 here, 0 in the original"
+
+
+def test_nan_uses_the_whole_limit_and_more():
+    metrics = tensor_metrics(math.nan)
+    assert share("max_abs", math.nan, 1e-4, metrics, LIMITS) == math.inf
+    assert share("cosine", math.nan, 0.9, metrics, LIMITS) == math.inf
+
+
+def test_a_limit_of_zero_is_met_by_zero_only():
+    metrics = tensor_metrics(0.0)
+    assert share("max_abs", 0.0, 0.0, metrics, {}) == 0.0
+    assert share("max_abs", 1e-30, 0.0, metrics, {}) == math.inf
+
+
+@given(
+    st.floats(0, 1e3),
+    st.floats(0, 10),
+    st.lists(st.tuples(st.floats(0, 1e3), st.floats(0, 1e3)), min_size=1, max_size=5),
+)
+def test_the_share_of_atol_and_rtol_agrees_with_the_excess(atol, rtol, frontier):
+    limits = {"atol": atol, "rtol": rtol}
+    metrics = dataclasses.replace(tensor_metrics(1.0), frontier=tuple(frontier))
+    [(_, excess, allowed)] = limited_figures(OutputVerdict("y", True, (), limits, metrics))
+    used = share("atol", excess, allowed, metrics, limits)
+    if used <= 0.999:
+        assert excess <= allowed
+    if used >= 1.001:
+        assert not excess <= allowed or excess == pytest.approx(allowed, rel=1e-6, abs=1e-9)
+
+
+def test_a_refusal_to_run_is_the_worst():
+    cases = [case_verdict("smallest", 1, 2, error="\nInvalidArgument: bad shape\nmore")]
+    worst = worst_comparison(cases)
+    assert (worst.output, worst.passed) == (None, False)
+    assert str(worst) == "the runtime failed: InvalidArgument: bad shape"
+
+
+def test_no_cases_have_no_worst():
+    assert worst_comparison([]) is None
+
+
+def test_the_first_failing_case_is_the_simplest():
+    assert first_failing_case(failed_target().verifications[0]).case == "typical"
+
+
+def test_findings_are_told_once_errors_first_with_their_targets():
+    located = located_findings(build_record())
+    assert [(item.finding.code, item.where) for item in located] == [
+        ("C110", ("ort-optimized",)),
+        ("N101", ("ort-optimized",)),
+        ("E102", ("ort-cpu",)),
+    ]
+
+
+def test_what_is_left_out_is_told_once_with_its_reason():
+    items = left_out(build_record())
+    assert [item.what for item in items] == [
+        "target ort-cuda",
+        (
+            "case largest of ort-cpu (onnxruntime 1.21.0), case largest of ort-cpu (onnxruntime"
+            " 1.31.0)"
+        ),
+    ]
+    assert items[0].reason == ABSENT
+
+
+def test_a_stage_that_did_not_run_is_left_out_even_where_its_target_is_not_skipped():
+    record = build_record(
+        targets=(dataclasses.replace(skipped_target(), status="broken", verifications=()),)
+    )
+    assert [item.what for item in left_out(record)] == [
+        "stage build:ort-cuda",
+        "stage verify:ort-cuda",
+    ]
+
+
+def test_the_verdict_counts_every_target():
+    assert verdict(build_record()) == "3 targets: 1 verified, 1 failed, 1 skipped"
+    assert verdict(verified_record()) == "1 target: 1 verified"
+    assert verdict(build_record(targets=())) == "0 targets: nothing was built"
+
+
+@pytest.mark.parametrize(
+    ("size", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (90_912_456, "86.7 MiB"),
+        (3 * 2**40, "3072.0 GiB"),
+    ],
+)
+def test_sizes(size, text):
+    assert bytes_text(size) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.004, "0.00 s"),
+        (0.42, "0.42 s"),
+        (8.06, "8.1 s"),
+        (59.99, "1 min 00 s"),
+        (185, "3 min 05 s"),
+        (7800, "2 h 10 min"),
+    ],
+)
+def test_durations(seconds, text):
+    assert seconds_text(seconds) == text
+
+
+def test_what_padding_leaves_out_is_listed_with_how_far_it_differs():
+    record = build_record()
+    target = record.targets[0]
+    verification = target.verifications[0]
+    case = verification.cases[0]
+    metrics = dataclasses.replace(
+        case.outputs[0].metrics, padding_elements=12, padding_max_abs=3.25
+    )
+    output = dataclasses.replace(case.outputs[0], metrics=metrics)
+    case = dataclasses.replace(case, outputs=(output,))
+    verification = dataclasses.replace(verification, cases=(case,))
+    target = dataclasses.replace(target, verifications=(verification,))
+    listed = left_out(dataclasses.replace(record, targets=(target,)))
+    found = [
+        item
+        for item in listed
+        if item.what.startswith(f"padding of {metrics.output} in {target.name}")
+    ]
+    assert len(found) == 1
+    assert "3.2" in found[0].reason
+    assert not [item for item in left_out(record) if item.what.startswith("padding")]

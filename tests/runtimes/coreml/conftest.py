@@ -1,0 +1,32 @@
+"""What these tests share lies beside this file; the tiny architectures lie with the evaluator's
+tests.
+"""
+
+import gc
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "mil")]
+
+with warnings.catch_warnings():
+    # Python warns of its source where it compiles it for the first time, and warnings are errors in
+    # these tests.
+    warnings.simplefilter("ignore")
+    import coremltools
+    import coremltools.optimize.coreml  # noqa: F401 - for the modules that import it later
+
+
+@pytest.fixture(autouse=True)
+def _collected() -> Iterator[None]:
+    """Let go of the temporary folders that coremltools leaves to the garbage collector, which warns
+    of each.
+    """
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()

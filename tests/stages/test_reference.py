@@ -1,0 +1,304 @@
+import dataclasses
+import json
+import textwrap
+
+import ml_dtypes
+import numpy as np
+import pytest
+from small_graphs import CONTRACT, HEADER, SAMPLES, graph, save, tensor
+
+from convkit.cases.files import read_tensors
+from convkit.codec import decode
+from convkit.stages import reference
+from convkit.tensors import Axis, Contract
+from convkit.worker.context import Context, StageFailedError
+from convkit.worker.protocol import ReferenceRequest, ReferenceResult, Sample, Source
+
+MODEL = """
+    score = (ids + 100 * types).float() * mask
+    return {"score": score}
+"""
+
+
+def factory(tmp_path, forward=MODEL, arguments="ids, mask, types"):
+    """Write a Python file whose callable makes a module with that forward."""
+    code = f"""
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, {arguments}):
+{textwrap.indent(textwrap.dedent(forward), " " * 8)}
+
+def build():
+    return Model()
+"""
+    (tmp_path / "model.py").write_text(code)
+    return Source("factory", path=str(tmp_path / "model.py"), identifier="build")
+
+
+def timeless(result):
+    cases = tuple(dataclasses.replace(case, seconds=0.0) for case in result.cases)
+    return dataclasses.replace(result, cases=cases)
+
+
+def run(tmp_path, source, contract=CONTRACT, samples=SAMPLES, *, texts=(), budget=None, skip=()):
+    output = tmp_path / "reference"
+    output.mkdir(exist_ok=True)
+    request = ReferenceRequest(source, contract, samples, 0, texts, budget, skip)
+    result, findings = reference.run(request, Context(output))
+    written = decode(ReferenceResult, json.loads((output / "cases.json").read_text()))
+    assert written == timeless(result)  # the file is keyed by its content, so it holds no times
+    return result, findings, output
+
+
+def test_a_torch_model_on_every_case(tmp_path):
+    result, findings, output = run(tmp_path, factory(tmp_path))
+    assert findings == []
+    ladder = [case for case in result.cases if case.kind == "ladder"]
+    names = [
+        "smallest",
+        "typical",
+        "padded",
+        "ragged",
+        "largest",
+        "masked-row",
+        "off-typical",
+        "extreme",
+    ]
+    assert [case.name for case in ladder] == names
+    assert [case.name for case in result.omitted] == ["texts"]
+    for case in result.cases:
+        if not case.runnable:
+            continue
+        inputs = read_tensors(output, case.name, "inputs", CONTRACT.inputs)
+        outputs = read_tensors(output, case.name, "outputs", CONTRACT.outputs)
+        expected = (inputs["ids"] + 100 * inputs["types"]) * inputs["mask"]
+        np.testing.assert_array_equal(outputs["score"], expected.astype(np.float32))
+        assert outputs["score"].dtype == np.float32
+    assert {case.name for case in result.cases if case.kind == "probe"} >= {
+        "probes",
+        "crossed:ids:mask",
+    }
+
+
+def test_an_onnx_file_is_its_own_reference(tmp_path):
+    source = Source("onnx", path=str(save(tmp_path, graph())))
+    _, findings, output = run(tmp_path, source)
+    assert findings == []
+    inputs = read_tensors(output, "padded", "inputs", CONTRACT.inputs)
+    outputs = read_tensors(output, "padded", "outputs", CONTRACT.outputs)
+    np.testing.assert_array_equal(
+        outputs["score"], (inputs["ids"] + 100 * inputs["types"]) * inputs["mask"]
+    )
+    (tmp_path / "broken.onnx").write_bytes(b"no model")
+    with pytest.raises(StageFailedError, match=r"model\.onnx: onnxruntime"):
+        run(tmp_path, Source("onnx", path=str(tmp_path / "broken.onnx")))
+
+
+def test_two_runs_give_the_same_files(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        run(tmp_path / name, factory(tmp_path))
+    files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.npy"))
+    assert files
+    for file in files:
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes()
+
+
+def test_nan_in_the_original_is_found_with_case_and_remedy(tmp_path):
+    mean = "return {'score': (ids * mask) / mask.sum(dim=1, keepdim=True)}"
+    _, findings, _ = run(tmp_path, factory(tmp_path, mean, "ids, mask, types=None"))
+    nan = [finding for finding in findings if finding.code == "N103"]
+    assert [finding.place.case for finding in nan] == ["masked-row"]
+    assert nan[0].is_error
+    assert nan[0].remedy.change == {"verify.skip": ["masked-row"]}
+    assert nan[0].evidence["nan"] == 6
+    result, findings, _ = run(
+        tmp_path, factory(tmp_path, mean, "ids, mask, types=None"), skip=("masked-row",)
+    )
+    assert "N103" not in [finding.code for finding in findings]
+    assert "masked-row" in [case.name for case in result.omitted]
+
+
+def test_an_input_without_influence_is_a_warning(tmp_path):
+    source = factory(tmp_path, "return {'score': ids.float() * mask}")
+    _, findings, _ = run(tmp_path, source)
+    assert [(finding.code, finding.severity, finding.place.tensor) for finding in findings] == [
+        ("C112", "warning", "types")
+    ]
+
+
+def test_outputs_of_another_dtype_or_shape_than_declared(tmp_path):
+    _, findings, _ = run(tmp_path, factory(tmp_path, "return {'score': (ids + types) * mask}"))
+    assert [(finding.code, finding.evidence["found"]) for finding in findings] == [
+        ("C205", "int64")
+    ]
+    _, findings, _ = run(
+        tmp_path, factory(tmp_path, "return {'score': ((ids + types) * mask).float().sum(1)}")
+    )
+    (finding,) = findings
+    assert finding.code == "C207"
+    assert finding.place.case == "smallest"
+    assert finding.evidence == {
+        "declared": [1, 2],
+        "found": [1],
+        "sizes": {"batch": 1, "sequence": 2},
+    }
+
+
+def test_probes_that_the_original_refuses_are_recorded(tmp_path):
+    forward = """
+        table = torch.arange(2.0)
+        return {"score": (ids + 100 * table[types]) * mask}
+    """
+    result, findings, output = run(tmp_path, factory(tmp_path, forward))
+    cases = {case.name: case for case in result.cases}
+    refused = cases["crossed:ids:types"]
+    assert not refused.runnable
+    assert "the original refuses it: IndexError" in refused.detail
+    # The inputs are kept: a model in which the two are exchanged takes them.
+    assert read_tensors(output, refused.name, "inputs", CONTRACT.inputs)["types"].max() > 1
+    assert cases["crossed:mask:types"].runnable
+    assert findings == []
+
+
+def test_samples_of_one_value_cannot_be_probed(tmp_path):
+    samples = SAMPLES | {"types": Sample("integers", (0.0, 1.0))}
+    result, findings, _ = run(tmp_path, factory(tmp_path), samples=samples)
+    (probe,) = [case for case in result.cases if case.name == "perturbed:types"]
+    assert not probe.runnable
+    assert probe.detail == "the samples allow no other values"
+    assert findings == []
+
+
+def test_a_wrong_dtype_is_named_with_the_right_one(tmp_path):
+    forward = (
+        "return {'score': torch.nn.functional.embedding(ids, torch.ones(50, 1))[..., 0] * mask +"
+        " types}"
+    )
+    contract = dataclasses.replace(
+        CONTRACT, inputs=(tensor("ids", "float32"), *CONTRACT.inputs[1:])
+    )
+    message = (
+        r"refuses case 'smallest' \(batch=1, sequence=2\).*It takes 'ids' as"
+        r" int64.*inputs\.0\.dtype: int64"
+    )
+    with pytest.raises(StageFailedError, match=message):
+        run(tmp_path, factory(tmp_path, forward), contract)
+
+
+def test_a_size_that_the_original_refuses_is_named_with_the_largest_it_takes(tmp_path):
+    source = factory(tmp_path, "    assert ids.shape[1] <= 9" + MODEL)
+    with pytest.raises(StageFailedError, match="refuses case 'largest'") as raised:
+        run(tmp_path, source)
+    (finding,) = raised.value.findings
+    assert (finding.code, finding.place.tensor) == ("C113", "sequence")
+    assert finding.remedy.change == {"axes.sequence.max": 9}
+
+
+def test_a_refused_case_is_named_with_its_sizes(tmp_path):
+    forward = """
+        if ids.shape[1] > 8:
+            raise ValueError("too long")
+        return {"score": (ids + types).float() * mask}
+    """
+    message = r"refuses case 'largest' \(batch=4, sequence=12\): ValueError: too long.*verify\.skip"
+    with pytest.raises(StageFailedError, match=message):
+        run(tmp_path, factory(tmp_path, forward))
+
+
+def test_more_positions_than_the_model_has_are_named(tmp_path):
+    (tmp_path / "model.py").write_text(
+        textwrap.dedent("""
+        import torch, types
+
+        class Model(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.config = types.SimpleNamespace(model_type="toy", vocab_size=50, max_position_embeddings=8)
+                self.positions = torch.nn.Embedding(8, 1)
+
+            def forward(self, ids, mask, types):
+                positions = self.positions(torch.arange(ids.shape[1]))[:, 0]
+                return {"score": (ids + types + positions) * mask}
+
+        def build():
+            return Model()
+        """)
+    )
+    source = Source("factory", path=str(tmp_path / "model.py"), identifier="build")
+    with pytest.raises(
+        StageFailedError, match=r"The model has 8 positions: axes\.sequence can go no further"
+    ):
+        run(tmp_path, source)
+
+
+def test_probes_fall_back_to_sizes_that_the_model_takes(tmp_path):
+    forward = """
+        assert ids.shape[1] % 4 == 0, "a multiple of 4"
+        return {"score": (ids + 100 * types).float() * mask}
+    """
+    contract = dataclasses.replace(
+        CONTRACT, axes=(Axis("batch", 1, 2, 4), Axis("sequence", 4, 8, 12))
+    )
+    result, _, _ = run(tmp_path, factory(tmp_path, forward), contract, skip=("off-typical",))
+    (base,) = [case for case in result.cases if case.name == "probes"]
+    assert base.sizes == {"batch": 2, "sequence": 8}
+
+
+def test_bfloat16_outputs_are_kept_bit_by_bit(tmp_path):
+    contract = dataclasses.replace(CONTRACT, outputs=(tensor("score", "bfloat16"),))
+    source = factory(tmp_path, "return {'score': ((ids + types) * mask).to(torch.bfloat16)}")
+    _, findings, output = run(tmp_path, source, contract)
+    assert findings == []
+    inputs = read_tensors(output, "typical", "inputs", contract.inputs)
+    (bits,) = read_tensors(output, "typical", "outputs", contract.outputs).values()
+    expected = ((inputs["ids"] + inputs["types"]) * inputs["mask"]).astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(bits.view(ml_dtypes.bfloat16), expected)
+
+
+def test_a_model_that_writes_into_its_inputs_changes_no_file(tmp_path):
+    forward = """
+        score = (ids + 100 * types).float() * mask
+        ids.zero_()
+        return {"score": score}
+    """
+    _, _, output = run(tmp_path, factory(tmp_path, forward))
+    inputs = read_tensors(output, "typical", "inputs", CONTRACT.inputs)
+    assert inputs["ids"].all()
+
+
+def test_the_budget_omits_what_would_exceed_it(tmp_path):
+    forward = """
+        import time
+        time.sleep(ids.numel() * 0.002)
+        return {"score": (ids + 100 * types).float() * mask}
+    """
+    result, _, _ = run(tmp_path, factory(tmp_path, forward), budget=0.1)
+    ran = [case.name for case in result.cases if case.kind == "ladder"]
+    reasons = {case.name: case.reason for case in result.omitted}
+    assert {"smallest", "padded", "masked-row"} <= set(ran)
+    assert ran == sorted(
+        ran, key=["smallest", "typical", "padded", "ragged", "masked-row", "off-typical"].index
+    )
+    assert "of the budget of 0.1 s (verify.budget) remain" in reasons["largest"]
+    assert any(
+        case.name.startswith("perturbed") for case in result.cases
+    )  # probes are small and always run
+
+
+def test_renamed_inputs_and_outputs_of_an_onnx_file(tmp_path):
+    contract = Contract(
+        (dataclasses.replace(tensor("pixels", shape=("n",)), origin="x"),),
+        (dataclasses.replace(tensor("scores", shape=("n",)), origin="y"),),
+        (Axis("n", 1, 2, 9),),
+    )
+    file = save(tmp_path, f"{HEADER}g (float[n] x) => (float[n] y) {{ y = Neg(x) }}")
+    _, findings, output = run(tmp_path, Source("onnx", path=str(file)), contract, {})
+    assert findings == []
+    inputs = read_tensors(output, "typical", "inputs", contract.inputs)
+    outputs = read_tensors(output, "typical", "outputs", contract.outputs)
+    np.testing.assert_array_equal(outputs["scores"], -inputs["pixels"])
+    missing = dataclasses.replace(contract, outputs=(tensor("z", shape=("n",)),))
+    with pytest.raises(StageFailedError, match="the file has no output 'z'; it has y"):
+        run(tmp_path, Source("onnx", path=str(file)), missing, {})
