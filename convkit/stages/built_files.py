@@ -16,6 +16,7 @@ from convkit.worker.protocol import BuildResult
 from convkit.worker.sessions import ModelRefusedError
 
 CONTRACT_FILE = "contract.json"
+EXPORTED_FILE = "model.onnx"  # the exported graph, which targets are built from
 
 
 def find_model(path: Path, name: str) -> Path:

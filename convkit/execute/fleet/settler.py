@@ -16,7 +16,8 @@ from convkit.execute.fleet.remote import run_stage
 from convkit.execute.fleet.tags import Fit, find_fit, needs_of, resources_for
 from convkit.execute.stage_runner import KeyLock, Settled, StageRunner
 from convkit.findings.model import Finding, Remedy
-from convkit.plan.stages import Stage, ingredients, stage_key
+from convkit.plan.keys import ingredients, stage_key
+from convkit.plan.stages import Stage
 from convkit.record.model import StageReport
 from convkit.store.shared import SharedStore
 from convkit.store.store import StageRecord
@@ -63,9 +64,9 @@ class FleetSettler:
         )
         if fit.processor is not None:
             facts = dataclasses.replace(facts, processor=fit.processor)
-        parts = ingredients(stage, self.local.loaded.recipe, facts)
+        parts = ingredients(stage, self.local.loaded.recipe, facts, inputs)
         assert parts is not None  # a run resolves every environment before it settles stages
-        key = stage_key(stage, parts, inputs)
+        key = stage_key(parts)
         if not self.local.is_forced(stage) and self.local.store.record(key) is None:
             self.shared.adopt(key, self.local.store)
         surroundings = dataclasses.replace(self.local.surroundings, facts=facts)

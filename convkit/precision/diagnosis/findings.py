@@ -30,9 +30,9 @@ from convkit.precision.lowering.plan import (
     assign,
     touches_float32,
 )
-from convkit.precision.options import LowPrecision
 from convkit.precision.reductions import open_session
 from convkit.precision.simulation.graph import low_nodes, simulate, widen
+from convkit.worker.protocol import LowPrecision
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -271,9 +271,9 @@ def _in_float32(model: ir.Model, precision: LowPrecision) -> tuple[ir.Model, Ass
     """Return a graph in float32, and which nodes are low: those of the plan, or those that came so."""
     low = low_nodes(model)
     if not low:
-        return model, assign(model, PrecisionPlan(precision.default, precision.keep_float32))
+        return model, assign(model, PrecisionPlan(precision.default, precision.patterns))
     widened = widen(model)
-    assignment = assign(widened, PrecisionPlan(precision.default, precision.keep_float32))
+    assignment = assign(widened, PrecisionPlan(precision.default, precision.patterns))
     choices = {
         node: (
             choice

@@ -11,11 +11,11 @@ import numpy as np
 import onnx_ir as ir
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.precision.quantization.options import Quantization
 from convkit.precision.quantization.selection import HOPELESS_MAGNITUDE, Selection
 from convkit.precision.quantization.threads import threads
 from convkit.precision.ranges import TensorRange, run_ranges
 from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Quantization
 
 Feeds = Mapping[str, np.ndarray]
 

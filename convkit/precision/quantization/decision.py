@@ -12,8 +12,8 @@ from convkit.codec import Json, encode
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.limits import Limits
 from convkit.precision.quantization.choosing import Kept, choose_kept
-from convkit.precision.quantization.options import Quantization
 from convkit.precision.quantization.sensitivity import KEPT, table
+from convkit.worker.protocol import Quantization
 
 Feeds = Mapping[str, np.ndarray]
 

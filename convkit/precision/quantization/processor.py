@@ -6,7 +6,7 @@ import platform
 from pathlib import Path
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.precision.quantization.options import Quantization
+from convkit.worker.protocol import Quantization
 
 _CPUINFO = Path("/proc/cpuinfo")
 # Flags of processors that sum unsigned by signed eight-bit products in 32 bits. Without them x86

@@ -20,7 +20,6 @@ from convkit.precision.quantization.calibration import (
 )
 from convkit.precision.quantization.dequantization import check_dequantization
 from convkit.precision.quantization.opset import raise_opset
-from convkit.precision.quantization.options import Quantization
 from convkit.precision.quantization.packed import packed_findings
 from convkit.precision.quantization.prepare import (
     gemm_to_matmul,
@@ -44,6 +43,7 @@ from convkit.precision.quantization.selection import (
     select,
 )
 from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Quantization
 
 Feeds = Mapping[str, np.ndarray]
 

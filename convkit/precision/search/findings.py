@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from convkit.codec import Json, encode
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.float_limits import LIMITS
-from convkit.precision.options import LowPrecision
-from convkit.worker.protocol import ModulePrecision, PlanRound
+from convkit.worker.protocol import LowPrecision, ModulePrecision, PlanRound
 
 
 def headroom_findings(modules: Sequence[ModulePrecision], precision: LowPrecision) -> list[Finding]:

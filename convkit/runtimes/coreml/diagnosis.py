@@ -14,10 +14,10 @@ from convkit.mil.evaluator import Evaluator
 from convkit.mil.plan import every_step
 from convkit.mil.program import Program
 from convkit.precision.diagnosis.remedies import PrecisionRemedies, in_module
-from convkit.precision.options import LowPrecision
 from convkit.runtimes.coreml.constants import LargeConstant
 from convkit.runtimes.coreml.feeds import as_served
 from convkit.runtimes.coreml.step_trace import Autopsy, Taken, perform
+from convkit.worker.protocol import LowPrecision
 
 Feeds = Mapping[str, np.ndarray]
 

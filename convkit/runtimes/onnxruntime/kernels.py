@@ -13,7 +13,7 @@ from typing import Literal
 
 from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.models.graph.operators import Operator, Operators
+from convkit.worker.operators import Operator, Operators
 
 Problem = Literal["kernel", "disagreement", "type", "opset", "format", "operator"]
 

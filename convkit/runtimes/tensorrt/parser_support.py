@@ -8,7 +8,7 @@ opsets 9 to 24). Standard library only.
 from collections.abc import Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.models.graph.operators import Operator, Operators
+from convkit.worker.operators import Operator, Operators
 
 OLDEST_OPSET, NEWEST_OPSET = 9, 24
 

@@ -7,10 +7,10 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
+from convkit.precision.quantization.options import Quantization
 from small_models import convolutions, feeds, layers, parsed, write
 
 from convkit.precision.quantization.dequantization import check_dequantization
-from convkit.precision.quantization.options import Quantization
 from convkit.precision.quantization.quantize import quantize_file
 
 RNG = np.random.default_rng(0)

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import pytest
-
 from convkit.precision.quantization.options import Quantization
+
 from convkit.precision.quantization.processor import processor_findings, processor_flags
 
 OLD = (

@@ -1,8 +1,8 @@
 import pytest
-
-from convkit.codec import encode
 from convkit.precision.options import low_precision
 from convkit.precision.quantization.options import Calibration, Quantization, quantization
+
+from convkit.codec import encode
 from convkit.recipe.precision import QuantizedPrecision
 from convkit.worker.context import StageFailedError
 

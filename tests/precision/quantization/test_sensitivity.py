@@ -6,11 +6,11 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from convkit.precision.quantization.options import Quantization
 from small_models import feeds, layers, parsed, write
 
 from convkit.models.graph.loading import load_model
 from convkit.precision.naming import general_path
-from convkit.precision.quantization.options import Quantization
 from convkit.precision.quantization.quantize import quantize_file
 from convkit.precision.quantization.sensitivity import (
     relative_error,

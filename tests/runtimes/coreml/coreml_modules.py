@@ -5,13 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from convkit.precision.options import LowPrecision
 
 from convkit.mil.evaluator import Evaluator
 from convkit.mil.program import Program, load_program
 from convkit.models.sources.contract_module import ContractModule
 from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.torch_dtypes import contract_dtype
-from convkit.precision.options import LowPrecision
 from convkit.runtimes.coreml.conversion import Conversion, Converted, convert
 from convkit.tensors import Axis, Contract, TensorSpec
 

@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from convkit.precision.options import LowPrecision
 from coreml_modules import BATCH, behind_contract, converted, evaluated, saved
 from torch import nn
 
 from convkit.models.exporters.job import UnexportableError
-from convkit.precision.options import LowPrecision
 from convkit.runtimes.coreml.trace import decomposed, number_nodes, unknown_operators
 from convkit.tensors import Axis
 from convkit.worker.context import StageFailedError

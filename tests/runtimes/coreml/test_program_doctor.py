@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from convkit.precision.options import LowPrecision
 from coreml_modules import behind_contract, converted, feeds, saved
 from torch import nn
 
 from convkit.findings.model import Finding
 from convkit.mil.evaluator import Evaluator
-from convkit.precision.options import LowPrecision
 from convkit.runtimes.coreml.diagnosis import ProgramDoctor
 
 HALF = LowPrecision("float16")

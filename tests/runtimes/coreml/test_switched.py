@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 from architectures import ARCHITECTURES, build
+from convkit.precision.options import LowPrecision
 from coreml_modules import BATCH, SEQUENCE, behind_contract, converted, evaluated, feeds, saved
 
 from convkit.mil.switched import SwitchedEvaluator
-from convkit.precision.options import LowPrecision
 from convkit.runtimes.coreml.selection import stays_float32
 
 PLANS = (
