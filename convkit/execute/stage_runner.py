@@ -19,7 +19,7 @@ from convkit.execute.facts import Surroundings
 from convkit.execute.requests import request_for
 from convkit.execute.variation import Variation
 from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
-from convkit.findings.model import Finding, Place, Remedy, Severity
+from convkit.findings.model import Finding, Place, Remedy
 from convkit.home import Home
 from convkit.plan.stages import Stage, explain_change, ingredients, stage_key
 from convkit.recipe.loading import LoadedRecipe
@@ -218,8 +218,9 @@ class StageRunner:
             target.runtime, f"{target.runtime} is absent"
         )
         if target.runtime == "tensorrt":
-            return _absent(stage, f"no engine was built: {why}", "warning")
-        return _absent(stage, f"{why}: judged by simulation", "note")
+            return _absent(stage, f"no engine was built: {why}")
+        absent = _absent(stage, f"{why}: judged by simulation")
+        return dataclasses.replace(absent, severity="note")
 
     def _work(self, stage: Stage, inputs: Mapping[str, str], folder: Path) -> WorkerOutcome:
         def progress(message: str, done: float | None = None) -> None:
@@ -336,25 +337,19 @@ def _result_of(stage: Stage, answer: Answer) -> StageResult:
 
 
 def _skipped(report: StageReport, stage: Stage, error: str) -> StageReport:
-    findings = (*report.findings, _absent(stage, error, "warning"))
+    findings = (*report.findings, _absent(stage, error))
     return dataclasses.replace(report, status="skipped", error=error, findings=findings)
 
 
-def _absent(stage: Stage, message: str, severity: Severity) -> Finding:
+def _absent(stage: Stage, message: str) -> Finding:
     return Finding(
-        "E101",
-        severity,
-        message,
-        Place(),
-        {"stage": stage.id},
-        Remedy("Run it where that is there."),
+        "E101", message, Place(), {"stage": stage.id}, Remedy("Run it where that is there.")
     )
 
 
 def _two_artifacts(stage: Stage, known: StageRecord, artifact: str) -> Finding:
     return Finding(
         "R101",
-        "warning",
         f"{stage.id} gave another artifact than before from the same inputs and tools: "
         f"{known.artifact[:12]}, now {artifact[:12]}",
         evidence={"before": known.artifact, "now": artifact},

@@ -68,7 +68,6 @@ def _is_estranged(output: TensorMetrics) -> bool:
 def _by_optimisation(case: str, chosen: str, right: str) -> Finding:
     return Finding(
         "N401",
-        "error",
         f"the runtime's optimisation changes the results: case {case!r} is wrong at level {chosen},"
         f" right at {right}",
         Place(case=case),
@@ -84,7 +83,6 @@ def _by_optimisation(case: str, chosen: str, right: str) -> Finding:
 def _by_export(case: str) -> Finding:
     return Finding(
         "N402",
-        "error",
         f"the exported graph itself differs from the original in case {case!r}, at every"
         " optimisation level: the fault is in the graph, not in the runtime",
         Place(case=case),
