@@ -19,7 +19,7 @@ from convkit.execute.facts import Surroundings
 from convkit.execute.locations import Locations
 from convkit.execute.variation import Variation
 from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
-from convkit.findings.model import Finding, Place, Remedy, Severity
+from convkit.findings.model import Finding, Place, Remedy
 from convkit.home import Home
 from convkit.plan.keys import explain_change, ingredients, stage_key
 from convkit.plan.requests import request_for
@@ -220,7 +220,8 @@ class StageRunner:
         why = self.absent.get(target.device) or self.absent.get(
             target.runtime, f"{target.runtime} is absent"
         )
-        return _absent(stage, *target.absent(why))
+        message, severity = target.absent(why)
+        return dataclasses.replace(_absent(stage, message), severity=severity)
 
     def _work(self, stage: Stage, inputs: Mapping[str, str], folder: Path) -> WorkerOutcome:
         def progress(message: str, done: float | None = None) -> None:
@@ -348,25 +349,19 @@ def _result_of(stage: Stage, answer: Answer) -> StageResult:
 
 
 def _skipped(report: StageReport, stage: Stage, error: str) -> StageReport:
-    findings = (*report.findings, _absent(stage, error, "warning"))
+    findings = (*report.findings, _absent(stage, error))
     return dataclasses.replace(report, status="skipped", error=error, findings=findings)
 
 
-def _absent(stage: Stage, message: str, severity: Severity) -> Finding:
+def _absent(stage: Stage, message: str) -> Finding:
     return Finding(
-        "E101",
-        severity,
-        message,
-        Place(),
-        {"stage": stage.id},
-        Remedy("Run it where that is there."),
+        "E101", message, Place(), {"stage": stage.id}, Remedy("Run it where that is there.")
     )
 
 
 def _two_artifacts(stage: Stage, known: StageRecord, artifact: str) -> Finding:
     return Finding(
         "R101",
-        "warning",
         f"{stage.id} gave another artifact than before from the same inputs and tools: "
         f"{known.artifact[:12]}, now {artifact[:12]}",
         evidence={"before": known.artifact, "now": artifact},

@@ -62,7 +62,6 @@ def _is_estranged(output: TensorMetrics) -> bool:
 def _by_optimization(case: str, right: str) -> Finding:
     return Finding(
         "N401",
-        "error",
         f"the runtime's optimizations change the results: case {case!r} is wrong as built, and"
         f" right at the optimization level {right}",
         Place(case=case),
@@ -78,7 +77,6 @@ def _by_optimization(case: str, right: str) -> Finding:
 def _by_export(case: str) -> Finding:
     return Finding(
         "N402",
-        "error",
         f"the exported graph itself differs from the original in case {case!r}, at every"
         " optimisation level: the fault is in the graph, not in the runtime",
         Place(case=case),

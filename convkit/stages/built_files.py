@@ -57,7 +57,6 @@ def refused(error: ModelRefusedError, suspected: Sequence[Finding] = ()) -> list
         return list(suspected)
     general = Finding(
         "E205",
-        "error",
         f"the runtime refused the model: {error}",
         Place(),
         {"message": str(error)},
@@ -88,4 +87,4 @@ def check_carried(declared: Contract, metadata: Mapping[str, str]) -> list[Findi
 
 def _not_carried(message: str) -> Finding:
     remedy = Remedy("Export again with convkit, which writes the contract into the file.")
-    return Finding("C301", "error", message, Place(), {"key": CONTRACT_KEY}, remedy)
+    return Finding("C301", message, Place(), {"key": CONTRACT_KEY}, remedy)

@@ -174,14 +174,10 @@ def _dead_input(name: str, *, matters: bool) -> Finding:
             "Look at how the model uses it: what it makes of the input in Python became a constant."
         )
         return Finding(
-            "C108",
-            "error",
-            f"{text}, though it changes the original's outputs.",
-            Place(name),
-            remedy=remedy,
+            "C108", f"{text}, though it changes the original's outputs.", Place(name), remedy=remedy
         )
     remedy = Remedy(f"Remove {name!r} from inputs, unless callers must be able to give it.")
-    return Finding("C112", "warning", f"{text}.", Place(name), remedy=remedy)
+    return Finding("C112", f"{text}.", Place(name), remedy=remedy)
 
 
 def _result(

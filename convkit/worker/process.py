@@ -146,12 +146,7 @@ def _told(strangers: dict[str, tuple[str, str | None]]) -> Finding:
         " stage."
     )
     return Finding(
-        "V106",
-        "error",
-        message,
-        Place(),
-        {"found": {n: f for n, (f, _) in strangers.items()}},
-        remedy,
+        "V106", message, Place(), {"found": {n: f for n, (f, _) in strangers.items()}}, remedy
     )
 
 

@@ -203,7 +203,7 @@ def _no_worker(report: StageReport, what: str) -> Settled:
         "Start such a worker: convkit fleet worker SCHEDULER; see what there is: convkit fleet"
         " status."
     )
-    finding = Finding("E101", "warning", error, evidence={"stage": report.id}, remedy=remedy)
+    finding = Finding("E101", error, evidence={"stage": report.id}, remedy=remedy)
     findings = (*report.findings, finding)
     return Settled(
         dataclasses.replace(
@@ -215,7 +215,6 @@ def _no_worker(report: StageReport, what: str) -> Settled:
 def _two_artifacts(stage: str, other: str, standing: str) -> Finding:
     return Finding(
         "R101",
-        "warning",
         f"{stage} gave two artifacts from the same inputs and tools: {standing[:12]}, which came"
         f" first and stands, and {other[:12]}",
         evidence={"before": standing, "now": other},

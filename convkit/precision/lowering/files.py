@@ -54,7 +54,6 @@ def _plan_findings(
         findings.append(
             Finding(
                 "N206",
-                "error",
                 f"keep_float32: {unmatched.pattern!r} names no module of the graph{nearest}",
                 Place(),
                 {"pattern": unmatched.pattern, "nearest": unmatched.nearest},
@@ -67,7 +66,6 @@ def _plan_findings(
         findings.append(
             Finding(
                 "N207",
-                "error",
                 f"nothing of the graph computes in {precision.default}: {why}",
                 Place(),
                 {"reasons": list(reasons)},

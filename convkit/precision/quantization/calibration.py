@@ -157,7 +157,6 @@ def range_findings(hopeless: Sequence[Hopeless], quantization: Quantization) -> 
         findings.append(
             Finding(
                 "Q106",
-                "error" if one.nonfinite else "warning",
                 f"calibration: {where} {what}{kept}",
                 Place(tensor=one.tensor, node=one.node, module=one.module or None),
                 {
@@ -167,6 +166,7 @@ def range_findings(hopeless: Sequence[Hopeless], quantization: Quantization) -> 
                     "method": quantization.calibrated.method,
                 },
                 Remedy(remedy),
+                severity="error" if one.nonfinite else "warning",
             )
         )
     return findings

@@ -48,7 +48,6 @@ def _searched(kept: Kept) -> Finding:
     if kept.met:
         return Finding(
             "N208",
-            "note",
             f"keep_float32: auto keeps {names} in float32 and meets the tolerance, quantised and"
             " measured",
             Place(),
@@ -61,7 +60,6 @@ def _searched(kept: Kept) -> Finding:
         how_far = f"{how_far}, with nothing quantised"
     return Finding(
         "N209",
-        "error",
         f"no plan was found that meets the tolerance: keeping {names} in float32, case"
         f" {last.case!r} gives {how_far}",
         Place(case=last.case or None),

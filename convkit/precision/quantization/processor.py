@@ -46,7 +46,6 @@ def processor_findings(
     return [
         Finding(
             "Q105",
-            "note",
             "this processor has no VNNI: sums of two eight-bit products saturate at 16 bits, so"
             " results differ from those of a processor that has it, and may be worse",
             Place(),

@@ -166,7 +166,6 @@ def sensitivity_finding(
     more = f" and {len(costly) - _NAMED} more" if len(costly) > _NAMED else ""
     return Finding(
         "Q102",
-        "warning",
         f"quantisation moves the outputs by {found.output_error:.2%} of their magnitude;"
         f" {share:.0%} of it comes from {', '.join(named)}{more}",
         Place(module=costly[0].module or None, case=case),

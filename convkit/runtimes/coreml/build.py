@@ -96,7 +96,6 @@ def _build(
 def _followed(refusal: str) -> Finding:
     return Finding(
         "E212",
-        "note",
         f"the model was followed on an example instead of traced whole: {refusal}",
         Place(),
         {"refusal": refusal},

@@ -116,13 +116,12 @@ class BuiltPackage:
             if not apart <= worst:
                 worst, where = apart, case
         message = f"Core ML's CPU alone and all units are at most {worst:.3g} apart"
-        return [Finding("N213", "note", message, Place(case=where), {"largest_difference": worst})]
+        return [Finding("N213", message, Place(case=where), {"largest_difference": worst})]
 
 
 def _unknown(error: UnsupportedOperation) -> Finding:
     return Finding(
         "E211",
-        "error",
         f"the evaluator does not know {', '.join(error.operations)}, so nothing is known of this"
         " program's results",
         Place(),

@@ -208,7 +208,6 @@ def _build_optimized(
     return [
         Finding(
             "R102",
-            "note",
             f"the graph was optimised at level all on {machine}: its layout suits this processor"
             " and may be slow, or not load, on another kind",
             Place(),
