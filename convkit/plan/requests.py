@@ -1,5 +1,6 @@
 """What a stage asks of a worker: the one source of both the request and its key. Pure."""
 
+import dataclasses
 from collections.abc import Callable
 from typing import Protocol, assert_never
 
@@ -14,6 +15,7 @@ from convkit.worker.protocol import (
     ExportRequest,
     Original,
     PrecisionRequest,
+    Quantization,
     ReferenceRequest,
     Sample,
     Source,
@@ -109,6 +111,9 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
             stand_in=stage.stand_in,
             caches=places.caches(target.runtime),
         )
+    if isinstance(precision, Quantization):
+        # The build has calibrated; other calibration data verify alike.
+        precision = dataclasses.replace(precision, calibration=None)
     return VerifyRequest(
         contract=contract,
         options=options,

@@ -9,8 +9,8 @@ from pydantic import Field, field_validator, model_validator
 from convkit.recipe.consistency import Fault, FaultsError, dimensions, mapping
 from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.recipe.targets import BaseTarget
-from convkit.runtimes.coreml.compression_keys import Compression
 from convkit.runtimes.coreml.options import CompressionOptions, ProgramOptions
+from convkit.runtimes.coreml.target_compression import Compression
 from convkit.worker.protocol import StageKind
 
 # The oldest systems that run an ML program, and the newer ones that give programs more operations.

@@ -12,7 +12,7 @@ from convkit.recipe.precision import Precision, QuantizedPrecision
 from convkit.recipe.settings import Axis
 from convkit.recipe.targets import GraphTarget, Places
 from convkit.runtimes.tensorrt import options
-from convkit.runtimes.tensorrt.profile_faults import profile_faults
+from convkit.runtimes.tensorrt.target_profiles import profile_faults
 from convkit.worker.protocol import Precision as WorkerPrecision
 from convkit.worker.protocol import Quantization, StageKind
 

@@ -4,12 +4,12 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from convkit.precision.quantization.options import Quantization
 from small_models import feeds, parsed, write
 
 from convkit.cases.judged import JudgedCase
 from convkit.precision.quantization.choosing import choose_kept
 from convkit.precision.quantization.decision import decide_quantization
+from convkit.worker.protocol import Quantization
 
 DYNAMIC = Quantization("dynamic-int8")
 

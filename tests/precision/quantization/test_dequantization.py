@@ -7,11 +7,11 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 import pytest
-from convkit.precision.quantization.options import Quantization
 from small_models import convolutions, feeds, layers, parsed, write
 
 from convkit.precision.quantization.dequantization import check_dequantization
 from convkit.precision.quantization.quantize import quantize_file
+from convkit.worker.protocol import Quantization
 
 RNG = np.random.default_rng(0)
 # Columns of very different size, as trained layers have them.

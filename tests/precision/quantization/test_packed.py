@@ -3,11 +3,11 @@ from pathlib import Path
 import numpy as np
 import onnx_ir as ir
 import pytest
-from convkit.precision.quantization.options import Quantization
 from small_models import feeds, gptq, layers, parsed, write
 
 from convkit.precision.quantization.packed import packed_findings, packed_weights
 from convkit.precision.quantization.quantize import quantize_file
+from convkit.worker.protocol import Quantization
 
 
 def test_a_gptq_layer_is_named_with_its_module() -> None:

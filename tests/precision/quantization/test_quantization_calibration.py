@@ -4,12 +4,12 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
-from convkit.precision.quantization.options import Calibration, Quantization
 from small_models import feeds, layers, parsed, write
 
 from convkit.precision.quantization.calibration import feeds_from_file
 from convkit.precision.quantization.quantize import quantize_file
 from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Calibration, Quantization
 
 STATIC = Quantization("static-int8")
 

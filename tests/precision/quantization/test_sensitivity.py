@@ -6,7 +6,6 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from convkit.precision.quantization.options import Quantization
 from small_models import feeds, layers, parsed, write
 
 from convkit.models.graph.loading import load_model
@@ -19,6 +18,7 @@ from convkit.precision.quantization.sensitivity import (
 )
 from convkit.precision.quantization.switched import SwitchedModel
 from convkit.precision.quantization.weights import quantized_weights, signal_to_noise
+from convkit.worker.protocol import Quantization
 
 KINDS = [
     Quantization("dynamic-int8"),

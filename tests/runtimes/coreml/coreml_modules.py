@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from convkit.precision.options import LowPrecision
 
 from convkit.mil.evaluator import Evaluator
 from convkit.mil.program import Program, load_program
@@ -14,6 +13,7 @@ from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.torch_dtypes import contract_dtype
 from convkit.runtimes.coreml.conversion import Conversion, Converted, convert
 from convkit.tensors import Axis, Contract, TensorSpec
+from convkit.worker.protocol import LowPrecision
 
 BATCH = Axis("batch", 1, 2, 4)
 SEQUENCE = Axis("sequence", 2, 7, 20)

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from convkit.precision.options import LowPrecision
 from coreml_modules import BATCH, behind_contract, converted, evaluated, saved
 from torch import nn
 
@@ -13,6 +12,7 @@ from convkit.models.exporters.job import UnexportableError
 from convkit.runtimes.coreml.trace import decomposed, number_nodes, unknown_operators
 from convkit.tensors import Axis
 from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import LowPrecision
 
 WIDTH = Axis("width", 2, 4, 6)
 

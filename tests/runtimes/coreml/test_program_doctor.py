@@ -5,13 +5,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from convkit.precision.options import LowPrecision
 from coreml_modules import behind_contract, converted, feeds, saved
 from torch import nn
 
 from convkit.findings.model import Finding
 from convkit.mil.evaluator import Evaluator
 from convkit.runtimes.coreml.diagnosis import ProgramDoctor
+from convkit.worker.protocol import LowPrecision
 
 HALF = LowPrecision("float16")
 LOWEST = torch.finfo(torch.float32).min

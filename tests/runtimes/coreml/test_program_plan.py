@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from convkit.precision.options import LowPrecision
 from coreml_modules import behind_contract, converted
 from torch import nn
 
 from convkit.cases.judged import JudgedCase
 from convkit.runtimes.coreml.plan import Decision, decide
+from convkit.worker.protocol import LowPrecision
 
 
 class Block(nn.Module):
