@@ -1,4 +1,4 @@
-"""The verdict on a TensorRT target where no engine could be built: what its graph says beforehand."""
+"""The verdict on a TensorRT target without an engine, based on its graph."""
 
 import dataclasses
 
@@ -8,10 +8,10 @@ _ABSENT = "E101"
 
 
 def without_engine(verification: Verification) -> Verification:
-    """Return the verdict on the graph that an engine would be built from, as one on the target.
+    """Turn the verdict on the graph that an engine would be built from into the target's.
 
-    What fails already is `failed`, and no engine needs to be built to know it. What holds is
-    `skipped`: nothing ran on the device, so nothing is proven of it.
+    A failure counts as `failed`, because an engine would fail too. Success only means `skipped`:
+    nothing ran on the device, so nothing is proven about it.
     """
     missing = next((finding for finding in verification.findings if finding.code == _ABSENT), None)
     if verification.status == "failed":
