@@ -1,6 +1,4 @@
-"""What a recipe's targets need and this machine lacks: devices, and libraries that not every index
-has.
-"""
+"""Devices and libraries that a recipe's targets need but this machine lacks."""
 
 from convkit.errors import ToolchainError
 from convkit.execute.facts import ToolchainKind
@@ -17,11 +15,10 @@ _TENSORRT = "tensorrt"
 def absent_parts(
     recipe: Recipe, home: Home, toolchain: ToolchainKind, *, may_resolve: bool
 ) -> dict[str, str]:
-    """Return the devices and runtimes that targets name and that are not here, with what was found
-    in their place.
+    """Return the devices and runtimes that targets need but are missing here, with what was found
+    instead.
 
-    With `may_resolve`, packages that are known to be on few indexes are looked for where their
-    device is there.
+    With `may_resolve`, packages that few indexes carry are looked up if their device is present.
     """
     absent = {}
     for device in dict.fromkeys(target.device for target in recipe.targets.values()):
@@ -41,7 +38,7 @@ def absent_parts(
 def _no_tensorrt(
     recipe: Recipe, target: str, home: Home, toolchain: ToolchainKind, *, may_resolve: bool
 ) -> str | None:
-    """Return why TensorRT cannot be had here; None where it can."""
+    """Return why TensorRT is not available here; None if it is."""
     if toolchain == "host":
         return None if host_has(_TENSORRT) else "this environment has no tensorrt"
     if not may_resolve:
@@ -49,5 +46,5 @@ def _no_tensorrt(
     try:
         resolve(environment_spec(recipe, "build", target, None), home.root)
     except ToolchainError as error:
-        return f"TensorRT's packages cannot be had here: {str(error).splitlines()[0]}"
+        return f"TensorRT's packages cannot be installed here: {str(error).splitlines()[0]}"
     return None

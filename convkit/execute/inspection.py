@@ -1,4 +1,4 @@
-"""`convkit inspect`: a look into a model file, in an environment that can read it."""
+"""`convkit inspect`: reads a model file, in an environment that has the library for it."""
 
 import threading
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def _file_and_job(path: Path) -> tuple[Path, Literal["inspect", "coreml-inspect"
     file = path / "model.onnx" if path.is_dir() else path
     if not file.is_file():
         raise ModelFileError(
-            f"{path}: no such file, nor a folder with a model.onnx or a model.mlpackage"
+            f"{path}: not a file, and not a folder with a model.onnx or a model.mlpackage"
         )
     return file, "inspect"
 
@@ -35,10 +35,9 @@ def _file_and_job(path: Path) -> tuple[Path, Literal["inspect", "coreml-inspect"
 def inspect_model(
     path: Path, home: Home, progress: Callable[[str], None], *, modules: bool = False
 ) -> InspectResult:
-    """Return what an ONNX file or a Core ML package (or a folder that holds one of them) is; raises
-    ModelFileError.
+    """Describe an ONNX file, a Core ML package, or a folder with either; raises ModelFileError.
 
-    With `modules`, element types are told by module.
+    With `modules`, include element types by module.
     """
     file, job = _file_and_job(path)
     environment = ensure_environment(

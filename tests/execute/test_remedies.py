@@ -222,7 +222,7 @@ class TestWhatARepairNeverDoes:
         assert proposal.content == CONTENT
         (withheld,) = proposal.withheld
         assert (withheld.path, withheld.code) == (path, "C106")
-        assert "for people to decide" in withheld.reason
+        assert "left to you" in withheld.reason
 
     @pytest.mark.parametrize(
         "value", ["bfloat16", {"default": "bfloat16"}, {"quantize": "dynamic-int8"}]
