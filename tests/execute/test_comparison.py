@@ -1,4 +1,4 @@
-"""Two built artifacts, compared from the host: by digests, or in a real worker of this environment."""
+"""Comparing two built artifacts from the host: by digest, or in a real worker here."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`convkit run --repair` whole, in this environment: real exports, real onnxruntime, tiny models."""
+"""`convkit run --repair` in full: real exports and onnxruntime, tiny models."""
 
 import json
 import os
