@@ -33,7 +33,7 @@ def diagnose(
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
-    """Explain what is wrong with a recipe, a run or a model file, and how to fix it."""
+    """Explain what is wrong with a recipe, run or model file."""
     from convkit.codec import encode
     from convkit.execute.diagnosis import diagnose_record
     from convkit.home import Home

@@ -39,8 +39,9 @@ def inspect(
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
-    """Show a model file's contract, opset, element types, size and metadata; with --precision,
-    element types by module.
+    """Show a model file's contract, types, size and metadata.
+
+    With --precision, show element types by module.
     """
     from convkit.home import Home
 
@@ -138,7 +139,7 @@ def _tensors(which: str, contract: "Contract") -> "RenderableType":
 
 
 def doctor(json: Json = False, home: HomeFolder = None) -> None:
-    """List this machine's runtimes, devices and tools, and what is missing."""
+    """List this machine's runtimes, devices and tools."""
     import dataclasses
     import json as json_module
 

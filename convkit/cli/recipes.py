@@ -54,7 +54,7 @@ def schema() -> None:
 def explain(
     code: Annotated[str, typer.Argument(metavar="CODE", help="A finding's code, such as C110.")],
 ) -> None:
-    """Explain a finding: what it means, why other tools miss it, what to do."""
+    """Explain a finding and why other tools miss it."""
     import difflib
 
     from convkit.errors import UsageError

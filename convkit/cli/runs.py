@@ -18,7 +18,7 @@ def verify(
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
-    """Judge a stored run again, optionally with another tolerance; runs no model."""
+    """Judge a stored run again without running any model."""
     from convkit.cli.table import record_json, summary
     from convkit.execute.rejudge import parse_tolerance, rejudge
     from convkit.execute.selecting import find_run
@@ -52,7 +52,7 @@ def show(run: Run, json: Json = False, home: HomeFolder = None) -> None:
 
 
 def track(run: Run, home: HomeFolder = None) -> None:
-    """Log a finished run to MLflow, for instance after its server was down."""
+    """Log a finished run to MLflow. Useful if its server was down during the run."""
     from convkit.execute.run_folder import read_record
     from convkit.execute.selecting import find_run
     from convkit.home import Home

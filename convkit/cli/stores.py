@@ -9,7 +9,7 @@ app = typer.Typer(no_args_is_help=True, help="Check the store.", rich_markup_mod
 
 @app.command("verify")
 def verify(home: HomeFolder = None) -> None:
-    """Recompute every object's digest, check every record; exit with 1 on damage."""
+    """Check every stored object and record. Exits with 1 on damage."""
     from convkit.home import Home
     from convkit.store.store import Store
 

@@ -31,7 +31,7 @@ class Tools(RecipeModel):
         first: dict[str, str] = {}
         faults = []
         for name in self.__pydantic_extra__ or {}:
-            normal = _normalised(name)
+            normal = _normalized(name)
             if normal in first:
                 faults.append(
                     Fault((name,), f"is the same package as {first[normal]!r}; write it once")
@@ -45,10 +45,10 @@ class Tools(RecipeModel):
 
     def packages(self) -> dict[str, str]:
         """Return specifiers by normalized package name (PEP 503)."""
-        return {_normalised(name): spec for name, spec in (self.__pydantic_extra__ or {}).items()}
+        return {_normalized(name): spec for name, spec in (self.__pydantic_extra__ or {}).items()}
 
 
-def _normalised(name: str) -> str:
+def _normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 

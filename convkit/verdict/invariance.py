@@ -62,7 +62,7 @@ def invariance_findings(
 _SHARE_OF_ERROR = 0.1
 
 
-def without_blame(findings: Sequence[Finding], measured: VerifyResult) -> list[Finding]:
+def blame_original(findings: Sequence[Finding], measured: VerifyResult) -> list[Finding]:
     """Replace N402 with N303 if parity fails because the original is random.
 
     Such an original does not even equal itself, so nothing can be said about the graph.

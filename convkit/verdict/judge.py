@@ -8,7 +8,7 @@ from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.recipe.tolerances import limits_of, tolerance_for
 from convkit.record.model import CaseVerdict, OutputVerdict, TargetStatus, Verification
 from convkit.tensors import dimension_axes
-from convkit.verdict.invariance import invariance_findings, without_blame
+from convkit.verdict.invariance import blame_original, invariance_findings
 from convkit.verdict.precision_remedy import search_remedy
 from convkit.verdict.probes import probe_findings
 from convkit.verdict.simulated import simulation_findings
@@ -28,9 +28,9 @@ _SYMPTOMS = ("N304", "N402", "N101", "N102")
 # Consequences of an overflow, a lost variance or a coarse scale: outputs that no longer vary,
 # inputs that no longer matter.
 _FOLLOWS_FROM_PRECISION = ("N304", "C108")
-# Modules whose quantisation takes the outputs far away: a warning beside the error that it leads
+# Modules whose quantization moves the outputs far away: a warning beside the error that it leads
 # to.
-_QUANTISED_AWAY = "Q102"
+_QUANTIZED_AWAY = "Q102"
 
 
 def judge(
@@ -70,9 +70,9 @@ def judge(
         *simulation_findings(recipe, target, measured, override),
     ]
     findings += _folded_branch(findings, reference, target)
-    findings = list(without_blame(findings, measured))
+    findings = list(blame_original(findings, measured))
     explained = any(
-        (finding.is_error and finding.code.startswith("N2")) or finding.code == _QUANTISED_AWAY
+        (finding.is_error and finding.code.startswith("N2")) or finding.code == _QUANTIZED_AWAY
         for finding in findings
     )
     findings.sort(
