@@ -18,7 +18,7 @@ Json = Any
 
 
 class CodecError(ValueError):
-    """A JSON value does not fit the type it should become; the message names the place."""
+    """A JSON value does not fit its target type; the message names the place."""
 
 
 def encode(value: object) -> Json:

@@ -1,6 +1,4 @@
-"""What a recipe's targets need and this machine lacks: devices, and libraries that not every index
-has.
-"""
+"""Devices and libraries that a recipe's targets need but this machine lacks."""
 
 from convkit.errors import ToolchainError
 from convkit.execute.facts import ToolchainKind
@@ -15,11 +13,10 @@ from convkit.toolchain.resolution import resolve
 def absent_parts(
     recipe: Recipe, home: Home, toolchain: ToolchainKind, *, may_resolve: bool
 ) -> dict[str, str]:
-    """Return the devices and runtimes that targets name and that are not here, with what was found
-    in their place.
+    """Return the devices and runtimes that targets need but are missing here, with what was found
+    instead.
 
-    With `may_resolve`, packages that are known to be on few indexes are looked for where their
-    device is there.
+    With `may_resolve`, packages that few indexes carry are looked up if their device is present.
     """
     absent = {}
     for device in dict.fromkeys(target.device for target in recipe.targets.values()):

@@ -1,6 +1,4 @@
-"""How alike two built artifacts are and where they differ: by digests, or else in an environment
-that reads models.
-"""
+"""Compares two built artifacts: by digest, or else in an environment that can read models."""
 
 import threading
 from collections.abc import Callable, Iterable
@@ -47,13 +45,13 @@ def compare_artifacts(
 ) -> CompareResult:
     """Compare two built artifacts (folders, single files, or packages), file by file.
 
-    Floats in weights may be `epsilon` apart, relative to the largest magnitude in their tensor. No
-    worker is started where all bytes are the same (of a single ONNX file one is, for the weights
-    that it may have beside it). Raises ModelFileError for what is not there or cannot be compared,
-    ToolchainError where the environment cannot be made.
+    Floats in weights may differ by `epsilon`, relative to the largest magnitude in their tensor. No
+    worker is started if all bytes are equal (except for a single ONNX file, which may have external
+    data). Raises ModelFileError for artifacts that are missing or cannot be compared,
+    ToolchainError if the environment cannot be built.
     """
     files = _files(first), _files(second)
-    # A graph's file alone says nothing of the weights that may lie beside it.
+    # Equal graph files prove nothing about the external data beside them.
     whole = first.suffix != _GRAPH or first.is_dir()
     if (
         whole
@@ -82,8 +80,8 @@ def _runtime_among(paths: Iterable[Path]) -> Runtime | None:
 
 
 def worst_likeness(result: CompareResult) -> ArtifactLikeness:
-    """Return how alike two artifacts are as a whole: DIFFERENT where a side lacks a file, or
-    nothing is there.
+    """Return the likeness of two whole artifacts: DIFFERENT if either lacks a file or both are
+    empty.
     """
     order = get_args(ArtifactLikeness)
     likenesses = [_of_artifact(file.likeness) for file in result.files]
@@ -106,7 +104,7 @@ def _files(place: Path) -> dict[str, Path]:
         return {"": place}
     if not place.is_dir():
         raise ModelFileError(
-            f"{place}: no such file or folder; name a built file, or a folder of built files"
+            f"{place}: no such file or folder; pass a built file, or a folder of built files"
         )
     found = {
         path.relative_to(place).as_posix(): path
@@ -114,9 +112,7 @@ def _files(place: Path) -> dict[str, Path]:
         if path.is_file()
     }
     if not found:
-        raise ModelFileError(
-            f"{place}: an empty folder: there is nothing to compare; build the target again"
-        )
+        raise ModelFileError(f"{place}: the folder is empty; build the target again")
     return found
 
 
@@ -136,8 +132,8 @@ def _package_of(path: Path) -> Path | None:
 
 
 def _units(place: Path, files: dict[str, Path]) -> list[str]:
-    """Return the names under which a worker tells of the files: those of a package under the
-    package's.
+    """Return the names by which a worker reports files: a package's files under the package's
+    name.
     """
     if place.is_file() or _is_package(place):
         return [place.name]
@@ -184,5 +180,5 @@ def _compared(
         )
     if outcome.answer is None or outcome.answer.outcome != "done":
         reason = outcome.answer.error if outcome.answer else f"{outcome.ending}\n{outcome.log_tail}"
-        raise ModelFileError(f"{request.first} and {request.second} cannot be compared: {reason}")
+        raise ModelFileError(f"cannot compare {request.first} and {request.second}: {reason}")
     return decode(CompareResult, outcome.answer.result)

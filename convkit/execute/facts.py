@@ -1,5 +1,5 @@
-"""Gathers what planning must know of the world: digests of what the recipe names, resolved tools,
-this machine.
+"""Gathers the facts that planning needs: digests of the recipe's files, resolved tools, this
+machine.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ from convkit.worker.jobs import JOBS
 
 ToolchainKind = Literal["isolated", "host"]
 
-# Instruction sets that change float results or kernels (onnxruntime's MLAS picks by them).
+# Instruction sets that change float results: onnxruntime's MLAS selects kernels by them.
 _PROCESSOR_FLAGS = (
     "avx2",
     "avx512f",
@@ -44,7 +44,7 @@ _PROCESSOR_FLAGS = (
 
 @dataclasses.dataclass(frozen=True)
 class Surroundings:
-    """Facts, and what they were read from: needed again to make requests."""
+    """Facts, and the sources they were read from, which requests need too."""
 
     facts: Facts
     resolutions: Mapping[EnvironmentSpec, Resolution]
@@ -57,7 +57,7 @@ def gather(
     toolchain: ToolchainKind,
     tools: Resolver,
 ) -> Surroundings:
-    """Return the facts for a recipe's stages; `tools` gives the isolated environments' versions."""
+    """Return the facts for a recipe's stages; `tools` resolves isolated environments' versions."""
     digests = DigestCache(home.store / "digests")
     resolutions: dict[EnvironmentSpec, Resolution] = {}
     packages: dict[EnvironmentSpec, Mapping[str, str]] = {}
@@ -85,7 +85,7 @@ def gather(
 
 
 def _source_identity(model: Model, dirname: Path, digests: DigestCache) -> str:
-    """Return what identifies a model by content; pinned sources are identified by their pins."""
+    """Return what identifies a model's content; a pinned source is identified by its pin."""
     if model.path is not None:
         return digests.tree(dirname / model.path)
     if model.onnx is not None:
@@ -99,7 +99,7 @@ def _source_identity(model: Model, dirname: Path, digests: DigestCache) -> str:
 
 
 def _onnx_identity(path: Path, digests: DigestCache) -> str:
-    """Digest an ONNX file and the files that its weights lie in."""
+    """Digest an ONNX file together with its external data files."""
     files = [path, *external_files(path)]
     return digest_json(
         {file.relative_to(path.parent).as_posix(): digests.file(file) for file in files}
@@ -131,7 +131,7 @@ def stage_code(stage: Stage) -> str:
 
 
 def processor() -> str:
-    """Return the processor's model and the instruction sets that change numerical results."""
+    """Return the CPU model and the instruction sets that change numerical results."""
     match sys.platform:
         case "linux":
             return _linux_processor(Path("/proc/cpuinfo"))
@@ -153,7 +153,7 @@ def _linux_processor(cpuinfo: Path) -> str:
 
 
 def describe_host(kind: ToolchainKind) -> dict[str, str]:
-    """Return what a run's record says of the machine."""
+    """Return what a run's record says about the machine."""
     match kind:
         case "isolated":
             tools = "isolated environments"

@@ -1,4 +1,4 @@
-"""`convkit inspect`: a look into a model file, in an environment that can read it."""
+"""`convkit inspect`: reads a model file, in an environment that has the library for it."""
 
 import threading
 from collections.abc import Callable
@@ -41,10 +41,9 @@ def _file_and_runtime(path: Path) -> tuple[Path, Runtime | None]:
 def inspect_model(
     path: Path, home: Home, progress: Callable[[str], None], *, modules: bool = False
 ) -> InspectResult:
-    """Return what an ONNX file or a Core ML package (or a folder that holds one of them) is; raises
-    ModelFileError.
+    """Describe an ONNX file, a Core ML package, or a folder with either; raises ModelFileError.
 
-    With `modules`, element types are told by module.
+    With `modules`, include element types by module.
     """
     file, runtime = _file_and_runtime(path)
     environment = ensure_environment(

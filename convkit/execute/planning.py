@@ -17,7 +17,7 @@ from convkit.store.store import Store
 
 @dataclasses.dataclass(frozen=True)
 class Forecast:
-    """One stage: `key` is unknown while the artifacts it reads are. `reason` says why it must run."""
+    """One stage: `key` is unknown until the artifacts it reads exist. `reason`: why it must run."""
 
     stage: str
     state: Literal["hit", "run"]
@@ -29,9 +29,7 @@ class Forecast:
 def forecast(
     recipe: Path, home: Home, only: tuple[str, ...], toolchain: ToolchainKind
 ) -> list[Forecast]:
-    """Return what a run of a recipe would do, stage by stage. Resolves no tools and starts no
-    process.
-    """
+    """Return what a run would do, stage by stage. Resolves no tools and starts no process."""
     loaded = load_recipe(recipe)
     absent = absent_parts(loaded.recipe, home, toolchain, may_resolve=False)
     stages = plan_stages(loaded.recipe, only, frozenset(absent))
@@ -60,7 +58,7 @@ def forecast(
                 parts, inputs, before.ingredients, {n: before.inputs.get(n, "") for n in inputs}
             )
         else:
-            reason = f"{' and '.join(running)} must run; a hit if the artifact stays the same"
+            reason = f"{' and '.join(running)} must run; cached if the artifact comes out the same"
         key = None if running else stage_key(parts)
         rows.append(Forecast(stage.id, "run", key, reason, tools))
     return rows

@@ -9,7 +9,7 @@ from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.recipe.tolerances import limits_of, tolerance_for
 from convkit.record.model import CaseVerdict, OutputVerdict, TargetStatus, Verification
 from convkit.tensors import dimension_axes
-from convkit.verdict.invariance import invariance_findings, without_blame
+from convkit.verdict.invariance import blame_original, invariance_findings
 from convkit.verdict.precision_remedy import search_remedy
 from convkit.verdict.probes import probe_findings
 from convkit.verdict.simulated import simulation_findings
@@ -21,17 +21,17 @@ from convkit.worker.protocol import (
     VerifyResult,
 )
 
-# A finding of these families says why parity fails: it goes before the parity findings themselves.
+# Findings of these families explain why parity fails, so they precede the parity findings.
 _CAUSES = ("C", "E")
-# What says no more than that results are off, the least telling last.
+# Findings that only say that results are off; the least informative last.
 _SYMPTOMS = ("N304", "N402", "N101", "N102")
 
-# What an overflow, a lost variance or a coarse scale leaves behind: outputs that no longer vary,
+# Consequences of an overflow, a lost variance or a coarse scale: outputs that no longer vary,
 # inputs that no longer matter.
 _FOLLOWS_FROM_PRECISION = ("N304", "C108")
-# Modules whose quantisation takes the outputs far away: a warning beside the error that it leads
+# Modules whose quantization moves the outputs far away: a warning beside the error that it leads
 # to.
-_QUANTISED_AWAY = "Q102"
+_QUANTIZED_AWAY = "Q102"
 
 
 def judge(
@@ -71,9 +71,9 @@ def judge(
         *simulation_findings(recipe, target, measured, override),
     ]
     findings += _folded_branch(findings, reference, target)
-    findings = list(without_blame(findings, measured))
+    findings = list(blame_original(findings, measured))
     explained = any(
-        (finding.is_error and finding.code.startswith("N2")) or finding.code == _QUANTISED_AWAY
+        (finding.is_error and finding.code.startswith("N2")) or finding.code == _QUANTIZED_AWAY
         for finding in findings
     )
     findings.sort(
@@ -105,9 +105,7 @@ def judge(
 
 
 def _that_matter(stage_findings: Sequence[Finding], cases: Sequence[CaseVerdict]) -> list[Finding]:
-    """Leave out why a float32 model is off where it is not: within the tolerance, however wide that
-    is.
-    """
+    """Drop explanations of an error that is within the tolerance, however wide that is."""
     off = not all(case.passed for case in cases)
     return [finding for finding in stage_findings if off or finding.code not in ("N401", "N402")]
 
@@ -179,10 +177,11 @@ def _judge_output(metrics: TensorMetrics, tolerance: Tolerance) -> OutputVerdict
     else:
         if metrics.nan_candidate or metrics.nan_reference:
             failures.append(
-                f"NaN: {metrics.nan_candidate} here, {metrics.nan_reference} in the original"
+                f"NaN: {metrics.nan_candidate} in the converted model,"
+                f" {metrics.nan_reference} in the original"
             )
         if metrics.inf_mismatched:
-            failures.append(f"infinities that do not match: {metrics.inf_mismatched}")
+            failures.append(f"mismatched infinities: {metrics.inf_mismatched}")
         failures += [str(breach) for breach in breaches(metrics, limits_of(tolerance))]
     return OutputVerdict(
         metrics.output, not failures, tuple(failures), limits_of(tolerance), metrics
@@ -190,9 +189,7 @@ def _judge_output(metrics: TensorMetrics, tolerance: Tolerance) -> OutputVerdict
 
 
 def _strictest(recipe: Recipe, target: Target, override: Tolerance | None) -> Tolerance:
-    """Return the tolerance with the largest limit on the absolute error: what 'the same' may mean
-    for any output.
-    """
+    """Return the tolerance with the largest absolute limit, the loosest meaning of 'the same'."""
     tolerances = [tolerance_for(recipe, target, output.name, override) for output in recipe.outputs]
     return max(
         tolerances,
@@ -203,9 +200,7 @@ def _strictest(recipe: Recipe, target: Target, override: Tolerance | None) -> To
 def _baked_axis_findings(
     cases: Sequence[CaseVerdict], recipe: Recipe, example: Mapping[str, int]
 ) -> list[Finding]:
-    """Name an axis whose size inside the graph is fixed: the runtime fails wherever that axis
-    leaves one size.
-    """
+    """Find an axis that is fixed inside the graph: the runtime fails at every other size."""
     failed = [case for case in cases if case.error is not None]
     ran = [case for case in cases if case.error is None]
     if not failed:
@@ -245,9 +240,7 @@ def _baked_axis_findings(
 
 
 def _case_findings(cases: Sequence[CaseVerdict], search: Remedy | None) -> list[Finding]:
-    """Return one finding per code and output, at the first case that shows it: the ladder climbs,
-    so the simplest.
-    """
+    """Return one finding per code and output, at the first and so simplest case that shows it."""
     findings: dict[tuple[str, str], Finding] = {}
     counts: dict[tuple[str, str], int] = {}
     for case in cases:

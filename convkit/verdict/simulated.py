@@ -1,6 +1,4 @@
-"""What the CPU says beside the device that a target ran on: in simulation, where its precision is
-low.
-"""
+"""Compares a device's results with the CPU's, simulated if the precision is low."""
 
 from convkit.findings.model import Finding, Place
 from convkit.metrics.limits import is_within
@@ -12,7 +10,7 @@ from convkit.worker.protocol import CaseMetrics, VerifyResult
 def simulation_findings(
     recipe: Recipe, target: Target, measured: VerifyResult, override: Tolerance | None
 ) -> list[Finding]:
-    """Return N211 where device and CPU come to different verdicts on a case, else N212 with their
+    """Return N211 if device and CPU reach different verdicts on a case, else N212 with their
     difference.
     """
     if not measured.simulated:

@@ -57,12 +57,12 @@ def problems(text: str) -> list[str]:
         ),
         (
             "targets:\n  a: {runtime: tensorrt, devise: x}\n",
-            "f:2:26: targets.a.devise: is no key of targets.a (keys: runtime, workspace)",
+            "f:2:26: targets.a.devise: is not a key of targets.a (keys: runtime, workspace)",
         ),
         (
             "targets:\n  a: {runtime: onnxruntime, devise: x}\n",
             (
-                "f:2:29: targets.a.devise: is no key of targets.a; perhaps you meant 'device'"
+                "f:2:29: targets.a.devise: is not a key of targets.a; perhaps you meant 'device'"
                 " (keys: runtime, device)"
             ),
         ),

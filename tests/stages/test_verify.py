@@ -267,7 +267,8 @@ def test_a_worker_with_numpy_and_onnxruntime_only(original, tmp_path):
     model = save(original.parent / "built", graph())
     code = f"""
 import sys
-for name in ("torch", "onnx", "onnx_ir", "onnxscript", "transformers", "ml_dtypes", "pydantic", "yaml", "safetensors"):
+for name in ("torch", "onnx", "onnx_ir", "onnxscript", "transformers", "ml_dtypes", "pydantic",
+             "yaml", "safetensors"):
     sys.modules[name] = None
 from pathlib import Path
 from small_graphs_contract import CONTRACT
@@ -319,7 +320,7 @@ def test_a_low_precision_is_simulated_and_its_rounding_seen(original):
 
 
 def test_what_the_cpu_would_hide_is_found(tmp_path):
-    """ids * 1e5 / 1e5: onnxruntime's CPU computes the product in float32, whatever the graph says."""
+    """ids * 1e5 / 1e5: onnxruntime's CPU computes the product in float32, against the graph."""
     nodes = body().replace(
         "sum = Add(i, scaled)", "g = Constant<value_float=50000.0>()\n sum = Mul(Add(i, scaled), g)"
     )
@@ -367,7 +368,7 @@ def test_a_simulation_stands_in_for_an_absent_device_also_without_kernels_here(
     assert len(result.cases) == 8
 
 
-def test_a_low_precision_on_its_device_is_simulated_beside_it_here_with_the_cpu_in_the_device_s_place(
+def test_a_low_precision_is_simulated_beside_its_device_here_mocked_by_the_cpu(
     original, monkeypatch
 ):
     from convkit.runtimes.onnxruntime import session as onnxruntime
