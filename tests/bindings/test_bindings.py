@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small_graphs import CONTRACT, SIGNATURE, graph, save
+from stage_requests import build_request
 
 from convkit.bindings.cpp import ONNX_TYPES
 from convkit.bindings.files import write_bindings
@@ -194,14 +195,11 @@ def test_identifiers_are_good_and_differ(names: list[str]) -> None:
 
 
 def test_every_kind_of_build_leaves_bindings(tmp_path: Path) -> None:
-    from convkit.stages import graph_build as build
+    from convkit.runtimes.onnxruntime import build
     from convkit.worker.context import Context
-    from convkit.worker.protocol import BuildRequest
 
     save(tmp_path / "exported", graph(SIGNATURE))
     (tmp_path / "out").mkdir()
-    request = BuildRequest(
-        "onnxruntime", "cpu", str(tmp_path / "exported"), CONTRACT, {"precision": "float32"}
-    )
+    request = build_request(tmp_path / "exported", contract=CONTRACT)
     result, _ = build.run(request, Context(tmp_path / "out"))
     assert {"bindings.hpp", "bindings.py"} <= set(result.files)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "mil")]
+sys.path[:0] = [str(HERE), str(HERE.parents[1] / "mil")]
 
 with warnings.catch_warnings():
     # Python warns of its source where it compiles it for the first time, and warnings are errors in
