@@ -12,25 +12,28 @@ PACKAGE = Path(convkit.__file__).parent
 # Who may import whom, by package or module below `convkit`; everybody may import itself and the
 # bottom. Two sides: the host's packages, and those that run inside a stage's environment.
 BOTTOM = {"codec", "tensors", "errors", "home", "findings.model", "__version__"}
+# What the host reads of the worker's metrics: the rows, and how they judge. No numpy.
+METRICS = {"metrics.registry", "metrics.limit_kinds", "metrics.limits", "metrics.text"}
 HOST = {
     "findings": set(),
-    "recipe": {"findings"},
+    # A metric is one row, which the schema, the verdict and everything that shows it read.
+    "recipe": {"findings", *METRICS},
     "store": {"findings", "worker.protocol"},
-    "record": {"findings", "store", "worker.protocol"},
+    "record": {"findings", "store", "worker.protocol", *METRICS},
     "toolchain": {"findings", "recipe", "worker.protocol", "store"},
     "plan": {"recipe", "toolchain", "store", "worker.protocol", "worker.jobs"},
     # Limits are judged by the same lines on both sides: a search for a precision must mean what
     # the verdict means.
-    "verdict": {"plan", "recipe", "findings", "record", "worker.protocol", "metrics.limits"},
-    "track": {"findings", "store", "recipe", "record", "worker.protocol"},
-    "report": {"findings", "recipe", "record", "worker.protocol", "verdict"},
+    "verdict": {"plan", "recipe", "findings", "record", "worker.protocol", *METRICS},
+    "track": {"findings", "store", "recipe", "record", "worker.protocol", *METRICS},
+    "report": {"findings", "recipe", "record", "worker.protocol", "verdict", *METRICS},
     "execute": {
         *("plan", "recipe", "record", "findings", "store", "toolchain", "track", "report"),
         *("verdict", "worker.protocol", "worker.jobs"),
     },
     "audit": {
         *("execute", "recipe", "record", "findings", "store", "plan", "toolchain"),
-        "worker.protocol",
+        *("worker.protocol", *METRICS),
     },
     "nightly": {
         *("audit", "execute", "recipe", "record", "findings", "store", "toolchain", "track")
@@ -38,6 +41,7 @@ HOST = {
     "cli": {
         *("audit", "nightly", "execute", "plan", "recipe", "record", "findings", "store"),
         *("toolchain", "track", "report", "verdict", "worker.protocol", "precision.naming"),
+        *METRICS,
     },
 }
 WORKER = {

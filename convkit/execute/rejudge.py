@@ -82,11 +82,13 @@ def _rejudge_target(
     if any(finding.is_error for finding in target.findings):
         statuses.append("failed")
     status = gravest(statuses)
-    headline = next(
-        verification.headline for verification in verifications if verification.status == status
-    )
+    shown = next(each for each in verifications if each.status == status)
     return dataclasses.replace(
-        target, verifications=verifications, status=status, headline=headline
+        target,
+        verifications=verifications,
+        status=status,
+        headline=shown.headline,
+        leading=shown.leading,
     )
 
 

@@ -3,7 +3,9 @@
 from collections.abc import Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.metrics.registry import absolute_limit
 from convkit.recipe.models import Tolerance
+from convkit.recipe.tolerances import limits_of
 from convkit.worker.protocol import ProbeMetrics
 
 # Without a limit on the absolute error, outputs count as equal within this share of how far a probe
@@ -54,10 +56,8 @@ def probe_findings(
 
 def _limit(probe: ProbeMetrics, tolerance: Tolerance) -> float:
     """Return the largest absolute difference under which two sets of outputs count as the same."""
-    for given in (tolerance.max_abs, tolerance.atol):
-        if given is not None:
-            return given
-    return _SHARE_OF_MOVEMENT * (probe.moved_reference or 0.0)
+    limit = absolute_limit(limits_of(tolerance))
+    return _SHARE_OF_MOVEMENT * (probe.moved_reference or 0.0) if limit is None else limit
 
 
 def _within(value: float | None, limit: float) -> bool:

@@ -374,6 +374,7 @@ class TensorMetrics:
     mismatch: str | None = None  # shape or dtype differ: nothing was compared
     padding_elements: int = 0
     padding_max_abs: float = 0.0
+    mismatch_kind: Literal["dtype", "shape"] | None = None  # None also in older records
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import (
     ABSENT,
-    LIMITS,
     build_record,
     case_verdict,
     failed_target,
@@ -16,19 +15,11 @@ from records import (
     verified_record,
 )
 
-from convkit.record.figures import (
-    bytes_text,
-    first_failing_case,
-    left_out,
-    limited_figures,
-    located_findings,
-    seconds_text,
-    share,
-    verdict,
-    worst_comparison,
-    worst_of_output,
-)
-from convkit.record.model import OutputVerdict
+from convkit.metrics.limits import Problem
+from convkit.metrics.registry import limits_set
+from convkit.record.figures import problems_of, worst_comparison, worst_of_output
+from convkit.record.summary import first_failing_case, left_out, located_findings, verdict
+from convkit.record.text import bytes_text, seconds_text
 
 
 def test_the_worst_comparison_is_the_one_with_the_largest_share_of_its_limit():
@@ -61,16 +52,20 @@ def test_a_failure_goes_before_every_pass_and_nan_before_figures():
     assert str(worst) == "NaN: 384 here, 0 in the original"
 
 
+def share(limits, metrics):
+    [limit] = limits_set(limits)
+    return limit.share(metrics)
+
+
 def test_nan_uses_the_whole_limit_and_more():
-    metrics = tensor_metrics(math.nan)
-    assert share("max_abs", math.nan, 1e-4, metrics, LIMITS) == math.inf
-    assert share("cosine", math.nan, 0.9, metrics, LIMITS) == math.inf
+    metrics = tensor_metrics(math.nan, cosine=math.nan)
+    assert share({"max_abs": 1e-4}, metrics) == math.inf
+    assert share({"cosine": 0.9}, metrics) == math.inf
 
 
 def test_a_limit_of_zero_is_met_by_zero_only():
-    metrics = tensor_metrics(0.0)
-    assert share("max_abs", 0.0, 0.0, metrics, {}) == 0.0
-    assert share("max_abs", 1e-30, 0.0, metrics, {}) == math.inf
+    assert share({"max_abs": 0.0}, tensor_metrics(0.0)) == 0.0
+    assert share({"max_abs": 0.0}, tensor_metrics(1e-30)) == math.inf
 
 
 @given(
@@ -79,14 +74,38 @@ def test_a_limit_of_zero_is_met_by_zero_only():
     st.lists(st.tuples(st.floats(0, 1e3), st.floats(0, 1e3)), min_size=1, max_size=5),
 )
 def test_the_share_of_atol_and_rtol_agrees_with_the_excess(atol, rtol, frontier):
-    limits = {"atol": atol, "rtol": rtol}
     metrics = dataclasses.replace(tensor_metrics(1.0), frontier=tuple(frontier))
-    [(_, excess, allowed)] = limited_figures(OutputVerdict("y", True, (), limits, metrics))
-    used = share("atol", excess, allowed, metrics, limits)
+    [limit] = limits_set({"atol": atol, "rtol": rtol})
+    used, excess = limit.share(metrics), limit.found(metrics)
     if used <= 0.999:
-        assert excess <= allowed
+        assert limit.holds(excess)
     if used >= 1.001:
-        assert not excess <= allowed or excess == pytest.approx(allowed, rel=1e-6, abs=1e-9)
+        assert not limit.holds(excess) or excess == pytest.approx(atol, rel=1e-6, abs=1e-9)
+
+
+def test_at_the_limit_the_broken_limit_is_the_worst():
+    # Both use their limit to the same share, in the float64 that shares are computed in.
+    at_limit = dataclasses.replace(
+        tensor_metrics(0.1), rms=0.5, frontier=((0.0, math.nextafter(0.5, 1)),)
+    )
+    output = dataclasses.replace(
+        output_verdict(0.1, "atol"), limits={"rms": 0.5, "atol": 0.5}, metrics=at_limit
+    )
+    worst = worst_of_output("typical", output)
+    assert (worst.limit, str(worst)) == ("atol", "atol 0.5000000000000001 > 0.5")
+
+
+def test_what_a_record_of_an_older_release_holds_as_text_is_judged_again():
+    output = output_verdict(0.31, "max_abs 0.31 > 0.0001", cosine=0.81)
+    assert output.problems == ()
+    found = problems_of(output)
+    assert [(problem.limit, problem.found, problem.allowed) for problem in found] == [
+        ("max_abs", 0.31, 1e-4),
+        ("cosine", 0.81, 0.99999),
+    ]
+    newer = dataclasses.replace(output, problems=(Problem("empty", "no elements to compare"),))
+    assert problems_of(newer) == newer.problems
+    assert problems_of(output_verdict(1e-9)) == ()
 
 
 def test_a_refusal_to_run_is_the_worst():

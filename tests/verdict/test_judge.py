@@ -111,8 +111,8 @@ def test_the_headline_is_the_first_failing_case() -> None:
         ({"inf_mismatched": 1}, "N102"),
         ({"nan_reference": 3, "nan_candidate": 3}, "N103"),
         ({"elements": 0}, "N104"),
-        ({"mismatch": "dtype float16 instead of float32"}, "C205"),
-        ({"mismatch": "shape [1, 2] instead of [1, 3]"}, "C207"),
+        ({"mismatch": "dtype float16 instead of float32", "mismatch_kind": "dtype"}, "C205"),
+        ({"mismatch": "shape [1, 2] instead of [1, 3]", "mismatch_kind": "shape"}, "C207"),
     ],
 )
 def test_each_way_of_being_wrong_fails_under_its_own_code(
