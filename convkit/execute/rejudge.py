@@ -13,6 +13,7 @@ from convkit.recipe.document import read_document
 from convkit.recipe.models import Recipe, Tolerance
 from convkit.record.model import RunRecord, TargetReport, Verification
 from convkit.verdict.judge import judge
+from convkit.verdict.probes import with_changes
 from convkit.verdict.targets import exit_code, gravest
 from convkit.worker.protocol import CaseMetrics, CaseRecord, ReferenceResult, VerifyResult
 
@@ -121,7 +122,7 @@ def _rejudge_verification(
             for case in old.cases
         ),
         omitted=old.omitted,
-        probes=old.probes,
+        probes=with_changes(old.probes, record.contract),
         simulated=old.simulated,
         invariance=old.invariance,
     )

@@ -202,12 +202,10 @@ def _determinism(
         if sound
         else ["NaN or infinity in one run only"]
     )
-    message = (
-        f"{candidate.output!r} differs between two runs of the same inputs by"
-        f" {candidate.max_abs:.3g}"
-    )
+    moved = told_apart(candidate.max_abs, original.max_abs)
+    message = f"{candidate.output!r} differs between two runs of the same inputs by {moved[0]}"
     if not is_same(original):
-        message += f" (the original's by {original.max_abs:.3g})"
+        message += f" (the original's by {moved[1]})"
     return Finding(
         "N303",
         "error" if broken else "warning",

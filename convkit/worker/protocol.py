@@ -231,12 +231,28 @@ CaseKind = Literal["ladder", "probe", "invariance"]
 
 
 @dataclasses.dataclass(frozen=True)
+class ProbeChange:
+    """What a probe changes: one input (`perturbed`), or a pair of inputs or outputs.
+
+    `perturbed`: other values. `crossed`: two inputs are exchanged. `merged`: the first one's values
+    are fed to the second as well. `outputs`: nothing is changed, two outputs are compared crosswise.
+    """
+
+    kind: Literal["perturbed", "crossed", "merged", "outputs"]
+    tensors: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the probe's case: `crossed:a:b`. Tensors' names may hold colons too."""
+        return ":".join((self.kind, *self.tensors))
+
+
+@dataclasses.dataclass(frozen=True)
 class CaseRecord:
     """One named set of inputs, in the folder of the same name.
 
-    Probes change one thing about the case `base`: `crossed:a:b` exchanges two inputs, `merged:a:b`
-    feeds a's values to b as well, `perturbed:a` gives a other values. `runnable` is false where the
-    original model refused it. Cases of invariance leave something as it was, so that the outputs
+    Probes make one `change` to the case `base`. `runnable` is false where the original model refused
+    it. Cases of invariance leave something as it was, so that the outputs
     must stay as they were (see `InvarianceMetrics`).
     """
 
@@ -248,6 +264,7 @@ class CaseRecord:
     base: str | None = None
     runnable: bool = True
     detail: str = ""
+    change: ProbeChange | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -407,6 +424,7 @@ class ProbeMetrics:
     matches_base: float | None
     matches_probe: float | None
     base_error: float | None
+    change: ProbeChange | None = None  # None in records of older releases
 
 
 # padding: more of it was added · masked-values: other values stand at masked positions · batch: a
