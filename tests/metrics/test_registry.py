@@ -103,6 +103,14 @@ def test_the_recipe_has_exactly_the_registry_s_keys() -> None:
     }
 
 
+def test_errors_are_not_negative_and_a_cosine_is_between_minus_one_and_one() -> None:
+    properties = recipe_schema()["$defs"]["Tolerance"]["properties"]
+    for name, schema in properties.items():
+        number = next(each for each in schema["anyOf"] if each["type"] == "number")
+        bounds = {"exclusiveMinimum": -1, "maximum": 1} if name == "cosine" else {"minimum": 0}
+        assert number == {"type": "number"} | bounds
+
+
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_a_recipe_accepts_what_the_row_accepts(name: str) -> None:
     parameter = PARAMETERS[name]
