@@ -6,7 +6,6 @@ which says what to write instead.
 """
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,70 +13,53 @@ from typing import TYPE_CHECKING
 from convkit.codec import CodecError, decode
 from convkit.errors import FeedError, ModelFileError
 from convkit.models.contract_check import CONTRACT_KEY, check_contract
+from convkit.runtimes.registry import runtimes
+from convkit.runtimes.row import Runtime
 from convkit.tensors import Contract, DimensionError, TensorSpec, dimension_axes, dimension_size
 from convkit.worker.context import StageFailedError, StageSkippedError
 from convkit.worker.nearest import suggestion
 from convkit.worker.protocol import Device
-from convkit.worker.sessions import ModelRefusedError, RunFailedError, RuntimeSession
+from convkit.worker.sessions import ModelRefusedError, OpenedModel, RunFailedError, RuntimeSession
 
 if TYPE_CHECKING:
     import numpy as np
 
-MODEL_FILE = "model.onnx"
-PACKAGE = "model.mlpackage"
-
 
 def load(path: str | Path, *, device: Device = "cpu", optimization: str = "all") -> "Session":
-    """Open a model built by convkit: its .onnx file or .mlpackage, or the folder it lies in.
+    """Open a model built by convkit: its file or package, or the folder that contains it.
 
-    `optimization` is onnxruntime's level: none, basic, extended or all. A Core ML package is run by
-    Core ML on macOS, and evaluated elsewhere, which needs coremltools and torch. Raises
-    ModelFileError where the file cannot be read, carries no contract (C301), does not keep the one
-    it carries, or where the device is absent.
+    `optimization` is onnxruntime's level: none, basic, extended or all; other runtimes ignore it.
+    A Core ML package is run by Core ML on macOS, and evaluated elsewhere, which needs coremltools
+    and torch. Raises ModelFileError if the file cannot be read, carries no contract (C301), breaks
+    the contract it carries, or if the device is absent.
     """
-    file = Path(path)
-    if file.suffix == ".mlpackage" or (file / PACKAGE).is_dir():
-        return _load_package(file if file.suffix == ".mlpackage" else file / PACKAGE, str(path))
-    if file.is_dir():
-        file /= MODEL_FILE
-    if not file.is_file():
-        raise ModelFileError(f"there is no model at {file}")
+    file, runtime = _find_model(Path(path))
+    assert runtime.session is not None
     try:
-        from convkit.runtimes.onnxruntime import session as onnxruntime
-
-        runtime = onnxruntime.open(file, device, {"optimization": optimization})
-        found = runtime.contract()
+        opened: OpenedModel = runtime.load(runtime.session)(file, device, optimization)
     except ImportError as error:
-        raise ModelFileError(
-            f"opening {file} needs numpy and onnxruntime: pip install convkit[onnx]"
-        ) from error
+        needed = " and ".join(("numpy", *(runtime.inspects_with or runtime.tools[:1])))
+        raise ModelFileError(f"opening {file} needs {needed}: {error}") from error
     except (ModelRefusedError, StageFailedError, StageSkippedError) as error:
         raise ModelFileError(f"{file}: {error}") from error
-    contract = _carried_contract(file, runtime.metadata())
-    if findings := check_contract(contract, found, "session"):
-        told = "; ".join(f"{finding.code} {finding.message}" for finding in findings)
-        raise ModelFileError(f"{file} does not keep the contract that it carries: {told}")
-    return Session(contract, runtime, str(path))
+    contract = _carried_contract(file, opened.session.metadata())
+    if findings := check_contract(opened.declared(contract), opened.served, "session"):
+        broken = "; ".join(f"{finding.code} {finding.message}" for finding in findings)
+        raise ModelFileError(f"{file} breaks the contract that it carries: {broken}")
+    return Session(contract, opened.session, str(path))
 
 
-def _load_package(package: Path, path: str) -> "Session":
-    try:
-        from convkit.runtimes.coreml.session import EvaluatedProgram, PredictedProgram
-        from convkit.runtimes.coreml.shapes import served_contract
-
-        evaluated = EvaluatedProgram(package)
-        runtime = PredictedProgram(package, evaluated) if sys.platform == "darwin" else evaluated
-    except ImportError as error:
-        raise ModelFileError(
-            f"opening {package} needs coremltools and torch: pip install coremltools torch"
-        ) from error
-    except (ModelRefusedError, StageFailedError) as error:
-        raise ModelFileError(str(error)) from error
-    contract = _carried_contract(package, runtime.metadata())
-    if findings := check_contract(served_contract(contract), runtime.contract(), "package"):
-        told = "; ".join(f"{finding.code} {finding.message}" for finding in findings)
-        raise ModelFileError(f"{package} does not keep the contract that it carries: {told}")
-    return Session(contract, runtime, path)
+def _find_model(path: Path) -> tuple[Path, Runtime]:
+    """Return the model at a path or in a folder, and its runtime; raises ModelFileError."""
+    known = [row for row in runtimes().values() if row.session is not None]
+    for row in known:
+        if path.name.endswith(row.suffix) and path.exists():
+            return path, row
+    for row in known:
+        if (file := path / f"model{row.suffix}").exists():
+            return file, row
+    names = ", ".join(f"model{row.suffix}" for row in known)
+    raise ModelFileError(f"there is no model at {path}; a folder of built files has one of {names}")
 
 
 def _carried_contract(file: Path, metadata: Mapping[str, str]) -> Contract:

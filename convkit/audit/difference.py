@@ -12,7 +12,7 @@ from convkit.codec import encode
 from convkit.execute.run_folder import read_record
 from convkit.metrics.limit_kinds import Metric
 from convkit.metrics.registry import DEFAULTS, METRICS
-from convkit.plan.stages import flatten
+from convkit.plan.keys import flatten
 from convkit.recipe.document import read_document
 from convkit.record.figures import problems_of
 from convkit.record.model import RunRecord

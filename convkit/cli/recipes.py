@@ -56,15 +56,15 @@ def explain(
 
     from convkit.errors import UsageError
     from convkit.findings.catalogue import CATALOGUE, FAMILIES
+    from convkit.findings.severity import severity_of
 
-    found = CATALOGUE.get(code.upper())
+    code = code.upper()
+    found = CATALOGUE.get(code)
     if found is None:
-        near = difflib.get_close_matches(code.upper(), CATALOGUE, n=3, cutoff=0.5)
+        near = difflib.get_close_matches(code, CATALOGUE, n=3, cutoff=0.5)
         hint = f"; perhaps you meant {' or '.join(near)}" if near else ""
         raise UsageError(f"no finding has the code {code!r}{hint}. Codes: {', '.join(CATALOGUE)}")
-    typer.echo(
-        f"{code.upper()}  {found.title}  ({found.severity}; family {FAMILIES[code[0].upper()]})\n"
-    )
+    typer.echo(f"{code}  {found.title}  ({severity_of(code)}; family {FAMILIES[code[0]]})\n")
     for title, text in (
         ("What it means", found.meaning),
         ("Why it is missed", found.missed),

@@ -11,8 +11,6 @@ from convkit.toolchain.host import host_has
 from convkit.toolchain.requirements import environment_spec
 from convkit.toolchain.resolution import resolve
 
-_TENSORRT = "tensorrt"
-
 
 def absent_parts(
     recipe: Recipe, home: Home, toolchain: ToolchainKind, *, may_resolve: bool
@@ -29,25 +27,32 @@ def absent_parts(
         if not found.there:
             absent[str(device)] = f"this machine has no {device} device ({found.detail})"
     for name, target in recipe.targets.items():
-        if target.runtime != _TENSORRT or target.device in absent:
+        if target.runtime_package is None or target.device in absent:
             continue
-        if (
-            why := _no_tensorrt(recipe, name, home, toolchain, may_resolve=may_resolve)
-        ) is not None:
-            absent[_TENSORRT] = why
+        why = _missing_package(
+            recipe, name, target.runtime_package, home, toolchain, may_resolve=may_resolve
+        )
+        if why is not None:
+            absent[target.runtime] = why
     return absent
 
 
-def _no_tensorrt(
-    recipe: Recipe, target: str, home: Home, toolchain: ToolchainKind, *, may_resolve: bool
+def _missing_package(
+    recipe: Recipe,
+    target: str,
+    package: str,
+    home: Home,
+    toolchain: ToolchainKind,
+    *,
+    may_resolve: bool,
 ) -> str | None:
-    """Return why TensorRT cannot be had here; None where it can."""
+    """Return why a runtime's package cannot be installed here; None if it can."""
     if toolchain == "host":
-        return None if host_has(_TENSORRT) else "this environment has no tensorrt"
+        return None if host_has(package) else f"this environment has no {package}"
     if not may_resolve:
         return None
     try:
         resolve(environment_spec(recipe, "build", target, None), home.root)
     except ToolchainError as error:
-        return f"TensorRT's packages cannot be had here: {str(error).splitlines()[0]}"
+        return f"the packages of {package} are not available here: {str(error).splitlines()[0]}"
     return None

@@ -3,7 +3,7 @@ that reads models.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, assert_never, get_args
 
@@ -12,6 +12,8 @@ from convkit.errors import ModelFileError
 from convkit.execute.facts import ToolchainKind
 from convkit.execute.worker_process import run_worker
 from convkit.home import Home
+from convkit.runtimes.registry import runtimes
+from convkit.runtimes.row import Runtime
 from convkit.store.digests import digest_file
 from convkit.store.store import Store
 from convkit.toolchain.environments import Environment, ensure_environment
@@ -31,7 +33,6 @@ EPSILON = 1e-6
 ArtifactLikeness = Literal["BIT_IDENTICAL", "CANONICAL_IDENTICAL", "STRUCTURAL", "DIFFERENT"]
 
 _TIMEOUT_SECONDS = 3600.0
-_PACKAGE = ".mlpackage"
 _GRAPH = ".onnx"
 
 
@@ -65,13 +66,19 @@ def compare_artifacts(
                 for name in sorted(set(_units(first, files[0])))
             )
         )
-    job: Literal["compare", "coreml-compare"] = (
-        "coreml-compare"
-        if any(_package_of(path) for side in files for path in side.values())
-        else "compare"
-    )
+    runtime = _runtime_among(path for side in files for path in side.values())
     request = CompareRequest(str(first.resolve()), str(second.resolve()), epsilon)
-    return _compared(job, request, _environment(job, home, toolchain, progress), home, progress)
+    environment = _environment(runtime, home, toolchain, progress)
+    return _compared(runtime, request, environment, home, progress)
+
+
+def _runtime_among(paths: Iterable[Path]) -> Runtime | None:
+    """Return the runtime that compares its own built models, if one of the files is such a model."""
+    readers = [row for row in runtimes().values() if row.module_of("compare") is not None]
+    parts = {each for path in paths for each in (path, *path.parents)}
+    return next(
+        (row for row in readers if any(part.name.endswith(row.suffix) for part in parts)), None
+    )
 
 
 def worst_likeness(result: CompareResult) -> ArtifactLikeness:
@@ -119,15 +126,20 @@ def _same(first: Path, second: Path) -> bool:
     )
 
 
+def _is_package(path: Path) -> bool:
+    """Say whether a path is named like a folder that counts as one file."""
+    return any(row.is_folder and path.name.endswith(row.suffix) for row in runtimes().values())
+
+
 def _package_of(path: Path) -> Path | None:
-    return next((each for each in (path, *path.parents) if each.suffix == _PACKAGE), None)
+    return next((each for each in (path, *path.parents) if _is_package(each)), None)
 
 
 def _units(place: Path, files: dict[str, Path]) -> list[str]:
     """Return the names under which a worker tells of the files: those of a package under the
     package's.
     """
-    if place.is_file() or place.suffix == _PACKAGE:
+    if place.is_file() or _is_package(place):
         return [place.name]
     names = []
     for name in files:
@@ -137,20 +149,17 @@ def _units(place: Path, files: dict[str, Path]) -> list[str]:
 
 
 def _environment(
-    job: Literal["compare", "coreml-compare"],
-    home: Home,
-    toolchain: ToolchainKind,
-    progress: Callable[[str], None],
+    runtime: Runtime | None, home: Home, toolchain: ToolchainKind, progress: Callable[[str], None]
 ) -> Environment:
     """Return the environment in which models of the kind are inspected, too."""
-    spec = inspection_spec("coreml-inspect" if job == "coreml-compare" else "inspect")
+    spec = inspection_spec(runtime)
     if toolchain == "host":
         return host_environment(spec)
     return ensure_environment(resolve(spec, home.root), home.root, progress=progress)
 
 
 def _compared(
-    job: Literal["compare", "coreml-compare"],
+    runtime: Runtime | None,
     request: CompareRequest,
     environment: Environment,
     home: Home,
@@ -161,7 +170,13 @@ def _compared(
         output.mkdir()
         outcome = run_worker(
             environment.python,
-            Envelope(PROTOCOL, job, str(output), encode(request)),
+            Envelope(
+                PROTOCOL,
+                "compare",
+                str(output),
+                encode(request),
+                runtime=runtime.package if runtime is not None else None,
+            ),
             folder,
             timeout_seconds=_TIMEOUT_SECONDS,
             on_event=lambda message, _done: progress(message),

@@ -102,11 +102,7 @@ def _outcome(
         raise KeyboardInterrupt from error
     except ConvkitError as error:
         finding = Finding(
-            "E204",
-            "error",
-            str(error),
-            evidence={"stage": stage.id},
-            remedy=Remedy("See the message."),
+            "E204", str(error), evidence={"stage": stage.id}, remedy=Remedy("See the message.")
         )
         report = StageReport(
             stage.id,

@@ -5,23 +5,26 @@ this machine.
 import dataclasses
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal, assert_never
 
+from convkit.errors import UsageError
 from convkit.execute.tools import Resolver
 from convkit.home import Home
 from convkit.plan.imported_code import code_digest
-from convkit.plan.stages import Facts, Stage, calibration_file
+from convkit.plan.keys import Facts
+from convkit.plan.requests import named_files
+from convkit.plan.stages import Stage
 from convkit.recipe.loading import LoadedRecipe
-from convkit.recipe.models import File, Model
+from convkit.recipe.models import Model
+from convkit.runtimes.registry import runtimes
 from convkit.store.digests import DigestCache, digest_json
 from convkit.store.external_files import external_files
 from convkit.toolchain.host import host_packages
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution
 from convkit.worker.jobs import JOBS
-from convkit.worker.protocol import JobKind
 
 ToolchainKind = Literal["isolated", "host"]
 
@@ -44,13 +47,12 @@ class Surroundings:
     """Facts, and what they were read from: needed again to make requests."""
 
     facts: Facts
-    texts: tuple[str, ...]
     resolutions: Mapping[EnvironmentSpec, Resolution]
 
 
 def gather(
     loaded: LoadedRecipe,
-    stages: Iterable[Stage],
+    stages: Collection[Stage],
     home: Home,
     toolchain: ToolchainKind,
     tools: Resolver,
@@ -72,13 +74,14 @@ def gather(
         source=_source_identity(loaded.recipe.model, loaded.dirname, digests),
         original=_source_identity(loaded.recipe.reference_model, loaded.dirname, digests),
         files=_file_digests(loaded, digests),
+        texts=_read_texts(loaded.dirname / texts) if texts else (),
         packages=packages,
-        worker_code=worker_code_digests(),
+        code={stage.id: stage_code(stage) for stage in stages},
         platform=f"{platform.system()}-{platform.machine()}".lower(),
         processor=processor(),
         toolchain=toolchain,
     )
-    return Surroundings(facts, _read_texts(loaded.dirname / texts) if texts else (), resolutions)
+    return Surroundings(facts, resolutions)
 
 
 def _source_identity(model: Model, dirname: Path, digests: DigestCache) -> str:
@@ -89,6 +92,9 @@ def _source_identity(model: Model, dirname: Path, digests: DigestCache) -> str:
         return _onnx_identity(dirname / model.onnx, digests)
     if model.factory is not None:
         return digests.file(dirname / model.factory.call.rpartition(":")[0])
+    if model.package is not None:
+        package = model.package
+        return f"{package.name}=={package.version}: {package.path}"
     return "pinned by the recipe"
 
 
@@ -102,11 +108,8 @@ def _onnx_identity(path: Path, digests: DigestCache) -> str:
 
 def _file_digests(loaded: LoadedRecipe, digests: DigestCache) -> dict[str, str]:
     recipe = loaded.recipe
-    named = [tensor.sample.file for tensor in recipe.inputs if isinstance(tensor.sample, File)]
-    named += [recipe.verify.texts] if recipe.verify.texts else []
-    named += [
-        file for target in recipe.targets.values() if (file := calibration_file(target)) is not None
-    ]
+    texts = [recipe.verify.texts] if recipe.verify.texts else []
+    named = [*named_files(recipe), *texts]
     return {name: digests.file(loaded.dirname / name) for name in named}
 
 
@@ -115,9 +118,16 @@ def _read_texts(path: Path) -> tuple[str, ...]:
     return tuple(line.strip() for line in lines if line.strip())
 
 
-def worker_code_digests() -> dict[JobKind, str]:
-    """Return the digest of convkit's own code that runs in each job."""
-    return {kind: code_digest([job.module]) for kind, job in JOBS.items()}
+def stage_code(stage: Stage) -> str:
+    """Return the digest of the code that runs in a stage, its runtime's included."""
+    runtime = runtimes()[stage.runtime] if stage.runtime is not None else None
+    module = JOBS[stage.kind].module_for(runtime)
+    if module is None:
+        raise UsageError(f"the runtime {stage.runtime} has no {stage.kind} stage")
+    if runtime is None:
+        return code_digest([module])
+    options = runtime.full_name(runtime.options.partition(":")[0])
+    return code_digest([module, runtime.package, options], runtime.package.partition(".")[0])
 
 
 def processor() -> str:

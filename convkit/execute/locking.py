@@ -12,9 +12,6 @@ from convkit.toolchain.lockfile import PLATFORMS, Lock, LockedEnvironment, this_
 from convkit.toolchain.requirements import EnvironmentSpec, package_name
 from convkit.toolchain.resolution import Resolution, resolve_anew
 
-# What a machine may lack; another plan, with other environments, stands in for it.
-_ABSENT = frozenset({"cuda", "tensorrt"})
-
 
 @dataclasses.dataclass(frozen=True)
 class Locked:
@@ -46,7 +43,11 @@ def recipe_environments(recipe: Recipe) -> dict[EnvironmentSpec, tuple[str, ...]
     that use each.
     """
     stages: dict[EnvironmentSpec, list[str]] = {}
-    for absent in (frozenset[str](), _ABSENT):
+    lacking = frozenset(
+        part for target in recipe.targets.values() for part in (target.device, target.runtime)
+    ) - {"cpu"}
+    # A machine that lacks a device runs another plan, with other environments.
+    for absent in (frozenset[str](), lacking):
         for stage in plan_stages(recipe, (), absent):
             stages.setdefault(stage.environment, []).append(stage.id)
     return {spec: tuple(dict.fromkeys(names)) for spec, names in stages.items()}
@@ -58,7 +59,7 @@ def lock_recipe(
     """Return a lock of a recipe's tools for platforms (default: those of before, else this one).
 
     Versions stay as they were where the recipe allows it and `upgrade` does not name them. An
-    environment that cannot be resolved for want of a package on the index (TensorRT is on few) is
+    environment that cannot be resolved for want of a package on the index is
     left out and told. Raises UsageError for an unknown platform or tool, ToolchainError where
     nothing can be resolved.
     """

@@ -31,7 +31,7 @@ def materials_of(loaded: LoadedRecipe, surroundings: Surroundings, home: Home) -
         | _seeds("model", recipe.model)
         | _seeds("original", recipe.original),
         platform=facts.platform,
-        worker_code={str(job): digest for job, digest in facts.worker_code.items()},
+        worker_code=dict(facts.code),
     )
 
 

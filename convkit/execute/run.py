@@ -23,7 +23,9 @@ from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.execute.tools import Resolver, recipe_tools, recorded_tools
 from convkit.execute.variation import Variation
 from convkit.home import Home
-from convkit.plan.stages import Facts, Stage, contract_of, ingredients, plan_stages, stage_key
+from convkit.plan.keys import Facts, ingredients, stage_key
+from convkit.plan.requests import contract_of
+from convkit.plan.stages import Stage, plan_stages
 from convkit.recipe.loading import LoadedRecipe, load_recipe
 from convkit.record.model import FORMAT, RepairStep, RunRecord, TargetReport
 from convkit.store.digests import digest_json
@@ -218,11 +220,11 @@ def settled_records(
     """Return the records of the stages that are hits, by stage id."""
     records: dict[str, StageRecord] = {}
     for stage in stages:
-        parts = ingredients(stage, loaded.recipe, facts)
-        if parts is None or not all(name in records for name in stage.needs):
+        if not all(name in records for name in stage.needs):
             continue
         inputs = {name: records[name].artifact for name in stage.needs}
-        record = store.record(stage_key(stage, parts, inputs))
+        parts = ingredients(stage, loaded.recipe, facts, inputs)
+        record = store.record(stage_key(parts)) if parts is not None else None
         if record is not None:
             records[stage.id] = record
     return records

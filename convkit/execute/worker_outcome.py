@@ -103,13 +103,7 @@ def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> t
                 "See the log's tail for the place; try another version of the tool under tools:."
             )
             return (
-                Finding(
-                    "E201",
-                    "error",
-                    message,
-                    evidence=_evidence(outcome, stage, target),
-                    remedy=remedy,
-                ),
+                Finding("E201", message, evidence=_evidence(outcome, stage, target), remedy=remedy),
             )
         case "out_of_memory":
             return (_out_of_memory(f"{stage}: {outcome.detail}", outcome, stage, target),)
@@ -122,13 +116,7 @@ def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> t
                 {"verify.timeout": max(60, round(_seconds(outcome) * 4))},
             )
             return (
-                Finding(
-                    "E203",
-                    "error",
-                    message,
-                    evidence=_evidence(outcome, stage, target),
-                    remedy=remedy,
-                ),
+                Finding("E203", message, evidence=_evidence(outcome, stage, target), remedy=remedy),
             )
         case "no_answer":
             message = f"{stage}: the process ended without an answer ({outcome.detail})"
@@ -137,13 +125,7 @@ def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> t
                 " process."
             )
             return (
-                Finding(
-                    "E204",
-                    "error",
-                    message,
-                    evidence=_evidence(outcome, stage, target),
-                    remedy=remedy,
-                ),
+                Finding("E204", message, evidence=_evidence(outcome, stage, target), remedy=remedy),
             )
         case _:
             assert_never(outcome.ending)
@@ -161,7 +143,7 @@ def _findings_of_answer(
     else:
         remedy = Remedy("See the message; the log has the tool's own words.")
         failure = Finding(
-            "E204", "error", message, evidence=_evidence(outcome, stage, target), remedy=remedy
+            "E204", message, evidence=_evidence(outcome, stage, target), remedy=remedy
         )
     return (*answer.findings, failure)
 
@@ -170,9 +152,7 @@ def _out_of_memory(
     message: str, outcome: WorkerOutcome, stage: JobKind, target: str | None
 ) -> Finding:
     remedy = Remedy("Use smaller axes, run with --jobs 1, or take a machine with more memory.")
-    return Finding(
-        "E202", "error", message, evidence=_evidence(outcome, stage, target), remedy=remedy
-    )
+    return Finding("E202", message, evidence=_evidence(outcome, stage, target), remedy=remedy)
 
 
 def _evidence(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> dict[str, Json]:

@@ -5,7 +5,9 @@ the JSON Schema.
 descriptions and examples.
 """
 
-from typing import Annotated, Literal, Self
+import functools
+import operator
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
@@ -14,6 +16,7 @@ from convkit.metrics.registry import DEFAULTS
 from convkit.recipe.consistency import FaultsError
 from convkit.recipe.fields import AxisName, Name, RecipeModel, Seconds, Seed, Text
 from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
+from convkit.recipe.registry import target_models
 from convkit.recipe.settings import Axis, Export, Tolerance, Tools
 from convkit.recipe.signature import (
     Constant,
@@ -36,13 +39,7 @@ from convkit.recipe.sources import (
     PackageModel,
 )
 from convkit.recipe.target_consistency import faults_between_parts
-from convkit.recipe.targets import (
-    CoreMLTarget,
-    GraphTarget,
-    OnnxRuntimeTarget,
-    Target,
-    TensorRTTarget,
-)
+from convkit.recipe.targets import BaseTarget, GraphTarget
 
 __all__ = [
     "ALWAYS_RUN",
@@ -51,7 +48,6 @@ __all__ = [
     "CaseName",
     "ConfigModel",
     "Constant",
-    "CoreMLTarget",
     "Export",
     "FactoryModel",
     "File",
@@ -62,7 +58,6 @@ __all__ = [
     "MixedPrecision",
     "Model",
     "Normal",
-    "OnnxRuntimeTarget",
     "Output",
     "PackageModel",
     "Precision",
@@ -73,7 +68,6 @@ __all__ = [
     "SampleName",
     "Target",
     "Tensor",
-    "TensorRTTarget",
     "Tolerance",
     "Tools",
     "Track",
@@ -81,6 +75,14 @@ __all__ = [
     "Verify",
 ]
 
+
+if TYPE_CHECKING:
+    Target = BaseTarget
+else:
+    # The models that the registry names: one runtime more is one alternative more.
+    Target = Annotated[
+        functools.reduce(operator.or_, target_models().values()), Field(discriminator="runtime")
+    ]
 
 CaseName = Literal[
     "smallest",
@@ -217,12 +219,8 @@ class Recipe(RecipeModel):
 
     def export_of(self, target: str | None) -> Export:
         """Return how a target's graph is exported: as it says itself, else as the recipe does."""
-        owner = self.targets[target] if target is not None else None
-        return (
-            owner.export
-            if isinstance(owner, GraphTarget) and owner.export is not None
-            else self.export
-        )
+        own = self.targets[target].export_settings if target is not None else None
+        return own or self.export
 
     def dump(self) -> dict[str, Json]:
         """Return the recipe as JSON values, under the keys a user writes, without defaults."""

@@ -1,11 +1,14 @@
 """The element type of a target's weights and arithmetic."""
 
+from collections.abc import Callable
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from convkit.recipe.consistency import Fault, FaultsError
 from convkit.recipe.fields import MODULES_PATTERN, NPZ_PATTERN, RecipeModel, Switch
+from convkit.worker import protocol
+from convkit.worker.protocol import LowPrecision, Quantization
 
 PrecisionName = Literal["float32", "float16", "bfloat16"]
 LowName = Literal["float16", "bfloat16"]
@@ -94,6 +97,10 @@ class MixedPrecision(_WithExceptions):
         if isinstance(precision, MixedPrecision):
             return cls.model_validate(precision.model_dump())
         return cls(default=precision) if precision in get_args(LowName) else None
+
+    def for_worker(self, place: Callable[[str], str]) -> LowPrecision:  # noqa: ARG002 - names no file
+        """Return it as workers read it."""
+        return LowPrecision(self.default, self.keep_float32, self.saturate)
 
     def __str__(self) -> str:
         """Return it on one line: `float16 saturated, float32: encoder.layer.*.attention`."""
@@ -184,6 +191,24 @@ class QuantizedPrecision(_WithExceptions):
         if faults:
             raise FaultsError(faults)
         return self
+
+    def for_worker(self, place: Callable[[str], str]) -> Quantization:
+        """Return it as workers read it; `place` says where the calibration file is."""
+        given = self.calibration
+        calibration = None
+        if given is not None:
+            file = place(given.file) if given.file is not None else None
+            calibration = protocol.Calibration(given.method, given.percentile, file)
+        return Quantization(
+            quantize=self.quantize,
+            keep_float32=self.keep_float32,
+            per_channel=self.per_channel,
+            format=self.format,
+            calibration=calibration,
+            block_size=self.block_size,
+            reduce_range=self.reduce_range,
+            symmetric=self.symmetric,
+        )
 
     def __str__(self) -> str:
         """Return it on one line: `dynamic-int8, float32: lm_head`."""

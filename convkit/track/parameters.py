@@ -7,6 +7,7 @@ import yaml
 from convkit.codec import Json
 from convkit.errors import TrackingError
 from convkit.record.model import RunRecord
+from convkit.runtimes.registry import runtimes
 
 # Shown on the run even where the recipe leaves them to their defaults; the stages' entries list
 # every package.
@@ -17,12 +18,9 @@ _KEY_TOOLS = (
     "onnx",
     "onnx-ir",
     "onnxscript",
-    "onnxruntime",
-    "onnxruntime-gpu",
     "optimum",
-    "tensorrt",
-    "coremltools",
     "numpy",
+    *(tool for runtime in runtimes().values() for tool in runtime.tools),
 )
 # Said better elsewhere: tensors by the contract, tools by the versions found, the rest as tags.
 _LEFT_OUT = ("inputs", "outputs", "tools", "schema", "description")

@@ -88,12 +88,12 @@ def without_blame(findings: Sequence[Finding], measured: VerifyResult) -> list[F
     worst = max(random, key=lambda output: output.max_abs)
     finding = Finding(
         "N303",
-        "error",
         f"the original itself gives another {worst.output!r} at each run, by {worst.max_abs:.3g}:"
         " nothing can equal it",
         Place(tensor=worst.output),
         {"max_abs_original": worst.max_abs},
         Remedy("Put the model into inference mode, and give what draws at random a fixed seed."),
+        severity="error",
     )
     return [finding, *(each for each in findings if each.code not in ("N303", "N402"))]
 
@@ -163,7 +163,6 @@ def _invariance(
     moved = told_apart(candidate.max_abs, original.max_abs)
     return Finding(
         _CODES[check.check],
-        "error",
         f"{what}: by {moved[0]}, the original's by {moved[1]} ({'; '.join(broken)})",
         Place(tensor=candidate.output, case=check.case),
         {
@@ -208,7 +207,6 @@ def _determinism(
         message += f" (the original's by {moved[1]})"
     return Finding(
         "N303",
-        "error" if broken else "warning",
         message + (f": {'; '.join(broken)}" if broken else ", within the tolerance"),
         Place(tensor=candidate.output, case=check.case),
         {
@@ -220,4 +218,5 @@ def _determinism(
             "Look for operators that draw at random (Dropout in training mode, RandomNormal) in the"
             " exported graph; on a GPU, for kernels that add up in no fixed order."
         ),
+        severity="error" if broken else "warning",
     )

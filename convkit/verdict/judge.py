@@ -1,5 +1,6 @@
 """Judges one target under one runtime release."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
@@ -137,7 +138,6 @@ def _folded_branch(
     return [
         Finding(
             "E208",
-            "error",
             f"the model decides by the values of tensors at {shown}, which an export that follows"
             " one example makes constant, and the results are off",
             Place(source=lines[0], case=off[0].place.case),
@@ -227,7 +227,6 @@ def _baked_axis_findings(
         findings.append(
             Finding(
                 "C106",
-                "error",
                 f"axis {axis!r} is fixed at {fixed} inside the graph: the model runs at that size"
                 f" and at no other (inputs {', '.join(map(repr, inputs))})",
                 Place(tensor=inputs[0] if inputs else None, case=failed[0].case),
@@ -275,20 +274,14 @@ def _note(
 
 
 def _with_count(finding: Finding, count: int, total: int) -> Finding:
-    return Finding(
-        finding.code,
-        finding.severity,
-        f"{finding.message} (first of {count} of {total} cases)",
-        finding.place,
-        finding.evidence,
-        finding.remedy,
+    return dataclasses.replace(
+        finding, message=f"{finding.message} (first of {count} of {total} cases)"
     )
 
 
 def _run_failure(case: CaseVerdict) -> Finding:
     return Finding(
         "E206",
-        "error",
         f"the runtime failed on case {case.case!r} ({_sizes(case.sizes)}): {case.error}",
         Place(case=case.case),
         {"sizes": case.sizes},
@@ -313,30 +306,23 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
     )
     if metrics.mismatch is not None:
         code = "C205" if metrics.mismatch_kind == "dtype" else "C207"
-        return Finding(
-            code, "error", what, place, evidence, Remedy("Correct the output in the recipe.")
-        )
+        return Finding(code, what, place, evidence, Remedy("Correct the output in the recipe."))
     if metrics.elements == 0:
         return Finding(
-            "N104",
-            "error",
-            what,
-            place,
-            evidence,
-            Remedy("Give every axis a size of at least one."),
+            "N104", what, place, evidence, Remedy("Give every axis a size of at least one.")
         )
     if metrics.nan_reference:
         remedy = Remedy(
             "Repair the model, or leave the case out by name.", {"verify.skip": [case.case]}
         )
-        return Finding("N103", "error", what, place, evidence, remedy)
+        return Finding("N103", what, place, evidence, remedy)
     if metrics.nan_candidate or metrics.inf_mismatched:
         remedy = search or Remedy("Keep the module that overflows in float32.")
-        return Finding("N102", "error", what, place, evidence, remedy)
+        return Finding("N102", what, place, evidence, remedy)
     values = told_apart(metrics.worst_candidate, metrics.worst_reference, digits=6)
     worst = f", worst at {list(metrics.worst_index)}: {values[0]}, original {values[1]}"
     remedy = search or Remedy("Find the cause, or set the tolerance to what you can justify.")
-    return Finding("N101", "error", what + worst, place, evidence, remedy)
+    return Finding("N101", what + worst, place, evidence, remedy)
 
 
 def _completeness_findings(
@@ -349,9 +335,7 @@ def _completeness_findings(
             if cause is None
             else f"Remove what {cause} names: it kept every case from running."
         )
-        return [
-            Finding("N104", "error", "no case was run: nothing is proven", remedy=Remedy(remedy))
-        ]
+        return [Finding("N104", "no case was run: nothing is proven", remedy=Remedy(remedy))]
     findings = []
     for output in recipe.outputs:
         missing = [
@@ -361,9 +345,7 @@ def _completeness_findings(
         ]
         if missing:
             message = f"output {output.name!r} was not compared in {', '.join(missing)}"
-            findings.append(
-                Finding("C201", "error", message, Place(tensor=output.name, case=missing[0]))
-            )
+            findings.append(Finding("C201", message, Place(tensor=output.name, case=missing[0])))
     return findings
 
 

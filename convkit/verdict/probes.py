@@ -109,7 +109,6 @@ def _crossed(first: str, second: str, probe: ProbeMetrics, order: Sequence[str])
     exchanged = [second if name == first else first if name == second else name for name in order]
     return Finding(
         "C110",
-        "error",
         f"{first!r} and {second!r} are exchanged: as declared {_as_declared(probe)}; outputs differ"
         f" by {probe.matches_base:.3g} with the two crossed; declared order: {', '.join(order)};"
         f" the model acts as: {', '.join(exchanged)}",
@@ -122,7 +121,6 @@ def _crossed(first: str, second: str, probe: ProbeMetrics, order: Sequence[str])
 def _exchanged_outputs(first: str, second: str, probe: ProbeMetrics) -> Finding:
     return Finding(
         "C208",
-        "error",
         f"outputs {first!r} and {second!r} are exchanged: each differs by {probe.base_error:.3g}"
         f" from its own original and by {probe.matches_base:.3g} from the other's",
         Place(tensor=first),
@@ -134,7 +132,6 @@ def _exchanged_outputs(first: str, second: str, probe: ProbeMetrics) -> Finding:
 def _merged(first: str, second: str, probe: ProbeMetrics) -> Finding:
     return Finding(
         "C109",
-        "error",
         f"{first!r} and {second!r} were merged: the model takes the values of {first!r} for"
         f" {second!r} (outputs differ from that by {probe.matches_probe:.3g}; {_as_declared(probe)}"
         " from the original)",
@@ -147,7 +144,6 @@ def _merged(first: str, second: str, probe: ProbeMetrics) -> Finding:
 def _dead(name: str, probe: ProbeMetrics) -> Finding:
     return Finding(
         "C108",
-        "error",
         f"{name!r} has no influence: other values move the original's outputs by"
         f" {probe.moved_reference:.3g} and the converted model's not at all",
         Place(tensor=name),

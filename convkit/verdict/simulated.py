@@ -36,13 +36,11 @@ def simulation_findings(
             f"case {case!r} {verdicts[0]} on the device and {verdicts[1]} {beside} "
             f"({len(differing)} of {len(simulated)} cases differ)"
         )
-        return [Finding("N211", "warning", message, Place(case=case), {"cases": list(differing)})]
+        return [Finding("N211", message, Place(case=case), {"cases": list(differing)})]
     errors = [output.max_abs for pair in measured.simulated for output in pair.agreement.outputs]
     message = (
         f"device and {second} come to the same verdict in {len(simulated)} cases; largest"
         " difference between "
     )
     message += f"their outputs {max(errors, default=0.0):.2g}"
-    return [
-        Finding("N212", "note", message, Place(), {"largest_difference": max(errors, default=0.0)})
-    ]
+    return [Finding("N212", message, Place(), {"largest_difference": max(errors, default=0.0)})]

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from convkit.errors import EXIT_FAILED, EXIT_VERIFIED, ConvkitError
 from convkit.findings.model import Finding
 from convkit.plan.stages import export_id, precision_id, verify_id
-from convkit.recipe.models import Recipe, Target, TensorRTTarget, Tolerance
+from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.record.model import StageReport, TargetReport, TargetStatus, Verification
 from convkit.verdict.judge import judge
-from convkit.verdict.without_engine import without_engine
+from convkit.verdict.without_device import without_device
 from convkit.worker.protocol import (
     BuildResult,
     ExportResult,
@@ -121,9 +121,10 @@ def _verification(
             stage_findings=stage.report.findings,
             example_sizes=example,
         )
-        # Evidence of an engine comes from its device alone.
-        foreseen = isinstance(target, TensorRTTarget) and stage.result.evidence == "simulated"
-        return without_engine(judged) if foreseen else judged
+        foreseen = target.verdict_without_device == "foreseen"
+        if foreseen and stage.result.evidence == "simulated":
+            return without_device(judged)
+        return judged
     status = _status_without_result(stage.report, stages)
     headline = (
         stage.report.reason

@@ -30,7 +30,7 @@ PRECISION = "targets.ort.precision"
 def finding(
     code: str, change: dict[str, Any], severity: Any = "error", message: str = "m"
 ) -> Finding:
-    return Finding(code, severity, f"{message} {code}", remedy=Remedy("do it", change))
+    return Finding(code, f"{message} {code}", remedy=Remedy("do it", change), severity=severity)
 
 
 def record(

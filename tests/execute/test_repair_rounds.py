@@ -48,9 +48,7 @@ class Scripted:
         self.forced.append(options.force)
         offer = self.offers(loaded.recipe.export.opset)
         findings = (
-            ()
-            if offer is None
-            else (Finding("E205", "error", "refused", remedy=Remedy("try", offer)),)
+            () if offer is None else (Finding("E205", "refused", remedy=Remedy("try", offer)),)
         )
         status: Any = "failed" if findings else "verified"
         headline = "E205 refused" if findings else "fine"

@@ -10,9 +10,10 @@ from pydantic import Field, ValidationError
 from convkit.recipe.document import read_document
 from convkit.recipe.fields import PATTERNS, RecipeModel
 from convkit.recipe.model_tree import fields_of, keys_at, kinds_at, known_places
-from convkit.recipe.models import Integers, OnnxRuntimeTarget, Recipe
+from convkit.recipe.models import Integers, Recipe
 from convkit.recipe.schema import recipe_schema
 from convkit.recipe.validation import validation_problems
+from convkit.runtimes.onnxruntime.target import OnnxRuntimeTarget
 
 
 class First(RecipeModel):

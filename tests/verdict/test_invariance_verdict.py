@@ -161,11 +161,7 @@ def test_both_checks_of_padding_give_one_finding():
     assert finding.evidence["check"] == "padding"
 
 
-OFF = (
-    Finding("N402", "error", "the graph"),
-    Finding("N101", "error", "off"),
-    Finding("N303", "warning", "differs"),
-)
+OFF = (Finding("N402", "the graph"), Finding("N101", "off"), Finding("N303", "differs"))
 
 
 def test_a_random_original_is_named_and_the_graph_is_not_blamed():
