@@ -3,7 +3,7 @@ import math
 import pytest
 
 from convkit.metrics.limit_kinds import allclose_excess
-from convkit.metrics.limits import breaches, is_within, overshoot
+from convkit.metrics.limits import breaches, is_within, overshoot, problems
 from convkit.worker.protocol import TensorMetrics
 
 
@@ -91,3 +91,9 @@ def test_the_overshoot_says_by_what_factor_the_error_must_shrink(
 def test_what_is_not_comparable_is_not_within_any_limits(changes: dict[str, object]) -> None:
     assert not is_within(metrics(**changes), {"max_abs": 1e9, "cosine": -1.0})
     assert overshoot(metrics(**changes), {"max_abs": 1e9, "cosine": -1.0}) == math.inf
+
+
+@pytest.mark.parametrize("kind", ["dtype", "shape"])
+def test_what_was_not_compared_says_what_differs(kind: str) -> None:
+    found = problems(metrics(mismatch="the text", mismatch_kind=kind), {"max_abs": 1e9})
+    assert [(problem.kind, problem.message) for problem in found] == [(kind, "the text")]

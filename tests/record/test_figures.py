@@ -86,15 +86,17 @@ def test_the_share_of_atol_and_rtol_agrees_with_the_excess(atol, rtol, frontier)
 
 
 def test_at_the_limit_the_broken_limit_is_the_worst():
-    # Both use their limit to the same share, in the float64 that shares are computed in.
-    at_limit = dataclasses.replace(
-        tensor_metrics(0.1), rms=0.5, frontier=((0.0, math.nextafter(0.5, 1)),)
+    # Rounded to float64 both use exactly their limit, but only rms is within it.
+    limits = {"rms": 0.5, "atol": 1e-4, "rtol": 0.01}
+    metrics = dataclasses.replace(
+        tensor_metrics(0.1), rms=0.5, frontier=((6.515929727227629, 0.06525929727227629),)
     )
-    output = dataclasses.replace(
-        output_verdict(0.1, "atol"), limits={"rms": 0.5, "atol": 0.5}, metrics=at_limit
-    )
+    assert [limit.share(metrics) for limit in limits_set(limits)] == [1.0, 1.0]
+    output = dataclasses.replace(output_verdict(0.1, "atol"), limits=limits, metrics=metrics)
     worst = worst_of_output("typical", output)
-    assert (worst.limit, str(worst)) == ("atol", "atol 0.5000000000000001 > 0.5")
+    assert worst.limit == "atol"
+    assert not worst.found <= worst.allowed
+    assert " > 0.0001 with rtol 0.01" in str(worst)
 
 
 def test_what_a_record_of_an_older_release_holds_as_text_is_judged_again():
