@@ -137,8 +137,13 @@ class TensorSpec:
         """Return the shape for given axis sizes."""
         return tuple(dimension_size(dimension, sizes) for dimension in self.shape)
 
+    @property
+    def type_text(self) -> str:
+        """The type without the name: `float32[batch, 4]`."""
+        return f"{self.dtype}[{', '.join(map(str, self.shape))}]"
+
     def __str__(self) -> str:
-        return f"{self.name}: {self.dtype}[{', '.join(map(str, self.shape))}]"
+        return f"{self.name}: {self.type_text}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,25 +24,27 @@ BOTTOM = {
 }
 # Every runtime's row: the host and the workers read it.
 ROWS = {"runtimes.registry", "runtimes.row"}
+# What the host reads of the worker's metrics: the rows, and how they judge. No numpy.
+METRICS = {"metrics.registry", "metrics.limit_kinds", "metrics.limits", "metrics.text"}
 HOST = {
     "findings": set(),
-    "recipe": {"findings", "worker.protocol", *ROWS},
+    "recipe": {"findings", "worker.protocol", *ROWS, *METRICS},
     "store": {"findings", "worker.protocol"},
-    "record": {"findings", "store", "worker.protocol"},
+    "record": {"findings", "store", "worker.protocol", *METRICS},
     "toolchain": {"findings", "recipe", "worker.protocol", "store", *ROWS},
     "plan": {"recipe", "toolchain", "store", "worker.protocol", "worker.jobs"},
     # Limits are judged by the same lines on both sides: a search for a precision must mean what
     # the verdict means.
-    "verdict": {"plan", "recipe", "findings", "record", "worker.protocol", "metrics.limits"},
-    "track": {"findings", "store", "recipe", "record", "worker.protocol", *ROWS},
-    "report": {"findings", "recipe", "record", "worker.protocol", "verdict"},
+    "verdict": {"plan", "recipe", "findings", "record", "worker.protocol", *METRICS},
+    "track": {"findings", "store", "recipe", "record", "worker.protocol", *ROWS, *METRICS},
+    "report": {"findings", "recipe", "record", "worker.protocol", "verdict", *METRICS},
     "execute": {
         *("plan", "recipe", "record", "findings", "store", "toolchain", "track", "report"),
         *("verdict", "worker.protocol", "worker.jobs", *ROWS),
     },
     "audit": {
         *("execute", "recipe", "record", "findings", "store", "plan", "toolchain"),
-        *("worker.protocol", *ROWS),
+        *("worker.protocol", *ROWS, *METRICS),
     },
     "nightly": {
         *("audit", "execute", "recipe", "record", "findings", "store", "toolchain", "track")
@@ -50,6 +52,7 @@ HOST = {
     "cli": {
         *("audit", "nightly", "execute", "plan", "recipe", "record", "findings", "store"),
         *("toolchain", "track", "report", "verdict", "worker.protocol", "precision.naming"),
+        *METRICS,
     },
 }
 WORKER = {

@@ -29,10 +29,10 @@ from convkit.audit.reproductions import (
 from convkit.errors import ConvkitError, ProvenanceError
 from convkit.execute.run_folder import read_record
 from convkit.home import Home
-from convkit.record.figures import Located as LocatedFinding
-from convkit.record.figures import located_findings
 from convkit.record.model import RunRecord
 from convkit.record.provenance import Provenance
+from convkit.record.summary import Located as LocatedFinding
+from convkit.record.summary import located_findings
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,7 +10,7 @@ from convkit.errors import ModelFileError, StoreError, ToolchainError, WorkerErr
 from convkit.execute.comparison import compare_artifacts
 from convkit.execute.facts import ToolchainKind
 from convkit.home import Home
-from convkit.record.figures import bytes_text
+from convkit.record.text import bytes_text
 from convkit.worker.protocol import Difference, FileComparison, Likeness
 
 _CHUNK = 1 << 20

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from convkit.audit.built_difference import Comparing, Description, describe_built
@@ -10,11 +10,15 @@ from convkit.audit.integrity import readable_provenance
 from convkit.audit.locating import recorded_files
 from convkit.codec import encode
 from convkit.execute.run_folder import read_record
+from convkit.metrics.limit_kinds import Metric
+from convkit.metrics.registry import DEFAULTS, METRICS
 from convkit.plan.keys import flatten
 from convkit.recipe.document import read_document
-from convkit.record.figures import first_line, located_findings
+from convkit.record.figures import problems_of
 from convkit.record.model import RunRecord
 from convkit.record.provenance import FileDigest, Provenance
+from convkit.record.summary import located_findings
+from convkit.record.text import first_line
 from convkit.store.digests import digest_file
 from convkit.worker.protocol import Likeness
 
@@ -55,7 +59,10 @@ class FileChange:
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A figure of a case in both runs: `max_abs`, `cosine` or `seconds`. `ratio` is after / before."""
+    """A figure of a case in both runs: a metric by its name, or `seconds`.
+
+    `ratio` is after / before.
+    """
 
     target: str
     case: str
@@ -208,7 +215,8 @@ def _models(folder: Path) -> dict[str, FileDigest]:
 
 def _figures(a: RunRecord, b: RunRecord) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:
     """Return the figures that differ: metrics, and how long the cases took."""
-    before, after = _all_figures(a), _all_figures(b)
+    metrics = _metrics_that_matter((a, b))
+    before, after = _all_figures(a, metrics), _all_figures(b, metrics)
     changed = [
         Figure(*key, before.get(key), after.get(key), _ratio(before.get(key), after.get(key)))
         for key in dict.fromkeys([*before, *after])
@@ -223,16 +231,32 @@ def _figures(a: RunRecord, b: RunRecord) -> tuple[tuple[Figure, ...], tuple[Figu
 _Key = tuple[str, str, str | None, str]
 
 
-def _all_figures(record: RunRecord) -> dict[_Key, float]:
+def _metrics_that_matter(records: Sequence[RunRecord]) -> list[Metric]:
+    """Return the metrics that are limited by default, or in one of the runs."""
+    limited = {
+        name
+        for record in records
+        for target in record.targets
+        for verification in target.verifications
+        for case in verification.cases
+        for output in case.outputs
+        for name in output.limits
+    }
+    return [metric for name, metric in METRICS.items() if name in limited or name in DEFAULTS]
+
+
+def _all_figures(record: RunRecord, metrics: Sequence[Metric]) -> dict[_Key, float]:
     figures: dict[_Key, float] = {}
     for target in record.targets:
         for verification in target.verifications:
-            name = verification.stage.partition(":")[2]
+            version = f"@{verification.version}" if verification.version else ""
+            name = f"{target.name}{version}"
             for case in verification.cases:
                 figures[name, case.case, None, "seconds"] = case.seconds
                 for output in case.outputs:
-                    figures[name, case.case, output.output, "max_abs"] = output.metrics.max_abs
-                    figures[name, case.case, output.output, "cosine"] = output.metrics.cosine
+                    for metric in metrics:
+                        key = (name, case.case, output.output, metric.name)
+                        figures[key] = metric.read(output.metrics)
     return figures
 
 
@@ -258,9 +282,9 @@ def _verdicts(record: RunRecord) -> dict[str, str]:
             verdicts[name] = f"{verification.status} ({verification.evidence})"
             for case in verification.cases:
                 broken = {
-                    failure.partition(" ")[0].rstrip(":")
+                    problem.limit or problem.kind
                     for out in case.outputs
-                    for failure in out.failures
+                    for problem in problems_of(out)
                 }
                 why = first_line(case.error or "") or ", ".join(sorted(broken))
                 verdicts[f"{name}.{case.case}"] = "passed" if case.passed else f"failed: {why}"

@@ -11,7 +11,7 @@ import numpy as np
 from convkit.cases.facts import ModelFacts
 from convkit.cases.samples import Draw, draw_inputs, mask_shape_rows, sample_for
 from convkit.tensors import Contract
-from convkit.worker.protocol import CaseKind, Sample
+from convkit.worker.protocol import CaseKind, ProbeChange, Sample
 
 Feeds = dict[str, np.ndarray]
 
@@ -20,7 +20,7 @@ Feeds = dict[str, np.ndarray]
 class Case:
     """One named set of inputs. `sizes` are the axes' sizes, `inputs` draws the tensors.
 
-    A probe changes one thing about the case `base`.
+    A probe makes one `change` to the case `base`.
     """
 
     name: str
@@ -29,6 +29,7 @@ class Case:
     inputs: Callable[[], Feeds]
     kind: CaseKind = "ladder"
     base: str | None = None
+    change: ProbeChange | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,14 +4,14 @@ A probe changes one thing about a small base case in which every input matters.
 """
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from convkit.cases.case import Case, CaseInputs, Feeds, sizes_text
 from convkit.cases.samples import Draw, draw_values, generator, integer_range, sample_for
 from convkit.tensors import TensorSpec
-from convkit.worker.protocol import OmittedCase
+from convkit.worker.protocol import OmittedCase, ProbeChange
 
 BASE = "probes"
 
@@ -66,10 +66,7 @@ def _crossed(base: Case, a: str, b: str) -> Case:
         feeds = base.inputs()
         return feeds | {a: feeds[b], b: feeds[a]}
 
-    name = f"crossed:{a}:{b}"
-    return Case(
-        name, f"{a!r} and {b!r} exchanged", base.sizes, inputs, kind="probe", base=base.name
-    )
+    return _probe(base, ProbeChange("crossed", (a, b)), f"{a!r} and {b!r} exchanged", inputs)
 
 
 def _merged(base: Case, a: str, b: str) -> Case:
@@ -77,10 +74,7 @@ def _merged(base: Case, a: str, b: str) -> Case:
         feeds = base.inputs()
         return feeds | {b: feeds[a]}
 
-    name = f"merged:{a}:{b}"
-    return Case(
-        name, f"{a!r} fed to {b!r} as well", base.sizes, inputs, kind="probe", base=base.name
-    )
+    return _probe(base, ProbeChange("merged", (a, b)), f"{a!r} fed to {b!r} as well", inputs)
 
 
 def _perturbed(made_from: CaseInputs, base: Case, spec: TensorSpec) -> Case:
@@ -88,9 +82,19 @@ def _perturbed(made_from: CaseInputs, base: Case, spec: TensorSpec) -> Case:
         feeds = base.inputs()
         return feeds | {spec.name: other_values(made_from, spec, feeds[spec.name])}
 
-    description = f"other values for {spec.name!r}"
+    change = ProbeChange("perturbed", (spec.name,))
+    return _probe(base, change, f"other values for {spec.name!r}", inputs)
+
+
+def _probe(base: Case, change: ProbeChange, description: str, inputs: Callable[[], Feeds]) -> Case:
     return Case(
-        f"perturbed:{spec.name}", description, base.sizes, inputs, kind="probe", base=base.name
+        name=change.name,
+        description=description,
+        sizes=base.sizes,
+        inputs=inputs,
+        kind="probe",
+        base=base.name,
+        change=change,
     )
 
 

@@ -10,8 +10,8 @@ from convkit.audit.making import Making
 from convkit.audit.proof import TargetProof, VerificationProof
 from convkit.cli.history_table import STYLES
 from convkit.cli.plain import Encodable
-from convkit.record.figures import bytes_text, sizes_text
 from convkit.record.provenance import Dependency
+from convkit.record.text import bytes_text, sizes_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 
 from convkit.audit.difference import Change, Difference, Figure, FindingEntry
 from convkit.cli.plain import Encodable
+from convkit.metrics.registry import METRICS
+from convkit.metrics.text import told_apart
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -84,21 +86,15 @@ def _digest(value: str | None) -> str:
 def _figures(figures: Sequence[Figure]) -> Iterator[str]:
     for figure in figures:
         name = ", ".join(part for part in (figure.target, figure.case, figure.output) if part)
-        ratio = (
-            "" if figure.ratio is None or figure.metric == "cosine" else f" (x {figure.ratio:.3g})"
-        )
+        metric = METRICS.get(figure.metric)  # None: seconds
+        near_one = metric is not None and metric.best == 1.0  # where a ratio says nothing
+        ratio = "" if figure.ratio is None or near_one else f" (x {figure.ratio:.3g})"
         yield f"{name}: {figure.metric} {_numbers(figure.before, figure.after)}{ratio}"
 
 
 def _numbers(before: float | None, after: float | None) -> str:
-    """Return two figures in as few digits as tell them apart."""
-    for digits in (4, 9, 17):
-        texts = [
-            "(absent)" if value is None else f"{value:.{digits}g}" for value in (before, after)
-        ]
-        if texts[0] != texts[1]:
-            break
-    return " -> ".join(texts)
+    present = iter(told_apart(*(each for each in (before, after) if each is not None), digits=4))
+    return " -> ".join("(absent)" if each is None else next(present) for each in (before, after))
 
 
 def _findings(entries: Sequence[FindingEntry]) -> Iterator[str]:

@@ -7,8 +7,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from convkit.cli.plain import Encodable
-from convkit.record.figures import seconds_text
 from convkit.record.model import StageStatus
+from convkit.record.text import seconds_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult

@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING
 from convkit.cli.plain import Encodable
 from convkit.cli.repairing import change_text
 from convkit.codec import encode
-from convkit.record.figures import (
+from convkit.record.figures import Worst, worst_comparison
+from convkit.record.model import RunRecord, TargetReport, TargetStatus, Verification
+from convkit.record.summary import (
     Located,
-    Worst,
-    bytes_text,
     evidence_of,
-    first_line,
     left_out,
     located_findings,
     seconds_of,
-    seconds_text,
     verdict,
-    worst_comparison,
 )
-from convkit.record.model import RunRecord, TargetReport, TargetStatus, Verification
+from convkit.record.text import bytes_text, first_line, seconds_text
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult

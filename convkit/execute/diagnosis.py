@@ -51,14 +51,9 @@ def _diagnoses(target: TargetReport) -> list[Diagnosis]:
     for verification in target.verifications:
         findings = [*verification.findings, *target.findings]
         errors = [finding for finding in findings if finding.is_error]
-        # Findings that stopped a stage belong to the target; those of a verification are in
-        # causal order already.
-        leading = [
-            finding for finding in errors if verification.headline.startswith(f"{finding.code} ")
-        ]
-        ordered = list(
-            {str(finding): finding for finding in [*leading, *errors, *findings]}.values()
-        )
+        # What stopped a stage is in the target's findings; those of a verification are in causal
+        # order already.
+        ordered = list({str(finding): finding for finding in [*errors, *findings]}.values())
         cause = ordered[0] if errors else None
         others = tuple(ordered[1:] if cause is not None else ordered)
         found.append(

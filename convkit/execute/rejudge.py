@@ -13,6 +13,7 @@ from convkit.recipe.document import read_document
 from convkit.recipe.models import Recipe, Tolerance
 from convkit.record.model import RunRecord, TargetReport, Verification
 from convkit.verdict.judge import judge
+from convkit.verdict.probes import with_changes
 from convkit.verdict.targets import exit_code, gravest
 from convkit.worker.protocol import CaseMetrics, CaseRecord, ReferenceResult, VerifyResult
 
@@ -80,11 +81,13 @@ def _rejudge_target(
     if any(finding.is_error for finding in target.findings):
         statuses.append("failed")
     status = gravest(statuses)
-    headline = next(
-        verification.headline for verification in verifications if verification.status == status
-    )
+    shown = next(each for each in verifications if each.status == status)
     return dataclasses.replace(
-        target, verifications=verifications, status=status, headline=headline
+        target,
+        verifications=verifications,
+        status=status,
+        headline=shown.headline,
+        leading=shown.leading,
     )
 
 
@@ -117,7 +120,7 @@ def _rejudge_verification(
             for case in old.cases
         ),
         omitted=old.omitted,
-        probes=old.probes,
+        probes=with_changes(old.probes, record.contract),
         simulated=old.simulated,
         invariance=old.invariance,
     )

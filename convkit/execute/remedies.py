@@ -94,7 +94,7 @@ def propose(record: RunRecord, content: Content) -> Proposal:
             continue
         for findings in _groups(target):
             found = [
-                (_rank(finding, target.headline), offer)
+                (_rank(finding, target.leading), offer)
                 for finding in findings
                 if (offer := _offer(target.name, finding, content, withheld)) is not None
             ]
@@ -138,11 +138,11 @@ def _groups(target: TargetReport) -> Iterator[list[Finding]]:
     yield [finding for finding in errors if finding.code in _SYMPTOMS]
 
 
-def _rank(finding: Finding, headline: str) -> int:
-    """Return how far from the cause a finding is; remedies with the lowest rank go first."""
+def _rank(finding: Finding, leading: Finding | None) -> int:
+    """Return how near to the cause a finding is, among those of all targets; the least goes first."""
     if finding.code in _SYMPTOMS:
         return 3
-    if headline.startswith(f"{finding.code} {finding.message}"):
+    if leading is not None and str(finding) == str(leading):
         return 0
     return 1 if finding.code[0] in "CTVQ" or finding.code.startswith("E2") else 2
 

@@ -1,67 +1,74 @@
-"""Limits on one output's metrics. Every comparison is written so that NaN fails. Standard library
-only.
+"""Judges one output's metrics by the limits of a tolerance. Every comparison is written so that NaN
+fails. Standard library only.
 """
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator
+from typing import Literal
 
+from convkit.metrics.limit_kinds import Limits
+from convkit.metrics.registry import limits_set
 from convkit.worker.protocol import TensorMetrics
 
-# Limits by name, as in a recipe's tolerance: max_abs, max_rel, mean_abs, rms, cosine, atol, rtol.
-Limits = Mapping[str, float]
+__all__ = ["Limits", "Problem", "breaches", "is_same", "is_within", "overshoot", "problems"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Breach:
-    """A limit that was broken: both figures, and the sentence that says so."""
+class Problem:
+    """One reason why an output failed; `message` says it for people.
 
-    limit: str
-    allowed: float
-    found: float
-
-    def __str__(self) -> str:
-        if self.limit == "cosine":
-            return f"cosine {self.found:.6g} < {self.allowed:.6g}"
-        return f"{self.limit} {self.found:.3g} > {self.allowed:.3g}"
-
-
-def breaches(metrics: TensorMetrics, limits: Limits) -> list[Breach]:
-    """Return the limits that an output broke, in the order of the recipe's keys."""
-    found = [
-        Breach(name, limits[name], value)
-        for name, value in _errors(metrics)
-        if name in limits and not value <= limits[name]
-    ]
-    if "cosine" in limits and not metrics.cosine >= limits["cosine"]:
-        found.append(Breach("cosine", limits["cosine"], metrics.cosine))
-    if "atol" in limits or "rtol" in limits:
-        allowed = limits.get("atol", 0.0)
-        excess = allclose_excess(metrics, limits.get("rtol", 0.0))
-        if not excess <= allowed:
-            found.append(Breach("atol", allowed, excess))
-    return found
-
-
-def allclose_excess(metrics: TensorMetrics, rtol: float) -> float:
-    """Return max(|candidate - reference| - rtol * |reference|) over all elements, exactly.
-
-    numpy's allclose holds where this is at most atol. The maximum over all elements is reached on
-    the upper convex hull of the points (|reference|, |error|), which is what
-    `TensorMetrics.frontier` keeps. NaN where nothing is known.
+    `dtype`, `shape`: nothing was compared. `empty`: there was nothing to compare. `nan`,
+    `infinity`: some elements are NaN or infinite. `limit`: a limit was broken; only then `limit`
+    names it, with the figure `found` and what it `allowed`.
     """
-    if not metrics.frontier:
-        return math.nan
-    return max(error - rtol * magnitude for magnitude, error in metrics.frontier)
+
+    kind: Literal["dtype", "shape", "empty", "nan", "infinity", "limit"]
+    message: str
+    limit: str | None = None
+    found: float | None = None
+    allowed: float | None = None
+
+
+def breaches(metrics: TensorMetrics, limits: Limits) -> list[Problem]:
+    """Return the limits that an output broke, in the order of the registry."""
+    found = ((limit, limit.found(metrics)) for limit in limits_set(limits))
+    return [
+        Problem(
+            kind="limit",
+            message=limit.comparison(figure, limit.allowed, passed=False),
+            limit=limit.name,
+            found=figure,
+            allowed=limit.allowed,
+        )
+        for limit, figure in found
+        if not limit.holds(figure)
+    ]
+
+
+def problems(metrics: TensorMetrics, limits: Limits) -> tuple[Problem, ...]:
+    """Return everything that is wrong with an output; none: it is within its limits."""
+    if metrics.mismatch is not None:
+        return (Problem(metrics.mismatch_kind or "shape", metrics.mismatch),)
+    if metrics.elements == 0:
+        return (Problem("empty", "no elements to compare"),)
+    return (*_not_finite(metrics), *breaches(metrics, limits))
+
+
+def _not_finite(metrics: TensorMetrics) -> Iterator[Problem]:
+    if metrics.nan_candidate or metrics.nan_reference:
+        yield Problem(
+            "nan", f"NaN: {metrics.nan_candidate} here, {metrics.nan_reference} in the original"
+        )
+    if metrics.inf_mismatched:
+        yield Problem("infinity", f"infinities that do not match: {metrics.inf_mismatched}")
 
 
 def is_within(metrics: TensorMetrics, limits: Limits) -> bool:
     """Say whether an output meets its limits: compared, without NaN or unmatched infinities, and no
     limit broken.
     """
-    sound = metrics.mismatch is None and metrics.elements > 0
-    sound = sound and not (metrics.nan_candidate or metrics.nan_reference or metrics.inf_mismatched)
-    return sound and not breaches(metrics, limits)
+    return not problems(metrics, limits)
 
 
 def is_same(metrics: TensorMetrics) -> bool:
@@ -73,42 +80,13 @@ def is_same(metrics: TensorMetrics) -> bool:
 
 
 def overshoot(metrics: TensorMetrics, limits: Limits) -> float:
-    """Return by what factor the error must shrink for the limits to hold: at most 1 where they do.
+    """Return by what factor the error must shrink to meet the limits: at most 1 if it does.
 
-    Infinite where that cannot be said: NaN, unmatched infinities, nothing compared. The cosine's
-    distance from 1 goes with the square of the error (1 - cos = |error|^2 / 2 |reference|^2 for a
-    small error across the reference).
+    Infinite if that cannot be said: NaN, unmatched infinities, nothing compared.
     """
-    if metrics.mismatch is not None or not metrics.elements:
+    found = problems(metrics, limits)
+    if any(problem.kind != "limit" for problem in found):
         return math.inf
-    if metrics.nan_candidate or metrics.nan_reference or metrics.inf_mismatched:
-        return math.inf
-    share = _largest_share(metrics, limits)
-    return min(share, 1.0) if is_within(metrics, limits) else share
-
-
-def _largest_share(metrics: TensorMetrics, limits: Limits) -> float:
-    shares = [_share(value, limits[name]) for name, value in _errors(metrics) if name in limits]
-    if "cosine" in limits:
-        shares.append(math.sqrt(_share(max(1.0 - metrics.cosine, 0.0), 1.0 - limits["cosine"])))
-    if "atol" in limits or "rtol" in limits:
-        atol, rtol = limits.get("atol", 0.0), limits.get("rtol", 0.0)
-        shares += [
-            _share(error, atol + rtol * magnitude) for magnitude, error in metrics.frontier
-        ] or [math.nan]
-    return math.inf if any(math.isnan(share) for share in shares) else max(shares, default=0.0)
-
-
-def _share(found: float, allowed: float) -> float:
-    if math.isnan(found):
-        return math.nan
-    return found / allowed if allowed > 0 else (0.0 if found <= 0 else math.inf)
-
-
-def _errors(metrics: TensorMetrics) -> tuple[tuple[str, float], ...]:
-    return (
-        ("max_abs", metrics.max_abs),
-        ("max_rel", metrics.max_rel),
-        ("mean_abs", metrics.mean_abs),
-        ("rms", metrics.rms),
-    )
+    shares = (limit.overshoot(metrics) for limit in limits_set(limits))
+    largest = max(shares, default=0.0)
+    return largest if found else min(largest, 1.0)

@@ -4,6 +4,7 @@ disk.
 
 import math
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 
@@ -44,7 +45,7 @@ def compare(
     """
     mismatch = _mismatch(reference, candidate)
     if mismatch is not None or reference.size == 0:
-        return _nothing_compared(output, mismatch)
+        return _nothing_compared(output, *(mismatch or (None, None)))
     sums = _Sums(padding, reference.size)
     flat_reference, flat_candidate = _flat(reference), _flat(candidate)
     # Overflow to infinity and 0/0 are results here, and are counted.
@@ -218,19 +219,41 @@ class _Sums:
         return cosine if math.isnan(cosine) else max(-1.0, min(1.0, cosine))
 
 
-def _mismatch(reference: np.ndarray, candidate: np.ndarray) -> str | None:
+_MismatchKind = Literal["dtype", "shape"]
+
+
+def _mismatch(reference: np.ndarray, candidate: np.ndarray) -> tuple[_MismatchKind, str] | None:
     names = dtype_name(reference.dtype), dtype_name(candidate.dtype)
     if names[0] != names[1]:
-        return f"dtype {names[1]}; the original's is {names[0]}"
+        return "dtype", f"dtype {names[1]}; the original's is {names[0]}"
     if reference.shape != candidate.shape:
-        return f"shape {list(candidate.shape)}; the original's is {list(reference.shape)}"
+        shapes = list(reference.shape), list(candidate.shape)
+        return "shape", f"shape {shapes[1]}; the original's is {shapes[0]}"
     return None
 
 
-def _nothing_compared(output: str, mismatch: str | None) -> TensorMetrics:
+def _nothing_compared(
+    output: str, kind: _MismatchKind | None, mismatch: str | None
+) -> TensorMetrics:
     nan = math.nan
     return TensorMetrics(
-        output, 0, nan, nan, nan, nan, nan, (), nan, nan, 0, 0, 0, 0, 0, (), mismatch
+        output=output,
+        elements=0,
+        max_abs=nan,
+        max_rel=nan,
+        mean_abs=nan,
+        rms=nan,
+        cosine=nan,
+        worst_index=(),
+        worst_reference=nan,
+        worst_candidate=nan,
+        nan_reference=0,
+        nan_candidate=0,
+        inf_reference=0,
+        inf_candidate=0,
+        inf_mismatched=0,
+        mismatch=mismatch,
+        mismatch_kind=kind,
     )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from convkit.codec import Json
 from convkit.errors import UsageError
+from convkit.metrics.registry import DEFAULTS, PARAMETERS
 from convkit.recipe.families import (
     FAMILIES,
     DraftInput,
@@ -309,8 +310,8 @@ def _render_rest(origin: _Origin) -> Iterator[str]:
     if origin.has_tokenizer and (origin.family is None or "vision" not in origin.family.kind):
         yield "  # texts: texts.txt   # real texts, one per line, through the model's own tokenizer"
     yield "  tolerance:"
-    yield "    max_abs: 1.0e-4 # the largest error of any element"
-    yield "    cosine: 0.99999 # the smallest cosine similarity"
+    for name, value in DEFAULTS.items():
+        yield f"    {name}: {value} # the {PARAMETERS[name].description}"
     yield ""
     yield "targets:"
     yield "  ort-cpu:"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from convkit.codec import Json
+from convkit.metrics.registry import DEFAULTS
 from convkit.recipe.consistency import FaultsError
 from convkit.recipe.fields import AxisName, Name, RecipeModel, Seconds, Seed, Text
 from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
@@ -110,8 +111,10 @@ class Verify(RecipeModel):
         examples=["samples/sentences.txt"],
     )
     tolerance: Tolerance = Field(
-        default_factory=lambda: Tolerance(max_abs=1e-4, cosine=0.99999),
-        description="default: max_abs 1.0e-4 and cosine 0.99999",
+        default_factory=lambda: Tolerance.model_validate(
+            {name: float(value) for name, value in DEFAULTS.items()}
+        ),
+        description=f"default: {' and '.join(map(' '.join, DEFAULTS.items()))}",
     )
     outputs: dict[str, Tolerance] = Field(
         default_factory=dict, description="tolerances by output, in place of `tolerance`"

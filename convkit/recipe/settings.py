@@ -3,17 +3,12 @@
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, create_model, model_validator
 
+from convkit.metrics.limit_kinds import Parameter
+from convkit.metrics.registry import PARAMETERS
 from convkit.recipe.consistency import Fault, FaultsError
-from convkit.recipe.fields import (
-    PACKAGE_PATTERN,
-    PYTHON_PATTERN,
-    NonNegative,
-    RecipeModel,
-    Size,
-    Specifier,
-)
+from convkit.recipe.fields import PACKAGE_PATTERN, PYTHON_PATTERN, RecipeModel, Size, Specifier
 
 
 class Tools(RecipeModel):
@@ -90,7 +85,22 @@ class Axis(RecipeModel):
         return self
 
 
-class Tolerance(RecipeModel):
+def _limit(parameter: Parameter) -> tuple[object, object]:
+    """Return a key of the tolerance as pydantic has fields: its type, and its default with a
+    description.
+    """
+    least = {"ge" if parameter.least_is_allowed else "gt": parameter.least}
+    number = Annotated[float, Field(strict=True, le=parameter.most, allow_inf_nan=False, **least)]
+    return (number | None, Field(None, description=parameter.description))
+
+
+# The registry of metrics has the keys: mypy cannot know a class that is made from data.
+_Limits = create_model(  # type: ignore[call-overload]
+    "_Limits", __base__=RecipeModel, **{name: _limit(row) for name, row in PARAMETERS.items()}
+)
+
+
+class Tolerance(_Limits):
     """Limits on the difference from the original, each optional; all given limits must hold.
 
     atol and rtol are numpy's allclose: |candidate - reference| <= atol + rtol * |reference| for
@@ -98,23 +108,6 @@ class Tolerance(RecipeModel):
     """
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
-
-    max_abs: NonNegative | None = Field(None, description="largest absolute error")
-    max_rel: NonNegative | None = Field(
-        None, description="largest error relative to the reference element"
-    )
-    mean_abs: NonNegative | None = Field(None, description="mean of the absolute errors")
-    rms: NonNegative | None = Field(None, description="root of the mean squared error")
-    cosine: Annotated[float, Field(strict=True, gt=-1, le=1)] | None = Field(
-        None, description="smallest cosine similarity"
-    )
-    atol: NonNegative | None = Field(
-        None, description="allclose: absolute part; 0 if only rtol is given"
-    )
-    rtol: NonNegative | None = Field(
-        None,
-        description="allclose: part relative to the reference element; 0 if only atol is given",
-    )
 
     @model_validator(mode="after")
     def _something(self) -> Self:

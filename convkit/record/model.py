@@ -9,6 +9,7 @@ from typing import Literal
 
 from convkit.codec import Json
 from convkit.findings.model import Finding
+from convkit.metrics.limits import Problem
 from convkit.tensors import Contract
 from convkit.worker.protocol import (
     InvarianceMetrics,
@@ -62,13 +63,18 @@ class StageReport:
 
 @dataclasses.dataclass(frozen=True)
 class OutputVerdict:
-    """One output of one case, judged: `failures` says which limits it broke, with both figures."""
+    """One output of one case, judged.
+
+    `problems` are the reasons why it failed, `failures` their messages. Records of older releases
+    have the messages alone.
+    """
 
     output: str
     passed: bool
     failures: tuple[str, ...]
     limits: dict[str, float]
     metrics: TensorMetrics
+    problems: tuple[Problem, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +92,10 @@ class CaseVerdict:
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """One target under one runtime release, judged. `stage` is the id of the verify stage."""
+    """One target under one runtime release, judged. `stage` is the id of the verify stage.
+
+    `leading` is the finding that the headline shows; None if it shows none, and in older records.
+    """
 
     stage: str
     version: str | None
@@ -100,6 +109,7 @@ class Verification:
     simulated: tuple[SimulatedCase, ...] = ()
     invariance: tuple[InvarianceMetrics, ...] = ()
     findings: tuple[Finding, ...] = ()
+    leading: Finding | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +117,7 @@ class TargetReport:
     """One target of a run. `files` are paths inside the run's folder; `headline` the first thing to
     read.
 
+    `leading` is the finding that the headline shows, as in `Verification`.
     `traced_at` holds the axis sizes at which the exporter saw the model, `plan` what the precision
     means for its modules, where that was worked out before the build.
     """
@@ -123,6 +134,7 @@ class TargetReport:
     size_bytes: int = 0
     traced_at: dict[str, int] = dataclasses.field(default_factory=dict)
     plan: PrecisionResult | None = None
+    leading: Finding | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -178,7 +190,7 @@ class RunRecord:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Return all findings: of stages, targets and verifications, without repetition, in order."""
+        """Return all findings of stages, targets and verifications, in order, each once."""
         found = [finding for stage in self.stages for finding in stage.findings]
         for target in self.targets:
             found += target.findings

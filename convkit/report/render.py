@@ -12,28 +12,27 @@ import yaml
 from convkit.codec import Json
 from convkit.errors import storage_error
 from convkit.findings.catalogue import CATALOGUE
-from convkit.record.figures import (
-    bytes_text,
+from convkit.metrics.registry import METRICS
+from convkit.metrics.text import told_apart
+from convkit.record.figures import non_finite, worst_comparison, worst_of_output
+from convkit.record.model import RunRecord
+from convkit.record.summary import (
     evidence_of,
     first_failing_case,
     left_out,
     located_findings,
-    non_finite,
     seconds_of,
-    seconds_text,
-    sizes_text,
     verdict,
     verified_name,
-    worst_comparison,
-    worst_of_output,
 )
-from convkit.record.model import RunRecord
+from convkit.record.text import bytes_text, seconds_text, sizes_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 REPORT_NAME = "report.html"
 _TEMPLATE = "report.html.jinja"
+_UNITS = {"output": "in the output's unit", "ratio": "a ratio"}
 _MARKS = {"verified": "✓", "failed": "✗", "broken": "✗", "skipped": "\N{EN DASH}"}
 
 
@@ -101,6 +100,9 @@ def _environment() -> "Environment":
         worst_of_output=worst_of_output,
         change_text=change_text,
         share_text=share_text,
+        metric_rows=tuple(METRICS.values()),
+        units=_UNITS,
+        told_apart=told_apart,
     )
     return environment
 

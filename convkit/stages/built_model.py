@@ -23,6 +23,7 @@ from convkit.worker.protocol import (
     InvarianceMetrics,
     Layout,
     OmittedCase,
+    ProbeChange,
     ProbeMetrics,
     SimulatedCase,
     TensorMetrics,
@@ -121,6 +122,7 @@ class BuiltModel:
                     matches_base=_difference(expected_base, found),
                     matches_probe=_difference(expected, found_base),
                     base_error=_difference(expected_base, found_base),
+                    change=probe.change,
                 )
             )
         return measured
@@ -228,14 +230,16 @@ def _output_probes(expected: Feeds, found: Feeds | None) -> list[ProbeMetrics]:
             continue
         crossed = {first: found[second], second: found[first]}
         apart = largest_difference({first: pair[first]}, {first: pair[second]})
+        change = ProbeChange("outputs", (first, second))
         measured.append(
             ProbeMetrics(
-                probe=f"outputs:{first}:{second}",
+                probe=change.name,
                 moved_reference=apart,
                 moved_candidate=None,
                 matches_base=largest_difference(pair, crossed),
                 matches_probe=None,
                 base_error=largest_difference(pair, found),
+                change=change,
             )
         )
     return measured

@@ -144,7 +144,15 @@ class _Reference:
 
     def _probe(self, probe: Case, base: Feeds, expected: Feeds) -> CaseRecord:
         feeds = probe.inputs()
-        record = CaseRecord(probe.name, probe.kind, probe.description, probe.sizes, 0.0, probe.base)
+        record = CaseRecord(
+            name=probe.name,
+            kind=probe.kind,
+            description=probe.description,
+            sizes=probe.sizes,
+            seconds=0.0,
+            base=probe.base,
+            change=probe.change,
+        )
         write_tensors(self._context.output, probe.name, "inputs", feeds)
         if all(np.array_equal(feeds[name], base[name]) for name in feeds):
             return dataclasses.replace(
@@ -157,9 +165,9 @@ class _Reference:
                 record, runnable=False, detail=f"the original refuses it: {error}"
             )
         write_tensors(self._context.output, probe.name, "outputs", outputs)
-        kind, _, name = probe.name.partition(":")
-        if kind == "perturbed" and largest_difference(expected, outputs) == 0.0:
-            self.findings.append(_no_influence(name))
+        change, same = probe.change, largest_difference(expected, outputs) == 0.0
+        if change is not None and change.kind == "perturbed" and same:
+            self.findings += map(_no_influence, change.tensors)
         return dataclasses.replace(record, seconds=seconds)
 
     def _run(self, feeds: Feeds) -> tuple[Feeds, float]:

@@ -10,7 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Literal, get_args
 
 from convkit.codec import Json
-from convkit.record.figures import located_findings, non_finite, seconds_of, worst_comparison
+from convkit.metrics.limit_kinds import Metric
+from convkit.metrics.registry import METRICS
+from convkit.record.figures import non_finite, worst_comparison
 from convkit.record.model import (
     CaseVerdict,
     RunRecord,
@@ -20,23 +22,13 @@ from convkit.record.model import (
     TargetStatus,
     Verification,
 )
+from convkit.record.summary import located_findings, seconds_of
 from convkit.track.limits import PARAM_LENGTH, TAG_LENGTH, clipped, entry_name
 from convkit.track.note import stage_note, summary_note
 from convkit.track.parameters import recipe_parameters, tool_versions
 from convkit.worker.protocol import TensorMetrics
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
-
-# The record's metrics under the names that people search for in MLflow, and the function that picks
-# the worst value of each.
-METRICS: dict[str, str] = {
-    "max_abs": "max_abs_err",
-    "max_rel": "max_rel_err",
-    "mean_abs": "mean_abs_err",
-    "rms": "rms_err",
-    "cosine": "cosine",
-}
-_SMALL_IS_BAD = ("cosine",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,8 +203,9 @@ def _target_points(record: RunRecord, target: TargetReport) -> list[Point]:
     cases = [case for verification in target.verifications for case in verification.cases]
     metrics = [output.metrics for case in cases for output in case.outputs]
     points: list[Point] = []
-    for field, name in METRICS.items():
-        points += _worst(f"{target.name}/{name}", [getattr(one, field) for one in metrics], field)
+    for metric in METRICS.values():
+        values = [metric.read(one) for one in metrics]
+        points += _worst(f"{target.name}/{metric.logged_as}", values, metric)
     worst = worst_comparison(cases)
     if worst is not None:
         points.append(Point(f"{target.name}/share_of_limit", worst.share))
@@ -240,11 +233,11 @@ def _verification_points(verification: Verification) -> list[Point]:
         Point("verify/cases_omitted", len(verification.omitted)),
     ]
     for output, measured in _by_output(verification.cases).items():
-        for field, name in METRICS.items():
-            values = [getattr(metrics, field) for _, metrics in measured]
-            points += _worst(f"verify/{output}/{name}", values, field)
+        for metric in METRICS.values():
+            values = [metric.read(metrics) for _, metrics in measured]
+            points += _worst(f"verify/{output}/{metric.logged_as}", values, metric)
             points += [
-                Point(f"verify/{output}/by_case/{name}", getattr(metrics, field), step)
+                Point(f"verify/{output}/by_case/{metric.logged_as}", metric.read(metrics), step)
                 for step, metrics in measured
             ]
         points.append(
@@ -266,7 +259,7 @@ def _by_output(cases: Sequence[CaseVerdict]) -> dict[str, list[tuple[int, Tensor
     return found
 
 
-def _worst(name: str, values: Sequence[float], field: str) -> list[Point]:
+def _worst(name: str, values: Sequence[float], metric: Metric) -> list[Point]:
     """Return the worst value. If some are not finite, return their number instead: the worst of the
     others would look too good.
     """
@@ -274,7 +267,7 @@ def _worst(name: str, values: Sequence[float], field: str) -> list[Point]:
         return []
     if undefined := sum(not math.isfinite(value) for value in values):
         return [Point(f"{name}_undefined", undefined)]
-    return [Point(name, min(values) if field in _SMALL_IS_BAD else max(values))]
+    return [Point(name, metric.worst(values))]
 
 
 def case_table(verification: Verification) -> Table:
@@ -284,7 +277,7 @@ def case_table(verification: Verification) -> Table:
         "sizes",
         "output",
         "passed",
-        *METRICS.values(),
+        *(metric.logged_as for metric in METRICS.values()),
         "non_finite",
         "limits",
         "failures",
@@ -308,7 +301,7 @@ def case_table(verification: Verification) -> Table:
                 )
             )
         for output in case.outputs:
-            figures = [_table_number(getattr(output.metrics, field)) for field in METRICS]
+            figures = [_table_number(metric.read(output.metrics)) for metric in METRICS.values()]
             limits, failures = json.dumps(output.limits), "; ".join(output.failures)
             unequal = non_finite(output.metrics)
             rows.append(

@@ -2,17 +2,10 @@
 
 import re
 
-from convkit.record.figures import (
-    bytes_text,
-    evidence_of,
-    left_out,
-    located_findings,
-    seconds_of,
-    seconds_text,
-    verdict,
-    worst_comparison,
-)
+from convkit.record.figures import worst_comparison
 from convkit.record.model import RunRecord, StageReport, TargetReport, Verification
+from convkit.record.summary import evidence_of, left_out, located_findings, seconds_of, verdict
+from convkit.record.text import bytes_text, seconds_text
 
 MARKS = {
     "verified": "✅ verified",

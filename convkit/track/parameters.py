@@ -37,7 +37,7 @@ def recipe_parameters(record: RunRecord) -> dict[str, str]:
             _flatten(key, value, flat)
     for kind, tensors in (("inputs", record.contract.inputs), ("outputs", record.contract.outputs)):
         for tensor in tensors:
-            flat[f"{kind}.{tensor.name}"] = str(tensor).removeprefix(f"{tensor.name}: ")
+            flat[f"{kind}.{tensor.name}"] = tensor.type_text
     return flat
 
 

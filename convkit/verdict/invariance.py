@@ -3,12 +3,13 @@ padding, one run from the next.
 """
 
 import dataclasses
-import math
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.metrics.limits import allclose_excess, is_same
+from convkit.metrics.limit_kinds import Limit
+from convkit.metrics.limits import is_same
+from convkit.metrics.registry import limits_set
+from convkit.metrics.text import told_apart
 from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.recipe.tolerances import limits_of, tolerance_for
 from convkit.worker.protocol import InvarianceCheck, InvarianceMetrics, TensorMetrics, VerifyResult
@@ -114,40 +115,17 @@ class _Allowed:
     def breaches(self, original: TensorMetrics, candidate: TensorMetrics) -> list[str]:
         """Return the exceeded limits, each as a sentence with both figures."""
         found = []
-        for name in ("max_abs", "max_rel", "mean_abs", "rms"):
-            if name in self.limits:
-                allowed = getattr(original, name) + self._slack(
-                    self.limits[name], operator.attrgetter(name)
-                )
-                found += _breach(name, getattr(candidate, name), allowed)
-        if "cosine" in self.limits:
-            slack = self._slack(
-                _angle(self.limits["cosine"]), lambda metrics: _angle(metrics.cosine)
-            )
-            allowed = min(_angle(original.cosine) + slack, math.pi)
-            if not _angle(candidate.cosine) <= allowed:
-                found.append(f"cosine {candidate.cosine:.6g} < {math.cos(allowed):.6g}")
-        if "atol" in self.limits or "rtol" in self.limits:
-            rtol = self.limits.get("rtol", 0.0)
-            slack = self._slack(
-                self.limits.get("atol", 0.0), lambda metrics: allclose_excess(metrics, rtol)
-            )
-            found += _breach(
-                "atol", allclose_excess(candidate, self.times * rtol), original.max_abs + slack
-            )
+        for limit in limits_set(self.limits):
+            allowed = limit.distance(original, times=0) + self._slack(limit)
+            distance = limit.distance(candidate, self.times)
+            if not distance <= allowed:
+                figures = limit.at_distance(distance), limit.at_distance(allowed)
+                found.append(limit.comparison(*figures, passed=False))
         return found
 
-    def _slack(self, limit: float, figure: Callable[[TensorMetrics], float]) -> float:
-        return self.times * max(limit, _FEW_TO_MANY * min(map(figure, self.accuracy), default=0.0))
-
-
-def _breach(name: str, found: float, allowed: float) -> list[str]:
-    return [] if found <= allowed else [f"{name} {found:.3g} > {allowed:.3g}"]
-
-
-def _angle(cosine: float) -> float:
-    """Return the angle between two vectors: unlike the cosine, it obeys the triangle inequality."""
-    return cosine if math.isnan(cosine) else math.acos(max(-1.0, min(1.0, cosine)))
+    def _slack(self, limit: Limit) -> float:
+        at_best = min(map(limit.distance, self.accuracy), default=0.0)
+        return self.times * max(limit.allowed_distance, _FEW_TO_MANY * at_best)
 
 
 def _is_sound(metrics: TensorMetrics) -> bool:
@@ -180,10 +158,10 @@ def _invariance(
             what = f"values at masked positions move {candidate.output!r} at real positions"
         case _:
             what = f"a row of {candidate.output!r} depends on the other rows of its batch"
+    moved = told_apart(candidate.max_abs, original.max_abs)
     return Finding(
         _CODES[check.check],
-        f"{what}: by {candidate.max_abs:.3g}, the original's by {original.max_abs:.3g}"
-        f" ({'; '.join(broken)})",
+        f"{what}: by {moved[0]}, the original's by {moved[1]} ({'; '.join(broken)})",
         Place(tensor=candidate.output, case=check.case),
         {
             "check": check.check,
@@ -221,12 +199,10 @@ def _determinism(
         if sound
         else ["NaN or infinity in one run only"]
     )
-    message = (
-        f"{candidate.output!r} differs between two runs of the same inputs by"
-        f" {candidate.max_abs:.3g}"
-    )
+    moved = told_apart(candidate.max_abs, original.max_abs)
+    message = f"{candidate.output!r} differs between two runs of the same inputs by {moved[0]}"
     if not is_same(original):
-        message += f" (the original's by {original.max_abs:.3g})"
+        message += f" (the original's by {moved[1]})"
     return Finding(
         "N303",
         message + (f": {'; '.join(broken)}" if broken else ", within the tolerance"),

@@ -4,7 +4,9 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.metrics.limits import breaches
+from convkit.metrics.limits import problems
+from convkit.metrics.registry import absolute_limit
+from convkit.metrics.text import told_apart
 from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.recipe.tolerances import limits_of, tolerance_for
 from convkit.record.model import CaseVerdict, OutputVerdict, TargetStatus, Verification
@@ -88,12 +90,13 @@ def judge(
         or not cases
     )
     status: TargetStatus = "failed" if failed else "verified"
+    leading = next((finding for finding in findings if finding.is_error), None)
     return Verification(
         stage=stage,
         version=version,
         status=status,
         evidence=measured.evidence,
-        headline=_headline(findings, cases),
+        headline=_headline(leading, cases),
         cases=tuple(cases),
         omitted=(*reference.omitted, *measured.omitted),
         probes=measured.probes,
@@ -101,6 +104,7 @@ def judge(
         simulated=measured.simulated,
         invariance=measured.invariance,
         findings=tuple(findings),
+        leading=leading,
     )
 
 
@@ -169,32 +173,27 @@ def _judge_case(
 
 
 def _judge_output(metrics: TensorMetrics, tolerance: Tolerance) -> OutputVerdict:
-    failures: list[str] = []
-    if metrics.mismatch is not None:
-        failures.append(metrics.mismatch)
-    elif metrics.elements == 0:
-        failures.append("no elements to compare")
-    else:
-        if metrics.nan_candidate or metrics.nan_reference:
-            failures.append(
-                f"NaN: {metrics.nan_candidate} in the converted model,"
-                f" {metrics.nan_reference} in the original"
-            )
-        if metrics.inf_mismatched:
-            failures.append(f"mismatched infinities: {metrics.inf_mismatched}")
-        failures += [str(breach) for breach in breaches(metrics, limits_of(tolerance))]
+    limits = limits_of(tolerance)
+    found = problems(metrics, limits)
     return OutputVerdict(
-        metrics.output, not failures, tuple(failures), limits_of(tolerance), metrics
+        output=metrics.output,
+        passed=not found,
+        failures=tuple(problem.message for problem in found),
+        limits=limits,
+        metrics=metrics,
+        problems=found,
     )
 
 
 def _strictest(recipe: Recipe, target: Target, override: Tolerance | None) -> Tolerance:
     """Return the tolerance with the largest absolute limit, the loosest meaning of 'the same'."""
     tolerances = [tolerance_for(recipe, target, output.name, override) for output in recipe.outputs]
-    return max(
-        tolerances,
-        key=lambda tolerance: tolerance.max_abs if tolerance.max_abs is not None else -1.0,
-    )
+
+    def allowed(tolerance: Tolerance) -> float:
+        limit = absolute_limit(limits_of(tolerance))
+        return -1.0 if limit is None else limit
+
+    return max(tolerances, key=allowed)
 
 
 def _baked_axis_findings(
@@ -298,7 +297,7 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
         f" {'; '.join(output.failures)}"
     )
     if metrics.mismatch is not None:
-        code = "C205" if "dtype" in metrics.mismatch else "C207"
+        code = "C205" if metrics.mismatch_kind == "dtype" else "C207"
         return Finding(code, what, place, evidence, Remedy("Correct the output in the recipe."))
     if metrics.elements == 0:
         return Finding(
@@ -312,10 +311,8 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
     if metrics.nan_candidate or metrics.inf_mismatched:
         remedy = search or Remedy("Keep the module that overflows in float32.")
         return Finding("N102", what, place, evidence, remedy)
-    worst = (
-        f", worst at {list(metrics.worst_index)}: {metrics.worst_candidate:.6g}, original"
-        f" {metrics.worst_reference:.6g}"
-    )
+    values = told_apart(metrics.worst_candidate, metrics.worst_reference, digits=6)
+    worst = f", worst at {list(metrics.worst_index)}: {values[0]}, original {values[1]}"
     remedy = search or Remedy("Find the cause, or set the tolerance to what you can justify.")
     return Finding("N101", what + worst, place, evidence, remedy)
 
@@ -344,10 +341,9 @@ def _completeness_findings(
     return findings
 
 
-def _headline(findings: Sequence[Finding], cases: Sequence[CaseVerdict]) -> str:
-    errors = [finding for finding in findings if finding.is_error]
-    if errors:
-        return f"{errors[0].code} {errors[0].message}"
+def _headline(leading: Finding | None, cases: Sequence[CaseVerdict]) -> str:
+    if leading is not None:
+        return f"{leading.code} {leading.message}"
     worst = max((output.metrics.max_abs for case in cases for output in case.outputs), default=0.0)
     return f"{len(cases)} cases, largest absolute error {worst:.2g}"
 

@@ -1,10 +1,15 @@
 """Findings from probes: inputs exchanged, merged or dead."""
 
+import dataclasses
+import itertools
 from collections.abc import Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.metrics.registry import absolute_limit
 from convkit.recipe.models import Tolerance
-from convkit.worker.protocol import ProbeMetrics
+from convkit.recipe.tolerances import limits_of
+from convkit.tensors import Contract
+from convkit.worker.protocol import ProbeChange, ProbeMetrics
 
 # Without a limit on the absolute error, outputs count as equal within this fraction of how far a
 # probe moves them.
@@ -21,43 +26,58 @@ def probe_findings(
     findings: list[Finding] = []
     explained: set[str] = set()
     for probe in probes:
-        kind, _, names = probe.probe.partition(":")
-        first, _, second = names.partition(":")
+        if probe.change is None or probe.change.kind == "perturbed":
+            continue
+        first, second = probe.change.tensors
         limit = _limit(probe, tolerance)
         # None: the built model failed on the base case, which the original accepts.
-        parity_fails = probe.base_error is None or not probe.base_error <= limit
-        if (
-            kind == "merged"
-            and parity_fails
-            and _within(probe.matches_probe, limit)
-            and _beyond(probe, limit)
-        ):
-            findings.append(_merged(first, second, probe))
-            explained |= {first, second}
-        elif kind == "crossed" and parity_fails and _within(probe.matches_base, limit):
-            findings.append(_crossed(first, second, probe, order))
-            explained |= {first, second}
-        elif (
-            kind == "outputs"
-            and parity_fails
-            and _within(probe.matches_base, limit)
-            and _beyond(probe, limit)
-        ):
-            findings.append(_exchanged_outputs(first, second, probe))
+        if probe.base_error is not None and probe.base_error <= limit:
+            continue
+        match probe.change.kind:
+            case "merged":
+                if _within(probe.matches_probe, limit) and _beyond(probe, limit):
+                    findings.append(_merged(first, second, probe))
+                    explained |= {first, second}
+            case "crossed":
+                if _within(probe.matches_base, limit):
+                    findings.append(_crossed(first, second, probe, order))
+                    explained |= {first, second}
+            case "outputs":
+                if _within(probe.matches_base, limit) and _beyond(probe, limit):
+                    findings.append(_exchanged_outputs(first, second, probe))
     for probe in probes:
-        kind, _, name = probe.probe.partition(":")
+        if probe.change is None or probe.change.kind != "perturbed":
+            continue
+        [name] = probe.change.tensors
         moved = (probe.moved_reference or 0.0) > 0.0
-        if kind == "perturbed" and moved and probe.moved_candidate == 0.0 and name not in explained:
+        if moved and probe.moved_candidate == 0.0 and name not in explained:
             findings.append(_dead(name, probe))
     return findings
 
 
+def with_changes(probes: Sequence[ProbeMetrics], contract: Contract) -> tuple[ProbeMetrics, ...]:
+    """Return probes of a record of an older release, which has only their names, with what they
+    change.
+    """
+    inputs = [spec.name for spec in contract.inputs]
+    outputs = [spec.name for spec in contract.outputs]
+    changes = [
+        *(ProbeChange("perturbed", (name,)) for name in inputs),
+        *(ProbeChange("crossed", pair) for pair in itertools.permutations(inputs, 2)),
+        *(ProbeChange("merged", pair) for pair in itertools.permutations(inputs, 2)),
+        *(ProbeChange("outputs", pair) for pair in itertools.permutations(outputs, 2)),
+    ]
+    named = {change.name: change for change in changes}
+    return tuple(
+        dataclasses.replace(probe, change=probe.change or named.get(probe.probe))
+        for probe in probes
+    )
+
+
 def _limit(probe: ProbeMetrics, tolerance: Tolerance) -> float:
     """Return the largest absolute difference under which two sets of outputs count as the same."""
-    for given in (tolerance.max_abs, tolerance.atol):
-        if given is not None:
-            return given
-    return _SHARE_OF_MOVEMENT * (probe.moved_reference or 0.0)
+    limit = absolute_limit(limits_of(tolerance))
+    return _SHARE_OF_MOVEMENT * (probe.moved_reference or 0.0) if limit is None else limit
 
 
 def _within(value: float | None, limit: float) -> bool:

@@ -67,19 +67,21 @@ def judge_target(
         if planned is not None and isinstance(planned.result, PrecisionResult)
         else None
     )
+    headline, leading = _headline(status, findings, verifications)
     return TargetReport(
         name=name,
         runtime=target.runtime,
         device=target.device,
         precision=_precision_text(target, plan),
         status=status,
-        headline=_headline(status, findings, verifications),
+        headline=headline,
         verifications=verifications,
         findings=findings,
         files=tuple(f"models/{name}/{file}" for file in built.files) if built else (),
         size_bytes=built.size_bytes if built else 0,
         traced_at=dict(example),
         plan=plan,
+        leading=leading,
     )
 
 
@@ -129,10 +131,12 @@ def _verification(
         if stage.report.status == "blocked"
         else stage.report.error or stage.report.reason
     )
-    if stage.report.findings:
-        headline = f"{stage.report.findings[0].code} {stage.report.findings[0].message}"
+    findings = stage.report.findings
+    leading = findings[0] if findings else None
+    if leading is not None:
+        headline = f"{leading.code} {leading.message}"
     return Verification(
-        stage.report.id, version, status, "skipped", headline, findings=stage.report.findings
+        stage.report.id, version, status, "skipped", headline, findings=findings, leading=leading
     )
 
 
@@ -151,16 +155,15 @@ def _status_without_result(report: StageReport, stages: Mapping[str, Finished]) 
 
 def _headline(
     status: TargetStatus, findings: tuple[Finding, ...], verifications: tuple[Verification, ...]
-) -> str:
+) -> tuple[str, Finding | None]:
+    """Return what to read first, and the finding that it shows, if it shows one."""
     errors = [finding for finding in findings if finding.is_error]
     errors.sort(key=lambda finding: finding.code == _TOOL_FAILED)
-    if errors:
-        return f"{errors[0].code} {errors[0].message}"
     explaining = [finding for finding in findings if finding.code == _EXPLAINING]
-    if status == "failed" and explaining:
-        return f"{explaining[0].code} {explaining[0].message}"
+    for finding in [*errors, *(explaining if status == "failed" else [])]:
+        return f"{finding.code} {finding.message}", finding
     matching = [verification for verification in verifications if verification.status == status]
-    return matching[0].headline if matching else status
+    return (matching[0].headline, matching[0].leading) if matching else (status, None)
 
 
 def gravest(statuses: list[TargetStatus]) -> TargetStatus:

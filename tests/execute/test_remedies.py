@@ -34,15 +34,14 @@ def finding(
 
 
 def record(
-    *findings: Finding, target: str = "ort", headline: str = "", status: Any = "failed"
+    *findings: Finding, target: str = "ort", leading: Finding | None = None, status: Any = "failed"
 ) -> RunRecord:
-    verification = Verification(
-        f"verify:{target}", None, status, "device", headline, findings=findings
-    )
+    verification = Verification(f"verify:{target}", None, status, "device", "", findings=findings)
     return build_record(
         targets=(
             TargetReport(
-                target, "onnxruntime", "cpu", "float16", status, headline, (verification,)
+                *(target, "onnxruntime", "cpu", "float16", status, "", (verification,)),
+                leading=leading,
             ),
         )
     )
@@ -64,7 +63,7 @@ class TestOrder:
             finding("E205", {"targets.ort.optimization": "basic"}),
             finding("N201", {"model.attn_implementation": "eager"}),
         ]
-        proposal = propose(record(*findings, headline="N201 m N201"), CONTENT)
+        proposal = propose(record(*findings, leading=findings[3]), CONTENT)
         assert codes(proposal) == ["N201", "C106", "E205", "N202"]
 
     def test_symptoms_count_where_nothing_else_offers_anything(self) -> None:

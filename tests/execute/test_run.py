@@ -529,7 +529,8 @@ def test_a_target_whose_device_is_absent_is_skipped_and_never_green(tmp_path: Pa
     assert process.returncode == 4, output
     assert "skipped" in output
     assert "E101" in output
-    assert "verified" not in output
+    assert "✓ verified" not in output
+    assert "1 verified" not in output
 
 
 @pytest.mark.network

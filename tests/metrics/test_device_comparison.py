@@ -12,9 +12,10 @@ from convkit.cases.padding import padding_positions
 from convkit.metrics.device_comparison import compare_with_simulation
 from convkit.precision.simulation.session import open_simulation
 from convkit.runtimes.onnxruntime import session as runtime
+from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.worker.sessions import RuntimeSession
 
-OPTIONS = {"optimization": "all"}
+OPTIONS = OnnxRuntimeOptions()
 HIDDEN = """
 <ir_version: 8, opset_import: ["": 17]>
 net (float[N] x) => (float[N] y) {
@@ -32,7 +33,9 @@ net (float[N] x) => (float[N] y) {
 def sessions(tmp_path: Path) -> tuple[RuntimeSession, RuntimeSession]:
     path = tmp_path / "model.onnx"
     ir.save(ir.from_onnx_text(HIDDEN), path)
-    return runtime.open(path, "cpu", OPTIONS), open_simulation(path, runtime, OPTIONS, "float16")
+    return runtime.open(path, "cpu", OPTIONS), open_simulation(
+        path, lambda each: runtime.open(each, "cpu", OPTIONS), "float16"
+    )
 
 
 def compare(sessions: tuple[RuntimeSession, RuntimeSession], x: list[float]):

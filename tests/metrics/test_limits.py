@@ -2,7 +2,8 @@ import math
 
 import pytest
 
-from convkit.metrics.limits import allclose_excess, breaches, is_within, overshoot
+from convkit.metrics.limit_kinds import allclose_excess
+from convkit.metrics.limits import breaches, is_within, overshoot, problems
 from convkit.worker.protocol import TensorMetrics
 
 
@@ -38,7 +39,7 @@ def test_each_limit_passes_at_its_value_and_fails_beyond_and_on_nan(name: str) -
 
 def test_the_cosine_is_a_lower_limit_and_nan_fails_it() -> None:
     assert breaches(metrics(), {"cosine": 0.999}) == []
-    assert str(breaches(metrics(), {"cosine": 0.9999})[0]) == "cosine 0.999 < 0.9999"
+    assert breaches(metrics(), {"cosine": 0.9999})[0].message == "cosine 0.999 < 0.9999"
     assert breaches(metrics(cosine=math.nan), {"cosine": -0.99})
 
 
@@ -90,3 +91,9 @@ def test_the_overshoot_says_by_what_factor_the_error_must_shrink(
 def test_what_is_not_comparable_is_not_within_any_limits(changes: dict[str, object]) -> None:
     assert not is_within(metrics(**changes), {"max_abs": 1e9, "cosine": -1.0})
     assert overshoot(metrics(**changes), {"max_abs": 1e9, "cosine": -1.0}) == math.inf
+
+
+@pytest.mark.parametrize("kind", ["dtype", "shape"])
+def test_what_was_not_compared_says_what_differs(kind: str) -> None:
+    found = problems(metrics(mismatch="the text", mismatch_kind=kind), {"max_abs": 1e9})
+    assert [(problem.kind, problem.message) for problem in found] == [(kind, "the text")]

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from records import (
     ABSENT,
-    LIMITS,
     build_record,
     case_verdict,
     failed_target,
@@ -16,19 +15,13 @@ from records import (
     verified_record,
 )
 
-from convkit.record.figures import (
-    bytes_text,
-    first_failing_case,
-    left_out,
-    limited_figures,
-    located_findings,
-    seconds_text,
-    share,
-    verdict,
-    worst_comparison,
-    worst_of_output,
-)
-from convkit.record.model import OutputVerdict
+from convkit.codec import decode, encode
+from convkit.metrics.limits import Problem
+from convkit.metrics.registry import limits_set
+from convkit.record.figures import problems_of, worst_comparison, worst_of_output
+from convkit.record.model import RunRecord
+from convkit.record.summary import first_failing_case, left_out, located_findings, verdict
+from convkit.record.text import bytes_text, seconds_text
 
 
 def test_the_worst_comparison_is_the_one_with_the_largest_share_of_its_limit():
@@ -61,16 +54,20 @@ def test_a_failure_goes_before_every_pass_and_nan_before_figures():
     assert str(worst) == "NaN: 384 here, 0 in the original"
 
 
+def share(limits, metrics):
+    [limit] = limits_set(limits)
+    return limit.share(metrics)
+
+
 def test_nan_uses_the_whole_limit_and_more():
-    metrics = tensor_metrics(math.nan)
-    assert share("max_abs", math.nan, 1e-4, metrics, LIMITS) == math.inf
-    assert share("cosine", math.nan, 0.9, metrics, LIMITS) == math.inf
+    metrics = tensor_metrics(math.nan, cosine=math.nan)
+    assert share({"max_abs": 1e-4}, metrics) == math.inf
+    assert share({"cosine": 0.9}, metrics) == math.inf
 
 
 def test_a_limit_of_zero_is_met_by_zero_only():
-    metrics = tensor_metrics(0.0)
-    assert share("max_abs", 0.0, 0.0, metrics, {}) == 0.0
-    assert share("max_abs", 1e-30, 0.0, metrics, {}) == math.inf
+    assert share({"max_abs": 0.0}, tensor_metrics(0.0)) == 0.0
+    assert share({"max_abs": 0.0}, tensor_metrics(1e-30)) == math.inf
 
 
 @given(
@@ -79,14 +76,64 @@ def test_a_limit_of_zero_is_met_by_zero_only():
     st.lists(st.tuples(st.floats(0, 1e3), st.floats(0, 1e3)), min_size=1, max_size=5),
 )
 def test_the_share_of_atol_and_rtol_agrees_with_the_excess(atol, rtol, frontier):
-    limits = {"atol": atol, "rtol": rtol}
     metrics = dataclasses.replace(tensor_metrics(1.0), frontier=tuple(frontier))
-    [(_, excess, allowed)] = limited_figures(OutputVerdict("y", True, (), limits, metrics))
-    used = share("atol", excess, allowed, metrics, limits)
+    [limit] = limits_set({"atol": atol, "rtol": rtol})
+    used, excess = limit.share(metrics), limit.found(metrics)
     if used <= 0.999:
-        assert excess <= allowed
+        assert limit.holds(excess)
     if used >= 1.001:
-        assert not excess <= allowed or excess == pytest.approx(allowed, rel=1e-6, abs=1e-9)
+        assert not limit.holds(excess) or excess == pytest.approx(atol, rel=1e-6, abs=1e-9)
+
+
+def test_at_the_limit_the_broken_limit_is_the_worst():
+    # Rounded to float64 both use exactly their limit, but only rms is within it.
+    limits = {"rms": 0.5, "atol": 1e-4, "rtol": 0.01}
+    metrics = dataclasses.replace(
+        tensor_metrics(0.1), rms=0.5, frontier=((6.515929727227629, 0.06525929727227629),)
+    )
+    assert [limit.share(metrics) for limit in limits_set(limits)] == [1.0, 1.0]
+    output = dataclasses.replace(output_verdict(0.1, "atol"), limits=limits, metrics=metrics)
+    worst = worst_of_output("typical", output)
+    assert worst.limit == "atol"
+    assert not worst.found <= worst.allowed
+    assert " > 0.0001 with rtol 0.01" in str(worst)
+
+
+def test_what_a_record_of_an_older_release_holds_as_text_is_judged_again():
+    output = output_verdict(0.31, "max_abs 0.31 > 0.0001", cosine=0.81)
+    assert output.problems == ()
+    found = problems_of(output)
+    assert [(problem.limit, problem.found, problem.allowed) for problem in found] == [
+        ("max_abs", 0.31, 1e-4),
+        ("cosine", 0.81, 0.99999),
+    ]
+    newer = dataclasses.replace(output, problems=(Problem("empty", "no elements to compare"),))
+    assert problems_of(newer) == newer.problems
+    assert problems_of(output_verdict(1e-9)) == ()
+
+
+def as_older(value):
+    """Return an encoded record without the fields that were added since."""
+    if isinstance(value, dict):
+        added = {"problems", "leading", "mismatch_kind"}
+        added |= {"change"} if "matches_base" in value else set()  # a remedy has always had one
+        return {key: as_older(item) for key, item in value.items() if key not in added}
+    return [as_older(item) for item in value] if isinstance(value, list) else value
+
+
+def test_a_record_of_an_older_release_loads_and_shows_the_same():
+    newer = build_record()
+    assert as_older(encode(newer)) != encode(newer)
+    older = decode(RunRecord, as_older(encode(newer)))
+    assert older == newer  # this record, too, has nothing in the fields that were added
+    for record in (older, newer):
+        worst = worst_comparison(record.targets[1].verifications[0].cases)
+        assert str(worst) == "NaN: 384 here, 0 in the original"
+
+
+def test_a_cosine_that_is_not_one_does_not_read_as_one():
+    worst = worst_of_output("typical", output_verdict(0.0, cosine=0.9999998))
+    assert str(worst) == "cosine 0.9999998 >= 0.99999"
 
 
 def test_a_refusal_to_run_is_the_worst():

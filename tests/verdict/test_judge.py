@@ -3,13 +3,16 @@ import math
 from typing import Any
 
 import pytest
+from records import contract
 from small_recipe import recipe
 
 from convkit.record.model import Verification
 from convkit.verdict.judge import judge
+from convkit.verdict.probes import with_changes
 from convkit.worker.protocol import (
     CaseMetrics,
     CaseRecord,
+    ProbeChange,
     ProbeMetrics,
     ReferenceResult,
     TensorMetrics,
@@ -111,8 +114,8 @@ def test_the_headline_is_the_first_failing_case() -> None:
         ({"inf_mismatched": 1}, "N102"),
         ({"nan_reference": 3, "nan_candidate": 3}, "N103"),
         ({"elements": 0}, "N104"),
-        ({"mismatch": "dtype float16 instead of float32"}, "C205"),
-        ({"mismatch": "shape [1, 2] instead of [1, 3]"}, "C207"),
+        ({"mismatch": "dtype float16 instead of float32", "mismatch_kind": "dtype"}, "C205"),
+        ({"mismatch": "shape [1, 2] instead of [1, 3]", "mismatch_kind": "shape"}, "C207"),
     ],
 )
 def test_each_way_of_being_wrong_fails_under_its_own_code(
@@ -165,7 +168,7 @@ def test_failures_at_every_size_are_no_baked_axis() -> None:
 WRONG = {name: changed(max_abs=0.9) for name in SIZES}
 
 
-def probe(name: str, **changes: float | None) -> ProbeMetrics:
+def probe(kind: Any, *tensors: str, **changes: float | None) -> ProbeMetrics:
     values: dict[str, float | None] = {
         "moved_reference": 1.0,
         "moved_candidate": 1.0,
@@ -173,37 +176,42 @@ def probe(name: str, **changes: float | None) -> ProbeMetrics:
         "matches_probe": 0.9,
         "base_error": 0.9,
     }
-    return ProbeMetrics(name, **(values | changes))
+    change = ProbeChange(kind, tensors)
+    return ProbeMetrics(change.name, **(values | changes), change=change)
 
 
 def test_right_when_crossed_and_wrong_as_declared_is_named_with_both_orders() -> None:
-    result = verdict(WRONG, probes=(probe("crossed:mask:types", matches_base=1e-6),))
+    result = verdict(WRONG, probes=(probe("crossed", "mask", "types", matches_base=1e-6),))
     assert codes(result)[0] == "C110"
     assert "declared order: ids, mask, types" in result.headline
     assert "acts as: ids, types, mask" in result.headline
 
 
 def test_crossed_is_named_where_the_model_even_refuses_to_run_as_declared() -> None:
-    result = verdict(WRONG, probes=(probe("crossed:ids:types", matches_base=0.0, base_error=None),))
+    result = verdict(
+        WRONG, probes=(probe("crossed", "ids", "types", matches_base=0.0, base_error=None),)
+    )
     assert codes(result)[0] == "C110"
     assert "as declared the model refuses to run" in result.headline
 
 
 def test_right_both_ways_is_not_exchanged() -> None:
-    result = verdict(probes=(probe("crossed:mask:types", matches_base=1e-6, base_error=1e-6),))
+    result = verdict(
+        probes=(probe("crossed", "mask", "types", matches_base=1e-6, base_error=1e-6),)
+    )
     assert result.status == "verified"
 
 
 def test_wrong_both_ways_is_not_exchanged() -> None:
-    assert codes(verdict(WRONG, probes=(probe("crossed:mask:types"),))) == ["N101"]
+    assert codes(verdict(WRONG, probes=(probe("crossed", "mask", "types"),))) == ["N101"]
 
 
 def test_outputs_that_carry_each_other_s_values_are_named() -> None:
-    result = verdict(WRONG, probes=(probe("outputs:y:z", matches_base=1e-6),))
+    result = verdict(WRONG, probes=(probe("outputs", "y", "z", matches_base=1e-6),))
     assert codes(result)[0] == "C208"
     assert "'y' and 'z'" in result.headline
-    assert codes(verdict(WRONG, probes=(probe("outputs:y:z"),))) == ["N101"]
-    alike = probe("outputs:y:z", matches_base=1e-6, moved_reference=1e-7)
+    assert codes(verdict(WRONG, probes=(probe("outputs", "y", "z"),))) == ["N101"]
+    alike = probe("outputs", "y", "z", matches_base=1e-6, moved_reference=1e-7)
     assert codes(verdict(WRONG, probes=(alike,))) == [
         "N101"
     ]  # the original's two are the same: nothing to exchange
@@ -211,8 +219,8 @@ def test_outputs_that_carry_each_other_s_values_are_named() -> None:
 
 def test_merged_inputs_are_named_and_their_dead_one_not_twice() -> None:
     probes = (
-        probe("perturbed:types", moved_candidate=0.0),
-        probe("merged:mask:types", matches_probe=1e-6),
+        probe("perturbed", "types", moved_candidate=0.0),
+        probe("merged", "mask", "types", matches_probe=1e-6),
     )
     result = verdict(WRONG, probes=probes)
     assert codes(result) == ["C109", "N101"]
@@ -220,26 +228,51 @@ def test_merged_inputs_are_named_and_their_dead_one_not_twice() -> None:
 
 
 def test_a_probe_that_cannot_tell_merged_from_right_says_nothing() -> None:
-    probes = (probe("merged:mask:types", matches_probe=1e-6, moved_reference=1e-7),)
+    probes = (probe("merged", "mask", "types", matches_probe=1e-6, moved_reference=1e-7),)
     assert codes(verdict(WRONG, probes=probes)) == ["N101"]
 
 
+def test_names_with_colons_are_names() -> None:
+    inputs = [
+        {"name": name, "dtype": "float32", "shape": ["batch", "sequence"]}
+        for name in ("ids:0", "mask:0", "types:0")
+    ]
+    result = verdict(
+        WRONG,
+        probes=(probe("crossed", "mask:0", "types:0", matches_base=1e-6),),
+        recipe=recipe(inputs=inputs),
+    )
+    assert result.leading is not None
+    assert (result.leading.code, result.leading.place.tensor) == ("C110", "mask:0")
+    assert "the model acts as: ids:0, types:0, mask:0" in result.headline
+
+
+def test_probes_of_older_records_are_found_by_their_names() -> None:
+    made = (probe("perturbed", "input_ids"), probe("merged", "attention_mask", "input_ids"))
+    older = [dataclasses.replace(each, change=None) for each in made]
+    assert with_changes(older, contract()) == made
+    unknown = dataclasses.replace(older[0], probe="perturbed:gone")
+    assert with_changes([unknown], contract()) == (unknown,)
+
+
 def test_an_input_without_influence_is_named_even_where_parity_holds() -> None:
-    result = verdict(probes=(probe("perturbed:types", moved_candidate=0.0, base_error=1e-6),))
+    result = verdict(probes=(probe("perturbed", "types", moved_candidate=0.0, base_error=1e-6),))
     assert result.status == "failed"
     assert codes(result) == ["C108"]
 
 
 def test_an_input_dead_in_the_original_too_is_not_the_conversion_s_fault() -> None:
     result = verdict(
-        probes=(probe("perturbed:types", moved_candidate=0.0, moved_reference=0.0, base_error=0.0),)
+        probes=(
+            probe("perturbed", "types", moved_candidate=0.0, moved_reference=0.0, base_error=0.0),
+        )
     )
     assert result.status == "verified"
 
 
 def test_a_probe_that_could_not_run_says_nothing() -> None:
     refused = dict.fromkeys(("moved_reference", "moved_candidate", "matches_base", "matches_probe"))
-    assert codes(verdict(WRONG, probes=(probe("crossed:ids:types", **refused),))) == ["N101"]
+    assert codes(verdict(WRONG, probes=(probe("crossed", "ids", "types", **refused),))) == ["N101"]
 
 
 def test_the_nearest_tolerance_stands_alone() -> None:

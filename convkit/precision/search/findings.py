@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from convkit.codec import Json, encode
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.float_limits import LIMITS
+from convkit.metrics.text import told_apart
 from convkit.worker.protocol import LowPrecision, ModulePrecision, PlanRound
 
 
@@ -18,11 +19,12 @@ def headroom_findings(modules: Sequence[ModulePrecision], precision: LowPrecisio
     beyond.sort(key=lambda row: row.headroom or 0.0)
     worst = beyond[0]
     others = f" (and {len(beyond) - 1} modules more)" if len(beyond) > 1 else ""
+    largest, limit = told_apart(worst.largest, LIMITS[precision.default].largest, digits=6)
     return [
         Finding(
             "N210",
-            f"{worst.tensor!r} in {worst.module or 'the root'}{others} reaches {worst.largest:.6g}"
-            f" in float32, beyond {precision.default}'s {LIMITS[precision.default].largest:.6g}:"
+            f"{worst.tensor!r} in {worst.module or 'the root'}{others} reaches {largest}"
+            f" in float32, beyond {precision.default}'s {limit}:"
             " verification shows whether it matters",
             Place(tensor=worst.tensor, module=worst.module or None, case=worst.case or None),
             {"modules": {row.module: row.headroom for row in beyond}},

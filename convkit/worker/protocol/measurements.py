@@ -34,6 +34,7 @@ class TensorMetrics:
     mismatch: str | None = None  # shape or dtype differ: nothing was compared
     padding_elements: int = 0
     padding_max_abs: float = 0.0
+    mismatch_kind: Literal["dtype", "shape"] | None = None  # None also in older records
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,6 +45,23 @@ class CaseMetrics:
     seconds: float
     outputs: tuple[TensorMetrics, ...]
     error: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ProbeChange:
+    """What a probe changes: one input (`perturbed`), or a pair of inputs or outputs.
+
+    `perturbed`: other values. `crossed`: two inputs are exchanged. `merged`: the first one's values
+    are fed to the second as well. `outputs`: nothing is changed, two outputs are compared crosswise.
+    """
+
+    kind: Literal["perturbed", "crossed", "merged", "outputs"]
+    tensors: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The name of the probe's case: `crossed:a:b`. Tensors' names may hold colons too."""
+        return ":".join((self.kind, *self.tensors))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +84,7 @@ class ProbeMetrics:
     matches_base: float | None
     matches_probe: float | None
     base_error: float | None
+    change: ProbeChange | None = None  # None in records of older releases
 
 
 # padding: more of it was added · masked-values: other values stand at masked positions · batch: a

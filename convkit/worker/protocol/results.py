@@ -8,6 +8,7 @@ from convkit.worker.protocol.measurements import (
     CaseMetrics,
     Fallback,
     InvarianceMetrics,
+    ProbeChange,
     ProbeMetrics,
     SimulatedCase,
 )
@@ -35,9 +36,8 @@ CaseKind = Literal["ladder", "probe", "invariance"]
 class CaseRecord:
     """One named set of inputs, in the folder of the same name.
 
-    Probes change one thing about the case `base`: `crossed:a:b` exchanges two inputs, `merged:a:b`
-    feeds a's values to b as well, `perturbed:a` gives a other values. `runnable` is false where the
-    original model refused it. Cases of invariance leave something as it was, so that the outputs
+    Probes make one `change` to the case `base`. `runnable` is false where the original model refused
+    it. Cases of invariance leave something as it was, so that the outputs
     must stay as they were (see `InvarianceMetrics`).
     """
 
@@ -49,6 +49,7 @@ class CaseRecord:
     base: str | None = None
     runnable: bool = True
     detail: str = ""
+    change: ProbeChange | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,7 +35,7 @@ def package(tmp_path: Path) -> tuple[Path, Contract]:
     inputs = {"x": torch.randn(2, 3)}
     module = behind_contract(Shifted(), inputs, ["y"])
     model = converted(module, inputs).model
-    write_metadata(model, module.contract, {"convkit.stage": "abc"})
+    write_metadata(model, module.contract)
     path = tmp_path / "model.mlpackage"
     model.save(str(path))
     return path, module.contract

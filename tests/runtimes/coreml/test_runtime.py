@@ -42,7 +42,7 @@ INPUTS = {
 def save(folder: Path, **options: str) -> Path:
     module = behind_contract(Counting(), INPUTS, ["next", "half"])
     model = converted(module, INPUTS, **options).model
-    write_metadata(model, module.contract, {})
+    write_metadata(model, module.contract)
     path = folder / "model.mlpackage"
     model.save(str(path))
     return path

@@ -1,0 +1,277 @@
+"""The two kinds of limit that a recipe's tolerance can set: on one metric, and numpy's allclose.
+
+A limit knows how to read its figure, whether it holds, how much of it is used, and how far apart
+two outputs of one model may be. `convkit.metrics.registry` has the rows. Standard library only: the
+host and the workers judge by the same lines.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal, Protocol
+
+from convkit.metrics.text import told_apart
+from convkit.worker.protocol import TensorMetrics
+
+# The keys of a recipe's tolerance that are set, with their values.
+Limits = Mapping[str, float]
+
+
+@dataclasses.dataclass(frozen=True)
+class Parameter:
+    """A key of a recipe's `tolerance`, and the values that it accepts.
+
+    `default` is the value of a recipe without a tolerance, as YAML writes it; None: not limited.
+    """
+
+    name: str
+    description: str
+    least: float = 0
+    least_is_allowed: bool = True
+    most: float | None = None
+    default: str | None = None
+
+
+class Limit(Protocol):
+    """A limit of a tolerance with the values that it is set to.
+
+    A *distance* is a figure on a scale for which the triangle inequality holds: two outputs that
+    are each within the limit of a third are within twice the limit of each other.
+    """
+
+    @property
+    def name(self) -> str:
+        """What a breach is called: its key, the first one if it has two."""
+
+    @property
+    def allowed(self) -> float:
+        """What the figure is compared with."""
+
+    @property
+    def allowed_distance(self) -> float:
+        """The limit as a distance."""
+
+    def found(self, metrics: TensorMetrics) -> float:
+        """Return the figure of an output; NaN if nothing is known."""
+
+    def holds(self, found: float) -> bool:
+        """Say whether a figure meets the limit. NaN never does."""
+
+    def share(self, metrics: TensorMetrics) -> float:
+        """Return how much of the limit is used: 1 at the limit, infinite for NaN."""
+
+    def overshoot(self, metrics: TensorMetrics) -> float:
+        """Return by what factor the error must shrink to meet the limit; infinite for NaN."""
+
+    def distance(self, metrics: TensorMetrics, times: int = 1) -> float:
+        """Return the distance of an output, its relative part allowed `times` over."""
+
+    def at_distance(self, distance: float) -> float:
+        """Return the figure that is at a distance, which is what people read."""
+
+    def comparison(self, found: float, allowed: float, *, passed: bool) -> str:
+        """Return a figure beside what is allowed: 'max_abs 1.2e-05 <= 0.0001'."""
+
+
+class Row(Protocol):
+    """A row of the registry: what can be limited."""
+
+    @property
+    def name(self) -> str:
+        """The name of its limit."""
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The keys of a tolerance that set it."""
+
+    def limit(self, limits: Limits) -> Limit | None:
+        """Return the limit as a tolerance sets it; None if it does not."""
+
+
+def _itself(value: float) -> float:
+    return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """A number that `TensorMetrics` has for every output, and that a tolerance can limit.
+
+    - `name`: the field of `TensorMetrics`, the key of the limit, the name in messages.
+    - `description`: what the limit means, for the recipe's schema.
+    - `heading`, `logged_as`: its column in the report (of `loss`) and its name in MLflow.
+    - `unit`: `output`, the unit of the output's values, or `ratio`, a pure number.
+    - `digits`: significant digits in messages; more are added until two figures differ.
+    - `best`: the figure of equal outputs.
+    - `order`: the loss, |best - figure|, is proportional to this power of the error.
+    - `to_distance`, `from_distance`: to a scale with the triangle inequality and back; distances
+      end at `farthest`.
+    - `least` (allowed itself or not), `most`, `default`: the values of its limit, as in
+      `Parameter`.
+    """
+
+    name: str
+    description: str
+    heading: str
+    logged_as: str
+    unit: Literal["output", "ratio"]
+    digits: int = 3
+    best: float = 0.0
+    larger_is_better: bool = False
+    order: int = 1
+    to_distance: Callable[[float], float] = _itself
+    from_distance: Callable[[float], float] = _itself
+    farthest: float = math.inf
+    least: float = 0
+    least_is_allowed: bool = True
+    most: float | None = None
+    default: str | None = None
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """The one key of a tolerance that limits it."""
+        bounds = (self.least, self.least_is_allowed, self.most)
+        return (Parameter(self.name, self.description, *bounds, default=self.default),)
+
+    def read(self, metrics: TensorMetrics) -> float:
+        """Return the figure of an output."""
+        return float(getattr(metrics, self.name))
+
+    def loss(self, figure: float) -> float:
+        """Return how far a figure is from that of equal outputs."""
+        return abs(self.best - figure)
+
+    def worst(self, figures: Sequence[float]) -> float:
+        """Return the worst of several finite figures."""
+        return min(figures) if self.larger_is_better else max(figures)
+
+    def limit(self, limits: Limits) -> Limit | None:
+        """Return the limit on it as a tolerance sets it; None if it does not."""
+        return MetricLimit(self, limits[self.name]) if self.name in limits else None
+
+
+@dataclasses.dataclass(frozen=True)
+class MetricLimit:
+    """A limit on one metric."""
+
+    metric: Metric
+    allowed: float
+
+    @property
+    def name(self) -> str:
+        return self.metric.name
+
+    @property
+    def allowed_distance(self) -> float:
+        return self.metric.to_distance(self.allowed)
+
+    def found(self, metrics: TensorMetrics) -> float:
+        return self.metric.read(metrics)
+
+    def holds(self, found: float) -> bool:
+        return found >= self.allowed if self.metric.larger_is_better else found <= self.allowed
+
+    def share(self, metrics: TensorMetrics) -> float:
+        return _share(self.metric.loss(self.found(metrics)), self.metric.loss(self.allowed))
+
+    def overshoot(self, metrics: TensorMetrics) -> float:
+        return float(self.share(metrics) ** (1 / self.metric.order))
+
+    def distance(self, metrics: TensorMetrics, times: int = 1) -> float:  # noqa: ARG002 - no relative part
+        return self.metric.to_distance(self.found(metrics))
+
+    def at_distance(self, distance: float) -> float:
+        return self.metric.from_distance(min(distance, self.metric.farthest))
+
+    def comparison(self, found: float, allowed: float, *, passed: bool) -> str:
+        # `best` is told apart too: a cosine of 0.9999998 must not read as 1.
+        texts = told_apart(found, allowed, self.metric.best, digits=self.metric.digits)
+        holds, fails = (">=", "<") if self.metric.larger_is_better else ("<=", ">")
+        return f"{self.name} {texts[0]} {holds if passed else fails} {texts[1]}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Allclose:
+    """numpy's allclose, one limit with two keys: |error| <= atol + rtol * |reference|, everywhere.
+
+    Its figure is the largest |error| - rtol * |reference|, which atol limits.
+    """
+
+    atol: Parameter
+    rtol: Parameter
+
+    @property
+    def name(self) -> str:
+        """The key that limits its figure."""
+        return self.atol.name
+
+    @property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Its two keys; one that is missing is 0."""
+        return (self.atol, self.rtol)
+
+    def limit(self, limits: Limits) -> Limit | None:
+        """Return the limit as a tolerance sets it; None if it does not."""
+        if not any(parameter.name in limits for parameter in self.parameters):
+            return None
+        atol, rtol = (limits.get(parameter.name, 0.0) for parameter in self.parameters)
+        return AllcloseLimit(self.name, atol, rtol)
+
+
+@dataclasses.dataclass(frozen=True)
+class AllcloseLimit:
+    """A limit on every element, with a part relative to the reference."""
+
+    name: str
+    allowed: float
+    rtol: float
+
+    @property
+    def allowed_distance(self) -> float:
+        return self.allowed
+
+    def found(self, metrics: TensorMetrics) -> float:
+        return allclose_excess(metrics, self.rtol)
+
+    def holds(self, found: float) -> bool:
+        return found <= self.allowed
+
+    def share(self, metrics: TensorMetrics) -> float:
+        shares = (
+            _share(error, self.allowed + self.rtol * magnitude)
+            for magnitude, error in metrics.frontier
+        )
+        return max(shares, default=math.inf)
+
+    def overshoot(self, metrics: TensorMetrics) -> float:
+        return self.share(metrics)
+
+    def distance(self, metrics: TensorMetrics, times: int = 1) -> float:
+        return allclose_excess(metrics, times * self.rtol)
+
+    def at_distance(self, distance: float) -> float:
+        return distance
+
+    def comparison(self, found: float, allowed: float, *, passed: bool) -> str:
+        texts = told_apart(found, allowed, 0.0)
+        beside = f" with rtol {self.rtol:.3g}" if self.rtol else ""
+        return f"{self.name} {texts[0]} {'<=' if passed else '>'} {texts[1]}{beside}"
+
+
+def allclose_excess(metrics: TensorMetrics, rtol: float) -> float:
+    """Return max(|candidate - reference| - rtol * |reference|) over all elements, exactly.
+
+    numpy's allclose holds if this is at most atol. The maximum over all elements is on the upper
+    convex hull of the points (|reference|, |error|), which is what `TensorMetrics.frontier` keeps.
+    NaN if nothing is known.
+    """
+    if not metrics.frontier:
+        return math.nan
+    return max(error - rtol * magnitude for magnitude, error in metrics.frontier)
+
+
+def _share(error: float, allowed: float) -> float:
+    if math.isnan(error):
+        return math.inf
+    if allowed <= 0.0:
+        return math.inf if error > 0.0 else 0.0
+    return error / allowed

@@ -1,0 +1,145 @@
+"""What people read off a run's record: its verdict, its findings and where they were found, its
+evidence, and what was left out. Pure.
+"""
+
+import dataclasses
+
+from convkit.findings.model import Finding
+from convkit.record.model import CaseVerdict, RunRecord, StageReport, TargetReport, Verification
+from convkit.record.text import first_line
+
+SEVERITIES = ("error", "warning", "note")
+
+
+def first_failing_case(verification: Verification) -> CaseVerdict | None:
+    """Return the simplest case that failed; cases climb from simple to hard."""
+    return next((case for case in verification.cases if not case.passed), None)
+
+
+def evidence_of(target: TargetReport) -> tuple[str, ...]:
+    """Return what a target's verdict rests on (`device`, `simulated`, `skipped`), each once."""
+    return tuple(dict.fromkeys(verification.evidence for verification in target.verifications))
+
+
+def stages_of(record: RunRecord, target: str) -> tuple[StageReport, ...]:
+    """Return the stages that belong to one target alone."""
+    return tuple(stage for stage in record.stages if stage.target == target)
+
+
+def seconds_of(record: RunRecord, target: str) -> float:
+    """Return what a target's own stages took, in seconds, whenever they ran."""
+    return sum(stage.seconds for stage in stages_of(record, target))
+
+
+@dataclasses.dataclass(frozen=True)
+class Located:
+    """A finding and everything that shows it: targets, releases of a runtime, or a shared stage."""
+
+    finding: Finding
+    where: tuple[str, ...]
+
+
+def located_findings(record: RunRecord) -> tuple[Located, ...]:
+    """Return the findings without repetition, errors first, each with the targets and stages that
+    show it.
+    """
+    found: dict[str, Finding] = {}
+    where: dict[str, list[str]] = {}
+
+    def note(finding: Finding, place: str) -> None:
+        found.setdefault(str(finding), finding)
+        places = where.setdefault(str(finding), [])
+        if place not in places:
+            places.append(place)
+
+    for target in record.targets:
+        for verification in target.verifications:
+            for finding in verification.findings:
+                note(finding, target.name)
+        for finding in target.findings:
+            note(finding, target.name)
+    for stage in record.stages:
+        for finding in stage.findings:
+            note(finding, stage.target or stage.id)
+    ordered = sorted(found, key=lambda key: SEVERITIES.index(found[key].severity))
+    return tuple(Located(found[key], tuple(where[key])) for key in ordered)
+
+
+@dataclasses.dataclass(frozen=True)
+class LeftOut:
+    """Something that was not proven, and why."""
+
+    what: str
+    reason: str
+
+
+def left_out(record: RunRecord) -> tuple[LeftOut, ...]:
+    """Return everything that this run does not prove: skipped targets, stages that did not run,
+    omitted cases.
+
+    Things left out for one reason are grouped; what follows from a skipped target is not repeated.
+    """
+    skipped = {target.name for target in record.targets if target.status == "skipped"}
+    items: dict[str, list[str]] = {}
+    for target in record.targets:
+        if target.name in skipped:
+            items.setdefault(target.headline, []).append(f"target {target.name}")
+    for stage in record.stages:
+        if stage.status in ("skipped", "blocked") and stage.target not in skipped:
+            why = stage.reason if stage.status == "blocked" else stage.error or stage.reason
+            items.setdefault(first_line(why), []).append(f"stage {stage.id}")
+    for target in record.targets:
+        for verification in target.verifications:
+            name = verified_name(target, verification)
+            if verification.status == "skipped" and target.name not in skipped:
+                items.setdefault(verification.headline, []).append(f"verification of {name}")
+            for omitted in verification.omitted:
+                items.setdefault(omitted.reason, []).append(f"case {omitted.name} of {name}")
+    for reason, names in _padding(record).items():
+        items.setdefault(reason, []).extend(names)
+    return tuple(LeftOut(", ".join(dict.fromkeys(what)), reason) for reason, what in items.items())
+
+
+def _padding(record: RunRecord) -> dict[str, list[str]]:
+    """Return what was measured at padding and not judged, by the reason that says how far it
+    differs.
+    """
+    worst: dict[str, float] = {}
+    places: dict[str, list[str]] = {}
+    for target in record.targets:
+        for verification in target.verifications:
+            for metrics in (
+                output.metrics for case in verification.cases for output in case.outputs
+            ):
+                if metrics.padding_elements:
+                    worst[metrics.output] = max(
+                        worst.get(metrics.output, 0.0), metrics.padding_max_abs
+                    )
+                    places.setdefault(metrics.output, []).append(
+                        verified_name(target, verification)
+                    )
+    masks = {spec.name: spec.mask for spec in record.contract.outputs}
+    reasons: dict[str, list[str]] = {}
+    for name, largest in worst.items():
+        reason = f"{masks.get(name)} marks it as padding; it differs by at most {largest:.2g} there"
+        reasons.setdefault(reason, []).append(
+            f"padding of {name} in {', '.join(dict.fromkeys(places[name]))}"
+        )
+    return reasons
+
+
+def verified_name(target: TargetReport, verification: Verification) -> str:
+    """Return a target's name, with the runtime release if it was verified under several."""
+    if len(target.verifications) > 1 and verification.version:
+        return f"{target.name} ({target.runtime} {verification.version})"
+    return target.name
+
+
+def verdict(record: RunRecord) -> str:
+    """Return the run in one sentence: how many targets have which status."""
+    counts = dict.fromkeys(("verified", "failed", "broken", "skipped"), 0)
+    for target in record.targets:
+        counts[target.status] += 1
+    parts = [f"{count} {status}" for status, count in counts.items() if count]
+    total = len(record.targets)
+    return f"{total} target{'' if total == 1 else 's'}: {', '.join(parts) or 'nothing was built'}"

@@ -1,0 +1,183 @@
+"""CONTRIBUTING's steps to add a metric, followed in a copy of convkit, from recipe to MLflow."""
+
+import contextlib
+import inspect
+import json
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import convkit
+from convkit.metrics import registry, tensors
+from convkit.worker.protocol import TensorMetrics
+
+REPOSITORY = Path(__file__).parents[2]
+PACKAGE = Path(convkit.__file__).parent
+
+MODEL = """
+import torch
+
+def build():
+    return torch.nn.Sequential(torch.nn.Linear(4, 32), torch.nn.Softmax(-1), torch.nn.Linear(32, 3))
+"""
+RECIPE = {
+    "schema": 1,
+    "name": "small",
+    "model": {"factory": {"call": "model.py:build", "seed": 3}},
+    "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
+    "export": {"exporter": "torchscript", "opset": 17},
+    "axes": {"batch": {"min": 1, "typical": 3, "max": 5}},
+    "inputs": [{"name": "input", "dtype": "float32", "shape": ["batch", 4]}],
+    "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 3]}],
+    # The largest error is at least the root of the mean squared error: 0.5 cannot be met.
+    "verify": {"tolerance": {"max_abs": 1e-5, "peak": 0.5}},
+    "targets": {"ort": {"runtime": "onnxruntime"}},
+}
+
+FIELD = (
+    '    peak: float = float("nan")  # the largest error over the root of the mean squared error\n'
+)
+NUMBER = "            peak=max_abs / rms if rms else 0.0,\n"
+ROW = """\
+    Metric(
+        name="peak",
+        description="largest error over the root of the mean squared error",
+        heading="peak",
+        logged_as="peak_err",
+        unit="ratio",
+    ),
+"""
+
+
+def insert(file: Path, before: str, text: str) -> None:
+    source = file.read_text(encoding="utf-8")
+    assert source.count(before) == 1, f"{file} has {source.count(before)} of {before!r}"
+    file.write_text(source.replace(before, text + before), encoding="utf-8")
+
+
+def add_metric(copy: Path) -> set[str]:
+    """Add the metric to a copy of the package; return the files that this touched."""
+
+    def in_copy(thing: object) -> Path:
+        return copy / Path(str(inspect.getsourcefile(thing))).relative_to(PACKAGE)  # type: ignore[arg-type]
+
+    protocol = in_copy(TensorMetrics)
+    fields = inspect.getsource(TensorMetrics)
+    source = protocol.read_text(encoding="utf-8")
+    assert source.count(fields) == 1
+    protocol.write_text(source.replace(fields, fields + FIELD), encoding="utf-8")
+    insert(in_copy(tensors), "            worst_index=index,\n", NUMBER)
+    insert(in_copy(registry), ")\nMETRICS: dict", ROW)
+    files = {protocol, in_copy(tensors), in_copy(registry)}
+    return {f"convkit/{file.relative_to(copy).as_posix()}" for file in files}
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("copy")
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(PACKAGE, folder / "convkit", ignore=ignored)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def touched(copy: Path) -> set[str]:
+    return add_metric(copy / "convkit")
+
+
+class Command:
+    """`convkit` of a copy of the package, with a home of its own."""
+
+    def __init__(self, copy: Path, home: Path) -> None:
+        self.home = home
+        self._environment = {
+            **{name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"},
+            "PYTHONPATH": str(copy),
+            "CONVKIT_HOME": str(home),
+            "COLUMNS": "200",
+            "NO_COLOR": "1",
+        }
+
+    def __call__(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", "from convkit.cli.main import main; main()", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self._environment,
+            cwd=self.home,
+        )
+
+    def logged(self, name: str) -> list[float]:
+        """Return the values that MLflow has for a metric."""
+        [database] = self.home.rglob("mlflow.db")
+        with contextlib.closing(sqlite3.connect(database)) as connection:
+            rows = connection.execute("SELECT value FROM metrics WHERE key = ?", (name,))
+            return [value for (value,) in rows]
+
+
+@pytest.fixture(scope="module")
+def command(copy: Path, touched: set[str], tmp_path_factory: pytest.TempPathFactory) -> Command:
+    assert touched
+    return Command(copy, tmp_path_factory.mktemp("home"))
+
+
+def test_contributing_names_exactly_the_files_that_it_takes(touched: set[str]) -> None:
+    page = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    section = page.partition("## To add a metric, touch exactly these files\n")[2]
+    steps = re.findall(r"^\d+\. `([^`]+)`", section.partition("\n## ")[0], re.MULTILINE)
+    assert set(steps) == touched
+
+
+def test_the_recipe_has_the_new_key(command: Command) -> None:
+    keys = json.loads(command("schema").stdout)["$defs"]["Tolerance"]["properties"]
+    assert keys["peak"]["description"] == "largest error over the root of the mean squared error"
+    assert set(keys) == {*registry.PARAMETERS, "peak"}
+
+
+@pytest.mark.slow
+def test_a_run_is_judged_by_the_new_metric_and_shows_it_everywhere(
+    command: Command, tmp_path: Path
+) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(RECIPE, sort_keys=False))
+    done = command("run", recipe, "--toolchain", "host")
+    assert done.returncode == 1, done.stdout + done.stderr
+
+    folder = next(
+        path.parent
+        for path in command.home.rglob("report.html")
+        if (path.parent / "result.json").exists()
+    )
+    record = json.loads((folder / "result.json").read_text())
+    [case] = [
+        case
+        for case in record["targets"][0]["verifications"][0]["cases"]
+        if case["case"] == "typical"
+    ]
+    [output] = case["outputs"]
+    [problem] = output["problems"]
+    peak = output["metrics"]["peak"]
+    assert peak == output["metrics"]["max_abs"] / output["metrics"]["rms"]
+    assert problem["limit"] == "peak"
+    assert (problem["found"], problem["allowed"]) == (peak, 0.5)
+    assert output["failures"] == [problem["message"]] == [f"peak {peak:.3g} > 0.5"]
+    assert record["targets"][0]["leading"]["code"] == "N101"
+
+    assert re.search(r"peak [\d.]+ > 0\.5 in ", done.stdout)
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    assert ">peak</th>" in page
+    assert f'<td class="number">{peak:.3g}</td>' in page
+    assert len(command.logged("ort/peak_err")) == 1
+    assert peak in command.logged("verify/y/by_case/peak_err")
+    # A stored run is judged again, and two runs are compared, by the new metric too.
+    assert command("verify", "latest", "--tolerance", "peak=100").returncode == 0
+    assert command("verify", "latest", "--tolerance", "peak=0.9").returncode == 1
