@@ -45,7 +45,6 @@ def test_a_package_carries_its_contract_and_other_texts(package: tuple[Path, Con
     path, contract = package
     texts = read_metadata(path)
     assert decode(Contract, json.loads(texts[CONTRACT_KEY])) == contract
-    assert texts["convkit.stage"] == "abc"
 
 
 def test_a_canonical_package_has_no_date_no_empty_folder_and_the_same_digest(
