@@ -19,6 +19,7 @@ from convkit.worker.protocol import (
     Answer,
     BuildResult,
     ExportResult,
+    LowPrecision,
     PrecisionResult,
     ReferenceResult,
     VerifyResult,
@@ -37,7 +38,7 @@ if settings["kills_its_worker"]:
     os.kill(os.getppid(), 9)
 time.sleep(settings["seconds"])
 (Path(envelope["output"]) / "made").write_text(uuid.uuid4().hex)
-answer = settings["answers"][envelope["stage"]]
+answer = settings["answers"][envelope["job"]]
 Path(sys.argv[2] + ".part").write_text(json.dumps(answer))
 os.replace(sys.argv[2] + ".part", sys.argv[2])
 """
@@ -58,7 +59,7 @@ def write_stub(folder: Path, *, seconds: float = 0.1, kills_its_worker: bool = F
     results = {
         "export": ExportResult(contract, 17, 8, {}, 0, 0),
         "reference": ReferenceResult((), ()),
-        "precision": PrecisionResult({"default": "float16"}),
+        "precision": PrecisionResult(LowPrecision("float16")),
         "build": BuildResult(contract, (), 0),
         "verify": VerifyResult("device", contract, (), (), (), (), ()),
     }

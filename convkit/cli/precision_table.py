@@ -3,7 +3,7 @@ a row.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TypeVar
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -11,10 +11,13 @@ from rich.text import Text
 
 from convkit.findings.model import Finding
 from convkit.precision.naming import general_path
-from convkit.worker.protocol import ModulePrecision, ModuleTypes, PrecisionResult
-
-if TYPE_CHECKING:
-    from convkit.codec import Json
+from convkit.worker.protocol import (
+    LowPrecision,
+    ModulePrecision,
+    ModuleTypes,
+    PrecisionResult,
+    Quantization,
+)
 
 _ROOT = "(root)"
 _Row = TypeVar("_Row", ModulePrecision, ModuleTypes)
@@ -95,8 +98,13 @@ def _times(headroom: float | None) -> str:
 
 
 def _low_type(plan: PrecisionResult) -> str:
-    decided = cast("dict[str, Json]", plan.precision)
-    return str(decided.get("default") or decided.get("quantize"))
+    match plan.precision:
+        case LowPrecision(default=dtype):
+            return dtype
+        case Quantization(quantize=kind):
+            return kind
+        case None:
+            return "float32"
 
 
 def types_table(modules: Sequence[ModuleTypes]) -> RenderableType:

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 
+from convkit.codec import encode
 from convkit.errors import EXIT_FAILED, EXIT_VERIFIED, ConvkitError
 from convkit.findings.model import Finding
 from convkit.plan.stages import export_id, precision_id, verify_id
@@ -91,7 +92,7 @@ def _precision_text(target: Target, plan: PrecisionResult | None) -> str:
     if chosen is None:
         return str(target.precision)
     decided = (
-        type(chosen).model_validate(plan.precision)
+        type(chosen).model_validate(encode(plan.precision))
         if plan is not None and chosen.is_auto
         else chosen
     )

@@ -302,7 +302,7 @@ def test_an_order_that_would_be_another_stage_here_is_refused(
         return work(dataclasses.replace(order, files=files), tmp_path / "w")
 
     asked = settler(tmp_path, changed)
-    with pytest.raises(FleetError, match="source changed"):
+    with pytest.raises(FleetError, match=r"source\.path changed"):
         asked.settle(plan_stages(asked.local.loaded.recipe)[0], {})
 
 

@@ -203,7 +203,7 @@ def test_a_change_of_precision_is_named_by_the_plan(tmp_path: Path) -> None:
     rows = {row.stage: row for row in forecast(tmp_path / "recipe.yaml", home, (), "host")}
     assert rows["export"].state == "hit"
     assert rows["build:ort"].state != "hit"
-    assert "target.precision.saturate changed" in rows["build:ort"].reason
+    assert "build.precision.saturate changed" in rows["build:ort"].reason
 
 
 def test_a_pattern_that_names_no_module_is_an_error(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_an_overflow_in_float16_is_foreseen_and_fails(tmp_path: Path) -> None:
     (target,) = outcome.record.targets
     assert (target.status, outcome.record.exit_code) == ("failed", 1)
     assert target.headline.startswith("N202")
-    assert target.headline.endswith("(foreseen: no engine was built)")
+    assert target.headline.endswith("(foreseen: nothing was built for the device)")
 
 
 def test_what_stays_in_float32_is_worked_out_without_a_device(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ import sys
 from pathlib import Path
 sys.path.insert(0, {str(Path(worker_process.BOOTSTRAP).parents[2])!r})
 from convkit.worker import jobs, process
-jobs.Job.function = lambda job: __import__("runpy").run_path({str(tmp_path / "hang.py")!r})
+jobs.Job.function = lambda job, runtime: __import__("runpy").run_path({str(tmp_path / "hang.py")!r})
 process.serve(Path(sys.argv[1]), Path(sys.argv[2]))
 ''')
 envelope = Envelope(PROTOCOL, "inspect", {str(tmp_path)!r}, {{"model": "x"}})
