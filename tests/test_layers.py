@@ -26,7 +26,7 @@ HOST = {
     "report": {"findings", "recipe", "record", "worker.protocol", "verdict"},
     "execute": {
         *("plan", "recipe", "record", "findings", "store", "toolchain", "track", "report"),
-        *("verdict", "worker.protocol", "worker.jobs"),
+        *("verdict", "worker.protocol", "worker.jobs", "worker.preloading", "worker.fork_server"),
     },
     "audit": {
         *("execute", "recipe", "record", "findings", "store", "plan", "toolchain"),

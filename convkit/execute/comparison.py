@@ -11,6 +11,7 @@ from convkit.codec import decode, encode
 from convkit.errors import ModelFileError
 from convkit.execute.facts import ToolchainKind
 from convkit.execute.worker_process import run_worker
+from convkit.execute.workers import WORKERS, WorkerStrategy
 from convkit.home import Home
 from convkit.store.digests import digest_file
 from convkit.store.store import Store
@@ -71,7 +72,8 @@ def compare_artifacts(
         else "compare"
     )
     request = CompareRequest(str(first.resolve()), str(second.resolve()), epsilon)
-    return _compared(job, request, _environment(job, home, toolchain, progress), home, progress)
+    environment = _environment(job, home, toolchain, progress)
+    return _compared(job, request, environment, WORKERS[toolchain], home, progress)
 
 
 def worst_likeness(result: CompareResult) -> ArtifactLikeness:
@@ -153,6 +155,7 @@ def _compared(
     job: Literal["compare", "coreml-compare"],
     request: CompareRequest,
     environment: Environment,
+    workers: WorkerStrategy,
     home: Home,
     progress: Callable[[str], None],
 ) -> CompareResult:
@@ -163,6 +166,7 @@ def _compared(
             environment.python,
             Envelope(PROTOCOL, job, str(output), encode(request)),
             folder,
+            workers=workers,
             timeout_seconds=_TIMEOUT_SECONDS,
             on_event=lambda message, _done: progress(message),
             cancelled=threading.Event(),

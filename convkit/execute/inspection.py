@@ -8,6 +8,7 @@ from typing import Literal
 from convkit.codec import decode, encode
 from convkit.errors import ModelFileError
 from convkit.execute.worker_process import run_worker
+from convkit.execute.workers import WORKERS
 from convkit.home import Home
 from convkit.store.store import Store
 from convkit.toolchain.environments import ensure_environment
@@ -54,6 +55,7 @@ def inspect_model(
             environment.python,
             envelope,
             folder,
+            workers=WORKERS["isolated"],
             timeout_seconds=_TIMEOUT_SECONDS,
             on_event=lambda message, _done: progress(message),
             cancelled=threading.Event(),

@@ -19,6 +19,7 @@ from convkit.execute.facts import Surroundings
 from convkit.execute.requests import request_for
 from convkit.execute.variation import Variation
 from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
+from convkit.execute.workers import WORKERS
 from convkit.findings.model import Finding, Place, Remedy, Severity
 from convkit.home import Home
 from convkit.plan.stages import Stage, explain_change, ingredients, stage_key
@@ -242,6 +243,7 @@ class StageRunner:
                 else envelope
             ),
             folder,
+            workers=WORKERS[self.surroundings.facts.toolchain],
             timeout_seconds=self.loaded.recipe.verify.timeout,
             on_event=progress,
             cancelled=self.cancelled,

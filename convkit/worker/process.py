@@ -25,11 +25,20 @@ _WATCH_SECONDS = 0.5
 _COLLECTIONS = (10_000, 10, 10)
 
 
-def serve(request_file: Path, result_file: Path) -> int:
+def serve(
+    request_file: Path,
+    result_file: Path,
+    *,
+    events_fd: int | None = None,
+    parent_pid: int | None = None,
+) -> int:
     """Run the stage that `request_file` describes; write its answer to `result_file` atomically.
-    Returns 0.
+
+    A forked worker has its events and its parent elsewhere than the request says. Returns 0.
     """
     envelope = decode(Envelope, json.loads(request_file.read_text(encoding="utf-8")))
+    if parent_pid is not None:
+        envelope = dataclasses.replace(envelope, events_fd=events_fd, parent_pid=parent_pid)
     started = time.monotonic()
     gc.set_threshold(*_COLLECTIONS)
     _end_with(envelope.parent_pid)
