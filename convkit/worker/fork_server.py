@@ -17,7 +17,6 @@ import selectors
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,9 +26,6 @@ from convkit.worker.preloading import preload
 READY = b"ready"
 _LONGEST_ORDER = 64 * 1024
 _DESCRIPTORS = 3  # of each order: log, events, status
-# Native threads that survive a fork: jemalloc (which pyarrow brings) stops its own before a fork
-# and starts it again in both processes (its background_thread_prefork0 and _postfork_child).
-_FORKED_SAFELY = frozenset({"jemalloc_bg_thd"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,12 +81,10 @@ def _prepare(modules: Sequence[str]) -> str | None:
 
 
 def threads_lost_by_a_fork() -> list[str]:
-    """Return the names of threads that a forked process would lack while their locks may be held."""
-    python = [each.name for each in threading.enumerate() if each is not threading.main_thread()]
-    tasks = Path("/proc/self/task")
-    names = [(task / "comm").read_text().strip() for task in tasks.iterdir()]
-    native = [name for name in names if name not in _FORKED_SAFELY]
-    return python or (native if len(native) > 1 else [])
+    """Return the names of threads that a forked process would lack, while it may have their locks."""
+    main = str(os.getpid())
+    tasks = Path("/proc/self/task").iterdir()
+    return [(task / "comm").read_text().strip() for task in tasks if task.name != main]
 
 
 class _Server:

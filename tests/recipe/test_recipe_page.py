@@ -26,7 +26,7 @@ def keys(schema: Json) -> Iterator[str]:
 
 
 def named_keys(page: str) -> set[str]:
-    """Return the words inside code: of blocks, and of spans (one line, between single backticks)."""
+    """Return the words inside code: of blocks, and of spans in single backticks."""
     block = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
     spans = re.findall(r"`([^`\n]+)`", block.sub("", page))
     return set(re.findall(r"\w+", " ".join([*block.findall(page), *spans])))
