@@ -11,7 +11,6 @@ too. Writes benchmarks/results/fleet.md.
 """
 
 import argparse
-import functools
 import os
 import platform
 import sys
@@ -31,7 +30,7 @@ from convkit.execute.events import Silence  # noqa: E402
 from convkit.execute.executor import execute  # noqa: E402
 from convkit.execute.facts import gather  # noqa: E402
 from convkit.execute.run import RunOptions, run_recipe  # noqa: E402
-from convkit.execute.worker_process import run_worker  # noqa: E402
+from convkit.execute.workers import WORKERS, FreshProcesses  # noqa: E402
 from convkit.home import Home  # noqa: E402
 from convkit.plan.stages import plan_stages  # noqa: E402
 from convkit.recipe.loading import load_recipe  # noqa: E402
@@ -47,14 +46,15 @@ def settle_here(recipe: Path, home: Path, stub: Path) -> int:
     stages = plan_stages(loaded.recipe)
     surroundings = gather(loaded, stages, Home(home), "host", may_resolve=False)
     cancelled = threading.Event()
-    stage_runner.run_worker = functools.partial(run_worker, entry=stub)  # type: ignore[attr-defined]
+    before = WORKERS["host"]
+    WORKERS["host"] = FreshProcesses(stub)
     try:
         runner = stage_runner.StageRunner(
             loaded, surroundings, Home(home), Store(home / "store"), Silence(), cancelled
         )
         settled = execute(stages, runner, Silence(), cancelled, jobs=JOBS)
     finally:
-        stage_runner.run_worker = run_worker  # type: ignore[attr-defined]
+        WORKERS["host"] = before
     assert {each.report.status for each in settled.values()} == {"done"}
     return len(settled)
 

@@ -45,11 +45,9 @@ os.replace(sys.argv[2] + ".part", sys.argv[2])
 
 # Dask runs a copy of it, twice.
 PRELOAD = """
-import functools
 from pathlib import Path
-from convkit.execute import stage_runner
-from convkit.execute.worker_process import run_worker
-stage_runner.run_worker = functools.partial(run_worker, entry=Path({stub!r}))
+from convkit.execute.workers import WORKERS, FreshProcesses
+WORKERS["host"] = FreshProcesses(Path({stub!r}))
 """
 
 

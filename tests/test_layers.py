@@ -41,6 +41,7 @@ HOST = {
     "execute": {
         *("plan", "recipe", "record", "findings", "store", "toolchain", "track", "report"),
         *("verdict", "worker.protocol", "worker.jobs", *ROWS),
+        *("worker.preloading", "worker.fork_server"),
     },
     "audit": {
         *("execute", "recipe", "record", "findings", "store", "plan", "toolchain"),

@@ -9,6 +9,7 @@ from convkit.codec import decode, encode
 from convkit.errors import ModelFileError
 from convkit.execute.facts import ToolchainKind
 from convkit.execute.worker_process import run_worker
+from convkit.execute.workers import WORKERS, WorkerStrategy
 from convkit.home import Home
 from convkit.runtimes.registry import runtimes
 from convkit.runtimes.row import Runtime
@@ -67,7 +68,7 @@ def compare_artifacts(
     runtime = _runtime_among(path for side in files for path in side.values())
     request = CompareRequest(str(first.resolve()), str(second.resolve()), epsilon)
     environment = _environment(runtime, home, toolchain, progress)
-    return _compared(runtime, request, environment, home, progress)
+    return _compared(runtime, request, environment, WORKERS[toolchain], home, progress)
 
 
 def _runtime_among(paths: Iterable[Path]) -> Runtime | None:
@@ -158,6 +159,7 @@ def _compared(
     runtime: Runtime | None,
     request: CompareRequest,
     environment: Environment,
+    workers: WorkerStrategy,
     home: Home,
     progress: Callable[[str], None],
 ) -> CompareResult:
@@ -174,6 +176,7 @@ def _compared(
                 runtime=runtime.package if runtime is not None else None,
             ),
             folder,
+            workers=workers,
             timeout_seconds=_TIMEOUT_SECONDS,
             on_event=lambda message, _done: progress(message),
             cancelled=threading.Event(),

@@ -7,6 +7,7 @@ from pathlib import Path
 from convkit.codec import decode, encode
 from convkit.errors import ModelFileError
 from convkit.execute.worker_process import run_worker
+from convkit.execute.workers import WORKERS
 from convkit.home import Home
 from convkit.runtimes.registry import runtimes
 from convkit.runtimes.row import Runtime
@@ -63,6 +64,7 @@ def inspect_model(
             environment.python,
             envelope,
             folder,
+            workers=WORKERS["isolated"],
             timeout_seconds=_TIMEOUT_SECONDS,
             on_event=lambda message, _done: progress(message),
             cancelled=threading.Event(),

@@ -9,16 +9,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-
-from filelock import FileLock, Timeout
+from typing import Protocol
 
 from convkit.codec import CodecError, decode, encode
 from convkit.errors import Interrupted, WorkerError
 from convkit.execute.events import Listener
 from convkit.execute.facts import Surroundings
+from convkit.execute.key_lock import KeyLock
 from convkit.execute.locations import Locations
 from convkit.execute.variation import Variation
 from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
+from convkit.execute.workers import WORKERS
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.home import Home
 from convkit.plan.keys import explain_change, ingredients, stage_key
@@ -56,6 +57,32 @@ class Settled:
 
 
 @dataclasses.dataclass(frozen=True)
+class Work:
+    """A stage that must run, and why. `parts` is what its key is made of, `known` what the store
+    holds of it where it runs again.
+    """
+
+    stage: Stage
+    key: str
+    reason: str
+    parts: Mapping[str, str]
+    inputs: Mapping[str, str]
+    known: StageRecord | None
+
+
+class Elsewhere(Protocol):
+    """Where stages run if not on this machine."""
+
+    def lock_name(self, key: str) -> str:
+        """Return the lock that a run holds while a stage with this key is done elsewhere."""
+        ...
+
+    def perform(self, runner: "StageRunner", work: Work) -> Settled:
+        """Have a stage run and return how it ended; its artifact is in the runner's store then."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
 class StageRunner:
     """Settles stages of one run; holds what they share."""
 
@@ -69,6 +96,7 @@ class StageRunner:
     absent: Mapping[str, str] = dataclasses.field(default_factory=dict)
     variation: Variation | None = None
     rerun: tuple[StageKind, ...] = ()
+    elsewhere: Elsewhere | None = None
 
     def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
         """Settle a stage whose inputs (artifact digests by stage id) are known.
@@ -87,7 +115,10 @@ class StageRunner:
                 return self._told(stage, self._hit(stage, known))
             reason = self._reason(stage, parts, inputs, forced=known is not None)
             self.listener.stage_started(stage.id, reason)
-            settled = self._run(stage, key, reason, parts, inputs, known)
+            work = Work(stage, key, reason, parts, inputs, known)
+            settled = (
+                self._run(work) if self.elsewhere is None else self.elsewhere.perform(self, work)
+            )
         self.listener.stage_finished(stage.id, settled.report.status, settled.report.seconds)
         return self._told(stage, settled)
 
@@ -103,8 +134,9 @@ class StageRunner:
         """Say whether a stage runs whatever the store holds."""
         return self.force or stage.kind in self.rerun
 
-    def _only_one(self, key: str) -> "KeyLock":
-        return KeyLock(self.home.store / "locks" / f"{key}.lock", self.cancelled)
+    def _only_one(self, key: str) -> KeyLock:
+        name = key if self.elsewhere is None else self.elsewhere.lock_name(key)
+        return KeyLock(self.home.store / "locks" / f"{name}.lock", self.cancelled)
 
     def _reason(
         self, stage: Stage, parts: Mapping[str, str], inputs: Mapping[str, str], *, forced: bool
@@ -139,22 +171,15 @@ class StageRunner:
             report, self.store.log(record.key), decode(JOBS[stage.kind].result, record.result)
         )
 
-    def _run(
-        self,
-        stage: Stage,
-        key: str,
-        reason: str,
-        parts: Mapping[str, str],
-        inputs: Mapping[str, str],
-        known: StageRecord | None,
-    ) -> Settled:
+    def _run(self, work: Work) -> Settled:
+        stage, inputs, known = work.stage, work.inputs, work.known
         started = time.time()
         report = StageReport(
             stage.id,
             stage.kind,
-            key,
+            work.key,
             "broken",
-            reason,
+            work.reason,
             target=stage.target,
             version=stage.version,
             started=started,
@@ -198,7 +223,7 @@ class StageRunner:
                 report, findings=(*report.findings, _two_artifacts(stage, known, artifact))
             )
         if not any(finding.is_error for finding in report.findings):  # failures are never kept
-            self._keep(report, parts, inputs, answer, outcome.log)
+            self._keep(report, work.parts, inputs, answer, outcome.log)
         return Settled(report, outcome.log, result)
 
     def _absent_device(self, stage: Stage) -> str | None:
@@ -252,6 +277,7 @@ class StageRunner:
                 else envelope
             ),
             folder,
+            workers=WORKERS[self.surroundings.facts.toolchain],
             timeout_seconds=self.loaded.recipe.verify.timeout,
             on_event=progress,
             cancelled=self.cancelled,
@@ -366,27 +392,3 @@ def _two_artifacts(stage: Stage, known: StageRecord, artifact: str) -> Finding:
         f"{known.artifact[:12]}, now {artifact[:12]}",
         evidence={"before": known.artifact, "now": artifact},
     )
-
-
-class KeyLock:
-    """Holds a stage key's lock file, so that two runs never work on the same key; waiting can be
-    cancelled.
-    """
-
-    def __init__(self, path: Path, cancelled: threading.Event) -> None:
-        self._lock = FileLock(path, thread_local=False)
-        self._cancelled = cancelled
-        path.parent.mkdir(parents=True, exist_ok=True)
-
-    def __enter__(self) -> None:
-        while True:
-            try:
-                self._lock.acquire(timeout=0.2)
-            except Timeout:
-                if self._cancelled.is_set():
-                    raise Interrupted("interrupted") from None
-            else:
-                return
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()

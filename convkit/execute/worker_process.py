@@ -3,7 +3,6 @@ started.
 """
 
 import dataclasses
-import errno
 import json
 import os
 import selectors
@@ -15,23 +14,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
-import convkit
 from convkit.codec import CodecError, decode, encode
-from convkit.errors import WorkerError, storage_error
 from convkit.execute.memory_killer import memory_kills
 from convkit.execute.worker_outcome import Ending, WorkerOutcome, findings_of, read_log
+from convkit.execute.workers import Launch, WorkerProcess, WorkerStrategy
 from convkit.worker.protocol import PROTOCOL, Answer, Envelope
 
-__all__ = [
-    "BOOTSTRAP",
-    "Ending",
-    "WorkerOutcome",
-    "findings_of",
-    "run_worker",
-    "worker_environment",
-]
-
-BOOTSTRAP = Path(convkit.__file__).parent / "worker" / "bootstrap.py"
+__all__ = ["Ending", "WorkerOutcome", "findings_of", "run_worker", "worker_environment"]
 
 OnEvent = Callable[[str, float | None], None]
 
@@ -87,15 +76,15 @@ def run_worker(
     envelope: Envelope,
     folder: Path,
     *,
+    workers: WorkerStrategy,
     timeout_seconds: float,
     on_event: OnEvent,
     cancelled: threading.Event,
     environment: Mapping[str, str] | None = None,
     hash_seed: int = 0,
-    entry: Path = BOOTSTRAP,
 ) -> WorkerOutcome:
-    """Run one job in a process of its own and wait for it; `on_event` gets messages and the share
-    done (0 to 1).
+    """Run one job in a process of its own, which `workers` starts, and wait for it; `on_event` gets
+    messages and the share done (0 to 1).
 
     `request.json`, `result.json` and `log` (what was printed) lie in `folder`, which is the
     worker's current folder. At the timeout, or when `cancelled` is set, the worker is ended;
@@ -104,6 +93,8 @@ def run_worker(
     to the process afterwards raises.
     """
     request, result, log = folder / "request.json", folder / "result.json", folder / "log"
+    given = os.environ if environment is None else environment
+    seen = worker_environment(given, python, envelope.threads, hash_seed)
     reading, writing = os.pipe()
     kills_before = memory_kills()
     started = time.time()
@@ -112,28 +103,8 @@ def run_worker(
         try:
             envelope = dataclasses.replace(envelope, events_fd=writing, parent_pid=os.getpid())
             request.write_text(json.dumps(encode(envelope)), encoding="utf-8")
-            process = _start(
-                # As isolated as with -I, but for PYTHONHASHSEED, which -I would ignore: no user
-                # packages, no current folder on the path, and `worker_environment` lets no other
-                # PYTHON* variable through.
-                [
-                    str(python),
-                    "-s",
-                    "-P",
-                    "-X",
-                    "faulthandler",
-                    str(entry),
-                    str(request),
-                    str(result),
-                ],
-                log,
-                writing,
-                worker_environment(
-                    os.environ if environment is None else environment,
-                    python,
-                    envelope.threads,
-                    hash_seed,
-                ),
+            process = workers.start(
+                Launch(python, envelope, request, result, folder, log, writing, seen)
             )
         finally:
             os.close(writing)
@@ -141,7 +112,7 @@ def run_worker(
             stopped = _attend(process, _Events(reading, on_event), result, deadline, cancelled)
     finally:
         os.close(reading)
-    return _outcome(process.returncode, stopped, result, log, started, kills_before)
+    return _outcome(process.wait(), stopped, result, log, started, kills_before)
 
 
 def worker_environment(
@@ -169,29 +140,6 @@ def worker_environment(
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "DO_NOT_TRACK": "1",
     }
-
-
-def _start(
-    command: list[str], log: Path, events: int, environment: Mapping[str, str]
-) -> subprocess.Popen[bytes]:
-    try:
-        with log.open("wb") as output:
-            return subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=dict(environment),
-                pass_fds=(events,),
-                start_new_session=True,
-                cwd=log.parent,
-            )
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EROFS):
-            raise storage_error(error, log.parent) from error
-        raise WorkerError(
-            f"no worker could be started with {command[0]}: {error.strerror or error}"
-        ) from error
 
 
 class _Events:
@@ -243,7 +191,7 @@ class _Events:
 
 
 def _attend(
-    process: subprocess.Popen[bytes],
+    process: WorkerProcess,
     events: _Events,
     result: Path,
     deadline: float,
@@ -276,7 +224,7 @@ def _attend(
         events.close()
 
 
-def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
+def _wait(process: WorkerProcess, seconds: float) -> bool:
     """Return whether a process has ended, waiting for it up to `seconds`."""
     try:
         process.wait(seconds)
@@ -285,7 +233,7 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> bool:
     return True
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def _stop(process: WorkerProcess) -> None:
     """Ask a worker and its children to end; make them after a while."""
     _signal_group(process, signal.SIGTERM)
     if not _wait(process, _GRACE_SECONDS):
@@ -297,7 +245,7 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 class _ends_its_group:  # noqa: N801 - reads as a statement: with _ends_its_group(process)
     """Ends a worker and whatever it started, however the block is left."""
 
-    process: subprocess.Popen[bytes]
+    process: WorkerProcess
 
     def __enter__(self) -> None:
         return
@@ -307,7 +255,7 @@ class _ends_its_group:  # noqa: N801 - reads as a statement: with _ends_its_grou
         self.process.wait()
 
 
-def _signal_group(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def _signal_group(process: WorkerProcess, number: signal.Signals) -> None:
     try:
         os.killpg(process.pid, number)  # the worker leads its session, so its group has its number
     except (ProcessLookupError, PermissionError):

@@ -41,7 +41,8 @@ class Runtime:
     `suffix` is how the files or folders of a built model end, `tools` the packages whose versions
     matter to its results, `defaults` their releases, `checks` what `convkit doctor` asks of the
     machine (module:function), `inspects_with` the packages that its `inspect` and `compare` jobs
-    import. `is_folder`: a built model is a folder that counts as one file.
+    import. `is_folder`: a built model is a folder that counts as one file. `preload` names
+    what every worker with a job imports, whatever its request says (see `worker.preloading`).
     """
 
     name: str
@@ -56,6 +57,7 @@ class Runtime:
     checks: str | None = None
     inspects_with: tuple[str, ...] = ()
     is_folder: bool = False
+    preload: Mapping[JobKind, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def module_of(self, job: JobKind) -> str | None:
         """Return the full name of the module that does a job; None where convkit's own does it."""

@@ -1,4 +1,5 @@
-"""Entry of a worker process: `python -s -P bootstrap.py REQUEST RESULT`.
+"""Entry of a worker process: `python -s -P bootstrap.py REQUEST RESULT`; with `--fork-server FD
+MODULE...`, of a server that forks them.
 
 Makes the `convkit` package importable without putting the folder that contains it on the path: that
 folder may be the host's site-packages, whose versions must not leak into a stage's environment.
@@ -21,8 +22,21 @@ def expose(name: str, package: Path) -> None:
     spec.loader.exec_module(module)
 
 
-if __name__ == "__main__":
+def main(arguments: list[str]) -> int:
+    """Run one stage, or fork workers until nobody asks for one; return the exit code."""
     expose("convkit", Path(__file__).resolve().parent.parent)
+    from convkit.worker.fork_server import await_order
     from convkit.worker.process import serve
 
-    sys.exit(serve(Path(sys.argv[1]), Path(sys.argv[2])))
+    if arguments[0] != "--fork-server":
+        return serve(Path(arguments[0]), Path(arguments[1]))
+    worker = await_order(int(arguments[1]), arguments[2:])
+    if worker is None:
+        return 0
+    return serve(
+        worker.request, worker.result, events_fd=worker.events_fd, parent_pid=worker.parent_pid
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

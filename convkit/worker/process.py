@@ -28,11 +28,20 @@ _WATCH_SECONDS = 0.5
 _COLLECTIONS = (10_000, 10, 10)
 
 
-def serve(request_file: Path, result_file: Path) -> int:
+def serve(
+    request_file: Path,
+    result_file: Path,
+    *,
+    events_fd: int | None = None,
+    parent_pid: int | None = None,
+) -> int:
     """Run the stage that `request_file` describes; write its answer to `result_file` atomically.
-    Returns 0.
+
+    A forked worker has its events and its parent elsewhere than the request says. Returns 0.
     """
     envelope = decode(Envelope, json.loads(request_file.read_text(encoding="utf-8")))
+    if parent_pid is not None:
+        envelope = dataclasses.replace(envelope, events_fd=events_fd, parent_pid=parent_pid)
     started = time.monotonic()
     gc.set_threshold(*_COLLECTIONS)
     _end_with(envelope.parent_pid)
@@ -151,7 +160,13 @@ def _told(strangers: dict[str, tuple[str, str | None]]) -> Finding:
 
 
 def _peak_memory() -> int:
+    """Return the most memory that this process has used, in bytes."""
+    status = Path("/proc/self/status")
+    # On Linux, ru_maxrss starts with the memory of the process that started this one: exec keeps
+    # the maximum. The high-water mark of the address space does not.
+    if status.exists():
+        for line in status.read_text(encoding="utf-8").splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
     usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return (
-        usage if sys.platform == "darwin" else usage * 1024
-    )  # bytes on macOS, KiB on Linux (getrusage(2))
+    return usage if sys.platform == "darwin" else usage * 1024  # bytes on macOS only (getrusage(2))

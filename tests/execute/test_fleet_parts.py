@@ -3,7 +3,6 @@ an order.
 """
 
 import dataclasses
-import functools
 import json
 import sys
 import threading
@@ -19,7 +18,6 @@ from test_fleet import write_recipe
 
 from convkit.codec import decode, encode
 from convkit.errors import FleetError, Interrupted, StoreError, StoreUnreachable, UsageError
-from convkit.execute import stage_runner
 from convkit.execute.events import Silence
 from convkit.execute.facts import gather
 from convkit.execute.fleet import cluster as cluster_module
@@ -39,7 +37,7 @@ from convkit.execute.fleet.tags import (
 from convkit.execute.fleet.worker import parse_tags
 from convkit.execute.stage_runner import StageRunner
 from convkit.execute.tools import recorded_tools
-from convkit.execute.worker_process import run_worker
+from convkit.execute.workers import WORKERS, FreshProcesses
 from convkit.home import Home
 from convkit.plan.stages import plan_stages
 from convkit.recipe.loading import load_recipe
@@ -213,7 +211,7 @@ class OneOrder:
 @pytest.fixture
 def stubbed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stub = write_stub(tmp_path / "stub", seconds=0.0).parent / "stub.py"
-    monkeypatch.setattr(stage_runner, "run_worker", functools.partial(run_worker, entry=stub))
+    monkeypatch.setitem(WORKERS, "host", FreshProcesses(stub))
 
 
 def settler(tmp_path: Path, answer: Any, cancelled: threading.Event | None = None) -> FleetSettler:
@@ -377,7 +375,7 @@ def test_a_task_that_nobody_wants_any_more_is_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stub = write_stub(tmp_path / "stub", seconds=60).parent / "stub.py"
-    monkeypatch.setattr(stage_runner, "run_worker", functools.partial(run_worker, entry=stub))
+    monkeypatch.setitem(WORKERS, "host", FreshProcesses(stub))
     started = time.monotonic()
     assert answer_to(order_text(tmp_path), monkeypatch, DaskWorker("cancelled")).interrupted
     assert time.monotonic() < started + 20

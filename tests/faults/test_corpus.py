@@ -1,8 +1,5 @@
 """Every fault of the corpus is detected, named and repaired; no healthy model raises anything."""
 
-import concurrent.futures
-from collections.abc import Iterator
-from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -10,58 +7,40 @@ import pytest
 from convkit.findings.catalogue import CATALOGUE
 from faults.corpus import Fault, Healthy, faults, healthy_models
 from faults.page import PAGE, page
-from faults.scoring import FaultScore, HealthyScore, score_fault, score_healthy
+from faults.scoring import score_fault, score_healthy
+
+# Each test is one run or two, in processes of their own: any worker of pytest-xdist may take it.
+by_itself = pytest.mark.by_itself
 
 
-@pytest.fixture(scope="module")
-def pool() -> Iterator[concurrent.futures.Executor]:
-    with concurrent.futures.ThreadPoolExecutor(2) as pool:
-        yield pool
-        pool.shutdown(cancel_futures=True)
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """One store for the whole corpus: faults that share a model share its export."""
+    folder = tmp_path_factory.getbasetemp()
+    return (folder if worker_id == "master" else folder.parent) / "corpus-home"
 
 
-@pytest.fixture(scope="module")
-def scores(
-    request: pytest.FixtureRequest,
-    pool: concurrent.futures.Executor,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> dict[str, Future]:
-    """Run all that was chosen, two at a time.
-
-    All end before the first is judged: Python 3.11 cannot format a failure while other threads
-    compile.
-    """
-    folder = tmp_path_factory.mktemp("faults")
-    started: dict[str, Future] = {}
-    for item in request.session.items:
-        for each in (
-            getattr(item, "callspec", None).params.values() if hasattr(item, "callspec") else ()
-        ):
-            if isinstance(each, Fault):
-                started[each.name] = pool.submit(score_fault, each, folder, folder / "home")
-            elif isinstance(each, Healthy):
-                started[each.name] = pool.submit(score_healthy, each, folder, folder / "home")
-    concurrent.futures.wait(started.values())
-    return started
-
-
+@by_itself
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", faults(), ids=lambda fault: fault.name)
-def test_fault(fault: Fault, scores: dict[str, Future]) -> None:
-    score: FaultScore = scores[fault.name].result()
+def test_fault(fault: Fault, tmp_path: Path, home: Path) -> None:
+    score = score_fault(fault, tmp_path / "faults", home)
     found = "\n".join(score.found)
     assert score.detected, found
     assert score.misnamed is None, f"{score.misnamed}\n{found}"
     assert score.repaired is not False, f"{score.ending}\n{found}"
     assert not score.outdated, f"it was repaired, though {fault.repaired}"
     assert score.hidden is not False, "the CPU shows it too"
+    assert len(list((tmp_path / "faults").iterdir())) == 1, "it wrote outside its own folder"
 
 
+@by_itself
 @pytest.mark.slow
 @pytest.mark.parametrize("model", healthy_models(), ids=lambda model: model.name)
-def test_healthy(model: Healthy, scores: dict[str, Future]) -> None:
-    score: HealthyScore = scores[model.name].result()
+def test_healthy(model: Healthy, tmp_path: Path, home: Path) -> None:
+    score = score_healthy(model, tmp_path / "models", home)
     assert not score.alarms, "\n".join(score.alarms)
+    assert len(list((tmp_path / "models").iterdir())) == 1, "it wrote outside its own folder"
 
 
 def test_the_corpus_names_known_codes_and_threads() -> None:
@@ -75,10 +54,3 @@ def test_the_corpus_names_known_codes_and_threads() -> None:
 def test_the_page_is_that_of_the_corpus() -> None:
     """`PYTHONPATH=tests python -m faults --page` writes it."""
     assert (Path(__file__).parents[2] / PAGE).read_text(encoding="utf-8") == page()
-
-
-def test_paths_are_not_shared(tmp_path: Path) -> None:
-    """A fault writes into its own folder alone."""
-    for fault in faults():
-        recipe = fault.write(tmp_path / fault.name.replace(":", "-"))
-        assert recipe.parent.parent == tmp_path

@@ -14,7 +14,7 @@ from convkit.execute.fleet.cluster import Cluster, NoWorkerLeft
 from convkit.execute.fleet.orders import Answered, Order
 from convkit.execute.fleet.remote import run_stage
 from convkit.execute.fleet.tags import Fit, find_fit, needs_of, resources_for
-from convkit.execute.stage_runner import KeyLock, Settled, StageRunner
+from convkit.execute.stage_runner import Settled, StageRunner, Work
 from convkit.findings.model import Finding, Remedy
 from convkit.plan.keys import ingredients, stage_key
 from convkit.plan.stages import Stage
@@ -70,98 +70,92 @@ class FleetSettler:
         if not self.local.is_forced(stage) and self.local.store.record(key) is None:
             self.shared.adopt(key, self.local.store)
         surroundings = dataclasses.replace(self.local.surroundings, facts=facts)
-        shared_with = {
-            field.name: getattr(self.local, field.name) for field in dataclasses.fields(StageRunner)
-        }
-        runner = _FleetRunner(**{**shared_with, "surroundings": surroundings}, fleet=self, fit=fit)
+        runner = dataclasses.replace(
+            self.local, surroundings=surroundings, elsewhere=_OnFleet(self, fit)
+        )
         return runner.settle(stage, inputs)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _FleetRunner(StageRunner):
-    """A stage runner whose work is done by a worker of the fleet."""
+@dataclasses.dataclass(frozen=True)
+class _OnFleet:
+    """Has stages run by a worker of the fleet."""
 
     fleet: FleetSettler
     fit: Fit
 
-    def _only_one(self, key: str) -> KeyLock:
-        # Not the stage's own lock: a worker on this machine may share this home, and takes that
-        # one.
-        return super()._only_one(f"fleet-{key}")
+    def lock_name(self, key: str) -> str:
+        """Return another lock than the stage's own: a worker on this machine may share this home,
+        and holds that one.
+        """
+        return f"fleet-{key}"
 
-    def _run(
-        self,
-        stage: Stage,
-        key: str,
-        reason: str,
-        parts: Mapping[str, str],
-        inputs: Mapping[str, str],
-        known: StageRecord | None,
-    ) -> Settled:
+    def perform(self, runner: StageRunner, work: Work) -> Settled:
+        """Send a stage to a worker that fits it, and bring here what it leaves."""
+        stage = work.stage
         report = StageReport(
             stage.id,
             stage.kind,
-            key,
+            work.key,
             "broken",
-            reason,
+            work.reason,
             stage.target,
             stage.version,
             started=time.time(),
         )
         if self.fit.processor is None:
             return _no_worker(report, f"no worker of the fleet has {self.fit.lacking}")
-        for artifact in inputs.values():
-            self.fleet.shared.push(artifact, self.store)
+        for artifact in work.inputs.values():
+            self.fleet.shared.push(artifact, runner.store)
         try:
-            answer = self._ask(self._order(stage, key, parts, inputs), self.fit.processor)
+            answer = self._ask(self._order(runner, work), runner, self.fit.processor)
         except NoWorkerLeft:
             needs = (
-                " and ".join(needs_of(stage, self.loaded.recipe))
+                " and ".join(needs_of(stage, runner.loaded.recipe))
                 or "this run's platform and processor"
             )
             return _no_worker(report, f"the last worker of the fleet that has {needs} is gone")
-        return self._take(report, answer, known)
+        return self._take(report, answer, runner, work.known)
 
-    def _order(
-        self, stage: Stage, key: str, parts: Mapping[str, str], inputs: Mapping[str, str]
-    ) -> Order:
+    def _order(self, runner: StageRunner, work: Work) -> Order:
         return Order(
             format=1,
-            stage=stage,
-            key=key,
-            ingredients=dict(parts),
-            inputs=dict(inputs),
-            recipe=self.loaded.text,
+            stage=work.stage,
+            key=work.key,
+            ingredients=dict(work.parts),
+            inputs=dict(work.inputs),
+            recipe=runner.loaded.text,
             place=self.fleet.place,
             files=self.fleet.files,
-            toolchain=self.surroundings.facts.toolchain,
-            resolution=self.surroundings.resolutions.get(stage.environment),
+            toolchain=runner.surroundings.facts.toolchain,
+            resolution=runner.surroundings.resolutions.get(work.stage.environment),
             store=self.fleet.shared.url,
             topic=self.fleet.topic,
-            force=self.is_forced(stage),
+            force=runner.is_forced(work.stage),
         )
 
-    def _ask(self, order: Order, processor: str) -> Answered:
-        needs = needs_of(order.stage, self.loaded.recipe)
-        resources = resources_for(needs, self.surroundings.facts.platform, processor)
+    def _ask(self, order: Order, runner: StageRunner, processor: str) -> Answered:
+        needs = needs_of(order.stage, runner.loaded.recipe)
+        resources = resources_for(needs, runner.surroundings.facts.platform, processor)
         text = json.dumps(encode(order))
         for _ in range(_ATTEMPTS):
             told = self.fleet.cluster.perform(
-                run_stage, text, order.stage.id, resources, self.cancelled
+                run_stage, text, order.stage.id, resources, runner.cancelled
             )
             answer = decode(Answered, json.loads(told))
             if answer.error is not None:
                 raise FleetError(answer.error)
             if not answer.interrupted:
                 return answer
-            if self.cancelled.is_set():
+            if runner.cancelled.is_set():
                 raise Interrupted("interrupted")
         raise FleetError(
             f"{order.stage.id}: {_ATTEMPTS} workers were stopped while they ran it; run again to"
             " go on"
         )
 
-    def _take(self, report: StageReport, answer: Answered, known: StageRecord | None) -> Settled:
+    def _take(
+        self, report: StageReport, answer: Answered, runner: StageRunner, known: StageRecord | None
+    ) -> Settled:
         """Bring here what a worker left, and return how the stage ended; of two results the first
         one stands.
         """
@@ -176,14 +170,14 @@ class _FleetRunner(StageRunner):
         if not answer.kept:
             if ended.artifact is None:
                 return Settled(ended, answer.log)
-            self.fleet.shared.pull(ended.artifact, self.store)
+            self.fleet.shared.pull(ended.artifact, runner.store)
             return Settled(ended, answer.log, decode(JOBS[ended.kind].result, answer.result))
-        standing = self.fleet.shared.adopt(ended.key, self.store)
+        standing = self.fleet.shared.adopt(ended.key, runner.store)
         if standing is None:
             raise FleetError(
                 f"{ended.id}: its record is gone from {self.fleet.shared.url}; run again to make it"
             )
-        self.store.set_latest(self.loaded.recipe.name, ended.id, ended.key)
+        runner.store.set_latest(runner.loaded.recipe.name, ended.id, ended.key)
         others = {answer.second, known.artifact if known else None} - {None, standing.artifact}
         if ended.kind not in _EXACT:
             others.clear()
@@ -193,7 +187,7 @@ class _FleetRunner(StageRunner):
         )
         ended = dataclasses.replace(ended, artifact=standing.artifact, findings=findings)
         return Settled(
-            ended, self.store.log(ended.key), decode(JOBS[ended.kind].result, standing.result)
+            ended, runner.store.log(ended.key), decode(JOBS[ended.kind].result, standing.result)
         )
 
 

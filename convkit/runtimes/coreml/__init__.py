@@ -21,6 +21,12 @@ RUNTIME = Runtime(
     checks="machine:checks",
     suffix=".mlpackage",
     is_folder=True,
+    # What the other stages make of coremltools depends on what the model has imported before.
+    preload={
+        "precision": ("torch",),
+        "build": ("torch",),
+        "verify": ("convkit.mil.library:load_library",),
+    },
     tools=("coremltools",),
     inspects_with=("coremltools", "torch"),
     defaults={

@@ -10,6 +10,7 @@ RUNTIME = Runtime(
     jobs={"precision": "convkit.stages.graph_precision", "build": "build", "verify": "verify"},
     session="session:open_built",
     suffix=".onnx",
+    preload={"precision": ("onnx_ir",)},
     tools=("onnxruntime", "onnxruntime-gpu"),
     defaults={
         "onnxruntime-gpu": ToolDefault("==1.31.*", "the same code as onnxruntime, built for CUDA")

@@ -10,6 +10,7 @@ RUNTIME = Runtime(
     jobs={"precision": "convkit.stages.graph_precision", "build": "build", "verify": "verify"},
     session=None,
     suffix=".engine",
+    preload={"precision": ("onnx_ir",)},
     tools=("tensorrt",),
     defaults={
         "tensorrt": ToolDefault(

@@ -1,0 +1,225 @@
+"""Starts workers by forking a process that has imported their tools already.
+
+For many runs with the same tools from one process: importing torch costs a worker 3 s, coremltools
+8 s, a fork a hundredth of a second. A server keeps the tools that it has imported: start new ones
+after packages or convkit's own code have changed.
+"""
+
+import contextlib
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from convkit.codec import encode
+from convkit.execute.workers import BOOTSTRAP, FreshProcesses, Launch, WorkerProcess, command
+from convkit.worker.fork_server import READY, ForkOrder
+from convkit.worker.preloading import preloaded_tools
+
+_Key = tuple[Path, tuple[tuple[str, str], ...], tuple[str, ...]]
+
+_IMPORT_SECONDS = 120.0
+_GRACE_SECONDS = 5.0
+_LIMITS = tuple(
+    getattr(resource, name) for name in sorted(dir(resource)) if name.startswith("RLIMIT_")
+)
+# Reading the umask means setting it, for the whole process.
+_UMASK = threading.Lock()
+
+
+class ForkServers:
+    """A strategy with one server per interpreter, environment and set of tools.
+
+    Workers that import nothing costly, and those of a server that must not fork (an import failed,
+    or started threads; anywhere but on Linux), are fresh processes. At most `most` servers are
+    kept while idle, the ones used last.
+    """
+
+    def __init__(self, most: int = 4) -> None:
+        self._most = most
+        self._fresh = FreshProcesses()
+        self._servers: dict[_Key, _Server | None] = {}  # used last comes last; None: must not fork
+        self._lock = threading.Lock()
+
+    def start(self, launch: Launch) -> WorkerProcess:
+        """Fork a worker, or start a fresh one where that cannot be done."""
+        tools = preloaded_tools(launch.envelope)
+        if not tools or sys.platform != "linux":
+            return self._fresh.start(launch)
+        key = (launch.python, tuple(sorted(launch.environment.items())), tools)
+        with self._lock:
+            server = self._server(key)
+            if server is not None:
+                if (worker := server.fork(launch)) is not None:
+                    return worker
+                server.close()  # it is gone, or has no memory left: the next worker gets a new one
+                del self._servers[key]
+        return self._fresh.start(launch)
+
+    def close(self) -> None:
+        """End all servers, and with them what their workers still do."""
+        with self._lock:
+            for server in filter(None, self._servers.values()):
+                server.close()
+            self._servers.clear()
+
+    def _server(self, key: _Key) -> "_Server | None":
+        if key in self._servers:
+            self._servers[key] = server = self._servers.pop(key)
+            return server
+        idle = [each for each, one in self._servers.items() if one is not None and one.idle]
+        for each in idle[: max(0, len(self._servers) + 1 - self._most)]:
+            if (spare := self._servers.pop(each)) is not None:
+                spare.close()
+        self._servers[key] = started = _Server.start(*key)
+        return started
+
+
+class _Server:
+    """One running server and the workers that it has forked."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", orders: socket.socket) -> None:
+        self._process, self._orders = process, orders
+        self._workers: list[_ForkedProcess] = []
+
+    @classmethod
+    def start(
+        cls, python: Path, environment: Sequence[tuple[str, str]], tools: Sequence[str]
+    ) -> "_Server | None":
+        """Start a server and wait until it can fork; None where it must not."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, tempfile.TemporaryFile() as printed:
+            try:
+                process = subprocess.Popen(
+                    command(python, BOOTSTRAP, "--fork-server", str(theirs.fileno()), *tools),
+                    stdin=subprocess.DEVNULL,
+                    stdout=printed,
+                    stderr=subprocess.STDOUT,
+                    env=dict(environment),
+                    pass_fds=(theirs.fileno(),),
+                    start_new_session=True,
+                )
+            except OSError:
+                ours.close()
+                return None  # a fresh process will say what is wrong
+        server = cls(process, ours)
+        ours.settimeout(_IMPORT_SECONDS)
+        try:
+            ready = ours.recv(4096) == READY
+        except OSError:
+            ready = False
+        if not ready:
+            server.close()
+            return None
+        return server
+
+    @property
+    def idle(self) -> bool:
+        """True when none of its workers runs."""
+        self._workers = [worker for worker in self._workers if worker.poll() is None]
+        return not self._workers
+
+    def fork(self, launch: Launch) -> "_ForkedProcess | None":
+        """Fork a worker; None where the server is gone or cannot fork any more."""
+        order = ForkOrder(
+            request=str(launch.request),
+            result=str(launch.result),
+            folder=str(launch.folder),
+            umask=_umask(),
+            limits=tuple((number, *resource.getrlimit(number)) for number in _LIMITS),
+        )
+        status, reported = os.pipe()
+        try:
+            with launch.log.open("wb") as log:
+                descriptors = [log.fileno(), launch.events, reported]
+                message = json.dumps(encode(order)).encode()
+                socket.send_fds(self._orders, [message], descriptors)
+        except OSError:
+            os.close(status)
+            return None
+        finally:
+            os.close(reported)
+        worker = _ForkedProcess.await_start(status)
+        if worker is not None:
+            self._workers.append(worker)
+        return worker
+
+    def close(self) -> None:
+        """End the server; it kills the workers that it has left."""
+        self._orders.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_GRACE_SECONDS)
+        if self._process.returncode is None:
+            self._process.kill()
+            self._process.wait()
+
+
+class _ForkedProcess:
+    """A worker that a server has forked, and reports on: its pid in one line, its exit code in the
+    next.
+    """
+
+    def __init__(self, pid: int, status: int, rest: bytes) -> None:
+        self.pid = pid
+        self._status, self._rest = status, rest
+        self._returncode: int | None = None
+        self._lock = threading.Lock()  # its own thread and that of the next worker look at it
+
+    @classmethod
+    def await_start(cls, status: int) -> "_ForkedProcess | None":
+        """Return the worker once it leads its session; None where the server cannot fork."""
+        told = b""
+        while b"\n" not in told:
+            block = os.read(status, 64)
+            if not block:
+                os.close(status)
+                return None
+            told += block
+        pid, _, rest = told.partition(b"\n")
+        return cls(int(pid), status, rest)
+
+    def poll(self) -> int | None:
+        """Return the exit code; None while the worker runs."""
+        if not self._lock.acquire(blocking=False):
+            return None  # another thread waits for it, or will find the end itself
+        try:
+            return self._read_within(0)
+        finally:
+            self._lock.release()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit code; raises subprocess.TimeoutExpired after `timeout` seconds."""
+        with self._lock:
+            code = self._read_within(timeout)
+        if code is None:
+            assert timeout is not None
+            raise subprocess.TimeoutExpired(f"worker {self.pid}", timeout)
+        return code
+
+    def _read_within(self, seconds: float | None) -> int | None:
+        if self._returncode is None:
+            while b"\n" not in self._rest:
+                if not select.select([self._status], [], [], seconds)[0]:
+                    return None
+                block = os.read(self._status, 64)
+                if not block:  # the server is gone, and its workers kill themselves
+                    self._rest += f"{-signal.SIGKILL}\n".encode()
+                self._rest += block
+            self._returncode = int(self._rest)
+            os.close(self._status)
+        return self._returncode
+
+
+def _umask() -> int:
+    with _UMASK:
+        umask = os.umask(0o077)
+        os.umask(umask)
+    return umask

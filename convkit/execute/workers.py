@@ -1,0 +1,101 @@
+"""How a worker's process comes to be: a fresh one each time, or another strategy."""
+
+import dataclasses
+import errno
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol
+
+import convkit
+from convkit.errors import WorkerError, storage_error
+from convkit.execute.facts import ToolchainKind
+from convkit.worker.protocol import Envelope
+
+BOOTSTRAP = Path(convkit.__file__).parent / "worker" / "bootstrap.py"
+
+
+@dataclasses.dataclass(frozen=True)
+class Launch:
+    """A worker to start: its interpreter, files, whole environment, and the descriptor that its
+    events go to.
+
+    `folder` becomes its current folder. `envelope` is what its request file holds.
+    """
+
+    python: Path
+    envelope: Envelope
+    request: Path
+    result: Path
+    folder: Path
+    log: Path
+    events: int
+    environment: Mapping[str, str]
+
+
+class WorkerProcess(Protocol):
+    """A started worker, which leads a session of its own; `subprocess.Popen` is one."""
+
+    @property
+    def pid(self) -> int:
+        """Its process and process group."""
+        ...
+
+    def poll(self) -> int | None:
+        """Return its exit code, negative for a signal; None while it runs."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return its exit code; raises subprocess.TimeoutExpired after `timeout` seconds."""
+        ...
+
+
+class WorkerStrategy(Protocol):
+    """Starts workers. Whatever the strategy, a worker begins with nothing of the ones before it."""
+
+    def start(self, launch: Launch) -> WorkerProcess:
+        """Start a worker in a session of its own; raises WorkerError where none can be started."""
+        ...
+
+
+# As isolated as with -I, but for PYTHONHASHSEED, which -I would ignore: no user packages, no
+# current folder on the path, and `worker_environment` lets no other PYTHON* variable through.
+def command(python: Path, entry: Path, *arguments: str) -> list[str]:
+    """Return the command of a worker's interpreter."""
+    return [str(python), "-s", "-P", "-X", "faulthandler", str(entry), *arguments]
+
+
+@dataclasses.dataclass(frozen=True)
+class FreshProcesses:
+    """Starts a new interpreter for each worker."""
+
+    entry: Path = BOOTSTRAP
+
+    def start(self, launch: Launch) -> "subprocess.Popen[bytes]":
+        """Start one."""
+        arguments = command(launch.python, self.entry, str(launch.request), str(launch.result))
+        try:
+            with launch.log.open("wb") as output:
+                return subprocess.Popen(
+                    arguments,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=dict(launch.environment),
+                    pass_fds=(launch.events,),
+                    start_new_session=True,
+                    cwd=launch.folder,
+                )
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EROFS):
+                raise storage_error(error, launch.folder) from error
+            raise WorkerError(
+                f"no worker could be started with {arguments[0]}: {error.strerror or error}"
+            ) from error
+
+
+# How the workers of each toolchain are started.
+WORKERS: dict[ToolchainKind, WorkerStrategy] = {
+    "isolated": FreshProcesses(),
+    "host": FreshProcesses(),
+}

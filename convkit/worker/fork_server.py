@@ -1,0 +1,198 @@
+"""Forks workers from a process that has imported their tools already.
+
+The server reads orders from a socket, with the worker's log, events and status as descriptors. It
+runs nothing itself, so every worker starts from the same state, and what a worker changes ends
+with it. This is how `multiprocessing.forkserver` works; that one serves only the interpreter,
+flags and environment of the process that starts it.
+"""
+
+import contextlib
+import dataclasses
+import gc
+import importlib
+import json
+import os
+import resource
+import selectors
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from convkit.codec import decode
+from convkit.worker.preloading import preload
+
+READY = b"ready"
+_LONGEST_ORDER = 64 * 1024
+_DESCRIPTORS = 3  # of each order: log, events, status
+
+
+@dataclasses.dataclass(frozen=True)
+class ForkOrder:
+    """One worker to fork. It starts in `folder`; `umask` and `limits` (soft and hard, by number)
+    are those of the process that asks.
+    """
+
+    request: str
+    result: str
+    folder: str
+    umask: int
+    limits: tuple[tuple[int, int, int], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ForkedWorker:
+    """What the forked process goes on with: its files, its events, and the server that it must
+    not outlive.
+    """
+
+    request: Path
+    result: Path
+    events_fd: int
+    parent_pid: int
+
+
+def await_order(descriptor: int, modules: Sequence[str]) -> ForkedWorker | None:
+    """Import `modules`, then fork a worker for each order that comes through the socket.
+
+    Returns twice, as fork does: in each worker what to go on with, and None in the server once the
+    other end of the socket is closed; whatever workers are left have been killed then.
+    """
+    with socket.socket(fileno=descriptor) as orders:
+        refusal = _prepare(modules)
+        orders.send(READY if refusal is None else refusal.encode())
+        if refusal is not None:
+            return None
+        return _Server(orders).run()
+
+
+def _prepare(modules: Sequence[str]) -> str | None:
+    """Import what workers need; return why this process must not fork, if so."""
+    try:
+        preload(modules)
+    except Exception as error:  # noqa: BLE001 - a tool's import: a fresh worker will report it
+        return f"{type(error).__name__}: {error}"
+    if others := threads_lost_by_a_fork():
+        return f"threads are running: {', '.join(others)}"
+    gc.collect()
+    gc.freeze()  # a collection in a worker would copy every page that it only looks at
+    return None
+
+
+def threads_lost_by_a_fork() -> list[str]:
+    """Return the names of threads that a forked process would lack, while it may have their locks."""
+    main = str(os.getpid())
+    tasks = Path("/proc/self/task").iterdir()
+    return [(task / "comm").read_text().strip() for task in tasks if task.name != main]
+
+
+class _Server:
+    """The loop that forks, reaps and reports."""
+
+    def __init__(self, orders: socket.socket) -> None:
+        self._orders = orders
+        self._statuses: dict[int, int] = {}  # by worker: the descriptor that reports its end
+        self._woken, self._wake = os.pipe()
+        for end in (self._woken, self._wake):
+            os.set_blocking(end, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # so that it wakes us
+        signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(orders, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
+
+    def run(self) -> ForkedWorker | None:
+        while True:
+            ready = {key.fd for key, _ in self._selector.select()}
+            if self._woken in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._woken, _LONGEST_ORDER)
+                self._reap()
+            if self._orders.fileno() in ready:
+                message, descriptors, _, _ = socket.recv_fds(
+                    self._orders, _LONGEST_ORDER, _DESCRIPTORS
+                )
+                if not message:
+                    self._kill_all()
+                    return None
+                if (worker := self._fork(message, descriptors)) is not None:
+                    return worker
+
+    def _fork(self, message: bytes, descriptors: list[int]) -> ForkedWorker | None:
+        """Return None in the server, and in the worker what it goes on with."""
+        log, events, status = descriptors
+        server = os.getpid()
+        try:
+            pid = os.fork()
+        except OSError:  # no memory or no process left: the closed status says so
+            for each in descriptors:
+                os.close(each)
+            return None
+        if pid == 0:
+            self._forget()
+            return _become_worker(
+                decode(ForkOrder, json.loads(message)), log, events, status, server
+            )
+        os.close(log)
+        os.close(events)
+        self._statuses[pid] = status
+        return None
+
+    def _forget(self) -> None:
+        """In a worker: let go of all that is the server's."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._selector.close()
+        for descriptor in (
+            self._woken,
+            self._wake,
+            self._orders.detach(),
+            *self._statuses.values(),
+        ):
+            os.close(descriptor)
+
+    def _reap(self) -> None:
+        """Report the exit code of every worker that has ended."""
+        while self._statuses:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            descriptor = self._statuses.pop(pid)
+            with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
+                os.write(descriptor, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+            os.close(descriptor)
+
+    def _kill_all(self) -> None:
+        for pid in self._statuses:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+
+
+def _become_worker(
+    order: ForkOrder, log: int, events: int, status: int, server: int
+) -> ForkedWorker:
+    """Turn a fork of the server into what a fresh process would be."""
+    os.setsid()
+    os.write(status, f"{os.getpid()}\n".encode())
+    os.close(status)
+    for standard in (1, 2):
+        os.dup2(log, standard)
+    os.close(log)
+    os.set_inheritable(events, True)  # noqa: FBT003 - as in a fresh worker
+    os.chdir(order.folder)
+    os.umask(order.umask)
+    for number, soft, hard in order.limits:
+        resource.setrlimit(number, (soft, hard))
+    sys.argv[1:] = [order.request, order.result]
+    reseed()
+    return ForkedWorker(Path(order.request), Path(order.result), events, server)
+
+
+def reseed() -> None:
+    """Seed NumPy's global generator from the system, or every worker would draw the same numbers.
+
+    Python's own does this by itself after a fork; torch's begins with a constant in any process.
+    """
+    if "numpy.random" in sys.modules:
+        importlib.import_module("numpy.random").seed()

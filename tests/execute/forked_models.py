@@ -1,0 +1,161 @@
+"""Factories that worker tests hand to a real `reference` stage, which calls them in its worker.
+
+`poison` changes whatever a tool could change in its process, and `probe` writes down the same
+things. Both end in an error: there is no model to run.
+"""
+
+import builtins
+import contextlib
+import decimal
+import faulthandler
+import gc
+import json
+import locale
+import logging
+import multiprocessing
+import os
+import random
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+
+class DoneError(Exception):
+    pass
+
+
+def descriptors() -> Iterator[str]:
+    for each in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the folder's own
+            yield each.readlink().name.partition(":")[0]
+
+
+def seen() -> dict:
+    """Everything that one stage could leave behind for the next, by name."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return {
+        "builtins": len(builtins.__dict__),
+        "children": len(children),
+        "collector": gc.get_threshold(),
+        "current folder": Path.cwd().name,
+        "decimal": decimal.getcontext().prec,
+        "default dtype": str(torch.get_default_dtype()),
+        "denormals": float(torch.tensor([1e-310], dtype=torch.float64) * 1.0) != 0,
+        "descriptors": sorted(descriptors()),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "environment": dict(os.environ),
+        "excepthook": sys.excepthook is sys.__excepthook__,
+        "fault handler": faulthandler.is_enabled(),
+        "gradients": torch.is_grad_enabled(),
+        "json": json.loads("1"),
+        "limits": resource.getrlimit(resource.RLIMIT_CORE),
+        "locale": locale.setlocale(locale.LC_ALL),
+        "logging": logging.getLogger().level,
+        "meta path": len(sys.meta_path),
+        "modules": sorted(sys.modules),
+        "multiprocessing": multiprocessing.get_start_method(allow_none=True),
+        "niceness": os.nice(0),
+        "numpy errors": np.geterr(),
+        "numpy seeded": int(np.random.get_state()[1][0]) == 5,  # noqa: NPY002
+        "path": sys.path,
+        "python seeded": random.getstate()[1][:3] == random.Random(5).getstate()[1][:3],
+        "recursion": sys.getrecursionlimit(),
+        "session": os.getsid(0) == os.getpid() == os.getpgid(0),
+        "signals": [str(signal.getsignal(number)) for number in signal.valid_signals()],
+        "signals blocked": sorted(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
+        "sockets": socket.getdefaulttimeout(),
+        "standard output": sys.stdout is sys.__stdout__,
+        "temporary files": tempfile.gettempdir(),
+        "threads": sorted(thread.name for thread in threading.enumerate()),
+        "torch patched": torch.nn.Linear.forward.__qualname__,
+        "torch seed": torch.initial_seed(),
+        "torch threads": torch.get_num_threads(),
+        "trace": sys.gettrace() is not None,
+        "umask": os.umask(0o022),
+        "wake-up": signal.set_wakeup_fd(-1),
+        "warnings": len(warnings.filters),
+    }
+
+
+def probe(report: str) -> None:
+    Path(report).write_text(json.dumps(seen()))
+    raise DoneError
+
+
+def poison(report: str) -> None:
+    found = Path(report)
+    builtins.poisoned = 1
+    subprocess.Popen(["sleep", "60"])
+    gc.set_threshold(1, 1, 1)
+    Path("elsewhere").mkdir()
+    os.chdir("elsewhere")
+    decimal.getcontext().prec = 3
+    torch.set_default_dtype(torch.float64)
+    torch.set_flush_denormal(True)
+    os.open("/", os.O_RDONLY)
+    torch.use_deterministic_algorithms(True)
+    os.environ["OMP_NUM_THREADS"] = "7"
+    sys.excepthook = print
+    faulthandler.disable()
+    torch.set_grad_enabled(False)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 4096))
+    locale.setlocale(locale.LC_ALL, "C")
+    logging.getLogger().setLevel(7)
+    sys.meta_path.append(sys.meta_path[-1])
+    sys.modules["poisoned"] = sys
+    multiprocessing.set_start_method("spawn")
+    os.nice(1)
+    np.seterr(all="ignore")
+    np.random.seed(5)  # noqa: NPY002
+    sys.path.insert(0, "/poisoned")
+    random.seed(5)
+    sys.setrecursionlimit(5000)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    socket.setdefaulttimeout(7)
+    sys.stdout = sys.stderr
+    tempfile.tempdir = "/var/tmp"
+    threading.Thread(target=time.sleep, args=(60,), name="poison", daemon=True).start()
+    torch.nn.Linear.forward = lambda *given: given
+    torch.manual_seed(5)
+    torch.set_num_threads(3)
+    sys.settrace(lambda *_: None)
+    os.umask(0o077)
+    signal.set_wakeup_fd(os.open("/dev/null", os.O_WRONLY | os.O_NONBLOCK))
+    warnings.simplefilter("error")
+    loads, json.loads = json.loads, lambda *_: 2
+    state = seen() | {"umask": 0o077, "session": False}
+    json.loads = loads
+    found.write_text(json.dumps(state))
+    raise DoneError
+
+
+def speak(report: str) -> None:
+    print("to stdout")
+    print("to stderr", file=sys.stderr)
+    print("read", repr(sys.stdin.read()))
+    raise DoneError
+
+
+def crash(report: str) -> None:
+    import ctypes
+
+    print("about to crash", flush=True)
+    ctypes.string_at(0)
+
+
+def hang(report: str) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    Path(report).write_text(json.dumps([os.getpid(), child.pid, os.getppid()]))
+    time.sleep(60)

@@ -1,0 +1,337 @@
+"""Forked workers are like fresh ones, and nothing passes from one to the next."""
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import forked_models
+import numpy as np
+import onnx
+import psutil
+import pytest
+from faults.recipes import write_recipe
+from test_worker_process import alive, gone_soon
+
+from convkit.codec import encode
+from convkit.execute import fork_servers
+from convkit.execute.fork_servers import ForkServers
+from convkit.execute.run import RunOptions, run_recipe
+from convkit.execute.worker_process import WorkerOutcome, run_worker
+from convkit.execute.workers import WORKERS, FreshProcesses, Launch, WorkerProcess, WorkerStrategy
+from convkit.home import Home
+from convkit.record.model import StageReport
+from convkit.tensors import Contract
+from convkit.worker.fork_server import reseed
+from convkit.worker.protocol import PROTOCOL, Envelope, ReferenceRequest, Source
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, every worker is fresh"),
+]
+
+
+class Watched:
+    """A strategy that remembers what another one started."""
+
+    def __init__(self, strategy: WorkerStrategy) -> None:
+        self.strategy = strategy
+        self.started: list[WorkerProcess] = []
+
+    def start(self, launch: Launch) -> WorkerProcess:
+        self.started.append(self.strategy.start(launch))
+        return self.started[-1]
+
+    @property
+    def last_is_fresh(self) -> bool:
+        return isinstance(self.started[-1], subprocess.Popen)
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[ForkServers]:
+    with contextlib.closing(ForkServers()) as servers:
+        yield servers
+
+
+@pytest.fixture
+def forked(servers: ForkServers) -> Watched:
+    return Watched(servers)
+
+
+def run(folder: Path, workers: WorkerStrategy, call: str, **options: Any) -> WorkerOutcome:
+    """Run a factory of `forked_models` in a worker; it may write to `report` in the folder."""
+    job = folder / str(len(list(folder.iterdir()))) / "job"
+    (job / "output").mkdir(parents=True)
+    source = Source(
+        "factory", forked_models.__file__, call, overrides={"report": str(folder / "report")}
+    )
+    request = ReferenceRequest(source, Contract((), (), ()), {}, 0, (), None, ())
+    envelope = Envelope(PROTOCOL, "reference", str(job / "output"), encode(request))
+    given: dict[str, Any] = {"timeout_seconds": 60.0, "cancelled": threading.Event()}
+    given |= {"on_event": lambda *_: None} | options
+    return run_worker(Path(sys.executable), envelope, job, workers=workers, **given)
+
+
+def report(folder: Path) -> Any:
+    return json.loads((folder / "report").read_text())
+
+
+def state(folder: Path, workers: WorkerStrategy, call: str, **options: Any) -> dict[str, Any]:
+    """Return what a worker's factory has seen in its process."""
+    outcome = run(folder, workers, call, **options)
+    assert outcome.answer is not None, outcome.log
+    assert "DoneError" in str(outcome.answer.error), outcome.answer
+    return report(folder)
+
+
+def running_servers() -> set[int]:
+    """Return the servers that this process has started."""
+    return {one.pid for one in psutil.Process().children() if "--fork-server" in one.cmdline()}
+
+
+def await_report(folder: Path) -> Any:
+    deadline = time.monotonic() + 30
+    while not (folder / "report").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(0.1)
+    return report(folder)
+
+
+def test_nothing_of_a_stage_passes_to_the_next(tmp_path: Path, forked: Watched) -> None:
+    fresh = state(tmp_path, FreshProcesses(), "probe")
+    before = state(tmp_path, forked, "probe")
+    poisoned = state(tmp_path, forked, "poison")
+    after = state(tmp_path, forked, "probe")
+    assert not forked.last_is_fresh
+    assert [name for name in fresh if fresh[name] == poisoned[name]] == [], "poison without effect"
+    assert len(fresh) > 35
+    for name, expected in fresh.items():
+        assert before[name] == expected, name
+        assert after[name] == expected, name
+
+
+def test_a_worker_gets_the_environment_the_mask_and_the_limits_of_its_moment(
+    tmp_path: Path, forked: Watched
+) -> None:
+    before = state(tmp_path, forked, "probe")
+    mask = os.umask(0o027)
+    soft, hard = resource.getrlimit(resource.RLIMIT_CORE)
+    try:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
+        given = {**os.environ, "HF_POISON": "1"}
+        after = state(tmp_path, forked, "probe", environment=given, hash_seed=7)
+    finally:
+        os.umask(mask)
+        resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
+    changed = {"HF_POISON": "1", "PYTHONHASHSEED": "7"}
+    assert after["environment"] == before["environment"] | changed
+    assert (after["umask"], after["limits"][0]) == (0o027, 0)
+
+
+def test_numpy_s_global_generator_is_seeded_anew() -> None:
+    """convkit seeds it for a model; a tool may draw from it before."""
+    before = np.random.get_state()  # noqa: NPY002
+    try:
+        draws = []
+        for _ in range(2):
+            np.random.seed(5)  # noqa: NPY002
+            reseed()
+            draws.append(np.random.random_sample())  # noqa: NPY002
+    finally:
+        np.random.set_state(before)  # noqa: NPY002
+    assert draws[0] != draws[1]
+
+
+def test_a_crash_is_that_of_one_worker(tmp_path: Path, forked: Watched) -> None:
+    outcome = run(tmp_path, forked, "crash")
+    assert (outcome.ending, outcome.signal, outcome.answer) == ("signalled", signal.SIGSEGV, None)
+    assert "about to crash" in outcome.log
+    assert "forked_models.py" in outcome.log  # faulthandler names the line
+    state(tmp_path, forked, "probe")
+    assert not forked.last_is_fresh
+
+
+def test_a_timeout_ends_the_worker_and_its_children(tmp_path: Path, forked: Watched) -> None:
+    outcome = run(tmp_path, forked, "hang", timeout_seconds=3.0)
+    assert (outcome.ending, outcome.signal) == ("timed_out", signal.SIGTERM)
+    worker, child, _ = report(tmp_path)
+    assert gone_soon(worker)
+    assert gone_soon(child)
+
+
+def test_cancelling_ends_the_worker(tmp_path: Path, forked: Watched) -> None:
+    cancelled = threading.Event()
+    threading.Thread(target=lambda: (await_report(tmp_path), cancelled.set())).start()
+    outcome = run(tmp_path, forked, "hang", cancelled=cancelled)
+    assert (outcome.ending, outcome.answer) == ("cancelled", None)
+    assert all(map(gone_soon, report(tmp_path)[:2]))
+
+
+def test_two_workers_run_at_once(tmp_path: Path, forked: Watched) -> None:
+    folders = [tmp_path / "a", tmp_path / "b"]
+    cancelled = threading.Event()
+    threads = []
+    for folder in folders:
+        folder.mkdir()
+        options = {"cancelled": cancelled}
+        threads.append(threading.Thread(target=run, args=(folder, forked, "hang"), kwargs=options))
+        threads[-1].start()
+    workers = [await_report(folder) for folder in folders]
+    assert alive(workers[0][0])
+    assert alive(workers[1][0])
+    assert workers[0][2] == workers[1][2], "two servers"
+    cancelled.set()
+    for thread in threads:
+        thread.join()
+
+
+def test_events_arrive_and_input_is_empty(tmp_path: Path, forked: Watched) -> None:
+    messages: list[str] = []
+    outcome = run(
+        tmp_path, forked, "speak", on_event=lambda message, _done: messages.append(message)
+    )
+    assert "to stdout" in outcome.log
+    assert "to stderr" in outcome.log
+    assert "read ''" in outcome.log
+    assert messages, "a stage says what it does"
+
+
+def test_without_its_server_a_worker_ends_and_the_next_one_gets_another(
+    tmp_path: Path, forked: Watched
+) -> None:
+    ended: list[WorkerOutcome] = []
+    thread = threading.Thread(target=lambda: ended.append(run(tmp_path, forked, "hang")))
+    thread.start()
+    worker, child, server = await_report(tmp_path)
+    os.kill(server, signal.SIGKILL)
+    thread.join()
+    assert ended[0].answer is None
+    assert gone_soon(worker)
+    assert gone_soon(child)
+    state(tmp_path, forked, "probe")
+    state(tmp_path, forked, "probe")
+    assert not forked.last_is_fresh
+
+
+def test_the_end_of_the_process_that_asked_is_the_end_of_all(tmp_path: Path) -> None:
+    parent = tmp_path / "parent.py"
+    parent.write_text(
+        f"""
+import sys
+from pathlib import Path
+sys.path[:0] = {sys.path!r}
+from convkit.execute.fork_servers import ForkServers
+from test_fork_servers import run
+run(Path({str(tmp_path)!r}), ForkServers(), "hang")
+""",
+        encoding="utf-8",
+    )
+    with subprocess.Popen([sys.executable, str(parent)]) as process:
+        pids = await_report(tmp_path)
+        assert all(map(alive, pids))
+        process.kill()
+    assert all(map(gone_soon, pids))
+
+
+def test_closing_ends_the_servers(tmp_path: Path) -> None:
+    before = running_servers()
+    with contextlib.closing(ForkServers()) as servers:
+        state(tmp_path, servers, "probe")
+        (server,) = running_servers() - before
+    assert gone_soon(server)
+
+
+@pytest.mark.parametrize("tools", [("onnxruntime",), ("no_such_module",)], ids=lambda each: each[0])
+def test_a_server_that_must_not_fork_leaves_it_to_fresh_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: tuple[str, ...]
+) -> None:
+    """onnxruntime starts a thread when it is imported: its locks could be held at a fork."""
+    monkeypatch.setattr(fork_servers, "preloaded_tools", lambda _: tools)
+    with contextlib.closing(ForkServers()) as servers:
+        workers = Watched(servers)
+        for _ in range(2):
+            state(tmp_path, workers, "probe")
+            assert workers.last_is_fresh
+
+
+def test_the_server_used_last_is_kept(tmp_path: Path) -> None:
+    before = running_servers()
+    with contextlib.closing(ForkServers(most=1)) as servers:
+        workers = Watched(servers)
+        kept = []
+        for seed in (1, 2, 2):
+            state(tmp_path, workers, "probe", hash_seed=seed)
+            assert not workers.last_is_fresh
+            kept.append(running_servers() - before)
+    assert [len(each) for each in kept] == [1, 1, 1]
+    assert kept[0] != kept[1] == kept[2]
+
+
+TARGETS = {
+    "ort": {"runtime": "onnxruntime"},
+    "half": {
+        "runtime": "onnxruntime",
+        "precision": {"default": "float16", "keep_float32": "auto"},
+        "tolerance": {"max_abs": 1e-2},
+    },
+    "coreml": {"runtime": "coreml", "minimum": "iOS17", "precision": "float32"},
+    "coreml-half": {
+        "runtime": "coreml",
+        "minimum": "iOS17",
+        "precision": {"default": "float16", "keep_float32": "auto"},
+        "tolerance": {"max_abs": 1e-2},
+    },
+}
+ROWS = {
+    "axes": {"batch": {"min": 1, "typical": 2, "max": 3}},
+    "inputs": [
+        {"name": "input", "dtype": "float32", "shape": ["batch", 4], "sample": {"normal": [0, 1]}}
+    ],
+    "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 3]}],
+}
+LINEAR = "def build():\n    return torch.nn.Linear(4, 3)\n"
+
+
+def stages_of(recipe: Path, home: Path, strategy: Watched) -> dict[str, StageReport]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(WORKERS, "host", strategy)
+        record = run_recipe(RunOptions(recipe, Home(home), toolchain="host", track=False)).record
+    return {stage.id: stage for stage in record.stages}
+
+
+@pytest.mark.parametrize("source", ["torch", "onnx"])
+def test_a_forked_stage_says_and_makes_what_a_fresh_one_does(
+    tmp_path: Path, forked: Watched, source: str
+) -> None:
+    """Above all, it reports no tools that were only imported ahead."""
+    if source == "torch":
+        recipe = write_recipe(tmp_path / "model", code=LINEAR, targets=TARGETS, **ROWS)
+    else:
+        graph = onnx.parser.parse_model(
+            '<ir_version: 8, opset_import: ["" : 17]> g (float[batch,4] input) => (float[batch,3] y)'
+            " { y = Slice(input, starts, ends, axes) }"
+        )
+        for name, value in (("starts", 0), ("ends", 3), ("axes", 1)):
+            graph.graph.initializer.append(onnx.numpy_helper.from_array(np.array([value]), name))
+        recipe = write_recipe(tmp_path / "model", graph=graph, **ROWS)
+    fresh = stages_of(recipe, tmp_path / "fresh", Watched(FreshProcesses()))
+    again = stages_of(recipe, tmp_path / "forked", forked)
+    assert {stage.status for stage in fresh.values()} == {"done"}, fresh
+    assert fresh.keys() == again.keys()
+    for name, stage in fresh.items():
+        assert again[name].versions == stage.versions, name
+        assert again[name].findings == stage.findings, name
+        assert again[name].status == stage.status, name
+        if stage.kind in ("export", "precision", "build"):
+            assert again[name].artifact == stage.artifact, name
+        assert again[name].peak_memory_bytes == pytest.approx(stage.peak_memory_bytes, rel=0.3)
+    forks = [one for one in forked.started if not isinstance(one, subprocess.Popen)]
+    assert len(forks) == (len(fresh) if source == "torch" else len(fresh) - 2)
