@@ -27,7 +27,7 @@ class Comparing:
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """How two built files differ, a line each; how alike they are, where something could read them."""
+    """How two built files differ, a line each; `likeness` is None if nothing could read them."""
 
     lines: tuple[str, ...]
     likeness: Likeness | None = None

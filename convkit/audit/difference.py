@@ -8,10 +8,10 @@ from pathlib import Path
 from convkit.audit.built_difference import Comparing, Description, describe_built
 from convkit.audit.integrity import readable_provenance
 from convkit.audit.locating import recorded_files
+from convkit.audit.recorded import recipe_keys
 from convkit.codec import encode
 from convkit.execute.run_folder import read_record
 from convkit.plan.stages import flatten
-from convkit.recipe.document import read_document
 from convkit.record.figures import first_line, located_findings
 from convkit.record.model import RunRecord
 from convkit.record.provenance import FileDigest, Provenance
@@ -55,7 +55,7 @@ class FileChange:
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """A figure of a case in both runs: `max_abs`, `cosine` or `seconds`. `ratio` is after / before."""
+    """A figure of a case in both runs: `max_abs`, `cosine` or `seconds`; `ratio`: after/before."""
 
     target: str
     case: str
@@ -120,7 +120,7 @@ def compare_runs(folder_a: Path, folder_b: Path, comparing: Comparing | None = N
     return Difference(
         a=f"{a.recipe}/{a.id}",
         b=f"{b.recipe}/{b.id}",
-        recipe=_changes(_recipe(a), _recipe(b)),
+        recipe=_changes(recipe_keys(a), recipe_keys(b)),
         sources=_source_changes(folder_a, folder_b),
         contract=_changes(flatten(encode(a.contract)), flatten(encode(b.contract))),
         tools=_tools(a, b),
@@ -143,11 +143,6 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Chang
         for name in names
         if before.get(name) != after.get(name)
     )
-
-
-def _recipe(record: RunRecord) -> dict[str, str]:
-    """Return a recipe's keys as they were written; what defaults fill in is not compared."""
-    return flatten(read_document(record.recipe_text, record.recipe_file).content)
 
 
 def _source_changes(folder_a: Path, folder_b: Path) -> tuple[Change, ...]:

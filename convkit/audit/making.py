@@ -11,7 +11,7 @@ from convkit.store.digests import digest_file
 
 @dataclasses.dataclass(frozen=True)
 class ToolUse:
-    """A package in the version that some stages used; `version` is empty where only a lock tells."""
+    """A package in the version that some stages used; `version` is empty if only a lock has it."""
 
     name: str
     version: str

@@ -8,7 +8,8 @@ from convkit.execute.facts import Surroundings
 from convkit.execute.materials import materials_of
 from convkit.execute.run_folder import stage_file
 from convkit.home import Home
-from convkit.plan.stages import Stage
+from convkit.plan.stages import Stage, flatten
+from convkit.recipe.document import read_document
 from convkit.recipe.loading import LoadedRecipe, parse_recipe
 from convkit.record.model import RunRecord
 from convkit.toolchain.requirements import EnvironmentSpec
@@ -27,6 +28,17 @@ def recorded_recipe(record: RunRecord, beside: Path | None) -> LoadedRecipe:
             f"the recipe's folder {folder} is gone; name one that has its files with --files"
         )
     return parse_recipe(record.recipe_text, folder / Path(record.recipe_file).name)
+
+
+def recipe_keys(record: RunRecord) -> dict[str, str]:
+    """Return a run's recipe as text by dotted key path, as it was written: without defaults."""
+    return flatten(read_document(record.recipe_text, record.recipe_file).content)
+
+
+def recipe_path(record: RunRecord) -> Path:
+    """Return where a run's recipe was when it ran; it may have moved since."""
+    folder = Path(record.recipe_folder or Path(record.recipe_file).absolute().parent)
+    return folder / Path(record.recipe_file).name
 
 
 def recorded_resolutions(

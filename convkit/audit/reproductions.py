@@ -51,12 +51,18 @@ class Reproduction:
 
 @dataclasses.dataclass(frozen=True)
 class Acceptance:
-    """Somebody's word that a run is the one to use. `when` in seconds since the epoch."""
+    """Somebody's decision that a run is its recipe's baseline. `when` in seconds since the epoch.
+
+    `recipe_file` is the recipe that the baseline was written beside. `retired`: the recipe needs no
+    baseline any more.
+    """
 
     run: str
     when: float
     by: str = ""
     note: str = ""
+    recipe_file: str = ""
+    retired: bool = False
 
 
 def reproductions_of(folder: Path) -> list[Reproduction]:
@@ -84,9 +90,22 @@ def write_reproduction(folder: Path, reproduction: Reproduction) -> Path:
 
 
 def acceptance_of(folder: Path) -> Acceptance | None:
-    """Return who accepted a run; None where nobody did. Raises ProvenanceError for a damaged file."""
+    """Return who accepted a run, or None; raises ProvenanceError for a damaged file."""
     path = _beside(folder, ".accepted.json")
     return _read(path, Acceptance) if path.exists() else None
+
+
+def newest_acceptance(runs: Path) -> Acceptance | None:
+    """Return the last acceptance among a recipe's runs (the folder that holds them), also of a run
+    whose folder is gone. Damaged files are left out: `convkit audit` calls them broken.
+    """
+    found = []
+    for path in runs.glob("*.accepted.json"):
+        try:
+            found.append(_read(path, Acceptance))
+        except ProvenanceError:
+            continue
+    return max(found, key=lambda each: each.when, default=None)
 
 
 def write_acceptance(folder: Path, acceptance: Acceptance) -> Path:
