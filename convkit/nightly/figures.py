@@ -65,7 +65,7 @@ def change_text(metric: str, before: float, now: float) -> str:
     change = ""
     if metric not in LARGER_IS_BETTER and before > 0 and math.isfinite(now):
         ratio = now / before
-        change = f" ({ratio - 1:+.2g} x)" if ratio >= 10 else f" ({100 * (ratio - 1):+.3g} %)"
+        change = f" ({ratio:.6g} times)" if ratio >= 10 else f" ({100 * (ratio - 1):+.3g} %)"
     return f"{metric} {texts[0]} -> {texts[1]}{change}"
 
 

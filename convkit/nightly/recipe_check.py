@@ -207,7 +207,7 @@ class _AcceptedRun:
             return cls(notes=(f"not reproduced: this home does not have the baseline's run {run}",))
         damaged = readable_damage(folder)
         if not damaged and digest_file(folder / FILE_NAME) != baseline.provenance:
-            damaged = (f"{FILE_NAME}: not the one that was accepted",)
+            damaged = (f"{FILE_NAME}: not the one accepted",)
         faults = tuple(
             Fault("baseline", each.partition(":")[0], f"the baseline's run changed: {each}")
             for each in damaged

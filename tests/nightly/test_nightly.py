@@ -15,7 +15,6 @@ from convkit.codec import encode
 from convkit.errors import UsageError
 from convkit.home import Home
 from convkit.nightly.accepting import accept_run
-from convkit.nightly.baseline import baseline_file
 from convkit.nightly.history import unfinished_run
 from convkit.nightly.model import FORMAT, NightlyRun, RecipeResult
 from convkit.nightly.nightly_run import recipe_files, run_nightly
@@ -189,58 +188,6 @@ def test_what_is_no_recipe_is_refused(tmp_path: Path) -> None:
         recipe_files([tmp_path / "nowhere"])
     with pytest.raises(UsageError, match="no recipe"):
         recipe_files([tmp_path])
-
-
-class TestMLflow:
-    @pytest.fixture(scope="class")
-    def tracked_home(self, tmp_path_factory: pytest.TempPathFactory) -> Path:
-        """Return a home with three tracked nightly runs; the first one is the baseline."""
-        folder = tmp_path_factory.mktemp("tracked")
-        write(folder / "recipes", "small")
-        assert nightly(folder / "recipes", folder / "home", track=True).green
-        accepted(folder / "recipes", folder / "home", track=True)
-        for _ in range(3):
-            run = nightly(folder / "recipes", folder / "home", track=True)
-            assert run.green, run.recipes[0].faults
-        return folder / "home"
-
-    def test_the_baseline_is_an_alias(self, tracked_home: Path) -> None:
-        from mlflow import MlflowClient
-
-        client = MlflowClient(tracking_uri=f"sqlite:///{tracked_home}/mlflow.db")
-        version = client.get_model_version_by_alias("small", "baseline")
-        first = min(Home(tracked_home).runs_of("small").glob("*/result.json")).parent
-        assert version.tags["convkit.run"] == first.name
-
-    def test_a_deleted_history_is_a_fault_until_a_run_is_accepted(self, tracked_home: Path) -> None:
-        recipes = tracked_home.parent / "recipes"
-        for file in tracked_home.glob("mlflow.db*"):
-            file.unlink()
-        for lost, logged in ((3, 3), (3, 4)):  # and the next run does not heal it
-            (recipe,) = nightly(recipes, tracked_home, track=True).recipes
-            (message,) = messages(recipe, "history")
-            assert f"{lost} of {logged} nightly runs that were logged are gone" in message
-        accepted(recipes, tracked_home, note="MLflow's disk broke", track=True)
-        after = nightly(recipes, tracked_home, track=True)
-        assert after.green, after.recipes[0].faults
-
-    def test_a_tracking_store_that_cannot_be_read_is_a_fault(self, tracked_home: Path) -> None:
-        recipes = tracked_home.parent / "recipes"
-        (tracked_home / "mlflow.db").write_bytes(b"no database")
-        (recipe,) = nightly(recipes, tracked_home, track=True).recipes
-        (message,) = messages(recipe, "history")
-        assert message.startswith("MLflow's history cannot be read")
-
-    def test_the_alias_remembers_a_baseline_that_was_deleted(
-        self, recipes: Path, tmp_path: Path
-    ) -> None:
-        home = Home(tmp_path / "home")
-        folder = accepted(recipes, home.root, track=True)
-        baseline_file(recipes / "small.yaml").unlink()
-        folder.with_name(f"{folder.name}.accepted.json").unlink()
-        (recipe,) = nightly(recipes, home.root, track=True).recipes
-        (message,) = messages(recipe, "baseline")
-        assert f"MLflow's alias baseline of small is run {folder.name}" in message
 
 
 def test_only_a_sound_run_is_accepted(recipes: Path, tmp_path: Path) -> None:
