@@ -107,7 +107,7 @@ class Simulation:
             self.now += DAY
 
     def move_home(self) -> None:
-        """Go on in a copy of the home: MLflow keeps files open by their path for a whole process."""
+        """Continue in a copy of the home: within a process, MLflow keeps its database open."""
         before, self.home_name = self.home.root, f"{self.home_name}-copy"
         shutil.copytree(before, self.home.root)
 
