@@ -1,6 +1,6 @@
-"""What was found later on about a run: whether it was reproduced, whether somebody accepted it.
+"""What happened to a run since: whether it was reproduced, whether somebody accepted it.
 
-Such files lie beside the run's folder, never inside: the folder is what its provenance vouches for.
+These files are beside the run's folder, never inside, where every file is in the provenance.
 
     <home>/<recipe>/<id>.reproductions/<time>-<random>.json   one per attempt
     <home>/<recipe>/<id>.accepted.json
@@ -35,11 +35,10 @@ CLASSES: tuple[ReproductionClass, ...] = get_args(ReproductionClass)
 
 @dataclasses.dataclass(frozen=True)
 class Reproduction:
-    """One attempt to make a run's artifacts again.
+    """One attempt to build a run's artifacts again.
 
-    `run` is the id of the run that was made again, `when` in seconds since the epoch, `worst` the
-    worst class of all artifacts, `artifacts` the class of each (by target), `host` the machine that
-    tried.
+    `run` is the id of the reproduced run, `when` in seconds since the epoch, `worst` the worst
+    class of all artifacts, `artifacts` the class of each (by target), `host` the machine.
     """
 
     run: str
@@ -74,7 +73,7 @@ def reproductions_of(folder: Path) -> list[Reproduction]:
 
 
 def reproduction_files(folder: Path) -> list[Path]:
-    """Return the files that tell of a run's reproductions."""
+    """Return the files of a run's reproductions."""
     return sorted(_beside(folder, ".reproductions").glob("*.json"))
 
 

@@ -1,4 +1,4 @@
-"""Past runs made again: real runs of a tiny model in this environment, each changed in one thing."""
+"""Past runs built again: real runs of a tiny model in this environment, each changed once."""
 
 import json
 import shutil
