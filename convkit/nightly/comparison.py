@@ -211,7 +211,7 @@ def _limits(
 
 
 def _number(value: float, other: float) -> str:
-    """Return a number in as few digits as tell it from another one."""
+    """Return a number with just enough digits to differ from another one."""
     for digits in (3, 6, 9):
         if f"{value:.{digits}g}" != f"{other:.{digits}g}":
             return f"{value:.{digits}g}"

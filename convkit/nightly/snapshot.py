@@ -16,10 +16,9 @@ from convkit.record.provenance import Dependency
 # jumps by orders of magnitude where nothing else moves.
 PARITY = ("max_abs", "mean_abs", "rms", "cosine")
 LARGER_IS_BETTER = frozenset({"cosine"})
-# The parts of a recipe that say which inputs a model is verified on and what is compared.
-# Tolerances among them are compared as limits, where a tighter one is no fault.
-_VERIFIED_ON = ("axes.", "inputs.", "outputs.", "verify.")
-_TOLERANCES = ("verify.tolerance.", "verify.outputs.")
+# The keys of a recipe that say which inputs a model is verified on and what is compared. Those that
+# only choose among cases (verify.skip, verify.budget) show as cases that were dropped.
+_VERIFIED_ON = ("axes.", "inputs.", "outputs.", "verify.seed", "verify.texts")
 _SOURCES = ("source", "original", "file")
 
 
@@ -83,9 +82,7 @@ def snapshot_of(
             if (found := {name: v for name, v in stage.versions.items() if name in tools})
         },
         verified_on={
-            key: value
-            for key, value in recipe_keys(record).items()
-            if key.startswith(_VERIFIED_ON) and not key.startswith(_TOLERANCES)
+            key: value for key, value in recipe_keys(record).items() if key.startswith(_VERIFIED_ON)
         },
         sources={
             f"{item.kind} {item.name}": ", ".join(f"{a} {v}" for a, v in item.digest.items())
