@@ -8,10 +8,10 @@ from pathlib import Path
 from convkit.audit.built_difference import Comparing, Description, describe_built
 from convkit.audit.integrity import readable_provenance
 from convkit.audit.locating import recorded_files
-from convkit.audit.recorded import recipe_keys
 from convkit.codec import encode
 from convkit.execute.run_folder import read_record
 from convkit.plan.stages import flatten
+from convkit.recipe.document import read_document
 from convkit.record.figures import first_line, located_findings
 from convkit.record.model import RunRecord
 from convkit.record.provenance import FileDigest, Provenance
@@ -141,6 +141,11 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Chang
         for name in names
         if before.get(name) != after.get(name)
     )
+
+
+def recipe_keys(record: RunRecord) -> dict[str, str]:
+    """Return a run's recipe as text by dotted key path, as it was written: without defaults."""
+    return flatten(read_document(record.recipe_text, record.recipe_file).content)
 
 
 def _source_changes(folder_a: Path, folder_b: Path) -> tuple[Change, ...]:

@@ -133,8 +133,8 @@ def check_folder(
 
 
 def check_store(artifacts: Iterable[str], store: Store | None, digester: Digester) -> StoreCheck:
-    """Digest what the store has of artifacts again. A missing one is no damage: stores may be
-    cleared.
+    """Digest what the store holds of artifacts again. One that it does not hold is no damage:
+    stores are cleared.
     """
     if store is None:
         return StoreCheck(None)
@@ -172,7 +172,9 @@ def check_store(artifacts: Iterable[str], store: Store | None, digester: Digeste
 
 
 def store_beside(folder: Path, home: Path) -> Store | None:
-    """Return the store of the home that a run's folder is in, else the given home's, else None."""
+    """Return the store of the home that a run's folder lies in, else the given home's; None where
+    neither has one.
+    """
     for place in (folder.resolve().parent.parent / "store", home / "store"):
         if (place / "artifacts").is_dir() or (place / "objects").is_dir():
             return Store(place)

@@ -90,7 +90,7 @@ def _named(name: str, folders: list[Path]) -> Path | None:
 
 
 def _refuse_home(path: Path) -> None:
-    """Refuse a folder of runs: it is not an artifact."""
+    """Refuse a folder that holds runs: its bytes are no artifact."""
     inside = [*path.glob("*/result.json"), *path.glob("*/*/result.json")] if path.is_dir() else []
     if inside:
         raise UsageError(

@@ -8,8 +8,7 @@ from convkit.execute.facts import Surroundings
 from convkit.execute.materials import materials_of
 from convkit.execute.run_folder import stage_file
 from convkit.home import Home
-from convkit.plan.stages import Stage, flatten
-from convkit.recipe.document import read_document
+from convkit.plan.stages import Stage
 from convkit.recipe.loading import LoadedRecipe, parse_recipe
 from convkit.record.model import RunRecord
 from convkit.toolchain.requirements import EnvironmentSpec
@@ -27,11 +26,6 @@ def recorded_recipe(record: RunRecord, beside: Path | None) -> LoadedRecipe:
             f"the recipe's folder {folder} is gone; name a folder that has its files: --files DIR"
         )
     return parse_recipe(record.recipe_text, folder / Path(record.recipe_file).name)
-
-
-def recipe_keys(record: RunRecord) -> dict[str, str]:
-    """Return a run's recipe as text by dotted key path, as it was written: without defaults."""
-    return flatten(read_document(record.recipe_text, record.recipe_file).content)
 
 
 def recipe_path(record: RunRecord) -> Path:
@@ -59,7 +53,7 @@ def recorded_resolutions(
 def changed_sources(
     folder: Path, loaded: LoadedRecipe, surroundings: Surroundings, home: Home
 ) -> tuple[str, ...]:
-    """Return which of a run's sources have changed since (the model's files, samples, texts), each
+    """Return what a run was made from and is other now: the model's files, samples, texts. Each
     with both digests.
     """
     provenance, _ = readable_provenance(folder)

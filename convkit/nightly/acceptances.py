@@ -25,16 +25,28 @@ _GIT_SECONDS = 20
 
 def newest_acceptances(home: Home) -> dict[str, Acceptance]:
     """Return the last acceptance of each recipe that this home knows of."""
-    found = {
-        runs.name: newest_acceptance(runs)
-        for runs in dict.fromkeys(folder.parent for folder in run_folders(home))
-    }
+    names = dict.fromkeys(folder.parent.name for folder in run_folders(home))
+    found = {name: _newest(name, home) for name in names}
     return {name: each for name, each in found.items() if each is not None}
+
+
+def acceptance_folders(recipe: str, home: Home) -> list[Path]:
+    """Return the folders of a recipe's runs, beside which it is noted that they were accepted.
+
+    Homes of earlier releases keep them elsewhere, and a home may have both.
+    """
+    known = (folder.parent for folder in run_folders(home) if folder.parent.name == recipe)
+    return list(dict.fromkeys((home.runs_of(recipe), *known)))
+
+
+def _newest(recipe: str, home: Home) -> Acceptance | None:
+    found = (newest_acceptance(runs) for runs in acceptance_folders(recipe, home))
+    return max((each for each in found if each), key=lambda each: each.when, default=None)
 
 
 def accepted_before(recipe: Path, name: str, home: Home, *, track: bool) -> str | None:
     """Return who remembers that a baseline was accepted for a recipe, or None."""
-    known = newest_acceptance(home.runs_of(name))
+    known = _newest(name, home)
     if known is not None:
         # The home knows best: a recipe that was retired has history, and no baseline.
         return None if known.retired else f"run {known.run} was accepted on {_day(known)}"
@@ -64,7 +76,7 @@ def missing_recipes(folders: Iterable[Path], home: Home) -> list[Path]:
         for file in sorted(folder.glob(f"*{SUFFIX}"))
     ]
     for name, acceptance in newest_acceptances(home).items():
-        recipe = _accepted_file(acceptance, home.runs_of(name) / acceptance.run)
+        recipe = _accepted_file(acceptance, name, home)
         if recipe is not None and not acceptance.retired and recipe.parent.resolve() in wanted:
             missing.append(recipe)
     return [file for file in dict.fromkeys(missing) if not _is_there(file)]
@@ -74,13 +86,15 @@ def _is_there(recipe: Path) -> bool:
     return any(recipe.with_suffix(ending).is_file() for ending in (".yaml", ".yml"))
 
 
-def _accepted_file(acceptance: Acceptance, run: Path) -> Path | None:
+def _accepted_file(acceptance: Acceptance, name: str, home: Home) -> Path | None:
     if acceptance.recipe_file:
         return Path(acceptance.recipe_file)
-    try:
-        return recipe_path(read_record(run))
-    except ConvkitError:
-        return None
+    for runs in acceptance_folders(name, home):  # earlier releases did not write it down
+        try:
+            return recipe_path(read_record(runs / acceptance.run))
+        except ConvkitError:
+            continue
+    return None
 
 
 def _last_commit(file: Path) -> str | None:

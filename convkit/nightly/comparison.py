@@ -212,7 +212,7 @@ def _limits(
 
 def _number(value: float, other: float) -> str:
     """Return a number with just enough digits to differ from another one."""
-    for digits in (3, 6, 9):
+    for digits in (6, 9):
         if f"{value:.{digits}g}" != f"{other:.{digits}g}":
             return f"{value:.{digits}g}"
     return repr(value)

@@ -13,7 +13,7 @@ from convkit.execute.events import Listener
 from convkit.execute.facts import ToolchainKind
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.home import Home
-from convkit.nightly.acceptances import accepted_before
+from convkit.nightly.acceptances import acceptance_folders, accepted_before
 from convkit.nightly.accepting import snapshot_of_run
 from convkit.nightly.baseline import (
     Baseline,
@@ -201,7 +201,8 @@ class _AcceptedRun:
         folder = next((each for each in run_folders(home) if each.name == run), None)
         if folder is None:
             # The note beside a run outlives its folder.
-            if (home.runs_of(name) / f"{run}.accepted.json").exists():
+            notes = [each / f"{run}.accepted.json" for each in acceptance_folders(name, home)]
+            if any(each.exists() for each in notes):
                 message = f"the baseline's run {run} was deleted from {home.root}"
                 return cls(faults=(Fault("baseline", run, message),), reached=baseline.reproduced)
             return cls(notes=(f"not reproduced: this home does not have the baseline's run {run}",))

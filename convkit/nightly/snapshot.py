@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator
 
-from convkit.audit.recorded import recipe_keys
+from convkit.audit.difference import recipe_keys
 from convkit.record.model import RunRecord, TargetReport, TargetStatus, Verification
 from convkit.record.provenance import Dependency
 

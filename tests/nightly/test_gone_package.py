@@ -45,7 +45,7 @@ def test_a_package_that_is_gone_fails_the_build_and_is_named(
     options = NightlyOptions(home, track=False)
     first = run_nightly(recipe_files([recipes]), options, tell=lambda _: None)
     assert first.green, first.recipes[0].faults
-    accept_run(home.root / "adopted" / first.recipes[0].run, home, track=False)
+    accept_run(home.runs_of("adopted") / first.recipes[0].run, home, track=False)
     second = run_nightly(
         recipe_files([recipes]), dataclasses.replace(options, canary=True), tell=lambda _: None
     )

@@ -79,7 +79,7 @@ FAULTS = {
     ),
     "a tolerance is 10^8 times looser": (
         change_ort(with_outputs(limits={"max_abs": 1e4})),
-        "ort y tolerance: max_abs 0.0001 -> 1e+04",
+        "ort y tolerance: max_abs 0.0001 -> 10000",
     ),
     "a limit is removed": (
         change_ort(with_outputs(limits={})),
