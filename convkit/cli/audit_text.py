@@ -118,7 +118,7 @@ def _sources(making: Making | None) -> Iterator[str]:
     if making is None:
         return
     if making.sources is None:
-        yield ("the recipe below names the source; only provenance.json has its digest")
+        yield "the recipe below names the source; only provenance.json has its digest"
         return
     for item in (*making.sources, *making.files):
         yield _dependency(item)
