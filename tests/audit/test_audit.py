@@ -227,7 +227,7 @@ def test_an_old_run_without_provenance_is_unproven_not_broken(tmp_path: Path) ->
     assert answer.folder_check.basis == "nothing"
     output = command_line("audit", folder, home=tmp_path)[1]
     assert "UNPROVEN" in output
-    assert "cannot be proven from the folder alone" in output
+    assert "the folder alone does not prove its bytes" in output
     flip_byte(folder / "recipe.yaml")
     assert problems(audit_folder(folder)) == {"recipe.yaml": "changed"}
 
