@@ -1,1 +1,1 @@
-"""Asks of past runs: which there are, whether their bytes are intact, how two differ."""
+"""Past runs: listing them, checking that their bytes are intact, comparing and reproducing them."""

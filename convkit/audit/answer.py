@@ -1,5 +1,5 @@
-"""`convkit audit`: all that a run's folder answers for, offline: bytes, making, verification, what
-came after.
+"""`convkit audit`: everything a run's folder can prove, offline: its integrity, how it was built,
+what was verified, and what happened since.
 """
 
 import dataclasses
@@ -39,9 +39,8 @@ from convkit.record.summary import located_findings
 class Answer:
     """What an audit found.
 
-    `folder_check` and `store_check` are on bytes; `making` is None where neither the record nor the
-    provenance can be read. `artifact` is what was asked about, where that was not the run itself.
-    `notes` say what could not be answered.
+    `making` is None if neither the record nor the provenance can be read. `artifact` is what was
+    asked about, unless that was the run itself. `notes` say what could not be answered.
     """
 
     run: str
@@ -60,19 +59,17 @@ class Answer:
 
     @property
     def exit_code(self) -> int:
-        """1 where anything is broken, else 0: what a run's targets came to is told, not judged
-        again.
-        """
+        """1 if anything is broken, else 0. The verdicts of the run's targets do not count here."""
         return 1 if self.integrity == "broken" else 0
 
     @property
     def problems(self) -> tuple[FileProblem, ...]:
-        """Everything that is not what it was: in the folder, then in the store."""
+        """Everything that has changed: in the folder, then in the store."""
         return (*self.folder_check.problems, *self.store_check.problems)
 
 
 def audit(located: Located, home: Home) -> Answer:
-    """Answer for a run from its folder; the store, where there is one, is checked as well."""
+    """Audit a run from its folder; if there is a store, what it has of the run is checked, too."""
     folder = located.folder
     notes: list[str] = []
     provenance, damage = readable_provenance(folder)
@@ -96,8 +93,8 @@ def audit(located: Located, home: Home) -> Answer:
         notes.append(_without_provenance(checked))
     if record is None:
         notes.append(
-            "result.json cannot be read: what was verified is known only as far as provenance.json"
-            " tells"
+            "result.json cannot be read; of what was verified, only the verdicts in provenance.json"
+            " are known"
         )
     stored = check_store(_artifacts(record, provenance), store, digester)
     broken = bool(checked.problems or stored.problems)
@@ -128,7 +125,7 @@ def _record(folder: Path) -> tuple[RunRecord | None, FileProblem | None]:
 
 
 def _since(folder: Path) -> tuple[list[Reproduction], Acceptance | None, list[FileProblem]]:
-    """Return what came after the run, and the files about it that cannot be read."""
+    """Return what happened since the run, and the files about it that cannot be read."""
     found: list[Reproduction] = []
     problems: list[FileProblem] = []
     for path in reproduction_files(folder):
@@ -154,14 +151,13 @@ def _artifacts(record: RunRecord | None, provenance: Provenance | None) -> list[
 
 
 def _without_provenance(checked: FolderCheck) -> str:
-    """Say what a run whose provenance is not there, or not readable, cannot prove."""
+    """Say what a run without a readable provenance cannot prove."""
     proven = (
-        f"{checked.checked} built files were held against the store's manifests instead"
+        f"{checked.checked} built files were compared with the store's manifests instead"
         if checked.checked
         else "the store has no manifest of its models either"
     )
     return (
-        "without a readable provenance.json (older releases of convkit wrote none) the bytes"
-        f" cannot be proven from the folder alone; {proven}, and {len(checked.unproven)} files are"
-        " vouched for by nothing"
+        "without a readable provenance.json (older releases of convkit wrote none) the folder alone"
+        f" does not prove its bytes; {proven}, and {len(checked.unproven)} files are unverified"
     )

@@ -1,6 +1,4 @@
-"""How two built files differ, beyond that they do. The one place to teach convkit more about a kind
-of file.
-"""
+"""How two built files differ. The one place to teach convkit more about a kind of file."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -18,7 +16,7 @@ _CHUNK = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Comparing:
-    """Where environments that read models lie or may be made, and who hears of it."""
+    """Where the environments that read models are or may be built, and who hears of it."""
 
     home: Home
     toolchain: ToolchainKind = "isolated"
@@ -27,7 +25,7 @@ class Comparing:
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """How two built files differ, a line each; how alike they are, where something could read them."""
+    """How two built files differ, a line each; `likeness` is None if nothing could read them."""
 
     lines: tuple[str, ...]
     likeness: Likeness | None = None
@@ -38,8 +36,8 @@ def describe_built(
 ) -> dict[str, Description]:
     """Return how the files with these paths (`models/<target>/...`) differ in two runs.
 
-    What models consist of is compared in an environment that reads them. Without `comparing`, or
-    where there can be no such environment, bytes are, and the reason is stated.
+    Models are compared in an environment that reads them. Without `comparing`, or if there can be
+    no such environment, their bytes are compared, and the reason is stated.
     """
     artifacts: dict[str, list[str]] = {}
     for name in names:
@@ -47,7 +45,7 @@ def describe_built(
     found: dict[str, Description] = {}
     for artifact, members in artifacts.items():
         compared, reason = _compared(folder_a / artifact, folder_b / artifact, comparing)
-        told: dict[str, str] = {}  # where a package with several changed files was told of
+        told: dict[str, str] = {}  # packages with several changed files are described once
         for name in members:
             file = _entry(compared, name.removeprefix(f"{artifact}/"))
             if file is None:
@@ -62,7 +60,7 @@ def describe_built(
 def _compared(
     folder_a: Path, folder_b: Path, comparing: Comparing | None
 ) -> tuple[dict[str, FileComparison], str]:
-    """Return what is said of two artifacts' files, by name; where nothing is, why."""
+    """Return how two artifacts' files compare, by name; or why they could not be compared."""
     if comparing is None or not (folder_a.is_dir() and folder_b.is_dir()):
         return {}, ""
     try:
@@ -75,7 +73,7 @@ def _compared(
 
 
 def _entry(files: dict[str, FileComparison], name: str) -> FileComparison | None:
-    """Return what is said of a file, or of the package that it lies in."""
+    """Return the entry of a file, or of the package that it is in."""
     path = Path(name)
     return next(
         (files[each.as_posix()] for each in (path, *path.parents) if each.as_posix() in files), None
@@ -96,10 +94,10 @@ def _lines(file: FileComparison, name: str, told_at: str) -> tuple[str, ...]:
 
 
 _WORDS: dict[Likeness, str] = {
-    "BIT_IDENTICAL": "the bytes are the same now",
-    "CANONICAL_IDENTICAL": "the same but for the way it is written (CANONICAL_IDENTICAL)",
-    "STRUCTURAL": "the same but for weights within epsilon (STRUCTURAL)",
-    "DIFFERENT": "it is another (DIFFERENT)",
+    "BIT_IDENTICAL": "the same bytes by now",
+    "CANONICAL_IDENTICAL": "different bytes, same content (CANONICAL_IDENTICAL)",
+    "STRUCTURAL": "the same except for weights within epsilon (STRUCTURAL)",
+    "DIFFERENT": "different content (DIFFERENT)",
     "MISSING": "only the first run has it",
     "EXTRA": "only the second run has it",
 }
@@ -117,11 +115,8 @@ def difference_text(difference: Difference) -> str:
 
 
 def describe_difference(file_a: Path, file_b: Path) -> list[str]:
-    """Return what differs between two files, a line each; nothing where they are equal or one is
-    not there.
-
-    Sizes and the first differing byte. What a difference means inside a graph needs a tool that
-    reads graphs.
+    """Return what differs between two files, a line each: sizes and the first differing byte.
+    Nothing if they are equal or one is missing.
     """
     if not (file_a.is_file() and file_b.is_file()):
         return []
@@ -134,7 +129,7 @@ def describe_difference(file_a: Path, file_b: Path) -> list[str]:
         return []
     return [
         *(lines if sizes[0] != sizes[1] else []),
-        f"the first differing byte is number {place} (from 0)",
+        f"the first difference is at byte {place} (from 0)",
     ]
 
 

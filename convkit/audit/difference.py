@@ -1,4 +1,4 @@
-"""`convkit diff`: how two runs differ in all that matters, and in what it took."""
+"""`convkit diff`: how two runs differ, in their results and in how they came about."""
 
 import dataclasses
 import math
@@ -25,7 +25,7 @@ from convkit.worker.protocol import Likeness
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """A value by its dotted path; None where a run does not have it."""
+    """A value by its dotted path; None if a run does not have it."""
 
     path: str
     before: str | None
@@ -34,7 +34,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class ToolChange:
-    """A package in another version, in the stages that both runs have."""
+    """A package in a different version, in the stages that both runs have."""
 
     package: str
     before: str | None
@@ -44,10 +44,9 @@ class ToolChange:
 
 @dataclasses.dataclass(frozen=True)
 class FileChange:
-    """A built file with other bytes: its digests, None where a run does not have it, and how the
-    two differ.
+    """A built file whose bytes differ: its digests (None if a run lacks it) and a description.
 
-    `likeness` is None where only bytes were compared.
+    `likeness` is None if only bytes were compared.
     """
 
     path: str
@@ -86,8 +85,8 @@ class FindingEntry:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """How two runs differ. `surroundings` and `latencies` are told, but are no difference between
-    the results.
+    """How two runs differ. `surroundings` and `latencies` are for information: they are no
+    difference between the results.
     """
 
     a: str
@@ -108,18 +107,17 @@ class Difference:
 
     @property
     def same(self) -> bool:
-        """True where the two agree in all that matters."""
+        """True if the two agree in everything but time and machine."""
         inputs = (self.recipe, self.sources, self.contract, self.tools, self.locks)
         outcome = (self.built, self.metrics, self.verdicts, self.new_findings, self.gone_findings)
         return not any(inputs) and not any(outcome)
 
 
 def compare_runs(folder_a: Path, folder_b: Path, comparing: Comparing | None = None) -> Difference:
-    """Return how the second run differs from the first; raises ConvkitError where a record cannot
-    be read.
+    """Return how the second run differs from the first; raises ConvkitError if a record cannot be
+    read.
 
-    `comparing` says where models can be read that differ; without it they are compared by their
-    bytes.
+    `comparing` says where models that differ can be read; without it their bytes are compared.
     """
     a, b = read_record(folder_a), read_record(folder_b)
     found_a, found_b = _findings(a), _findings(b)
@@ -127,7 +125,7 @@ def compare_runs(folder_a: Path, folder_b: Path, comparing: Comparing | None = N
     return Difference(
         a=f"{a.recipe}/{a.id}",
         b=f"{b.recipe}/{b.id}",
-        recipe=_changes(_recipe(a), _recipe(b)),
+        recipe=_changes(recipe_keys(a), recipe_keys(b)),
         sources=_source_changes(folder_a, folder_b),
         contract=_changes(flatten(encode(a.contract)), flatten(encode(b.contract))),
         tools=_tools(a, b),
@@ -152,15 +150,13 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Chang
     )
 
 
-def _recipe(record: RunRecord) -> dict[str, str]:
-    """Return a recipe's keys as they were written; what defaults fill in is not compared."""
+def recipe_keys(record: RunRecord) -> dict[str, str]:
+    """Return a run's recipe as text by dotted key path, as it was written: without defaults."""
     return flatten(read_document(record.recipe_text, record.recipe_file).content)
 
 
 def _source_changes(folder_a: Path, folder_b: Path) -> tuple[Change, ...]:
-    """Return what changed of the models and files that two runs were made from, where both have a
-    provenance.
-    """
+    """Return which sources of two runs differ, if both have a provenance."""
     a, b = readable_provenance(folder_a)[0], readable_provenance(folder_b)[0]
     return () if a is None or b is None else _changes(_sources(a), _sources(b))
 
@@ -273,7 +269,7 @@ def _ratio(before: float | None, after: float | None) -> float | None:
 
 
 def _verdicts(record: RunRecord) -> dict[str, str]:
-    """Return how targets, their verifications and their cases came out."""
+    """Return the verdicts of targets, of their verifications and of their cases."""
     verdicts: dict[str, str] = {}
     for target in record.targets:
         verdicts[target.name] = target.status
@@ -292,9 +288,7 @@ def _verdicts(record: RunRecord) -> dict[str, str]:
 
 
 def _findings(record: RunRecord) -> dict[tuple[str, str, str, str], FindingEntry]:
-    """Return the findings by what makes two of them the same: the code and the place, not figures
-    in the message.
-    """
+    """Return the findings by what identifies them: code and place, but no figures."""
     found: dict[tuple[str, str, str, str], FindingEntry] = {}
     for located in located_findings(record):
         finding = located.finding

@@ -1,5 +1,5 @@
-"""`convkit runs`: the past runs of a home, filtered. Runs that cannot be read are listed as
-damaged, not hidden.
+"""`convkit runs`: the past runs of a home, filtered. Unreadable runs are listed as damaged, not
+hidden.
 """
 
 import dataclasses
@@ -33,8 +33,8 @@ class RunEntry:
     """One run. `started` in seconds since the epoch; `tools` are versions by package, over all
     stages.
 
-    `status` is `damaged` and `problem` says why where the run cannot be read. `reproduced` is the
-    class of the last reproduction, `remarks` what could not be read of the files beside the run.
+    If the run cannot be read, `status` is `damaged` and `problem` says why. `reproduced` is the
+    class of the last reproduction; `remarks` name files beside the run that cannot be read.
     """
 
     run: str
@@ -52,8 +52,8 @@ class RunEntry:
 
 @dataclasses.dataclass(frozen=True)
 class Filter:
-    """Which runs are wanted. `tools` must all have been used; `verdict` is the target's where one
-    is named.
+    """Which runs are wanted. `tools` must all have been used; `verdict` is the target's if one is
+    named.
 
     `since` and `until` (excluded) are seconds since the epoch.
     """
@@ -67,8 +67,8 @@ class Filter:
 
 
 def list_runs(home: Home, wanted: Filter) -> list[RunEntry]:
-    """Return the runs that fit, newest first. A damaged run fits wherever its recipe and date do
-    not exclude it.
+    """Return the matching runs, newest first. A damaged run matches unless its recipe or date
+    excludes it.
     """
     entries = []
     for folder in run_folders(home):
@@ -86,7 +86,7 @@ def list_runs(home: Home, wanted: Filter) -> list[RunEntry]:
 
 
 def parse_tools(texts: Sequence[str]) -> tuple[Requirement, ...]:
-    """Return what `onnxruntime==1.21.*`-like texts ask for; raises UsageError."""
+    """Return texts such as `onnxruntime==1.21.*` as requirements; raises UsageError."""
     return tuple(map(_parse_tool, texts))
 
 
@@ -105,9 +105,7 @@ def _parse_tool(text: str) -> Requirement:
 
 
 def parse_date(option: str, text: str | None, *, end: bool = False) -> float | None:
-    """Return the moment that a date or a time in UTC stands for; with `end`, the end of a date's
-    day.
-    """
+    """Return a date or time in UTC as seconds since the epoch; with `end`, the end of that day."""
     if text is None:
         return None
     try:
@@ -132,8 +130,8 @@ def _fits(entry: RunEntry, record: RunRecord, wanted: Filter) -> bool:
 
 
 def _used(record: RunRecord, target: str | None, requirement: Requirement) -> bool:
-    """Say whether a stage used a package in a fitting version; of a target: its own stages and the
-    shared ones.
+    """Say whether a stage used a package in a matching version; for a target, its own stages and
+    the shared ones count.
     """
     name = canonicalize_name(requirement.name)
     return any(
@@ -148,7 +146,7 @@ def _contains(requirement: Requirement, version: str) -> bool:
     try:
         return requirement.specifier.contains(Version(version), prereleases=True)
     except InvalidVersion:
-        return not requirement.specifier  # no version by PEP 440: no specifier can speak of it
+        return not requirement.specifier  # not a PEP 440 version: no specifier matches it
 
 
 def _in_time(entry: RunEntry, wanted: Filter) -> bool:

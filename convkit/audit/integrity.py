@@ -1,5 +1,5 @@
-"""Whether a run's bytes are what they were: its folder against its provenance, the store against
-its digests.
+"""Whether a run's bytes have changed: checks its folder against its provenance, and the store
+against its digests.
 """
 
 import dataclasses
@@ -15,16 +15,14 @@ from convkit.record.provenance import FILE_NAME, FileDigest, Provenance, read_pr
 from convkit.store.digests import digest_file, digest_json
 from convkit.store.store import Store
 
-# intact: every byte was digested again and is as it was · broken: something is not · unproven:
-# nothing is known to be wrong, but not every file could be checked (runs without provenance.json).
+# intact: every file was digested again and is unchanged · broken: something is not · unproven: no
+# damage was found, but not every file could be checked (runs without provenance.json).
 IntegrityStatus = Literal["intact", "broken", "unproven"]
 
 
 @dataclasses.dataclass(frozen=True)
 class FileProblem:
-    """A file that is not what it was. `path` is relative to the run's folder, or to the home
-    (`store/...`).
-    """
+    """A file that has changed; `path` is relative to the run's folder or the home (`store/...`)."""
 
     path: str
     problem: Literal["changed", "missing", "extra", "unreadable"]
@@ -38,8 +36,8 @@ class FileProblem:
 class FolderCheck:
     """A run's folder, digested again.
 
-    `basis` says what it was held against. `checked` and `size` count the files and bytes that were;
-    `unproven` are files that nothing vouches for.
+    `basis` says what it was compared with. `checked` and `size` count the files and bytes compared;
+    `unproven` are the files for which there is no digest.
     """
 
     basis: str
@@ -51,8 +49,8 @@ class FolderCheck:
 
 @dataclasses.dataclass(frozen=True)
 class StoreCheck:
-    """What the store holds of a run's artifacts, digested again. `absent` are artifacts it does not
-    hold (any more).
+    """What the store has of a run's artifacts, digested again. `absent` are artifacts that it no
+    longer has.
     """
 
     place: str | None
@@ -80,7 +78,7 @@ class Digester:
 
 
 def readable_provenance(folder: Path) -> tuple[Provenance | None, FileProblem | None]:
-    """Return a run's provenance, or what is wrong with it; neither where there is no such file."""
+    """Return a run's provenance, or what is wrong with it; neither if there is no such file."""
     if not os.path.lexists(folder / FILE_NAME):
         return None, None
     try:
@@ -98,8 +96,8 @@ def check_folder(
     store: Store | None,
     digester: Digester,
 ) -> FolderCheck:
-    """Digest a run's folder again: against its provenance, or against what the store's manifests
-    can prove.
+    """Digest a run's folder again and compare it with its provenance; without one, with the store's
+    manifests.
     """
     present, problems = _walk(folder)
     expected: Mapping[str, FileDigest]
@@ -107,7 +105,7 @@ def check_folder(
         present.discard(FILE_NAME)
         expected, basis = provenance.files, FILE_NAME
         problems += [
-            FileProblem(name, "extra", "the run did not leave it")
+            FileProblem(name, "extra", "the run did not write it")
             for name in present - set(expected)
         ]
         unproven: set[str] = set()
@@ -117,7 +115,7 @@ def check_folder(
         if record is not None and record.provenance and FILE_NAME not in present:
             problems.append(
                 FileProblem(
-                    FILE_NAME, "missing", "the run wrote one; without it the rest is not proven"
+                    FILE_NAME, "missing", "the run wrote one; without it nothing can be proven"
                 )
             )
         problems += _recipe_problem(folder, record, present)
@@ -153,7 +151,7 @@ def check_store(artifacts: Iterable[str], store: Store | None, digester: Digeste
         if entries is None:
             problems.append(
                 FileProblem(
-                    manifest, "changed", "not the list of files that its name is the digest of"
+                    manifest, "changed", "its content does not match the digest in its name"
                 )
             )
             continue
@@ -184,7 +182,7 @@ def store_beside(folder: Path, home: Path) -> Store | None:
 
 
 def _walk(folder: Path) -> tuple[set[str], list[FileProblem]]:
-    """Return the paths of all files in a folder, and what could not be looked into."""
+    """Return the paths of all files in a folder, and the folders that could not be read."""
     found: set[str] = set()
     problems: list[FileProblem] = []
 
@@ -228,7 +226,7 @@ def _manifests(record: RunRecord, store: Store | None) -> tuple[Mapping[str, Fil
 
 
 def _manifest(artifact: str, store: Store) -> dict[str, FileDigest] | None:
-    """Return an artifact's files; None where the manifest is not what its name says."""
+    """Return an artifact's files; None if the manifest does not match its name."""
     try:
         entries = store.files(artifact)
     except StoreError:
@@ -239,7 +237,7 @@ def _manifest(artifact: str, store: Store) -> dict[str, FileDigest] | None:
 
 
 def _recipe_problem(folder: Path, record: RunRecord | None, present: set[str]) -> list[FileProblem]:
-    """Hold the recipe against the text in the record, where there is nothing better."""
+    """Compare the recipe with the text in the record, for want of anything better."""
     if record is None:
         return []
     if "recipe.yaml" not in present:
@@ -248,11 +246,7 @@ def _recipe_problem(folder: Path, record: RunRecord | None, present: set[str]) -
         same = (folder / "recipe.yaml").read_bytes() == record.recipe_text.encode()
     except OSError as error:
         return [FileProblem("recipe.yaml", "unreadable", error.strerror or str(error))]
-    return (
-        []
-        if same
-        else [FileProblem("recipe.yaml", "changed", "not the text that result.json holds")]
-    )
+    return [] if same else [FileProblem("recipe.yaml", "changed", "not the text in result.json")]
 
 
 def _sorted(problems: Iterable[FileProblem]) -> tuple[FileProblem, ...]:

@@ -1,4 +1,4 @@
-"""Finds what an audit is about: a run, or the run that made given bytes."""
+"""Finds what an audit is about: a run, or the run that produced given bytes."""
 
 import dataclasses
 import os
@@ -21,9 +21,9 @@ _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{8,64})", re.IGNORECASE)
 class Artifact:
     """Bytes that somebody asked about.
 
-    `asked` is how they were named; `files` are the paths in the audited run's folder that hold
-    these bytes, `target` the target that they belong to, `runs` all runs that hold them, newest
-    first, as recipe/id.
+    `asked` is how they were named; `files` are the paths in the audited run's folder with these
+    bytes, `target` the target that they belong to, `runs` all runs that have them, newest first, as
+    recipe/id.
     """
 
     asked: str
@@ -41,11 +41,11 @@ class Located:
 
 
 def locate(name: str, home: Home) -> Located:
-    """Return the run that a command line names, or the newest run that made the bytes it names.
+    """Return the run that a command line names, or the newest run that produced the bytes it names.
 
     A run: its folder, recipe/id, an id, `latest`, a recipe's name. Bytes: a file, a folder of
     files, or a SHA-256 (of a file or of an artifact, at least its first 8 digits). Raises
-    UsageError where there is no such thing, and UnknownBytesError where no run made the bytes.
+    UsageError if there is no such thing, and UnknownBytesError if no run produced the bytes.
     """
     given = Path(name)
     if is_run(given):
@@ -99,13 +99,13 @@ def _refuse_home(path: Path) -> None:
 
 
 def _run_around(path: Path) -> Path | None:
-    """Return the run's folder that a path lies in."""
+    """Return the run's folder that a path is in."""
     return next((folder for folder in path.resolve().parents if is_run(folder)), None)
 
 
 def _by_bytes(name: str, digests: set[str], around: Path | None, folders: list[Path]) -> Located:
-    """Return the newest run that holds all these bytes; the run that they lie in goes first, right
-    or wrong.
+    """Return the newest run that has all these bytes; the run that they are in goes first, whether
+    they are intact or not.
     """
     made = [
         folder
@@ -119,8 +119,8 @@ def _by_bytes(name: str, digests: set[str], around: Path | None, folders: list[P
     if not made:
         shown = ", ".join(sorted(digest[:12] for digest in digests)[:3])
         raise UnknownBytesError(
-            f"{name}: no run in this home made these bytes (sha256 {shown}). They were changed"
-            " since, or made elsewhere: name that place with --home, or the run to compare with."
+            f"{name}: no run in this home produced these bytes (sha256 {shown}). They have changed"
+            " since, or were built elsewhere: name that home with --home, or name a run."
         )
     return _located(name, made, digests)
 
@@ -140,7 +140,7 @@ def _by_digest(name: str, digest: str, folders: list[Path]) -> Located:
             digests |= found
     if not made:
         raise UnknownBytesError(
-            f"{name}: no run in this home holds a file or an artifact with this digest"
+            f"{name}: no run in this home has a file or an artifact with this digest"
         )
     return _located(name, made, digests)
 
@@ -156,8 +156,8 @@ def _located(name: str, made: list[Path], digests: set[str]) -> Located:
 
 
 def recorded_files(folder: Path) -> dict[str, FileDigest]:
-    """Return a run's files as its provenance has them; of a run without one, its models as they lie
-    there.
+    """Return a run's files as its provenance lists them; for a run without one, its models as they
+    are now.
     """
     provenance, _ = readable_provenance(folder)
     if provenance is not None:

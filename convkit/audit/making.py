@@ -1,4 +1,4 @@
-"""How a run was made: the recipe, the source, the locks, the platform, the command, the seeds."""
+"""How a run was built: the recipe, the source, the locks, the platform, the command, the seeds."""
 
 import dataclasses
 from pathlib import Path
@@ -11,7 +11,7 @@ from convkit.store.digests import digest_file
 
 @dataclasses.dataclass(frozen=True)
 class ToolUse:
-    """A package in the version that some stages used; `version` is empty where only a lock tells."""
+    """A package in the version that some stages used; `version` is empty if only a lock has it."""
 
     name: str
     version: str
@@ -30,8 +30,8 @@ class LockFile:
 
 @dataclasses.dataclass(frozen=True)
 class Making:
-    """What made a run. Times are text in UTC; `sources` and `seeds` are None where nothing tells
-    (no provenance).
+    """How a run was built. Times as text are in UTC; `sources` and `seeds` are None without a
+    provenance.
     """
 
     recipe: str
@@ -51,9 +51,7 @@ class Making:
 def making_of(
     folder: Path, record: RunRecord | None, provenance: Provenance | None
 ) -> Making | None:
-    """Return how a run was made, from its provenance and, where that cannot be read, from its
-    record.
-    """
+    """Return how a run was built, from its provenance or, if that cannot be read, its record."""
     if provenance is not None:
         found = provenance.dependencies
         return Making(

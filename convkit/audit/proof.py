@@ -18,9 +18,7 @@ class CaseProof:
 
 @dataclasses.dataclass(frozen=True)
 class VerificationProof:
-    """One verification: `tolerances` by output, `closest` the comparison closest to its limit, in
-    words.
-    """
+    """One verification: `tolerances` by output, `closest` the comparison closest to its limit."""
 
     version: str | None
     status: str
@@ -34,7 +32,7 @@ class VerificationProof:
 
 @dataclasses.dataclass(frozen=True)
 class TargetProof:
-    """A target: what it is, how it came out, its files by path in the run's folder."""
+    """A target: what it is, its verdict, its files by path in the run's folder."""
 
     target: str
     runtime: str
@@ -47,14 +45,14 @@ class TargetProof:
 
 
 def proofs_of(record: RunRecord | None, provenance: Provenance | None) -> tuple[TargetProof, ...]:
-    """Return what was verified; where only the provenance can be read, the verdicts alone."""
+    """Return what was verified; if only the provenance can be read, the verdicts alone."""
     files = provenance.files if provenance is not None else {}
     if record is not None:
         return tuple(_target(target, files) for target in record.targets)
     verdicts = provenance.verdicts if provenance is not None else {}
     return tuple(
         TargetProof(
-            name, "", "", "", status, "as provenance.json tells", (), _files_of(name, files)
+            name, "", "", "", status, "according to provenance.json", (), _files_of(name, files)
         )
         for name, status in verdicts.items()
     )

@@ -1,4 +1,4 @@
-"""What a past run recorded of its making, as what making it again needs."""
+"""What a past run recorded that is needed to build it again."""
 
 from pathlib import Path
 
@@ -16,17 +16,22 @@ from convkit.toolchain.resolution import Resolution, read_pins
 
 
 def recorded_recipe(record: RunRecord, beside: Path | None) -> LoadedRecipe:
-    """Return a run's recipe, as it was, standing where its files are looked for: in `beside`, or
-    where it stood.
+    """Return a run's recipe as it was, with its files expected in `beside`, or where they were.
 
-    Raises UsageError where that folder is gone, RecipeError where files that the recipe names are.
+    Raises UsageError if that folder is gone, RecipeError if files that the recipe names are.
     """
     folder = beside or Path(record.recipe_folder or Path(record.recipe_file).parent)
     if not folder.is_dir():
         raise UsageError(
-            f"the recipe's folder {folder} is gone; name one that has its files with --files"
+            f"the recipe's folder {folder} is gone; name a folder that has its files: --files DIR"
         )
     return parse_recipe(record.recipe_text, folder / Path(record.recipe_file).name)
+
+
+def recipe_path(record: RunRecord) -> Path:
+    """Return where a run's recipe was when it ran; it may have moved since."""
+    folder = Path(record.recipe_folder or Path(record.recipe_file).absolute().parent)
+    return folder / Path(record.recipe_file).name
 
 
 def recorded_resolutions(

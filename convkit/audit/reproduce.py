@@ -1,4 +1,4 @@
-"""`convkit reproduce`: makes a past run again, from what it recorded, and says how close each
+"""`convkit reproduce`: builds a past run again from what it recorded, and classifies how close each
 artifact came.
 """
 
@@ -32,18 +32,13 @@ from convkit.recipe.loading import LoadedRecipe
 from convkit.record.model import RunRecord, TargetReport
 from convkit.worker.protocol import CompareResult
 
-# What lies in the home and serves a reproduction as well: made from hashes, or from pins.
+# Parts of the home that a reproduction shares: they are built from hashes, or from pins.
 _SHARED = ("environments", "packages")
-# An engine's bytes are timed anew by every build: its graph must be the same, and its results
-# right.
-_ENGINE = "model.engine"
 
 
 @dataclasses.dataclass(frozen=True)
 class ArtifactOutcome:
-    """One target's artifact, made again. `where` says what differs, `why` what else is other than
-    it was.
-    """
+    """One target's artifact, built again. `where` lists differences, `why` what else changed."""
 
     target: str
     likeness: ReproductionClass
@@ -53,9 +48,7 @@ class ArtifactOutcome:
 
 @dataclasses.dataclass(frozen=True)
 class ReproductionReport:
-    """A run made again: every target's outcome, the worst first among the classes, and what was
-    varied on purpose.
-    """
+    """A reproduced run: every target's outcome, and what was varied on purpose."""
 
     run: str
     folder: str
@@ -65,16 +58,14 @@ class ReproductionReport:
 
     @property
     def worst(self) -> ReproductionClass:
-        """The worst class of all artifacts; UNVERIFIABLE where there is none."""
+        """The worst class of all artifacts; UNVERIFIABLE if there are none."""
         return max(
             (each.likeness for each in self.artifacts), key=CLASSES.index, default="UNVERIFIABLE"
         )
 
     @property
     def reproduced(self) -> bool:
-        """True where every artifact came out as it was, or gives the same results within the
-        tolerance.
-        """
+        """True if every artifact is the same as before, or agrees within its tolerance."""
         return CLASSES.index(self.worst) <= CLASSES.index("NUMERIC_OK")
 
 
@@ -87,11 +78,11 @@ def reproduce(
     listener: Listener | None = None,
     jobs: int = 2,
 ) -> ReproductionReport:
-    """Make a run again in scratch space, nothing taken from the store, and compare its artifacts
-    with the run's.
+    """Build a run again in scratch space, without the store, and compare its artifacts with the
+    run's.
 
-    `files` is a folder with what the recipe names, where it no longer stands where it stood. The
-    outcome is kept beside the run's folder. Raises UsageError where the recipe's files are gone,
+    `files` is a folder with the files that the recipe names, if they have moved. The outcome is
+    kept beside the run's folder. Raises UsageError if the recipe's files are gone, and
     KeyboardInterrupt.
     """
     started = time.time()
@@ -189,7 +180,9 @@ def _classify(
         return ArtifactOutcome(name, "BUILD_FAILED", (), (after.headline, *sources, *changes))
     first, second = folder / "models" / name, outcome.folder / "models" / name
     if missing := [file for file in before.files if not (folder / file).is_file()]:
-        return ArtifactOutcome(name, "UNVERIFIABLE", (), (f"the run's own {missing[0]} is gone",))
+        return ArtifactOutcome(
+            name, "UNVERIFIABLE", (), (f"the run's own {missing[0]} is missing",)
+        )
     compared = compare_artifacts(first, second, home, record.toolchain)
     likeness = worst_likeness(compared)
     where = differences_of(compared)
@@ -199,8 +192,8 @@ def _classify(
         )
     if after.status == "skipped" and set(after.files) != set(before.files):
         return ArtifactOutcome(name, "SKIPPED_NO_WORKER", where, (after.headline,))
-    # What differs is measured against the original: the same one, or its agreement says nothing of
-    # the run.
+    # An artifact that differs was verified against the original. If that has changed as well, their
+    # agreement proves nothing about the run.
     holds = after.status in ("verified", "skipped") and not sources
     return ArtifactOutcome(
         name, "NUMERIC_OK" if holds else "DRIFTED", where, (*sources, *changes, after.headline)
@@ -229,8 +222,8 @@ def _all(record: RunRecord, likeness: ReproductionClass, why: str) -> tuple[Arti
 
 @contextmanager
 def _scratch(home: Home) -> Iterator[Home]:
-    """Give an empty home that shares the environments and fetched packages of another; it is
-    removed afterwards.
+    """Provide an empty home that shares the environments and packages of another one; it is removed
+    afterwards.
     """
     root = home.root / "scratch" / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
     root.mkdir(parents=True)
@@ -250,4 +243,4 @@ def check_class(text: str) -> ReproductionClass:
     for known in CLASSES:
         if text.upper().replace("-", "_") == known:
             return known
-    raise UsageError(f"{text!r} is no class of reproduction; known: {', '.join(CLASSES)}")
+    raise UsageError(f"{text!r} is not a class of reproduction; choose from {', '.join(CLASSES)}")

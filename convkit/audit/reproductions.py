@@ -1,6 +1,6 @@
-"""What was found later on about a run: whether it was reproduced, whether somebody accepted it.
+"""What happened to a run since: whether it was reproduced, whether somebody accepted it.
 
-Such files lie beside the run's folder, never inside: the folder is what its provenance vouches for.
+These files are beside the run's folder, never inside, where every file is in the provenance.
 
     <home>/<recipe>/<id>.reproductions/<time>-<random>.json   one per attempt
     <home>/<recipe>/<id>.accepted.json
@@ -35,11 +35,10 @@ CLASSES: tuple[ReproductionClass, ...] = get_args(ReproductionClass)
 
 @dataclasses.dataclass(frozen=True)
 class Reproduction:
-    """One attempt to make a run's artifacts again.
+    """One attempt to build a run's artifacts again.
 
-    `run` is the id of the run that was made again, `when` in seconds since the epoch, `worst` the
-    worst class of all artifacts, `artifacts` the class of each (by target), `host` the machine that
-    tried.
+    `run` is the id of the reproduced run, `when` in seconds since the epoch, `worst` the worst
+    class of all artifacts, `artifacts` the class of each (by target), `host` the machine.
     """
 
     run: str
@@ -51,12 +50,18 @@ class Reproduction:
 
 @dataclasses.dataclass(frozen=True)
 class Acceptance:
-    """Somebody's word that a run is the one to use. `when` in seconds since the epoch."""
+    """Somebody's decision that a run is its recipe's baseline. `when` in seconds since the epoch.
+
+    `recipe_file` is the recipe that the baseline was written beside. `retired`: the recipe needs no
+    baseline any more.
+    """
 
     run: str
     when: float
     by: str = ""
     note: str = ""
+    recipe_file: str = ""
+    retired: bool = False
 
 
 def reproductions_of(folder: Path) -> list[Reproduction]:
@@ -68,7 +73,7 @@ def reproductions_of(folder: Path) -> list[Reproduction]:
 
 
 def reproduction_files(folder: Path) -> list[Path]:
-    """Return the files that tell of a run's reproductions."""
+    """Return the files of a run's reproductions."""
     return sorted(_beside(folder, ".reproductions").glob("*.json"))
 
 
@@ -84,9 +89,22 @@ def write_reproduction(folder: Path, reproduction: Reproduction) -> Path:
 
 
 def acceptance_of(folder: Path) -> Acceptance | None:
-    """Return who accepted a run; None where nobody did. Raises ProvenanceError for a damaged file."""
+    """Return who accepted a run, or None; raises ProvenanceError for a damaged file."""
     path = _beside(folder, ".accepted.json")
     return _read(path, Acceptance) if path.exists() else None
+
+
+def newest_acceptance(runs: Path) -> Acceptance | None:
+    """Return the last acceptance among a recipe's runs (the folder that holds them), also of a run
+    whose folder is gone. Damaged files are left out: `convkit audit` calls them broken.
+    """
+    found = []
+    for path in runs.glob("*.accepted.json"):
+        try:
+            found.append(_read(path, Acceptance))
+        except ProvenanceError:
+            continue
+    return max(found, key=lambda each: each.when, default=None)
 
 
 def write_acceptance(folder: Path, acceptance: Acceptance) -> Path:

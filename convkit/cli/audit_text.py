@@ -1,4 +1,4 @@
-"""An audit's answer on the terminal, from what a manager asks to what an engineer looks up."""
+"""An audit's answer on the terminal: the verdict first, details below."""
 
 import shlex
 import time
@@ -20,23 +20,21 @@ _VERDICTS = {
     "intact": (
         "INTACT",
         "bold green",
-        "every byte of the run's folder is what it was when the run ended",
+        "every file in the run's folder is unchanged since the run ended",
     ),
-    "broken": ("BROKEN", "bold red", "something is not what it was when the run ended"),
+    "broken": ("BROKEN", "bold red", "files have changed since the run ended"),
     "unproven": (
         "UNPROVEN",
         "bold yellow",
-        "nothing is known to be wrong, but not every byte could be checked",
+        "no damage was found, but not every file could be checked",
     ),
 }
-# How much is told of long lists; --json has all of it.
+# Long lists are cut; --json has all of them.
 _MOST_TOOLS = 40
 
 
 def audit_text(answer: Answer) -> "RenderableType":
-    """Return an answer for people: the verdict, the bytes, the making, the verification, what came
-    after.
-    """
+    """Return an answer for people: verdict, integrity, origin, verification, later events."""
     from rich.console import Group
     from rich.text import Text
 
@@ -46,19 +44,17 @@ def audit_text(answer: Answer) -> "RenderableType":
     if answer.verdict is not None:
         parts.append(
             Text.assemble(
-                "Its verification ended as: ",
-                (answer.verdict, STYLES[answer.verdict]),
-                f" ({_counts(answer)}).",
+                "Verification: ", (answer.verdict, STYLES[answer.verdict]), f" ({_counts(answer)})."
             )
         )
     for title, lines in (
-        ("Asked about", _artifact(answer)),
-        ("Bytes", _bytes(answer)),
-        ("Made from", _sources(answer.making)),
-        ("Made by", _making(answer.making)),
+        ("Artifact", _artifact(answer)),
+        ("Integrity", _bytes(answer)),
+        ("Built from", _sources(answer.making)),
+        ("Built with", _making(answer.making)),
         ("Verified", _verified(answer)),
         ("Findings", _findings(answer)),
-        ("Since then", _since(answer)),
+        ("Afterwards", _since(answer)),
         ("Recipe", _recipe(answer.making)),
     ):
         parts += _section(title, list(lines))
@@ -84,9 +80,8 @@ def _counts(answer: Answer) -> str:
 def _artifact(answer: Answer) -> Iterator[str]:
     if (artifact := answer.artifact) is None:
         return
-    yield (
-        f"{artifact.asked}: {', '.join(artifact.files) or 'not as any file that the run recorded'}"
-    )
+    files = ", ".join(artifact.files) or "not among the files that the run recorded"
+    yield f"{artifact.asked}: {files}"
     if artifact.target is not None:
         status = next(
             (proof.status for proof in answer.targets if proof.target == artifact.target), "unknown"
@@ -101,33 +96,29 @@ def _artifact(answer: Answer) -> Iterator[str]:
 def _bytes(answer: Answer) -> Iterator[str]:
     folder, store = answer.folder_check, answer.store_check
     yield (
-        f"{answer.folder}: {folder.checked} files ({bytes_text(folder.size)}) digested again,"
-        f" against {folder.basis}"
+        f"{answer.folder}: {folder.checked} files ({bytes_text(folder.size)}) checked against"
+        f" {folder.basis}"
     )
     if store.place is None:
-        yield "store: there is none here; answered from the run's folder alone"
+        yield "store: none here; only the run's folder was checked"
     else:
         yield (
-            f"store {store.place}: {store.objects} objects of {store.artifacts} artifacts digested"
-            " again"
+            f"store {store.place}: {store.objects} objects of {store.artifacts} artifacts checked"
         )
     if store.absent:
-        yield f"not in the store any more: {len(store.absent)} artifacts of this run"
+        yield f"no longer in the store: {len(store.absent)} artifacts of this run"
     for problem in answer.problems:
         yield f"!! {problem}"
     yield from answer.notes
     if folder.unproven:
-        yield f"vouched for by nothing: {', '.join(folder.unproven)}"
+        yield f"unverified: {', '.join(folder.unproven)}"
 
 
 def _sources(making: Making | None) -> Iterator[str]:
     if making is None:
         return
     if making.sources is None:
-        yield (
-            "the source is named in the recipe below; its digest was recorded by nothing but"
-            " provenance.json"
-        )
+        yield "the recipe below names the source; only provenance.json has its digest"
         return
     for item in (*making.sources, *making.files):
         yield _dependency(item)
@@ -162,15 +153,13 @@ def _making(making: Making | None) -> Iterator[str]:
         f"{name} {value}" for name, value in making.host.items() if name != "tools"
     )
     seeds = (
-        "recorded by nothing but provenance.json; see the recipe"
-        if making.seeds is None
-        else _pairs(making.seeds)
+        "only in provenance.json; see the recipe" if making.seeds is None else _pairs(making.seeds)
     )
     yield f"seeds: {seeds or 'none'}"
     for lock in making.locks:
         yield f"lock {lock.path}: sha256 {lock.sha256}"
     if not making.locks:
-        yield "lock: none; the stages ran in the environment that convkit was started in"
+        yield "lock: none; the stages ran in convkit's own environment"
     for use in making.tools[:_MOST_TOOLS]:
         yield f"{use.name} {use.version} in {', '.join(use.stages)}"
     if len(making.tools) > _MOST_TOOLS:
@@ -243,7 +232,7 @@ def _since(answer: Answer) -> Iterator[str]:
             f" {each.host.get('platform', 'unknown')}"
         )
     if not answer.reproductions:
-        yield "never reproduced, as far as the files beside the run tell"
+        yield "never reproduced, according to the files beside the run"
 
 
 def _day(moment: float) -> str:

@@ -1,4 +1,4 @@
-"""Commands that ask of past runs: `runs`, `audit`, `diff`."""
+"""Commands about past runs: `runs`, `audit`, `diff`."""
 
 from typing import Annotated, Literal
 
@@ -11,28 +11,28 @@ Verdict = Literal["verified", "failed", "skipped", "broken"]
 
 def runs(
     recipe: Annotated[
-        str | None, typer.Option("--recipe", metavar="NAME", help="Only this recipe's.")
+        str | None, typer.Option("--recipe", metavar="NAME", help="Only runs of this recipe.")
     ] = None,
     target: Annotated[
-        str | None, typer.Option("--target", metavar="NAME", help="Only with this target.")
+        str | None, typer.Option("--target", metavar="NAME", help="Only runs with this target.")
     ] = None,
     tool: Annotated[
         list[str] | None,
         typer.Option(
             "--tool",
             metavar="SPECIFIER",
-            help='Made with a tool: "onnxruntime==1.21.*"; may be repeated.',
+            help='Only runs that used a tool: "onnxruntime==1.21.*"; may be repeated.',
         ),
     ] = None,
     verdict: Annotated[
         Verdict | None,
-        typer.Option("--verdict", help="Only with this verdict (with --target: of that target)."),
+        typer.Option("--verdict", help="Only with this verdict (with --target, that target's)."),
     ] = None,
     since: Annotated[
-        str | None, typer.Option("--since", metavar="DATE", help="From this day on (UTC).")
+        str | None, typer.Option("--since", metavar="DATE", help="On or after this day (UTC).")
     ] = None,
     until: Annotated[
-        str | None, typer.Option("--until", metavar="DATE", help="Up to this day (UTC).")
+        str | None, typer.Option("--until", metavar="DATE", help="On or before this day (UTC).")
     ] = None,
     json: Json = False,
     home: HomeFolder = None,
@@ -67,17 +67,15 @@ def audit(
         typer.Argument(
             metavar="RUN|ARTIFACT",
             help=(
-                "A run (folder, RECIPE/ID, ID, recipe's name, latest), or a built file, a folder of"
-                " them, a SHA-256."
+                "A run (folder, RECIPE/ID, ID, recipe's name, latest), a built file, a folder of"
+                " built files, or a SHA-256."
             ),
         ),
     ],
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
-    """Answer for a run or a built file, offline: are the bytes intact, what made them, what was
-    verified.
-    """
+    """Check a run's or file's integrity and provenance, offline."""
     from convkit.audit.answer import audit as answer_for
     from convkit.audit.locating import locate
     from convkit.errors import UnknownBytesError
@@ -119,8 +117,9 @@ def diff(
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
-    """Compare two runs: recipes, tools, contracts, built files, metrics, findings, verdicts. 1
-    where they differ.
+    """Compare two runs: recipes, tools, contracts, built files, metrics, findings, verdicts.
+
+    Exits with 1 if they differ.
     """
     from convkit.audit.built_difference import Comparing
     from convkit.audit.difference import compare_runs

@@ -11,18 +11,18 @@ from convkit.metrics.text import told_apart
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# How many lines of one kind are told; --json has all of them.
+# How many lines of one kind are shown; --json has all of them.
 _MOST = 30
 
 
 def difference_text(difference: Difference) -> "RenderableType":
-    """Return a comparison for people: what differs first, then what is told for information."""
+    """Return a comparison for people: differences first, then what is only for information."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
 
     word = (
-        ("the same in all that matters", "bold green")
+        ("no difference that matters", "bold green")
         if difference.same
         else ("they differ", "bold red")
     )
@@ -43,16 +43,16 @@ def difference_text(difference: Difference) -> "RenderableType":
 def _sections(difference: Difference) -> Iterator[tuple[str, Iterator[str]]]:
     yield "Verdicts", _changes(difference.verdicts)
     yield "Recipe", _changes(difference.recipe)
-    yield "Made from", _changes(difference.sources)
+    yield "Built from", _changes(difference.sources)
     yield "Contract", _changes(difference.contract)
     yield "Tools", _tools(difference)
     yield "Locks", _changes(difference.locks)
     yield "Built files", _built(difference)
     yield "Metrics", _figures(difference.metrics)
     yield "New findings", _findings(difference.new_findings)
-    yield "Findings that are gone", _findings(difference.gone_findings)
+    yield "Findings that disappeared", _findings(difference.gone_findings)
     yield "Same findings", _findings(difference.same_findings)
-    yield "Surroundings (for information)", _changes(difference.surroundings)
+    yield "Machine and toolchain (for information)", _changes(difference.surroundings)
     yield "Time per case (for information)", _figures(difference.latencies)
 
 

@@ -29,7 +29,7 @@ def history(entries: Sequence[RunEntry], root: Path, *, filtered: bool) -> "Rend
 
     if not entries:
         found = (
-            "no run fits"
+            "no matching run"
             if filtered
             else "no finished run yet (another folder: --home or CONVKIT_HOME)"
         )

@@ -18,7 +18,7 @@ from convkit.cli import (
     fleet,
     inspecting,
     locking,
-    nights,
+    nightly,
     recipes,
     running,
     runs,
@@ -37,9 +37,9 @@ app = typer.Typer(
 app.command("run")(running.run)
 app.command("plan")(running.plan)
 app.command("lock")(locking.lock)
-app.command("reproduce")(nights.reproduce)
-app.command("nightly")(nights.nightly)
-app.command("accept")(nights.accept)
+app.command("reproduce")(nightly.reproduce)
+app.command("nightly")(nightly.nightly)
+app.command("accept")(nightly.accept)
 app.command("verify")(runs.verify)
 app.command("show")(runs.show)
 app.command("diagnose")(diagnosing.diagnose)

@@ -1,3 +1,3 @@
-"""The nightly run: every recipe proven anew, its baseline made again, its figures held against
-their history.
+"""Nightly runs: every recipe verified anew, its baseline reproduced, and both compared with what
+was accepted.
 """

@@ -1,52 +1,194 @@
-"""`convkit accept`: a run becomes its recipe's baseline."""
+"""`convkit accept`: a run becomes its recipe's baseline, or a recipe gives its baseline up."""
 
 import dataclasses
 import getpass
 import time
 from pathlib import Path
 
-from convkit.audit.reproductions import Acceptance, write_acceptance
+from convkit.audit.integrity import readable_provenance
+from convkit.audit.recorded import recipe_path
+from convkit.audit.reproductions import (
+    Acceptance,
+    ReproductionClass,
+    reproductions_of,
+    write_acceptance,
+)
 from convkit.errors import TrackingError, UsageError
+from convkit.execute.locking import recipe_environments
 from convkit.execute.run_folder import read_record
 from convkit.home import Home
-from convkit.nightly.baseline import damage_of
-
-ALIAS = "baseline"
+from convkit.nightly.acceptances import ALIAS, accepted_before
+from convkit.nightly.baseline import (
+    FORMAT,
+    Baseline,
+    baseline_file,
+    damage_of,
+    read_baseline,
+    write_baseline,
+)
+from convkit.nightly.comparison import Comparison, compare
+from convkit.nightly.snapshot import Snapshot, snapshot_of
+from convkit.recipe.loading import LoadedRecipe, load_recipe, parse_recipe
+from convkit.record.model import RunRecord
+from convkit.record.provenance import FILE_NAME
+from convkit.store.digests import digest_file
+from convkit.toolchain.requirements import package_name
 
 
 @dataclasses.dataclass(frozen=True)
 class Accepted:
-    """A run that was accepted. `untracked` says why MLflow does not know of it."""
+    """A run that was accepted: the baseline's file, what it changed, and why MLflow does not know
+    of it, if so.
+    """
 
     run: str
     recipe: str
+    file: Path
+    changes: Comparison | None = None
     untracked: str | None = None
 
 
-def accept_run(folder: Path, home: Home, *, note: str = "", track: bool = True) -> Accepted:
-    """Make a run the baseline of its recipe: a file beside the run, and an alias in MLflow.
+def accept_run(
+    folder: Path, home: Home, *, note: str = "", recipe: Path | None = None, track: bool = True
+) -> Accepted:
+    """Make a run the baseline of its recipe: the file beside the recipe, a note beside the run, and
+    an alias in MLflow.
 
-    Raises UsageError for a run that failed, or whose bytes are not what they were.
+    `recipe` is needed if the recipe is no longer where it ran. Raises UsageError for a run that
+    failed or whose bytes changed, for a recipe that is no longer what ran, and for a baseline that
+    would move without a note.
     """
-    record = read_record(folder)
-    if record.status not in ("verified", "skipped"):
+    record = _acceptable(folder)
+    file = (recipe or recipe_path(record)).absolute()
+    loaded = _same_recipe(record, file)
+    place = baseline_file(file)
+    before = _readable_baseline(place)
+    known = before is not None or accepted_before(file, record.recipe, home, track=False)
+    if known and not note.strip():
         raise UsageError(
-            f"run {record.id} {record.status}; only a run that was verified can be a baseline"
+            f"{record.recipe} has a baseline already; say why it moves: convkit accept {record.id}"
+            " --note TEXT"
         )
-    if damaged := damage_of(folder):
-        raise UsageError(
-            f"run {record.id} is not intact: {damaged[0]}; see convkit audit {record.id}"
-        )
-    write_acceptance(folder, Acceptance(record.id, time.time(), _user(), note))
+    baseline = _baseline(record, folder, loaded, note, before)
+    write_baseline(place, baseline)
+    write_acceptance(folder, Acceptance(record.id, baseline.accepted, baseline.by, note, str(file)))
+    changes = compare(before.snapshot, baseline.snapshot) if before is not None else None
+    accepted = Accepted(record.id, record.recipe, place, changes)
     if not track:
-        return Accepted(record.id, record.recipe)
+        return accepted
     from convkit.track.tracker import prepare  # noqa: PLC0415 - MLflow takes seconds to import
 
     try:
         prepare(None, home.root).accept(record, folder, ALIAS)
     except TrackingError as error:
-        return Accepted(record.id, record.recipe, str(error))
-    return Accepted(record.id, record.recipe)
+        return dataclasses.replace(accepted, untracked=str(error))
+    return accepted
+
+
+def retire_recipe(folder: Path, home: Home, *, note: str, track: bool = True) -> Accepted:
+    """Give up a recipe's baseline: nightly runs no longer expect it, nor the recipe. Raises
+    UsageError without a note.
+    """
+    record = read_record(folder)
+    if not note.strip():
+        raise UsageError(
+            f"say why {record.recipe} is retired: convkit accept {record.id} --retire --note TEXT"
+        )
+    file = recipe_path(record)
+    place = baseline_file(file)
+    place.unlink(missing_ok=True)
+    write_acceptance(
+        folder, Acceptance(record.id, time.time(), _user(), note, str(file), retired=True)
+    )
+    retired = Accepted(record.id, record.recipe, place)
+    if not track:
+        return retired
+    from convkit.track.tracker import prepare  # noqa: PLC0415 - MLflow takes seconds to import
+
+    try:
+        prepare(None, home.root).unalias(record.recipe, ALIAS)
+    except TrackingError as error:
+        return dataclasses.replace(retired, untracked=str(error))
+    return retired
+
+
+def tools_that_matter(loaded: LoadedRecipe) -> frozenset[str]:
+    """Return the packages that a recipe's stages ask for by name, and Python."""
+    lines = (line for spec in recipe_environments(loaded.recipe) for line in spec.requirements)
+    return frozenset({"python", *map(package_name, lines)})
+
+
+def snapshot_of_run(record: RunRecord, folder: Path, loaded: LoadedRecipe) -> Snapshot:
+    """Return what a run proved, from its record and its provenance."""
+    provenance, _ = readable_provenance(folder)
+    sources = provenance.dependencies if provenance is not None else ()
+    return snapshot_of(record, sources, tools_that_matter(loaded))
+
+
+def _acceptable(folder: Path) -> RunRecord:
+    record = read_record(folder)
+    if record.status not in ("verified", "skipped"):
+        raise UsageError(f"run {record.id} {record.status}; only a verified run can be a baseline")
+    if damaged := damage_of(folder):
+        raise UsageError(
+            f"run {record.id} is not intact: {damaged[0]}; see convkit audit {record.id}"
+        )
+    if not (folder / FILE_NAME).is_file():
+        raise UsageError(f"run {record.id} has no {FILE_NAME}; run the recipe again to accept it")
+    return record
+
+
+def _same_recipe(record: RunRecord, file: Path) -> LoadedRecipe:
+    """Return the recipe in a file; raises UsageError unless it says what the run's recipe said."""
+    if not file.is_file():
+        raise UsageError(
+            f"{file}: the recipe is gone; say where it is now: convkit accept {record.id}"
+            " --recipe FILE"
+        )
+    loaded = load_recipe(file)
+    if loaded.text != record.recipe_text:
+        ran = parse_recipe(record.recipe_text, file)
+        if ran.recipe != loaded.recipe:
+            raise UsageError(
+                f"{file} has changed since run {record.id}; run it again, and accept that run"
+            )
+    return loaded
+
+
+def _readable_baseline(place: Path) -> Baseline | None:
+    try:
+        return read_baseline(place)
+    except UsageError:
+        return None  # damaged: accepting a run is how it is mended
+
+
+def _baseline(
+    record: RunRecord, folder: Path, loaded: LoadedRecipe, note: str, before: Baseline | None
+) -> Baseline:
+    return Baseline(
+        format=FORMAT,
+        run=record.id,
+        provenance=digest_file(folder / FILE_NAME),
+        convkit=record.convkit,
+        processor=str(record.host.get("processor", "")),
+        accepted=time.time(),
+        by=_user(),
+        note=note,
+        snapshot=snapshot_of_run(record, folder, loaded),
+        reproduced=_reproduced(record, folder, before),
+    )
+
+
+def _reproduced(
+    record: RunRecord, folder: Path, before: Baseline | None
+) -> dict[str, ReproductionClass]:
+    """Return the class that each target must reach again: that of the run's last reproduction, or
+    what the last baseline held until the run is reproduced for the first time.
+    """
+    known = reproductions_of(folder)
+    reached = known[-1].artifacts if known else before.reproduced if before is not None else {}
+    names = {target.name for target in record.targets}
+    return {name: likeness for name, likeness in reached.items() if name in names}
 
 
 def _user() -> str:

@@ -1,33 +1,100 @@
-"""The accepted run of a recipe, and what speaks for or against it tonight."""
+"""The baseline: a small committed file beside the recipe, which only `convkit accept` writes."""
 
+import dataclasses
+import json
 from pathlib import Path
 
-from convkit.audit.folders import run_folders
 from convkit.audit.integrity import Digester, check_folder, readable_provenance
-from convkit.audit.reproductions import CLASSES, ReproductionClass, acceptance_of, reproductions_of
+from convkit.audit.reproductions import ReproductionClass
+from convkit.codec import CodecError, decode, encode
+from convkit.errors import ConvkitError, UsageError, storage_error
 from convkit.execute.run_folder import read_record
-from convkit.home import Home
-from convkit.record.model import RunRecord, TargetStatus
+from convkit.nightly.snapshot import Snapshot
+from convkit.store.digests import digest_json
 
-_WORSE: tuple[TargetStatus, ...] = ("verified", "skipped", "failed", "broken")
+FORMAT = 1
+SUFFIX = ".baseline.json"
 
 
-def find_baseline(recipe: str, home: Home) -> Path | None:
-    """Return the folder of the run of a recipe that was accepted last; None where none was."""
-    accepted = []
-    for folder in run_folders(home):
-        if folder.parent.name != recipe:
-            continue
-        acceptance = acceptance_of(folder)
-        if acceptance is not None:
-            accepted.append((acceptance.when, folder))
-    return max(accepted)[1] if accepted else None
+@dataclasses.dataclass(frozen=True)
+class Baseline:
+    """An accepted run, and what later runs must not fall short of.
+
+    `provenance` is the SHA-256 of the run's `provenance.json`, `accepted` seconds since the epoch,
+    `reproduced` the class that each target's artifact must reach again. `digest` is that of the
+    rest: a file that was edited by hand shows.
+    """
+
+    format: int
+    run: str
+    provenance: str
+    convkit: str
+    processor: str
+    accepted: float
+    by: str
+    note: str
+    snapshot: Snapshot
+    reproduced: dict[str, ReproductionClass] = dataclasses.field(default_factory=dict)
+    digest: str = ""
+
+
+def baseline_file(recipe: Path) -> Path:
+    """Return where a recipe's baseline is: `bert.baseline.json` beside `bert.yaml`."""
+    return recipe.with_name(recipe.stem + SUFFIX)
+
+
+def read_baseline(file: Path) -> Baseline | None:
+    """Return a baseline, or None if there is no such file; raises UsageError for a damaged one.
+
+    A file that was edited by hand is returned, too: see `is_edited`.
+    """
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{file}: not a readable baseline: {error}. {_RESTORE}") from error
+    found = value.get("format") if isinstance(value, dict) else None
+    if found != FORMAT:
+        raise UsageError(
+            f"{file}: its format is {found!r}, and this convkit reads {FORMAT}. {_RESTORE}"
+        )
+    try:
+        return decode(Baseline, value)
+    except CodecError as error:
+        raise UsageError(f"{file}: not a readable baseline: {error}. {_RESTORE}") from error
+
+
+_RESTORE = "Restore it from version control, or accept a run: convkit accept RUN --note TEXT"
+
+
+def write_baseline(file: Path, baseline: Baseline) -> None:
+    """Write a baseline with its digest, whole or not at all; raises a ConvkitError."""
+    text = json.dumps(encode(sealed(baseline)), indent=1, sort_keys=True, ensure_ascii=False)
+    staging = file.with_name(f".{file.name}.part")
+    try:
+        staging.write_text(text + "\n", encoding="utf-8")
+        staging.replace(file)
+    except OSError as error:
+        raise storage_error(error, file) from error
+    finally:
+        staging.unlink(missing_ok=True)
+
+
+def sealed(baseline: Baseline) -> Baseline:
+    """Return a baseline with the digest of its content."""
+    # As it comes back from a file, where 0 and 0.0 are one number.
+    content = encode(decode(Baseline, encode(dataclasses.replace(baseline, digest=""))))
+    return dataclasses.replace(baseline, digest=digest_json(content))
+
+
+def is_edited(baseline: Baseline) -> bool:
+    """Say whether a baseline's content is not what `convkit accept` wrote."""
+    return sealed(baseline).digest != baseline.digest
 
 
 def damage_of(folder: Path) -> tuple[str, ...]:
-    """Return what is wrong with the bytes of a run's folder, a line each; nothing where they are as
-    they were.
-    """
+    """Return what changed in a run's folder since the run ended, a line each."""
     record = read_record(folder)
     provenance, problem = readable_provenance(folder)
     checked = check_folder(folder, record, provenance, None, Digester())
@@ -35,23 +102,9 @@ def damage_of(folder: Path) -> tuple[str, ...]:
     return tuple(f"{each.path}: {each.problem}" for each in problems)
 
 
-def former_class(folder: Path) -> ReproductionClass | None:
-    """Return the class of the last reproduction of a run that reproduced it; None where none did."""
-    good = CLASSES[: CLASSES.index("NUMERIC_OK") + 1]
-    reached = [each.worst for each in reproductions_of(folder) if each.worst in good]
-    return reached[-1] if reached else None
-
-
-def worse_verdicts(before: RunRecord | None, after: RunRecord) -> tuple[str, ...]:
-    """Return the targets whose verdict is worse than the baseline's; without one, those that are
-    not verified.
-    """
-    known = {target.name: target.status for target in before.targets} if before is not None else {}
-    worse = []
-    for target in after.targets:
-        # Without a baseline, what is skipped for want of a device is no regression.
-        least = known.get(target.name, "skipped")
-        if _WORSE.index(target.status) > _WORSE.index(least):
-            was = f"{known[target.name]} in the baseline" if target.name in known else "no baseline"
-            worse.append(f"{target.name} is {target.status} ({was}): {target.headline}")
-    return tuple(worse)
+def readable_damage(folder: Path) -> tuple[str, ...]:
+    """Return what changed in a run's folder, also where its record can no longer be read."""
+    try:
+        return damage_of(folder)
+    except ConvkitError as error:
+        return (str(error).removeprefix(f"{folder}: "),)

@@ -1,4 +1,4 @@
-"""Recipes under newer tools: what will break tomorrow, told apart from what broke tonight."""
+"""Recipes under newer tools: an early warning, apart from what regressed tonight."""
 
 import dataclasses
 from pathlib import Path
@@ -18,8 +18,8 @@ Kind = Literal["allowed", "newest"]
 
 
 def run_canary(file: Path, kind: Kind, home: Home, usual: Resolver | None, jobs: int) -> Canary:
-    """Run a recipe in a home of its own under newer tools; `usual` gives the versions that it has
-    otherwise.
+    """Run a recipe in a home of its own under newer tools; `usual` resolves the versions that it
+    otherwise has.
     """
     recipe = file.stem
     try:
@@ -47,7 +47,7 @@ def run_canary(file: Path, kind: Kind, home: Home, usual: Resolver | None, jobs:
 
 
 class _Newest:
-    """A resolver that asks the index anew, and remembers nothing beyond the run."""
+    """A resolver that asks the package index again and keeps nothing beyond the run."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
@@ -60,7 +60,7 @@ class _Newest:
 
 
 def _unlimited(spec: EnvironmentSpec) -> EnvironmentSpec:
-    """Return a specification of the same packages in whatever release."""
+    """Return a specification of the same packages in any release."""
     names = tuple(package_name(line) for line in spec.requirements)
     return dataclasses.replace(spec, requirements=names)
 

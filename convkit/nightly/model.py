@@ -1,41 +1,54 @@
-"""What a night found. `night.json` holds it (docs/nightly.md)."""
+"""What a nightly run found. `nightly.json` holds it (docs/nightly.md)."""
 
 import dataclasses
 from typing import Literal
 
 from convkit.audit.reproduce import ReproductionReport
 
-FORMAT = 1
+FORMAT = 2
 
-# green: nothing got worse · regression: something did · broken: the recipe, or convkit on it, could
+# green: nothing regressed · regressed: something did · broken: the recipe, or convkit on it, could
 # not do its work.
-RecipeStatus = Literal["green", "regression", "broken"]
+RecipeStatus = Literal["green", "regressed", "broken"]
+
+# What a fault is about. The words appear in JUnit's test names, so they are stable.
+FaultKind = Literal[
+    "recipe",
+    "baseline",
+    "target",
+    "verdict",
+    "tolerance",
+    "case",
+    "evidence",
+    "tool",
+    "source",
+    "figure",
+    "reproduction",
+    "history",
+    "broken",
+]
 
 
 @dataclasses.dataclass(frozen=True)
-class Drift:
-    """A figure beyond what its history allows: `bound` follows from the median of `count` earlier
-    nights.
+class Fault:
+    """One thing that fails a nightly run.
+
+    `subject` names what is at fault, unique among the faults of its kind (`ort y max_abs`);
+    `target` is empty where the fault is not one target's.
     """
 
-    target: str
-    metric: str
-    value: float
-    median: float
-    bound: float
-    count: int
-
-    def __str__(self) -> str:
-        return (
-            f"{self.target} {self.metric}: {self.value:.3g}, median of {self.count} runs"
-            f" {self.median:.3g}"
-        )
+    kind: FaultKind
+    subject: str
+    message: str
+    target: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
-class RecipeNight:
-    """One recipe's night. `regressions` say what got worse, `notes` what is worth a look and fails
-    nothing.
+class RecipeResult:
+    """One recipe's part of a nightly run.
+
+    `faults` fail it; `improvements` (better than the baseline) and `notes` fail nothing. `figures`
+    are the run's own, under MLflow's names; `seconds_of` is what each target's stages took.
     """
 
     file: str
@@ -43,19 +56,24 @@ class RecipeNight:
     status: RecipeStatus
     seconds: float
     run: str = ""
+    started: float = 0.0
+    processor: str = ""
+    tracked: bool = False
     verdicts: dict[str, str] = dataclasses.field(default_factory=dict)
+    seconds_of: dict[str, float] = dataclasses.field(default_factory=dict)
+    figures: dict[str, float] = dataclasses.field(default_factory=dict)
     baseline: str = ""
     damaged: tuple[str, ...] = ()
     reproduction: ReproductionReport | None = None
-    drifts: tuple[Drift, ...] = ()
-    regressions: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
+    improvements: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Canary:
     """A recipe under newer tools: all that its specifiers allow, or the newest there are. It never
-    fails a night.
+    fails a nightly run.
     """
 
     recipe: str
@@ -66,20 +84,26 @@ class Canary:
 
 
 @dataclasses.dataclass(frozen=True)
-class Night:
-    """A night, whole or so far (`ended` is None). `asked` are the recipes' files, in order."""
+class NightlyRun:
+    """A nightly run, finished or so far (`ended` is None).
+
+    `asked` are the recipes' files, in order; `environments` says which installed files are damaged.
+    """
 
     format: int
     id: str
     started: float
     asked: tuple[str, ...]
     ended: float | None = None
-    recipes: tuple[RecipeNight, ...] = ()
+    recipes: tuple[RecipeResult, ...] = ()
+    environments: tuple[str, ...] = ()
     canaries: tuple[Canary, ...] = ()
 
     @property
     def green(self) -> bool:
-        """True where every recipe that was asked for is green."""
-        return len(self.recipes) == len(self.asked) and all(
-            each.status == "green" for each in self.recipes
+        """True if every recipe was checked and is green, and all environments are intact."""
+        return (
+            not self.environments
+            and len(self.recipes) == len(self.asked)
+            and all(each.status == "green" for each in self.recipes)
         )

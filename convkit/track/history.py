@@ -7,7 +7,8 @@ from convkit.record.model import RunRecord
 from convkit.track.entries import parent_entry
 from convkit.track.tracker import prepare
 
-_MOST_RUNS = 30
+# Enough for years of nightly runs; MLflow returns them in one page.
+_MOST_RUNS = 2000
 
 
 def figures_of(record: RunRecord) -> dict[str, float]:
@@ -15,16 +16,29 @@ def figures_of(record: RunRecord) -> dict[str, float]:
     return {point.name: point.value for point in parent_entry(record).points}
 
 
-def metric_history(record: RunRecord, home: Path) -> Mapping[str, list[float]]:
-    """Return the metrics of a recipe's earlier runs on the same kind of CPU; raises TrackingError.
+def logged_figures(
+    record: RunRecord, home: Path, command: str
+) -> Mapping[str, Mapping[str, float]]:
+    """Return the figures of earlier runs by run id, newest first; raises TrackingError.
 
-    Only verified targets count: the metrics of a failed one are not a baseline.
+    Runs of the same recipe, on the same kind of processor, whose command line starts with
+    `command`. Only targets that were verified count: a figure of a failed run is no measure.
     """
     tracker = prepare(None, home)
-    found: dict[str, list[float]] = {}
+    found: dict[str, dict[str, float]] = {}
     for entry in tracker.earlier_runs(record, _MOST_RUNS):
-        for name, value in entry.data.metrics.items():
-            target = name.rpartition("/")[0]
-            if entry.data.tags.get(f"convkit.target.{target}") == "verified":
-                found.setdefault(name, []).append(float(value))
+        tags = entry.data.tags
+        if tags.get("mlflow.source.name", "").startswith(command):
+            found[tags["convkit.run"]] = {
+                name: float(value)
+                for name, value in entry.data.metrics.items()
+                if tags.get(f"convkit.target.{name.rpartition('/')[0]}") == "verified"
+            }
     return found
+
+
+def accepted_in_mlflow(recipe: str, home: Path, alias: str) -> str | None:
+    """Return the id of the run that has an alias in MLflow's registry, or None; raises
+    TrackingError.
+    """
+    return prepare(None, home).aliased(recipe, alias)

@@ -133,6 +133,27 @@ class Tracker:
             self.client.set_registered_model_alias(record.recipe, alias, made.version)
         return str(made.version)
 
+    def aliased(self, recipe: str, alias: str) -> str | None:
+        """Return the id of the run that has an alias under a recipe's name, or None; raises
+        TrackingError.
+        """
+        from mlflow.exceptions import MlflowException
+
+        with _reported(self.location):
+            try:
+                version = self.client.get_model_version_by_alias(recipe, alias)
+            except MlflowException as error:
+                if error.error_code in ("RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"):
+                    return None
+                raise
+        return str(version.tags.get("convkit.run", version.run_id))
+
+    def unalias(self, recipe: str, alias: str) -> None:
+        """Remove an alias in MLflow's registry, if it is there; raises TrackingError."""
+        if self.aliased(recipe, alias) is not None:
+            with _reported(self.location):
+                self.client.delete_registered_model_alias(recipe, alias)
+
     def _experiment(self, name: str) -> str:
         experiment = self.client.get_experiment_by_name(name)
         if experiment is None:

@@ -213,7 +213,8 @@ def test_a_failed_and_a_skipped_target_are_told_as_such(tmp_path: Path) -> None:
     answer = audit_folder(folder)
     assert (answer.integrity, answer.exit_code, answer.verdict) == ("intact", 0, "failed")
     output = command_line("audit", folder, home=tmp_path)[1]
-    assert "ended as: failed (ort-cpu verified, ort-optimized failed, ort-cuda skipped)" in output
+    verdicts = "(ort-cpu verified, ort-optimized failed, ort-cuda skipped)"
+    assert f"Verification: failed {verdicts}" in output
     assert "SKIPPED, nothing was verified" in output
     assert "simulated, not on the device" in output
     assert "typical (batch=4, sequence=128; FAILED)" in " ".join(output.split())
@@ -227,7 +228,7 @@ def test_an_old_run_without_provenance_is_unproven_not_broken(tmp_path: Path) ->
     assert answer.folder_check.basis == "nothing"
     output = command_line("audit", folder, home=tmp_path)[1]
     assert "UNPROVEN" in output
-    assert "cannot be proven from the folder alone" in output
+    assert "the folder alone does not prove its bytes" in output
     flip_byte(folder / "recipe.yaml")
     assert problems(audit_folder(folder)) == {"recipe.yaml": "changed"}
 

@@ -101,7 +101,7 @@ def test_a_package_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         tmp_path / "a", tmp_path / "b", names, Comparing(Home(tmp_path / "home"), "host")
     )
     assert any("0.25 -> 0.5" in line for line in found[names[0]].lines)
-    assert found[names[1]].lines == (f"it is another (DIFFERENT); see {names[0]}",)
+    assert found[names[1]].lines == (f"different content (DIFFERENT); see {names[0]}",)
 
 
 def test_differences_as_lines() -> None:

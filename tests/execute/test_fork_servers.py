@@ -334,4 +334,10 @@ def test_a_forked_stage_says_and_makes_what_a_fresh_one_does(
             assert again[name].artifact == stage.artifact, name
         assert again[name].peak_memory_bytes == pytest.approx(stage.peak_memory_bytes, rel=0.3)
     forks = [one for one in forked.started if not isinstance(one, subprocess.Popen)]
-    assert len(forks) == (len(fresh) if source == "torch" else len(fresh) - 2)
+    loaded = ("export", "reference", "precision") if source == "torch" else ("precision",)
+    ahead = [
+        stage
+        for stage in fresh.values()
+        if stage.kind in loaded or "coreml" in (stage.target or "")
+    ]
+    assert len(forks) == len(ahead) > 0

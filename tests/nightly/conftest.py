@@ -1,6 +1,7 @@
-"""Nights are tried on the small run that audits are tried on."""
+"""Nightly runs are tested on the small run that audits are tested on."""
 
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "audit"))
+sys.path.insert(0, str(Path(__file__).parent))

@@ -10,7 +10,8 @@ from small_graphs import graph, save
 
 from convkit.home import Home
 from convkit.nightly.accepting import accept_run
-from convkit.nightly.night import NightOptions, recipe_files, run_night
+from convkit.nightly.nightly_run import recipe_files, run_nightly
+from convkit.nightly.recipe_check import NightlyOptions
 from convkit.toolchain.environments import list_environments
 from convkit.toolchain.usage import release_all
 
@@ -41,14 +42,14 @@ def test_a_package_that_is_gone_fails_the_build_and_is_named(
     recipes, home = tmp_path / "recipes", Home(tmp_path / "home")
     save(recipes, graph(), carries=None)
     (recipes / "adopted.yaml").write_text(json.dumps(RECIPE))
-    options = NightOptions(home, track=False)
-    first = run_night(recipe_files([recipes]), options, tell=lambda _: None)
-    assert first.green, first.recipes[0].regressions
-    accept_run(home.root / "adopted" / first.recipes[0].run, home, track=False)
-    second = run_night(
+    options = NightlyOptions(home, track=False)
+    first = run_nightly(recipe_files([recipes]), options, tell=lambda _: None)
+    assert first.green, first.recipes[0].faults
+    accept_run(home.runs_of("adopted") / first.recipes[0].run, home, track=False)
+    second = run_nightly(
         recipe_files([recipes]), dataclasses.replace(options, canary=True), tell=lambda _: None
     )
-    assert second.green, second.recipes[0].regressions
+    assert second.green, second.recipes[0].faults
     # Newer tools are tried apart, in a home of their own that is gone afterwards.
     assert [canary.kind for canary in second.canaries] == ["allowed", "newest"]
     assert second.canaries[0].status == "verified", second.canaries[0].headline
@@ -65,14 +66,14 @@ def test_a_package_that_is_gone_fails_the_build_and_is_named(
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     for variable in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "PIP_CONFIG_FILE"):
         monkeypatch.delenv(variable, raising=False)
-    third = run_night(recipe_files([recipes]), options, tell=lambda _: None)
+    third = run_nightly(recipe_files([recipes]), options, tell=lambda _: None)
     (recipe,) = third.recipes
-    assert recipe.status == "regression"
+    assert recipe.status == "regressed"
     assert recipe.reproduction is not None
     assert recipe.reproduction.worst == "BUILD_FAILED"
     # The first package that is missing is named, and that only a place that still has it can make
     # the run again.
-    told = " ".join(recipe.regressions)
+    told = " ".join(fault.message for fault in recipe.faults)
     assert "installing 5 packages failed: there is no package " in told
     (artifact,) = recipe.reproduction.artifacts
     assert "A past run was made with it" in artifact.why[0]

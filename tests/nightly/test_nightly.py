@@ -1,4 +1,4 @@
-"""Whole nights: real runs of a tiny model in this environment, real MLflow on sqlite."""
+"""Whole nightly runs: real runs of a tiny model in this environment, real MLflow on sqlite."""
 
 import json
 import shutil
@@ -15,25 +15,26 @@ from convkit.codec import encode
 from convkit.errors import UsageError
 from convkit.home import Home
 from convkit.nightly.accepting import accept_run
-from convkit.nightly.baseline import find_baseline
-from convkit.nightly.model import FORMAT, Night
-from convkit.nightly.night import NightOptions, recipe_files, run_night, unfinished_night
+from convkit.nightly.history import unfinished_run
+from convkit.nightly.model import FORMAT, NightlyRun, RecipeResult
+from convkit.nightly.nightly_run import recipe_files, run_nightly
+from convkit.nightly.recipe_check import NightlyOptions
 from convkit.store.digests import write_json
 
 
 @pytest.fixture(scope="module")
-def first_night(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a home after one night over the small recipe."""
+def first_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a home after one nightly run over the small recipe."""
     folder = tmp_path_factory.mktemp("first")
     write(folder / "recipes", "small")
-    assert night(folder / "recipes", folder / "home").green
+    assert nightly(folder / "recipes", folder / "home").green
     return folder / "home"
 
 
 @pytest.fixture
-def recipes(tmp_path: Path, first_night: Path) -> Path:
-    """Return a folder with the small recipe, beside a home in which it had its first night."""
-    shutil.copytree(first_night, tmp_path / "home")
+def recipes(tmp_path: Path, first_home: Path) -> Path:
+    """Return a folder with the small recipe, beside a home that has run it once."""
+    shutil.copytree(first_home, tmp_path / "home")
     folder = tmp_path / "recipes"
     write(folder, "small")
     return folder
@@ -47,40 +48,49 @@ def write(folder: Path, name: str, **changes: Any) -> Path:
     return path
 
 
-def night(recipes: Path, home: Path, *, track: bool = False, **options: Any) -> Night:
-    asked = NightOptions(Home(home), toolchain="host", track=track, **options)
-    return run_night(recipe_files([recipes]), asked, tell=lambda _: None)
+def nightly(recipes: Path, home: Path, *, track: bool = False, **options: Any) -> NightlyRun:
+    place = Home(home)
+    asked = NightlyOptions(place, toolchain="host", track=track, **options)
+    return run_nightly(recipe_files([recipes], place), asked, tell=lambda _: None)
 
 
-def accepted(recipes: Path, home: Path) -> Path:
-    """Accept the first night's run; return the run's folder."""
-    (result,) = (home / "small").glob("*/result.json")
-    accept_run(result.parent, Home(home), track=False)
-    return result.parent
+def accepted(recipes: Path, home: Path, **options: Any) -> Path:
+    """Accept the newest run of the small recipe; return the run's folder."""
+    folder = max(Home(home).runs_of("small").glob("*/result.json")).parent
+    accept_run(
+        folder, Home(home), recipe=recipes / "small.yaml", **{"track": False, "note": "n"} | options
+    )
+    return folder
 
 
-def test_the_second_night_is_green_and_everything_is_made_again(
+def messages(result: RecipeResult, kind: str) -> list[str]:
+    return [fault.message for fault in result.faults if fault.kind == kind]
+
+
+def test_the_second_run_is_green_and_everything_is_built_again(
     recipes: Path, tmp_path: Path
 ) -> None:
     home = tmp_path / "home"
     baseline = accepted(recipes, home)
-    second = night(recipes, home)
-    assert second.green
+    second = nightly(recipes, home)
+    assert second.green, second.recipes[0].faults
     (recipe,) = second.recipes
-    assert recipe.run != baseline.name, "a night is never served from the store"
+    assert recipe.run != baseline.name, "a nightly run is never served from the store"
     assert recipe.baseline == baseline.name
     assert recipe.reproduction is not None
     assert recipe.reproduction.worst == "BIT_IDENTICAL"
+    assert recipe.improvements == ()
 
 
 @pytest.mark.parametrize("reuse", [False, True])
-def test_verification_always_runs_and_builds_only_where_the_night_says_so(
+def test_verification_always_runs_and_builds_come_from_the_store_only_on_request(
     recipes: Path, tmp_path: Path, reuse: bool
 ) -> None:
     home = tmp_path / "home"
-    (recipe,) = night(recipes, home, reuse_builds=reuse).recipes
-    assert "no baseline; accept one: convkit accept" in " ".join(recipe.notes)
-    record = json.loads((home / "small" / recipe.run / "result.json").read_text())
+    (recipe,) = nightly(recipes, home, reuse_builds=reuse).recipes
+    assert "no baseline, so only failures show; accept a run" in " ".join(recipe.notes)
+    folder = Home(home).runs_of("small") / recipe.run
+    record = json.loads((folder / "result.json").read_text())
     status = {stage["id"]: stage["status"] for stage in record["stages"]}
     made = "hit" if reuse else "done"
     assert status == {"export": made, "reference": made, "build:ort": made, "verify:ort": "done"}
@@ -89,15 +99,15 @@ def test_verification_always_runs_and_builds_only_where_the_night_says_so(
 def test_a_corrupt_artifact_of_the_baseline_is_a_regression(recipes: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     flip_byte(accepted(recipes, home) / "models" / "ort" / "model.onnx")
-    (recipe,) = night(recipes, home).recipes
-    assert recipe.status == "regression"
+    (recipe,) = nightly(recipes, home).recipes
+    assert recipe.status == "regressed"
     assert recipe.damaged == ("models/ort/model.onnx: changed",)
-    assert recipe.regressions[0].startswith(
-        "the baseline's bytes have changed: models/ort/model.onnx"
-    )
+    assert messages(recipe, "baseline") == [
+        "the baseline's run changed: models/ort/model.onnx: changed"
+    ]
 
 
-def test_a_changed_weight_is_drift_and_located(recipes: Path, tmp_path: Path) -> None:
+def test_a_changed_weight_is_located(recipes: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     accepted(recipes, home)
     changed = MODEL.replace(
@@ -105,9 +115,9 @@ def test_a_changed_weight_is_drift_and_located(recipes: Path, tmp_path: Path) ->
         "    net = Small()\n    net.scale.weight.data[1, 2] += 0.5\n    return net",
     )
     (recipes / "model.py").write_text(changed)
-    (recipe,) = night(recipes, home).recipes
+    (recipe,) = nightly(recipes, home).recipes
     assert (recipe.status, recipe.damaged, recipe.verdicts) == (
-        "regression",
+        "regressed",
         (),
         {"ort": "verified"},
     )
@@ -118,44 +128,57 @@ def test_a_changed_weight_is_drift_and_located(recipes: Path, tmp_path: Path) ->
         artifact.where
     )
     assert any("source model.py:build" in line for line in artifact.why)
+    (source,) = messages(recipe, "source")
+    assert source.startswith("source model.py:build: sha256 ")
 
 
 def test_a_target_that_fails_now_is_a_regression(recipes: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     accepted(recipes, home)
     write(recipes, "small", verify={"seed": 11, "tolerance": {"max_abs": 1e-30, "mean_abs": 0.0}})
-    (recipe,) = night(recipes, home).recipes
-    assert recipe.status == "regression"
-    assert any(
-        text.startswith("ort is failed (verified in the baseline)") for text in recipe.regressions
-    )
+    (recipe,) = nightly(recipes, home).recipes
+    assert recipe.status == "regressed"
+    (verdict,) = messages(recipe, "verdict")
+    assert verdict.startswith("ort failed (verified in the baseline): ")
+
+
+def test_a_loosened_tolerance_is_red_until_it_is_accepted(recipes: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    accepted(recipes, home)
+    write(recipes, "small", verify={"seed": 11, "tolerance": {"max_abs": 1000.0}})
+    (recipe,) = nightly(recipes, home, reuse_builds=True).recipes
+    assert recipe.verdicts == {"ort": "verified"}
+    assert [fault.message for fault in recipe.faults] == ["ort y tolerance: max_abs 1e-05 -> 1000"]
+    accepted(recipes, home, note="the output is in millimeters now")
+    (recipe,) = nightly(recipes, home, reuse_builds=True).recipes
+    assert recipe.status == "green", recipe.faults
 
 
 def test_a_broken_recipe_does_not_stop_the_others(recipes: Path, tmp_path: Path) -> None:
     (recipes / "broken.yaml").write_text("schema: 1\nnmae: broken\n")
     write(recipes, "zebra")
-    done = night(recipes, tmp_path / "home")
+    done = nightly(recipes, tmp_path / "home")
     assert {each.recipe: each.status for each in done.recipes} == {
         "broken": "broken",
         "small": "green",
         "zebra": "green",
     }
     assert not done.green
-    assert "nmae" in done.recipes[0].regressions[0]
+    assert "nmae" in done.recipes[0].faults[0].message
 
 
-class TestGoingOn:
-    def half(self, recipes: Path, home: Path, started: float) -> Night:
-        files = tuple(str(file) for file in recipe_files([recipes]))
-        done = night(recipes, home).recipes[:1]
-        half = Night(FORMAT, "20990101-000000-half", started, files, None, done)
-        write_json(home / "nights" / half.id / "night.json", encode(half))
+class TestResuming:
+    def half(self, recipes: Path, home: Path, started: float) -> NightlyRun:
+        files = tuple(str(file) for file in recipe_files([recipes], Home(home)))
+        done = nightly(recipes, home).recipes[:1]
+        half = NightlyRun(FORMAT, "20990101-000000-half", started, files, None, done)
+        write_json(home / "nights" / half.id / "nightly.json", encode(half))
         return half
 
-    def test_a_killed_night_goes_on_where_it_was(self, recipes: Path, tmp_path: Path) -> None:
+    def test_a_killed_run_resumes_where_it_was(self, recipes: Path, tmp_path: Path) -> None:
         write(recipes, "zebra")
         half = self.half(recipes, tmp_path / "home", time.time() - 60)
-        done = night(recipes, tmp_path / "home")
+        done = nightly(recipes, tmp_path / "home")
         assert (done.id, len(done.recipes), done.green) == (half.id, 2, True)
         assert done.recipes[0] == half.recipes[0], "what was finished is not done again"
         assert done.ended is not None
@@ -165,11 +188,11 @@ class TestGoingOn:
     ) -> None:
         home = tmp_path / "home"
         half = self.half(recipes, home, time.time() - 60)
-        assert unfinished_night(Home(home), half.asked) == half
-        assert unfinished_night(Home(home), (*half.asked, "more.yaml")) is None
+        assert unfinished_run(Home(home), half.asked) == half
+        assert unfinished_run(Home(home), (*half.asked, "more.yaml")) is None
         shutil.rmtree(home / "nights")
         old = self.half(recipes, home, time.time() - 21 * 3600)
-        assert unfinished_night(Home(home), old.asked) is None
+        assert unfinished_run(Home(home), old.asked) is None
 
 
 def test_what_is_no_recipe_is_refused(tmp_path: Path) -> None:
@@ -179,48 +202,16 @@ def test_what_is_no_recipe_is_refused(tmp_path: Path) -> None:
         recipe_files([tmp_path])
 
 
-class TestMLflow:
-    def test_the_baseline_is_an_alias_and_drift_is_told_from_the_history(
-        self, recipes: Path, tmp_path: Path
-    ) -> None:
-        from mlflow import MlflowClient
-
-        home = tmp_path / "home"
-        for _ in range(3):
-            assert night(recipes, home, track=True).green
-        folder = max((home / "small").glob("*/result.json")).parent
-        assert accept_run(folder, Home(home)).untracked is None
-        client = MlflowClient(tracking_uri=f"sqlite:///{home}/mlflow.db")
-        version = client.get_model_version_by_alias("small", "baseline")
-        assert version.tags["convkit.run"] == folder.name
-        # A model three times as large: nothing fails but the figure against its history.
-        wide = MODEL.replace(
-            "return torch.tanh(self.scale(x))",
-            "return torch.tanh(self.scale(x)) + self.more.sum() * 0",
-        )
-        wide = wide.replace(
-            "super().__init__()\n",
-            "super().__init__()\n        self.more = torch.nn.Parameter(torch.ones(4000))\n",
-            1,
-        )
-        (recipes / "model.py").write_text(wide)
-        (recipe,) = night(recipes, home, track=True).recipes
-        assert recipe.status == "regression"
-        assert any(drift.metric == "size_bytes" and drift.count >= 3 for drift in recipe.drifts)
-
-
 def test_only_a_sound_run_is_accepted(recipes: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
-    assert find_baseline("small", Home(home)) is None
     folder = accepted(recipes, home)
-    assert find_baseline("small", Home(home)) == folder
     flip_byte(folder / "models" / "ort" / "model.onnx")
     with pytest.raises(UsageError, match=r"not intact: models/ort/model\.onnx"):
-        accept_run(folder, Home(home), track=False)
+        accept_run(folder, Home(home), recipe=recipes / "small.yaml", track=False)
     write(recipes, "small", verify={"seed": 11, "tolerance": {"max_abs": 1e-30, "mean_abs": 0.0}})
-    (failed,) = night(recipes, home).recipes
-    with pytest.raises(UsageError, match="only a run that was verified"):
-        accept_run(home / "small" / failed.run, Home(home), track=False)
+    (failed,) = nightly(recipes, home).recipes
+    with pytest.raises(UsageError, match="only a verified run"):
+        accept_run(Home(home).runs_of("small") / failed.run, Home(home), track=False)
 
 
 def test_the_command_writes_its_files_and_fails_on_a_regression(
@@ -247,4 +238,4 @@ def test_the_command_writes_its_files_and_fails_on_a_regression(
     assert "NOT green" in done.output
     assert 'errors="1"' in junit.read_text()
     (folder,) = set((home / "nights").iterdir()) - before
-    assert {path.name for path in folder.iterdir()} == {"night.json", "night.md", "junit.xml"}
+    assert {path.name for path in folder.iterdir()} == {"nightly.json", "nightly.md", "junit.xml"}

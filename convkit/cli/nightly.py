@@ -1,0 +1,163 @@
+"""Commands that hold runs against earlier ones: `nightly`, `reproduce`, `accept`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from convkit.cli.options import HomeFolder, Json, Quiet, Run, Toolchain
+
+Jobs = Annotated[
+    int, typer.Option("--jobs", "-j", min=1, max=64, help="How many stages may run at once.")
+]
+
+
+def reproduce(
+    run: Run,
+    files: Annotated[
+        Path | None,
+        typer.Option(
+            "--files",
+            metavar="DIR",
+            help="Where the files that the recipe names are now. [where they were]",
+        ),
+    ] = None,
+    jobs: Jobs = 2,
+    json: Json = False,
+    quiet: Quiet = False,
+    home: HomeFolder = None,
+) -> None:
+    """Build a past run again from what it recorded, and compare every artifact."""
+    from convkit.audit.reproduce import reproduce as reproduce_run
+    from convkit.cli.live import LiveProgress
+    from convkit.errors import Interrupted
+    from convkit.execute.selecting import find_run
+    from convkit.home import Home
+
+    place = Home.find(home)
+    try:
+        with LiveProgress(quiet=quiet or json) as progress:
+            report = reproduce_run(
+                find_run(run, place), place, files=files, listener=progress, jobs=jobs
+            )
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted: nothing of the reproduction was kept") from None
+    if json:
+        _print_json({"worst": report.worst}, report)
+    elif not quiet:
+        from convkit.cli.nightly_table import print_reproduction
+
+        print_reproduction(report)
+    raise typer.Exit(0 if report.reproduced or report.worst == "SKIPPED_NO_WORKER" else 1)
+
+
+def nightly(
+    recipes: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[RECIPE]...", help="Recipes, or folders of them. [recipes/]"),
+    ] = None,
+    toolchain: Toolchain = "isolated",
+    jobs: Jobs = 2,
+    reuse_builds: Annotated[
+        bool,
+        typer.Option(
+            "--reuse-builds",
+            help="Reuse exports and builds from the store; verification always runs.",
+        ),
+    ] = False,
+    canary: Annotated[
+        bool, typer.Option("--canary", help="Also run under the newest tools, which fails nothing.")
+    ] = False,
+    track: Annotated[
+        bool, typer.Option("--track/--no-track", help="Log the runs to MLflow.")
+    ] = True,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Also write JUnit XML here.")
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Also write Markdown here.")
+    ] = None,
+    json: Json = False,
+    quiet: Quiet = False,
+    home: HomeFolder = None,
+) -> None:
+    """Verify every recipe anew, reproduce its baseline, and fail if anything regressed."""
+    from convkit.cli.live import LiveProgress
+    from convkit.cli.nightly_table import print_nightly
+    from convkit.errors import Interrupted, storage_error
+    from convkit.home import Home
+    from convkit.nightly import junit as junit_xml
+    from convkit.nightly import markdown as page
+    from convkit.nightly.history import nightly_folder
+    from convkit.nightly.nightly_run import recipe_files, run_nightly
+    from convkit.nightly.recipe_check import NightlyOptions
+
+    options = NightlyOptions(Home.find(home), toolchain, jobs, reuse_builds, canary, track)
+    files = recipe_files(recipes or [Path("recipes")], options.home)
+    silent = quiet or json
+    try:
+        with LiveProgress(quiet=silent) as progress:
+            run = run_nightly(files, options, progress, (lambda _: None) if silent else typer.echo)
+    except KeyboardInterrupt:
+        raise Interrupted("interrupted: run the same command again to resume") from None
+    folder = nightly_folder(options.home, run.id)
+    xml, text = junit_xml.junit(run), page.markdown(run)
+    outputs = {folder / "junit.xml": xml, folder / "nightly.md": text}
+    outputs |= {junit: xml} if junit is not None else {}
+    outputs |= {markdown: text} if markdown is not None else {}
+    for path, content in outputs.items():
+        try:
+            path.write_text(content, encoding="utf-8")
+        except OSError as error:
+            raise storage_error(error, path) from error
+    if json:
+        _print_json({"green": run.green}, run)
+    elif not quiet:
+        print_nightly(run, folder)
+    raise typer.Exit(0 if run.green else 1)
+
+
+def accept(
+    run: Run,
+    note: Annotated[
+        str, typer.Option("--note", help="Why; needed if the recipe has a baseline already.")
+    ] = "",
+    recipe: Annotated[
+        Path | None,
+        typer.Option("--recipe", metavar="FILE", help="Where the recipe is. [where it ran]"),
+    ] = None,
+    retire: Annotated[
+        bool,
+        typer.Option("--retire", help="Give up the recipe's baseline; the recipe may be deleted."),
+    ] = False,
+    track: Annotated[
+        bool, typer.Option("--track/--no-track", help="Set MLflow's alias `baseline`.")
+    ] = True,
+    home: HomeFolder = None,
+) -> None:
+    """Make a run its recipe's baseline: a file to commit, which nightly runs are held to."""
+    from convkit.cli.nightly_table import print_accepted
+    from convkit.execute.selecting import find_run
+    from convkit.home import Home
+    from convkit.nightly.accepting import accept_run, retire_recipe
+
+    place = Home.find(home)
+    folder = find_run(run, place)
+    if retire:
+        accepted = retire_recipe(folder, place, note=note, track=track)
+        typer.echo(f"{accepted.recipe} has no baseline any more: delete {accepted.file} from git")
+    else:
+        accepted = accept_run(folder, place, note=note, recipe=recipe, track=track)
+        print_accepted(accepted)
+    if accepted.untracked is not None:
+        typer.echo(f"warning: not recorded in MLflow: {accepted.untracked}", err=True)
+
+
+def _print_json(first: dict[str, object], value: object) -> None:
+    import json
+
+    from convkit.codec import encode
+
+    content = encode(value)
+    assert isinstance(content, dict)
+    typer.echo(json.dumps({**first, **content}, indent=1))

@@ -1,0 +1,89 @@
+"""A nightly run, a reproduction and an acceptance on the terminal."""
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from convkit.audit.reproduce import ReproductionReport
+from convkit.nightly.accepting import Accepted
+from convkit.nightly.markdown import outcome_text, summary_rows
+from convkit.nightly.model import NightlyRun
+
+_MOST_LINES = 10
+
+
+def print_reproduction(report: ReproductionReport) -> None:
+    """Print each artifact's class, what differs, and what else changed."""
+    console = Console()
+    for each in report.artifacts:
+        good = each.likeness in ("BIT_IDENTICAL", "CANONICAL_IDENTICAL", "STRUCTURAL", "NUMERIC_OK")
+        console.print(
+            f"[{'green' if good else 'red'}]{each.likeness}[/]  {escape(plain(each.target))}",
+            highlight=False,
+        )
+        for line in each.where[:_MOST_LINES]:
+            console.print(f"    {escape(plain(line))}", highlight=False)
+        if len(each.where) > _MOST_LINES:
+            console.print(f"    and {len(each.where) - _MOST_LINES} more", highlight=False)
+        for line in each.why[:_MOST_LINES]:
+            console.print(f"    changed: {escape(plain(line))}", highlight=False)
+    console.print(
+        f"\nReproduced run {report.run} in {report.seconds:.0f} s with {report.varied}",
+        highlight=False,
+    )
+
+
+def print_nightly(run: NightlyRun, folder: Path) -> None:
+    """Print the summary, what regressed, and where the rest is."""
+    console = Console()
+    table = Table("recipe", "status", "targets", "baseline", "seconds", box=None, pad_edge=False)
+    for row in summary_rows(run):
+        table.add_row(*(escape(plain(cell)) for cell in row))
+    console.print(table)
+    for each in run.recipes:
+        name = escape(plain(each.recipe))
+        for fault in each.faults:
+            console.print(f"\n[red]{name}[/]: {escape(plain(fault.message))}", highlight=False)
+        for text in each.improvements:
+            console.print(f"\n{name}: better: {escape(plain(text))}", highlight=False)
+        for text in each.notes:
+            console.print(f"\n{name}: {escape(plain(text))}", highlight=False)
+    for line in run.environments:
+        console.print(f"\n[red]{escape(plain(line))}[/]", highlight=False)
+    for canary in run.canaries:
+        newer = f" ({', '.join(canary.newer[:4])})" if canary.newer else ""
+        text = f"{canary.recipe} with {canary.kind} tools: {canary.status}{newer} {canary.headline}"
+        console.print(f"canary: {escape(plain(text))}", highlight=False)
+    console.print(f"\n{escape(outcome_text(run))}", highlight=False)
+    console.print(
+        f"{'green' if run.green else 'NOT green'}: {folder}/nightly.md, junit.xml, nightly.json",
+        highlight=False,
+    )
+
+
+def print_accepted(accepted: Accepted) -> None:
+    """Print the baseline's file, and what the baseline gives up and gains."""
+    console = Console()
+    console.print(
+        f"{accepted.run} is the baseline of {accepted.recipe}: commit {accepted.file}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    if accepted.changes is None:
+        return
+    for fault in accepted.changes.faults:
+        console.print(f"  accepted: {escape(plain(fault.message))}", highlight=False)
+    for text in accepted.changes.improvements:
+        console.print(f"  better: {escape(plain(text))}", highlight=False)
+    for text in accepted.changes.notes:
+        console.print(f"  {escape(plain(text))}", highlight=False)
+
+
+def plain(text: str) -> str:
+    """Return text without control characters, which a terminal would obey; line breaks stay."""
+    return "".join(
+        character if character.isprintable() or character == "\n" else "\ufffd"
+        for character in text
+    )

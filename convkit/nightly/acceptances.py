@@ -1,0 +1,116 @@
+"""Was a baseline ever accepted for a recipe? Asked when its file is missing.
+
+A baseline that is deleted must not look like one that never was. Three places remember: the home
+(a note beside the accepted run), version control (the file's history) and MLflow (an alias). One of
+them is enough.
+"""
+
+import subprocess
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from convkit.audit.folders import run_folders
+from convkit.audit.recorded import recipe_path
+from convkit.audit.reproductions import Acceptance, newest_acceptance
+from convkit.errors import ConvkitError, TrackingError
+from convkit.execute.run_folder import read_record
+from convkit.home import Home
+from convkit.nightly.baseline import SUFFIX, baseline_file
+from convkit.track.history import accepted_in_mlflow
+
+ALIAS = "baseline"
+_GIT_SECONDS = 20
+
+
+def newest_acceptances(home: Home) -> dict[str, Acceptance]:
+    """Return the last acceptance of each recipe that this home knows of."""
+    names = dict.fromkeys(folder.parent.name for folder in run_folders(home))
+    found = {name: _newest(name, home) for name in names}
+    return {name: each for name, each in found.items() if each is not None}
+
+
+def acceptance_folders(recipe: str, home: Home) -> list[Path]:
+    """Return the folders of a recipe's runs, beside which it is noted that they were accepted.
+
+    Homes of earlier releases keep them elsewhere, and a home may have both.
+    """
+    known = (folder.parent for folder in run_folders(home) if folder.parent.name == recipe)
+    return list(dict.fromkeys((home.runs_of(recipe), *known)))
+
+
+def _newest(recipe: str, home: Home) -> Acceptance | None:
+    found = (newest_acceptance(runs) for runs in acceptance_folders(recipe, home))
+    return max((each for each in found if each), key=lambda each: each.when, default=None)
+
+
+def accepted_before(recipe: Path, name: str, home: Home, *, track: bool) -> str | None:
+    """Return who remembers that a baseline was accepted for a recipe, or None."""
+    known = _newest(name, home)
+    if known is not None:
+        # The home knows best: a recipe that was retired has history, and no baseline.
+        return None if known.retired else f"run {known.run} was accepted on {_day(known)}"
+    file = baseline_file(recipe)
+    if (commit := _last_commit(file)) is not None:
+        return f"commit {commit} has {file.name}"
+    if track:
+        try:
+            run = accepted_in_mlflow(name, home.root, ALIAS)
+        except TrackingError:
+            return None
+        if run is not None:
+            return f"MLflow's alias {ALIAS} of {name} is run {run}"
+    return None
+
+
+def missing_recipes(folders: Iterable[Path], home: Home) -> list[Path]:
+    """Return the recipes that have a baseline, belong into these folders, and are not there.
+
+    A recipe that was renamed or deleted leaves its baseline behind; if both are gone, this home may
+    still know that it was accepted.
+    """
+    wanted = {folder.resolve() for folder in folders}
+    missing = [
+        file.with_name(file.name.removesuffix(SUFFIX) + ".yaml")
+        for folder in sorted(wanted)
+        for file in sorted(folder.glob(f"*{SUFFIX}"))
+    ]
+    for name, acceptance in newest_acceptances(home).items():
+        recipe = _accepted_file(acceptance, name, home)
+        if recipe is not None and not acceptance.retired and recipe.parent.resolve() in wanted:
+            missing.append(recipe)
+    return [file for file in dict.fromkeys(missing) if not _is_there(file)]
+
+
+def _is_there(recipe: Path) -> bool:
+    return any(recipe.with_suffix(ending).is_file() for ending in (".yaml", ".yml"))
+
+
+def _accepted_file(acceptance: Acceptance, name: str, home: Home) -> Path | None:
+    if acceptance.recipe_file:
+        return Path(acceptance.recipe_file)
+    for runs in acceptance_folders(name, home):  # earlier releases did not write it down
+        try:
+            return recipe_path(read_record(runs / acceptance.run))
+        except ConvkitError:
+            continue
+    return None
+
+
+def _last_commit(file: Path) -> str | None:
+    """Return the last commit that touched a file, on any branch; None without git or history.
+
+    A shallow clone has only the newest commits and may not know.
+    """
+    command = ["git", "-C", str(file.parent), "log", "--all", "-1", "--format=%h", "--", file.name]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.strip() or None if done.returncode == 0 else None
+
+
+def _day(acceptance: Acceptance) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(acceptance.when))

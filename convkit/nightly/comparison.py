@@ -1,0 +1,261 @@
+"""Compares tonight's snapshot with the baseline's: what is worse, what is better. Pure.
+
+Every difference that loosens what the baseline holds is a fault, named with both values. A nightly
+run fails on them; `convkit accept` prints them when it moves the baseline.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+
+from packaging.version import InvalidVersion, Version
+
+from convkit.nightly.figures import change_text, is_better, is_worse
+from convkit.nightly.model import Fault, FaultKind
+from convkit.nightly.snapshot import (
+    LARGER_IS_BETTER,
+    Snapshot,
+    TargetSnapshot,
+    VerificationSnapshot,
+    figures,
+)
+from convkit.record.model import TargetStatus
+
+# Best first.
+_STATUSES: tuple[TargetStatus, ...] = ("verified", "skipped", "failed", "broken")
+_EVIDENCE = ("device", "simulated", "skipped")
+
+
+@dataclasses.dataclass(frozen=True)
+class Better:
+    """Something that is better than in the baseline."""
+
+    message: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Note:
+    """Something that differs and is neither worse nor better."""
+
+    message: str
+
+
+Change = Fault | Better | Note
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """What differs between two snapshots."""
+
+    faults: tuple[Fault, ...] = ()
+    improvements: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def compare(before: Snapshot, now: Snapshot, *, same_processor: bool = True) -> Comparison:
+    """Return how a run differs from the baseline."""
+    changes = [
+        *_recipe(before, now),
+        *_mapping("case", before.verified_on, now.verified_on, "the recipe's "),
+        *_mapping("source", before.sources, now.sources, ""),
+        *_targets(before, now),
+        *_tools(before, now),
+        *_figures(before, now, same_processor=same_processor),
+    ]
+    return Comparison(
+        tuple(each for each in changes if isinstance(each, Fault)),
+        tuple(each.message for each in changes if isinstance(each, Better)),
+        tuple(each.message for each in changes if isinstance(each, Note)),
+    )
+
+
+def unaccepted(now: Snapshot) -> tuple[Fault, ...]:
+    """Return the targets that failed or broke, of a recipe without a baseline.
+
+    A target that was skipped because this machine lacks its device is no regression.
+    """
+    return tuple(
+        Fault("verdict", name, f"{name} {_is(target.status)}: {target.headline}", name)
+        for name, target in now.targets.items()
+        if target.status in ("failed", "broken")
+    )
+
+
+def _is(status: str) -> str:
+    return "failed" if status == "failed" else f"is {status}"
+
+
+def _recipe(before: Snapshot, now: Snapshot) -> Iterator[Change]:
+    if before.recipe != now.recipe:
+        yield Fault(
+            "recipe",
+            "name",
+            f"the recipe is named {now.recipe!r}; its baseline was accepted for {before.recipe!r}",
+        )
+
+
+def _mapping(
+    kind: FaultKind, before: Mapping[str, str], now: Mapping[str, str], prefix: str
+) -> Iterator[Change]:
+    """Compare keys and their values; whatever differs is a fault."""
+    for key in dict.fromkeys([*before, *now]):
+        if before.get(key) != now.get(key):
+            was, found = before.get(key, "(absent)"), now.get(key, "(absent)")
+            message = f"{prefix}{key}: {was} -> {found}"
+            yield Fault(kind, key, message)
+
+
+def _targets(before: Snapshot, now: Snapshot) -> Iterator[Change]:
+    for name, target in before.targets.items():
+        if name not in now.targets:
+            was = f"it was {target.status} in the baseline"
+            yield Fault("target", name, f"target {name} was removed; {was}", name)
+            continue
+        yield from _target(name, target, now.targets[name])
+    for name, target in now.targets.items():
+        if name not in before.targets:
+            yield Better(f"target {name} is new: {target.status}")
+            if target.status in ("failed", "broken"):
+                message = f"{name} {_is(target.status)} (not in the baseline): {target.headline}"
+                yield Fault("verdict", name, message, name)
+
+
+def _target(name: str, before: TargetSnapshot, now: TargetSnapshot) -> Iterator[Change]:
+    for part in ("runtime", "device", "precision"):
+        was, found = getattr(before, part), getattr(now, part)
+        if was != found:
+            yield Fault("target", f"{name} {part}", f"{name} {part}: {was} -> {found}", name)
+    rank = _STATUSES.index(now.status) - _STATUSES.index(before.status)
+    if rank > 0:
+        message = f"{name} {_is(now.status)} ({before.status} in the baseline): {now.headline}"
+        yield Fault("verdict", name, message, name)
+    elif rank < 0:
+        yield Better(f"{name} {before.status} -> {now.status}")
+    if now.status == "broken" or (rank > 0 and not now.verifications):
+        return  # nothing was verified: the verdict says it all
+    for stage, verification in before.verifications.items():
+        shown = stage.removeprefix("verify:")
+        if stage not in now.verifications:
+            message = f"{shown} is no longer verified; it was {verification.status} in the baseline"
+            yield Fault("target", shown, message, name)
+        else:
+            yield from _verification(name, shown, verification, now.verifications[stage])
+    for stage in sorted(now.verifications.keys() - before.verifications.keys()):
+        yield Better(f"{stage.removeprefix('verify:')} is verified as well")
+
+
+def _verification(
+    target: str, shown: str, before: VerificationSnapshot, now: VerificationSnapshot
+) -> Iterator[Change]:
+    rank = _rank(now.evidence) - _rank(before.evidence)
+    if rank > 0:
+        message = f"{shown} evidence: {before.evidence} -> {now.evidence}"
+        yield Fault("evidence", shown, message, target)
+    elif rank < 0:
+        yield Better(f"{shown} evidence: {before.evidence} -> {now.evidence}")
+    if now.evidence == "skipped":
+        return
+    if before.providers and before.providers != now.providers and rank == 0:
+        was, found = ", ".join(before.providers), ", ".join(now.providers) or "(none)"
+        message = f"{shown} ran on {found}; the baseline ran on {was}"
+        yield Fault("evidence", f"{shown} provider", message, target)
+    yield from _cases(target, shown, before, now)
+    for output, measured in before.outputs.items():
+        if output not in now.outputs:
+            message = f"{shown}: output {output} is no longer compared"
+            yield Fault("case", f"{shown} {output}", message, target)
+        else:
+            limits = now.outputs[output].limits
+            yield from _limits(target, f"{shown} {output}", measured.limits, limits)
+
+
+def _rank(evidence: str) -> int:
+    return _EVIDENCE.index(evidence) if evidence in _EVIDENCE else len(_EVIDENCE)
+
+
+def _cases(
+    target: str, shown: str, before: VerificationSnapshot, now: VerificationSnapshot
+) -> Iterator[Change]:
+    for case, sizes in before.cases.items():
+        if case not in now.cases:
+            message = f"{shown}: case {case} was dropped"
+            yield Fault("case", f"{shown} {case}", message, target)
+        elif now.cases[case] != sizes:
+            was, found = _sizes(sizes), _sizes(now.cases[case])
+            message = f"{shown}: case {case} has {found}; the baseline's had {was}"
+            yield Fault("case", f"{shown} {case}", message, target)
+    for case in sorted(now.cases.keys() - before.cases.keys()):
+        yield Better(f"{shown}: case {case} is new")
+
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in sizes.items()) or "fixed shapes"
+
+
+def _limits(
+    target: str, shown: str, before: Mapping[str, float], now: Mapping[str, float]
+) -> Iterator[Change]:
+    for name, was in before.items():
+        if name not in now:
+            message = f"{shown} tolerance: the limit {name} {was:g} was removed"
+            yield Fault("tolerance", f"{shown} {name}", message, target)
+            continue
+        found = now[name]
+        tighter = found > was if name in LARGER_IS_BETTER else found < was
+        message = f"{shown} tolerance: {name} {_number(was, found)} -> {_number(found, was)}"
+        if tighter:
+            yield Better(message)
+        elif found != was:
+            yield Fault("tolerance", f"{shown} {name}", message, target)
+    for name in sorted(now.keys() - before.keys()):
+        yield Better(f"{shown} tolerance: {name} {now[name]:g} is new")
+
+
+def _number(value: float, other: float) -> str:
+    """Return a number with just enough digits to differ from another one."""
+    for digits in (6, 9):
+        if f"{value:.{digits}g}" != f"{other:.{digits}g}":
+            return f"{value:.{digits}g}"
+    return repr(value)
+
+
+def _tools(before: Snapshot, now: Snapshot) -> Iterator[Change]:
+    """Compare versions, each change once with the stages that it concerns."""
+    changed: dict[tuple[str, str, str | None], list[str]] = {}
+    for stage, versions in before.tools.items():
+        if stage not in now.tools:
+            continue  # the stage is gone or did not run: its target says so
+        for name, was in versions.items():
+            found = now.tools[stage].get(name)
+            if found != was:
+                changed.setdefault((name, was, found), []).append(stage)
+    for (name, was, found), stages in changed.items():
+        where = ", ".join(stages)
+        if found is None:
+            message = f"{name} {was} is no longer used in {where}"
+            yield Fault("tool", f"{name} in {where}", message)
+        elif _is_newer(found, was):
+            yield Note(f"newer tool: {name} {was} -> {found} in {where}")
+        else:
+            message = f"{name} {was} -> {found} in {where}, an older release than the baseline's"
+            yield Fault("tool", f"{name} in {where}", message)
+
+
+def _is_newer(found: str, was: str) -> bool:
+    """Say whether a version is as new as another or newer; the local part (`+cpu`) is ignored."""
+    try:
+        return Version(Version(found).public) >= Version(Version(was).public)
+    except InvalidVersion:
+        return False
+
+
+def _figures(before: Snapshot, now: Snapshot, *, same_processor: bool) -> Iterator[Change]:
+    found = {(subject, metric): value for _, subject, metric, value in figures(now)}
+    for target, subject, metric, was in figures(before):
+        value = found.get((subject, metric))
+        if value is None or was != was:  # noqa: PLR0124 - NaN: the baseline has no figure
+            continue  # the output, the verification or the target is gone, and a fault says so
+        message = f"{subject} {change_text(metric, was, value)}"
+        if is_worse(metric, was, value, same_processor=same_processor):
+            yield Fault("figure", f"{subject} {metric}", message, target)
+        elif is_better(metric, was, value, same_processor=same_processor):
+            yield Better(message)

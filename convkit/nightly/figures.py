@@ -1,0 +1,103 @@
+"""How much worse a figure may be than the baseline's, and than its own history. Pure."""
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from convkit.nightly.model import Fault
+from convkit.nightly.snapshot import LARGER_IS_BETTER
+
+# By which share a figure may exceed the baseline's. One recipe, one lock and one kind of processor
+# give the same bytes and the same numbers, so there is no noise to allow for: a size may change by
+# a version string, parity by the order in which threads add.
+ALLOWANCE: dict[str, float] = {
+    "size_bytes": 0.001,
+    "max_abs": 0.2,
+    "mean_abs": 0.2,
+    "rms": 0.2,
+    "cosine": 0.2,
+}
+# On a different processor, kernels add in another order: parity may differ by as much again.
+ELSEWHERE = 1.0
+# Cosine is compared by its distance from 1, below which float64 itself rounds.
+_COSINE_NOISE = 1e-9
+
+# The same for figures under MLflow's names against the median of earlier runs. Latency depends on
+# what else the machine does: it is reported and never fails a run.
+HISTORY_ALLOWANCE: dict[str, float] = {
+    "max_abs_err": 0.2,
+    "mean_abs_err": 0.2,
+    "rms_err": 0.2,
+    "size_bytes": 0.001,
+    "typical_seconds": 1.0,
+}
+NEVER_FAILS = "typical_seconds"
+# Fewer earlier runs than this are no history.
+LEAST_HISTORY = 3
+# More deviations from the median than this (scaled to a normal distribution's) are not chance.
+_DEVIATIONS = 6.0
+_TO_SIGMA = 1.4826
+
+
+def is_worse(metric: str, before: float, now: float, *, same_processor: bool = True) -> bool:
+    """Say whether a figure is worse than a baseline's by more than its allowance; NaN always is."""
+    allowance = _allowance(metric, same_processor=same_processor)
+    if metric in LARGER_IS_BETTER:
+        distance = 1.0 - before
+        return not (1.0 - now <= max(distance * (1 + allowance), distance + _COSINE_NOISE))
+    return not (now <= before * (1 + allowance))
+
+
+def is_better(metric: str, before: float, now: float, *, same_processor: bool = True) -> bool:
+    """Say whether a figure is better than a baseline's by more than its allowance."""
+    return math.isfinite(now) and is_worse(metric, now, before, same_processor=same_processor)
+
+
+def change_text(metric: str, before: float, now: float) -> str:
+    """Return `size_bytes 1000 -> 1050 (+5 %)`, in as few digits as tell the two apart."""
+    if metric == "size_bytes":
+        texts = [f"{value:.0f}" for value in (before, now)]
+    else:
+        for digits in (3, 6, 9, 17):
+            texts = [f"{value:.{digits}g}" for value in (before, now)]
+            if texts[0] != texts[1]:
+                break
+    change = ""
+    if metric not in LARGER_IS_BETTER and before > 0 and math.isfinite(now):
+        ratio = now / before
+        change = f" ({ratio:.6g} times)" if ratio >= 10 else f" ({100 * (ratio - 1):+.3g} %)"
+    return f"{metric} {texts[0]} -> {texts[1]}{change}"
+
+
+def history_faults(
+    now: Mapping[str, float], history: Mapping[str, Sequence[float]]
+) -> tuple[Fault, ...]:
+    """Return a fault for each figure that is larger than its history allows.
+
+    Names are `<target>/<metric>`, larger is worse, and `history` holds good runs only: with bad
+    ones among them, a fault would fall silent once it is old enough.
+    """
+    found = []
+    for name, value in now.items():
+        target, _, metric = name.rpartition("/")
+        earlier = [number for number in history.get(name, ()) if math.isfinite(number)]
+        if metric not in HISTORY_ALLOWANCE or len(earlier) < LEAST_HISTORY:
+            continue
+        median = statistics.median(earlier)
+        deviation = statistics.median(abs(number - median) for number in earlier)
+        bound = max(
+            median + _DEVIATIONS * _TO_SIGMA * deviation, median * (1 + HISTORY_ALLOWANCE[metric])
+        )
+        if not (value <= bound):
+            message = (
+                f"{target} {change_text(metric, median, value)}"
+                f" against the median of {len(earlier)} earlier nightly runs"
+            )
+            found.append(Fault("figure", f"{target} {metric} (history)", message, target))
+    return tuple(found)
+
+
+def _allowance(metric: str, *, same_processor: bool) -> float:
+    if metric == "size_bytes" or same_processor:
+        return ALLOWANCE[metric]
+    return ELSEWHERE

@@ -1,0 +1,117 @@
+"""Earlier nightly runs: what this home remembers of them, and what MLflow does."""
+
+import calendar
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from convkit.codec import CodecError, decode
+from convkit.errors import TrackingError
+from convkit.home import Home
+from convkit.nightly.model import FORMAT, Fault, NightlyRun, RecipeResult
+from convkit.record.model import RunRecord
+from convkit.track.history import logged_figures
+
+# A nightly run that was killed longer ago than this is over; the next one starts anew.
+_RESUMABLE_SECONDS = 20 * 3600.0
+# The median is taken over this many earlier runs, the newest.
+_MOST_RUNS = 30
+COMMAND = ("convkit", "nightly")
+
+
+def nightly_folder(home: Home, run: str = "") -> Path:
+    """Return where nightly runs keep their files, or where one of them does."""
+    return home.root / "nights" / run
+
+
+def nightly_runs(home: Home) -> Iterator[NightlyRun]:
+    """Yield the nightly runs of a home, newest first; damaged files are left out."""
+    for file in sorted(nightly_folder(home).glob("*/nightly.json"), reverse=True):
+        try:
+            content = json.loads(file.read_text(encoding="utf-8"))
+            if content["format"] == FORMAT:
+                yield decode(NightlyRun, content)
+        except (OSError, ValueError, KeyError, TypeError, CodecError):
+            continue
+
+
+def unfinished_run(home: Home, asked: tuple[str, ...]) -> NightlyRun | None:
+    """Return the last nightly run over these recipes if it was killed, and not long ago."""
+    last = next(nightly_runs(home), None)
+    if last is None or last.ended is not None or last.asked != asked:
+        return None
+    return last if time.time() - last.started < _RESUMABLE_SECONDS else None
+
+
+def earlier_results(home: Home, recipe: str, since: float) -> list[RecipeResult]:
+    """Return a recipe's results since a moment (seconds since the epoch), newest first.
+
+    As many as the history counts, and those that regressed among them.
+    """
+    found: list[RecipeResult] = []
+    good = 0
+    for run in nightly_runs(home):
+        if good >= _MOST_RUNS or run.started < since - _RESUMABLE_SECONDS:
+            break
+        for result in run.recipes:
+            if result.recipe == recipe and result.run and result.started >= since:
+                found.append(result)
+                good += result.status == "green"
+    return found
+
+
+def figure_history(
+    earlier: Sequence[RecipeResult], logged: Mapping[str, Mapping[str, float]], processor: str
+) -> dict[str, list[float]]:
+    """Return the figures of earlier good runs on this kind of processor, by name, newest first.
+
+    `logged` is what MLflow has, by run id. Runs that regressed are left out: a fault must not
+    become the new normal because it was not mended for a while.
+    """
+    bad = {each.run for each in earlier if each.status != "green"}
+    by_run: dict[str, Mapping[str, float]] = dict(logged)
+    by_run |= {each.run: each.figures for each in earlier if each.processor == processor}
+    history: dict[str, list[float]] = {}
+    # Ids begin with the time: sorted, the newest come last.
+    for run in sorted(by_run.keys() - bad, reverse=True)[:_MOST_RUNS]:
+        for name, value in by_run[run].items():
+            history.setdefault(name, []).append(value)
+    return history
+
+
+def read_logged(
+    record: RunRecord, home: Home, earlier: Sequence[RecipeResult], since: float
+) -> tuple[Mapping[str, Mapping[str, float]], tuple[Fault, ...], tuple[str, ...]]:
+    """Return MLflow's figures of earlier nightly runs by run id, with faults and notes.
+
+    It is a fault if MLflow lost runs that this home knows were logged there.
+    """
+    processor = record.host.get("processor", "")
+    known = [each.run for each in earlier if each.tracked and each.processor == processor]
+    try:
+        logged = logged_figures(record, home.root, " ".join(COMMAND))
+    except TrackingError as error:
+        message = f"MLflow's history cannot be read: {error}"
+        if not known:
+            return {}, (), (message,)
+        lost = f"{message} ({len(known)} earlier nightly runs were logged there)"
+        return {}, (Fault("history", "MLflow", lost),), ()
+    recent = {run: values for run, values in logged.items() if _started(run) >= since}
+    missing = [run for run in known if run not in logged]
+    if not missing:
+        return recent, (), ()
+    message = (
+        f"MLflow's history of {record.recipe} is incomplete: {len(missing)} of {len(known)} nightly"
+        f" runs that were logged are gone (the last: {missing[0]}). Restore MLflow's database, or"
+        f" accept a run: convkit accept {record.id} --note TEXT"
+    )
+    return recent, (Fault("history", "MLflow", message),), ()
+
+
+def _started(run: str) -> float:
+    """Return the moment in a run's id (UTC), which has it to the second."""
+    try:
+        return float(calendar.timegm(time.strptime(run[:15], "%Y%m%d-%H%M%S")))
+    except ValueError:
+        return 0.0

@@ -1,0 +1,324 @@
+"""One recipe's part of a nightly run: run it anew, reproduce its baseline, compare."""
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from convkit.audit.folders import run_folders
+from convkit.audit.reproduce import ReproductionReport, reproduce
+from convkit.audit.reproductions import CLASSES, ReproductionClass, reproductions_of
+from convkit.errors import ConvkitError, Interrupted, UsageError
+from convkit.execute.events import Listener
+from convkit.execute.facts import ToolchainKind
+from convkit.execute.run import RunOptions, RunOutcome, run_recipe
+from convkit.home import Home
+from convkit.nightly.acceptances import acceptance_folders, accepted_before
+from convkit.nightly.accepting import snapshot_of_run
+from convkit.nightly.baseline import (
+    Baseline,
+    baseline_file,
+    is_edited,
+    read_baseline,
+    readable_damage,
+)
+from convkit.nightly.comparison import Comparison, compare, unaccepted
+from convkit.nightly.figures import NEVER_FAILS, history_faults
+from convkit.nightly.history import COMMAND, earlier_results, figure_history, read_logged
+from convkit.nightly.model import Fault, RecipeResult, RecipeStatus
+from convkit.nightly.snapshot import Snapshot
+from convkit.recipe.loading import LoadedRecipe, load_recipe
+from convkit.record.model import RunRecord
+from convkit.record.provenance import FILE_NAME
+from convkit.record.summary import seconds_of
+from convkit.store.digests import digest_file
+from convkit.track.history import figures_of
+
+_NUMERIC_OK = CLASSES.index("NUMERIC_OK")
+
+
+@dataclasses.dataclass(frozen=True)
+class NightlyOptions:
+    """What the command line says of a nightly run. With `reuse_builds`, exports and builds may come
+    from the store.
+    """
+
+    home: Home
+    toolchain: ToolchainKind = "isolated"
+    jobs: int = 2
+    reuse_builds: bool = False
+    canary: bool = False
+    track: bool = True
+
+
+def check_recipe(file: Path, options: NightlyOptions, listener: Listener) -> RecipeResult:
+    """Return what became of a recipe. A recipe that is broken is a result, not an error; raises
+    Interrupted on Ctrl-C.
+    """
+    started = time.time()
+    name = file.stem
+    try:
+        loaded = load_recipe(file)
+        name = loaded.recipe.name
+        return _check(loaded, options, listener, started)
+    except Interrupted:
+        raise
+    except ConvkitError as error:
+        return RecipeResult(
+            str(file), name, "broken", time.time() - started, faults=(_broken(file, error),)
+        )
+
+
+def _broken(file: Path, error: ConvkitError) -> Fault:
+    if file.is_file():
+        return Fault("broken", str(file), str(error))
+    return Fault(
+        "recipe",
+        str(file),
+        f"{file} is gone, and has an accepted baseline. Restore the recipe; or, if it was renamed,"
+        " accept a run of the new one and delete the old baseline; or retire it: convkit accept RUN"
+        " --retire --note TEXT",
+    )
+
+
+def _check(
+    loaded: LoadedRecipe, options: NightlyOptions, listener: Listener, started: float
+) -> RecipeResult:
+    name = loaded.recipe.name
+    baseline, baseline_faults = find_baseline(loaded.path, name, options)
+    accepted = _AcceptedRun.before(baseline, name, options.home)
+    outcome = run_recipe(_run_options(loaded.path, options), listener)
+    record = outcome.record
+    reproduction = accepted.reproduce(loaded.path, options, listener)
+    snapshot = snapshot_of_run(record, outcome.folder, loaded)
+    compared = compare_with_baseline(snapshot, baseline, record)
+    past, past_notes = _history(record, snapshot, options, baseline, compared.faults)
+    faults = (
+        *baseline_faults,
+        *accepted.faults,
+        *compared.faults,
+        *(lost_classes(reproduction, accepted.reached, baseline) if reproduction else ()),
+        *past,
+    )
+    return RecipeResult(
+        file=str(loaded.path),
+        recipe=name,
+        status=_status(faults),
+        seconds=time.time() - started,
+        run=record.id,
+        started=record.started,
+        processor=str(record.host.get("processor", "")),
+        tracked=options.track and outcome.untracked is None,
+        verdicts={target.name: target.status for target in record.targets},
+        seconds_of={target.name: seconds_of(record, target.name) for target in record.targets},
+        figures=figures_of(record),
+        baseline=baseline.run if baseline is not None else "",
+        damaged=accepted.damaged,
+        reproduction=reproduction,
+        faults=faults,
+        improvements=compared.improvements,
+        notes=(
+            *compared.notes,
+            *accepted.notes,
+            *past_notes,
+            *_notes(outcome, unaccepted_yet=not baseline_faults and baseline is None),
+        ),
+    )
+
+
+def _status(faults: tuple[Fault, ...]) -> RecipeStatus:
+    return "regressed" if faults else "green"
+
+
+def _run_options(file: Path, options: NightlyOptions) -> RunOptions:
+    return RunOptions(
+        file,
+        options.home,
+        toolchain=options.toolchain,
+        jobs=options.jobs,
+        force=not options.reuse_builds,
+        rerun=("verify",),
+        track=options.track,
+        command=(*COMMAND, str(file)),
+    )
+
+
+def find_baseline(
+    recipe: Path, name: str, options: NightlyOptions
+) -> tuple[Baseline | None, tuple[Fault, ...]]:
+    """Return a recipe's baseline, and what is wrong with its file: damaged, edited, or missing
+    although one was accepted.
+    """
+    place = baseline_file(recipe)
+    try:
+        baseline = read_baseline(place)
+    except UsageError as error:
+        return None, (Fault("baseline", place.name, str(error)),)
+    if baseline is not None:
+        if not is_edited(baseline):
+            return baseline, ()
+        message = (
+            f"{place} was edited. Only convkit accept changes a baseline: restore it from version"
+            " control, or accept a run: convkit accept RUN --note TEXT"
+        )
+        return baseline, (Fault("baseline", place.name, message),)
+    witness = accepted_before(recipe, name, options.home, track=options.track)
+    if witness is None:
+        return None, ()
+    message = (
+        f"{place} is missing, but {witness}. Restore it from version control, or accept a run:"
+        " convkit accept RUN --note TEXT"
+    )
+    return None, (Fault("baseline", place.name, message),)
+
+
+def compare_with_baseline(
+    snapshot: Snapshot, baseline: Baseline | None, record: RunRecord
+) -> Comparison:
+    """Return how tonight's run differs from the baseline; without one, which targets failed."""
+    if baseline is None:
+        return Comparison(unaccepted(snapshot))
+    same = baseline.processor == str(record.host.get("processor", ""))
+    return compare(baseline.snapshot, snapshot, same_processor=same)
+
+
+@dataclasses.dataclass(frozen=True)
+class _AcceptedRun:
+    """The baseline's run, as this home has it. `reached` are the best classes of its artifacts."""
+
+    folder: Path | None = None
+    damaged: tuple[str, ...] = ()
+    reached: dict[str, ReproductionClass] = dataclasses.field(default_factory=dict)
+    faults: tuple[Fault, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def before(cls, baseline: Baseline | None, name: str, home: Home) -> "_AcceptedRun":
+        """Look at the baseline's run before anything else runs."""
+        if baseline is None:
+            return cls()
+        run = baseline.run
+        folder = next((each for each in run_folders(home) if each.name == run), None)
+        if folder is None:
+            # The note beside a run outlives its folder.
+            notes = [each / f"{run}.accepted.json" for each in acceptance_folders(name, home)]
+            if any(each.exists() for each in notes):
+                message = f"the baseline's run {run} was deleted from {home.root}"
+                return cls(faults=(Fault("baseline", run, message),), reached=baseline.reproduced)
+            return cls(notes=(f"not reproduced: this home does not have the baseline's run {run}",))
+        damaged = readable_damage(folder)
+        if not damaged and digest_file(folder / FILE_NAME) != baseline.provenance:
+            damaged = (f"{FILE_NAME}: not the one accepted",)
+        faults = tuple(
+            Fault("baseline", each.partition(":")[0], f"the baseline's run changed: {each}")
+            for each in damaged
+        )
+        return cls(folder, damaged, best_classes(baseline, folder), faults)
+
+    def reproduce(
+        self, recipe: Path, options: NightlyOptions, listener: Listener
+    ) -> ReproductionReport | None:
+        """Make the baseline's run again; None if this home does not have it, or cannot read it."""
+        if self.folder is None:
+            return None
+        beside = recipe.absolute().parent
+        try:
+            return reproduce(
+                self.folder, options.home, files=beside, listener=listener, jobs=options.jobs
+            )
+        except Interrupted:
+            raise
+        except ConvkitError:
+            if self.damaged:
+                return None  # the damage is a fault already
+            raise
+
+
+def best_classes(baseline: Baseline, folder: Path) -> dict[str, ReproductionClass]:
+    """Return the best class of each target: what the baseline holds, or what was reached since it
+    was accepted.
+    """
+    best = dict(baseline.reproduced)
+    try:
+        attempts = reproductions_of(folder)
+    except ConvkitError:
+        attempts = []  # `convkit audit` calls them broken; the baseline's own classes remain
+    for attempt in attempts:
+        if attempt.when < baseline.accepted:
+            continue
+        for target, likeness in attempt.artifacts.items():
+            if CLASSES.index(likeness) <= min(_NUMERIC_OK, _rank(best.get(target))):
+                best[target] = likeness
+    return best
+
+
+def _rank(likeness: ReproductionClass | None) -> int:
+    return CLASSES.index(likeness) if likeness is not None else len(CLASSES)
+
+
+def lost_classes(
+    made: ReproductionReport, reached: dict[str, ReproductionClass], baseline: Baseline | None
+) -> Iterator[Fault]:
+    """Yield the artifacts that came out worse than ever before, or did not come out at all.
+
+    An artifact that was never reproduced must at least give the same results (NUMERIC_OK).
+    """
+    targets = baseline.snapshot.targets if baseline is not None else {}
+    for artifact in made.artifacts:
+        name = artifact.target
+        best = reached.get(name)
+        skipped = artifact.likeness == "SKIPPED_NO_WORKER" or (
+            name in targets and targets[name].status == "skipped"
+        )
+        if best is None and skipped:
+            continue
+        bound = CLASSES.index(best) if best is not None else _NUMERIC_OK
+        if CLASSES.index(artifact.likeness) <= bound:
+            continue
+        found = "; ".join([*artifact.where[:3], *artifact.why[:2]])
+        was = f", was {best}" if best is not None else ""
+        message = f"{name} reproduced as {artifact.likeness}{was}{f': {found}' if found else ''}"
+        yield Fault("reproduction", name, message, name)
+
+
+def _history(
+    record: RunRecord,
+    snapshot: Snapshot,
+    options: NightlyOptions,
+    baseline: Baseline | None,
+    known: tuple[Fault, ...],
+) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
+    """Return the figures that are worse than their history, with faults of the history itself."""
+    since = baseline.accepted if baseline is not None else 0.0
+    earlier = earlier_results(options.home, record.recipe, since)
+    logged, faults, notes = (
+        read_logged(record, options.home, earlier, since) if options.track else ({}, (), ())
+    )
+    history = figure_history(earlier, logged, str(record.host.get("processor", "")))
+    verified = {name for name, target in snapshot.targets.items() if target.status == "verified"}
+    found = [
+        each
+        for each in history_faults(figures_of(record), history)
+        if each.target in verified and not _same_figure(each, known)
+    ]
+    slow = tuple(each.message for each in found if NEVER_FAILS in each.subject)
+    worse = tuple(each for each in found if NEVER_FAILS not in each.subject)
+    return (*faults, *worse), (*notes, *slow)
+
+
+def _same_figure(fault: Fault, known: tuple[Fault, ...]) -> bool:
+    """Say whether the baseline's comparison has found the same figure to be worse already."""
+    metric = fault.subject.split()[1].removesuffix("_err")
+    return any(
+        each.kind == "figure" and each.target == fault.target and each.subject.endswith(metric)
+        for each in known
+    )
+
+
+def _notes(outcome: RunOutcome, *, unaccepted_yet: bool) -> Iterator[str]:
+    if outcome.untracked is not None:
+        yield f"not logged to MLflow: {outcome.untracked}"
+    if unaccepted_yet:
+        yield (
+            f"no baseline, so only failures show; accept a run: convkit accept {outcome.record.id}"
+        )

@@ -1,0 +1,143 @@
+"""What a run proved, reduced to what a later run must not fall short of. Pure.
+
+A baseline holds a snapshot of the accepted run; a nightly run takes one of tonight's run and
+compares the two (`convkit.nightly.comparison`).
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator
+
+from convkit.audit.difference import recipe_keys
+from convkit.record.model import RunRecord, TargetReport, TargetStatus, Verification
+from convkit.record.provenance import Dependency
+
+# Figures by which parity is tracked. max_rel is left out: elements near zero decide it, and it
+# jumps by orders of magnitude where nothing else moves.
+PARITY = ("max_abs", "mean_abs", "rms", "cosine")
+LARGER_IS_BETTER = frozenset({"cosine"})
+# The keys of a recipe that say which inputs a model is verified on and what is compared. Those that
+# only choose among cases (verify.skip, verify.budget) show as cases that were dropped.
+_VERIFIED_ON = ("axes.", "inputs.", "outputs.", "verify.seed", "verify.texts")
+_SOURCES = ("source", "original", "file")
+
+
+@dataclasses.dataclass(frozen=True)
+class OutputSnapshot:
+    """One output: its limits by name, and its worst figures over all cases."""
+
+    limits: dict[str, float] = dataclasses.field(default_factory=dict)
+    figures: dict[str, float] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class VerificationSnapshot:
+    """One target under one runtime release. `cases` are the axis sizes of each case."""
+
+    status: TargetStatus
+    evidence: str
+    providers: tuple[str, ...] = ()
+    cases: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
+    outputs: dict[str, OutputSnapshot] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class TargetSnapshot:
+    """One target. `verifications` are by the verify stage's id."""
+
+    status: TargetStatus
+    headline: str
+    runtime: str
+    device: str
+    precision: str
+    size_bytes: int = 0
+    verifications: dict[str, VerificationSnapshot] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """What a run proved.
+
+    `tools` are versions by stage, then by package; `verified_on` are the recipe's keys that decide
+    on which inputs; `sources` are digests of the model and of other files, as text.
+    """
+
+    recipe: str
+    targets: dict[str, TargetSnapshot]
+    tools: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
+    verified_on: dict[str, str] = dataclasses.field(default_factory=dict)
+    sources: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def snapshot_of(
+    record: RunRecord, sources: Iterable[Dependency] = (), tools: frozenset[str] = frozenset()
+) -> Snapshot:
+    """Return what a run proved; `tools` names the packages whose versions matter."""
+    return Snapshot(
+        recipe=record.recipe,
+        targets={target.name: _target(target) for target in record.targets},
+        tools={
+            stage.id: found
+            for stage in record.stages
+            if (found := {name: v for name, v in stage.versions.items() if name in tools})
+        },
+        verified_on={
+            key: value for key, value in recipe_keys(record).items() if key.startswith(_VERIFIED_ON)
+        },
+        sources={
+            f"{item.kind} {item.name}": ", ".join(f"{a} {v}" for a, v in item.digest.items())
+            for item in sources
+            if item.kind in _SOURCES and item.digest
+        },
+    )
+
+
+def _target(target: TargetReport) -> TargetSnapshot:
+    return TargetSnapshot(
+        status=target.status,
+        headline=target.headline,
+        runtime=target.runtime,
+        device=target.device,
+        precision=target.precision,
+        size_bytes=target.size_bytes,
+        verifications={each.stage: _verification(each) for each in target.verifications},
+    )
+
+
+def _verification(verification: Verification) -> VerificationSnapshot:
+    limits: dict[str, dict[str, float]] = {}
+    values: dict[str, dict[str, list[float]]] = {}
+    for case in verification.cases:
+        for output in case.outputs:
+            limits.setdefault(output.output, dict(output.limits))
+            by_name = values.setdefault(output.output, {name: [] for name in PARITY})
+            for name in PARITY:
+                by_name[name].append(getattr(output.metrics, name))
+    return VerificationSnapshot(
+        status=verification.status,
+        evidence=verification.evidence,
+        providers=verification.providers,
+        cases={case.case: dict(case.sizes) for case in verification.cases if case.error is None},
+        outputs={
+            name: OutputSnapshot(limits[name], {m: _worst(m, v) for m, v in by_name.items()})
+            for name, by_name in values.items()
+        },
+    )
+
+
+def _worst(metric: str, values: list[float]) -> float:
+    """Return the worst value; NaN if any is, which no comparison calls good."""
+    if any(math.isnan(value) for value in values):
+        return math.nan
+    return min(values) if metric in LARGER_IS_BETTER else max(values)
+
+
+def figures(snapshot: Snapshot) -> Iterator[tuple[str, str, str, float]]:
+    """Yield (target, subject, metric, value) for every figure; sizes have the target as subject."""
+    for name, target in snapshot.targets.items():
+        if target.size_bytes:
+            yield name, name, "size_bytes", float(target.size_bytes)
+        for stage, verification in target.verifications.items():
+            for output, measured in verification.outputs.items():
+                for metric, value in measured.figures.items():
+                    yield name, f"{stage.removeprefix('verify:')} {output}", metric, value
