@@ -17,7 +17,10 @@ HOST = {
     "recipe": {"findings"},
     "store": {"findings", "worker.protocol"},
     "record": {"findings", "store", "worker.protocol"},
-    "toolchain": {"findings", "recipe", "worker.protocol", "store"},
+    "toolchain": {
+        *("findings", "recipe", "worker.protocol", "store"),
+        *("worker.seal", "worker.sealed_imports"),
+    },
     "plan": {"recipe", "toolchain", "store", "worker.protocol", "worker.jobs"},
     # Limits are judged by the same lines on both sides: a search for a precision must mean what
     # the verdict means.
@@ -26,7 +29,7 @@ HOST = {
     "report": {"findings", "recipe", "record", "worker.protocol", "verdict"},
     "execute": {
         *("plan", "recipe", "record", "findings", "store", "toolchain", "track", "report"),
-        *("verdict", "worker.protocol", "worker.jobs"),
+        *("verdict", "worker.protocol", "worker.jobs", "worker.seal"),
     },
     "audit": {
         *("execute", "recipe", "record", "findings", "store", "plan", "toolchain"),

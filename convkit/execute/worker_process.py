@@ -21,6 +21,7 @@ from convkit.errors import WorkerError, storage_error
 from convkit.execute.memory_killer import memory_kills
 from convkit.execute.worker_outcome import Ending, WorkerOutcome, findings_of, read_log
 from convkit.worker.protocol import PROTOCOL, Answer, Envelope
+from convkit.worker.seal import FILE_NAME as SEAL
 
 __all__ = [
     "BOOTSTRAP",
@@ -133,7 +134,8 @@ def run_worker(
                     python,
                     envelope.threads,
                     hash_seed,
-                ),
+                )
+                | _without_stray_bytecode(python, folder),
             )
         finally:
             os.close(writing)
@@ -169,6 +171,17 @@ def worker_environment(
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "DO_NOT_TRACK": "1",
     }
+
+
+def _without_stray_bytecode(python: Path, folder: Path) -> dict[str, str]:
+    """Return what keeps Pythons from reading an environment's `.pyc` files: any code can be in them.
+
+    The worker itself has bytecode of its own (`convkit.worker.sealed_imports`). An environment that
+    convkit did not build is its owner's.
+    """
+    if not (python.parent.parent / SEAL).is_file():
+        return {}
+    return {"PYTHONPYCACHEPREFIX": str(folder / "bytecode"), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def _start(

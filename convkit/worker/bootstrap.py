@@ -24,6 +24,9 @@ def expose_convkit() -> None:
 
 if __name__ == "__main__":
     expose_convkit()
+    from convkit.worker.sealed_imports import guard_imports
+
+    guard_imports()
     from convkit.worker.process import serve
 
     sys.exit(serve(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -21,6 +21,7 @@ from convkit.toolchain.environments import (
 )
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution, resolve
+from convkit.toolchain.sealing import MARKER
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 ALPHA = Resolution(HERE, {"alpha": "1.0"})
@@ -45,7 +46,7 @@ def test_an_environment_holds_what_was_asked_for_and_nothing_else(
 ) -> None:
     messages: list[str] = []
     environment = ensure_environment(ALPHA, tmp_path, progress=messages.append)
-    assert messages == ["building an environment of 1 packages"]
+    assert messages == ["building an environment of 1 package"]
     assert output(environment, "import alpha; print(alpha.VERSION)") == "1.0"
     listed = output(
         environment, "import importlib.metadata as m; print([d.name for d in m.distributions()])"
@@ -104,7 +105,7 @@ def test_a_damaged_environment_is_built_anew(wheels: Path, tmp_path: Path, damag
     folder = environment.python.parents[1]
     match damage:
         case "marker":
-            (folder / environments.MARKER).unlink()
+            (folder / MARKER).unlink()
         case "interpreter":
             environment.python.unlink()
             environment.python.symlink_to(tmp_path / "a Python that was removed")
@@ -123,7 +124,8 @@ from pathlib import Path
 from convkit.toolchain import environments
 from convkit.toolchain.resolution import Resolution
 {before}
-environments.ensure_environment(Resolution({HERE!r}, {{"alpha": "1.0"}}), Path({str(home)!r}), progress=print)
+alpha = Resolution({HERE!r}, {{"alpha": "1.0"}})
+environments.ensure_environment(alpha, Path({str(home)!r}), progress=print)
 """
     environment = {**os.environ, "PYTHONPATH": ROOT, "PYTHONUNBUFFERED": "1"}
     return subprocess.Popen(
