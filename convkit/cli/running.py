@@ -60,6 +60,7 @@ def run(
     from convkit.errors import EXIT_SKIPPED, Interrupted, UsageError
     from convkit.execute.run import RunOptions, run_recipe
     from convkit.home import Home
+    from convkit.redaction import redacted
 
     if write and not repair:
         raise UsageError("--write writes what --repair has proven; give both")
@@ -72,7 +73,7 @@ def run(
         jobs=jobs,
         force=force,
         track=track,
-        command=("convkit", *sys.argv[1:]),
+        command=("convkit", *map(redacted, sys.argv[1:])),
         scheduler=scheduler,
         shared_store=store,
     )

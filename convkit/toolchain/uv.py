@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, assert_never
 
 from convkit.errors import ToolchainError
+from convkit.redaction import redacted
 from convkit.toolchain.pip_configuration import pip_setting
 
 FailureKind = Literal["offline", "unreachable", "refused", "no_versions", "disk_full", "other"]
@@ -283,7 +284,8 @@ def _without_warnings(printed: str) -> list[str]:
 def _trimmed(lines: Sequence[str]) -> str:
     """Return uv's words, indented and not too many, without passwords in addresses."""
     texts = [
-        re.sub(r"//[^/@\s]+@", "//***@", re.sub(_EMPTY_WORDS, "", line.strip())) for line in lines
+        re.sub(r"//[^/@\s]+@", "//***@", redacted(re.sub(_EMPTY_WORDS, "", line.strip())))
+        for line in lines
     ]
     texts = [text for text in texts if text]
     more = [f"({len(texts) - _MOST_LINES} more lines)"] if len(texts) > _MOST_LINES else []
