@@ -1,6 +1,6 @@
 """Opens a model that convkit built and runs it by name: `convkit.load("model.onnx")`.
 
-Needs numpy and onnxruntime (`pip install convkit[onnx]`), or coremltools and torch for Core ML
+Needs numpy and onnxruntime (the extra `onnx`), or coremltools and torch for Core ML
 packages; nothing here converts or guesses. A feed that does not fit the contract raises FeedError,
 which says what to write instead.
 """
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from convkit.codec import CodecError, decode
 from convkit.errors import FeedError, ModelFileError
+from convkit.installation import install_command
 from convkit.models.contract_check import CONTRACT_KEY, check_contract
 from convkit.tensors import Contract, DimensionError, TensorSpec, dimension_axes, dimension_size
 from convkit.worker.context import StageFailedError, StageSkippedError
@@ -49,7 +50,7 @@ def load(path: str | Path, *, device: Device = "cpu", optimization: str = "all")
         found = runtime.contract()
     except ImportError as error:
         raise ModelFileError(
-            f"opening {file} needs numpy and onnxruntime: pip install convkit[onnx]"
+            f"opening {file} needs numpy and onnxruntime: {install_command('onnx')}"
         ) from error
     except (ModelRefusedError, StageFailedError, StageSkippedError) as error:
         raise ModelFileError(f"{file}: {error}") from error

@@ -1,4 +1,4 @@
-"""A real cluster on this machine: a scheduler and workers, each a process with a home of its own."""
+"""A real cluster on this machine: a scheduler and workers, each a process with its own home."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -98,7 +98,13 @@ class SmallFleet:
     """
 
     def __init__(
-        self, folder: Path, workers: int, *, preload: Path | None = None, **env: str
+        self,
+        folder: Path,
+        workers: int,
+        *,
+        preload: Path | None = None,
+        scheduler_options: Sequence[str] = (),
+        **env: str,
     ) -> None:
         self.folder = folder
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -116,6 +122,7 @@ class SmallFleet:
             "--no-dashboard",
             "--scheduler-file",
             str(file),
+            *scheduler_options,
         ]
         try:
             self.scheduler = self._start(

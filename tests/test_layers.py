@@ -11,7 +11,7 @@ PACKAGE = Path(convkit.__file__).parent
 
 # Who may import whom, by package or module below `convkit`; everybody may import itself and the
 # bottom. Two sides: the host's packages, and those that run inside a stage's environment.
-BOTTOM = {"codec", "tensors", "errors", "home", "redaction", "findings.model", "__version__"}
+BOTTOM = {"codec", "tensors", "errors", "home", "installation", "redaction", "findings.model", "__version__"}
 HOST = {
     "findings": set(),
     "recipe": {"findings"},

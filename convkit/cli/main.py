@@ -74,9 +74,9 @@ def options(
 ) -> None:
     """Handle the options that stand before a command."""
     if version:
-        from convkit import __version__
+        from convkit.installation import full_version
 
-        typer.echo(f"convkit {__version__}")
+        typer.echo(f"convkit {full_version()}")
         raise typer.Exit
 
 
@@ -156,11 +156,11 @@ def _write_crash_log() -> str:
     import tempfile
     import traceback
 
-    from convkit import __version__
+    from convkit.installation import full_version
     from convkit.redaction import redacted
 
     text = redacted(
-        f"convkit {__version__}: {' '.join(sys.argv[1:])}\n"
+        f"convkit {full_version()}: {' '.join(sys.argv[1:])}\n"
         f"Python {sys.version}\n\n{traceback.format_exc()}"
     )
     try:

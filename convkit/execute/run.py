@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import convkit
 from convkit.errors import TrackingError
 from convkit.execute.absence import absent_parts
 from convkit.execute.events import Listener, Silence
@@ -23,6 +22,7 @@ from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.execute.tools import Resolver, recipe_tools, recorded_tools
 from convkit.execute.variation import Variation
 from convkit.home import Home
+from convkit.installation import full_version
 from convkit.plan.stages import Facts, Stage, contract_of, ingredients, plan_stages, stage_key
 from convkit.recipe.loading import LoadedRecipe, load_recipe
 from convkit.record.model import FORMAT, RepairStep, RunRecord, TargetReport
@@ -269,7 +269,7 @@ def _finish(
     key = run_key(loaded, {report.id: report.key for report in reports})
     record = RunRecord(
         format=FORMAT,
-        convkit=convkit.__version__,
+        convkit=full_version(),
         id=time.strftime("%Y%m%d-%H%M%S-", time.gmtime(started)) + secrets.token_hex(2),
         key=key,
         recipe=recipe.name,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from convkit.errors import ToolchainError
+from convkit.installation import install_command
 from convkit.toolchain.devices import find_device
 from convkit.toolchain.environments import environments_folder, list_environments
 from convkit.toolchain.interpreters import installed_pythons
@@ -155,11 +156,11 @@ def _core_ml() -> Fact:
 
 def _mlflow_ui() -> Fact:
     if importlib.util.find_spec("mlflow") is None:
-        return Fact("MLflow", "missing", "not installed", "pip install convkit")
+        return Fact("MLflow", "missing", "not installed", install_command("ui"))
     # mlflow-skinny logs; the pages need the whole distribution, whose server is made with Flask.
     if importlib.util.find_spec("flask") is None:
         return Fact(
-            "MLflow pages", "missing", "runs are logged, but not shown", "pip install 'convkit[ui]'"
+            "MLflow pages", "missing", "runs are logged, but not shown", install_command("ui")
         )
     return Fact("MLflow pages", "ok", "convkit ui")
 

@@ -325,7 +325,7 @@ def test_no_scheduler_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(FleetError, match="no Dask scheduler answers there"):
         fleet_status("tcp://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(FleetError, match=r"pip install 'convkit\[fleet\]'"):
+    with pytest.raises(FleetError, match=r"pip install -e .*\[fleet\]"):
         fleet_status("tcp://127.0.0.1:1")
 
 
