@@ -189,7 +189,9 @@ def _install(listing: Path, python: Path, resolution: Resolution, home: Path) ->
     )
     resolutions = home / "resolutions"
     if isinstance(answer, Failure):
-        raise ToolchainError(explain_failed_installation(answer, resolution, resolutions))
+        raise ToolchainError(
+            explain_failed_installation(answer, resolution.packages, resolution.source, resolutions)
+        )
     yanked = resolution.yanked | yanked_in(answer.warnings)
     if yanked != resolution.yanked:
         remember_yanked(resolution.text, yanked, resolution.packages, resolutions)

@@ -443,7 +443,12 @@ def test_a_run_that_ends_stops_what_its_workers_run(tmp_path: Path, number: sign
         ]
         command += ["--toolchain", "host", "--no-track", "--home", str(tmp_path / "home")]
         started = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            # Tests that run in a shell's background ignore Ctrl-C, and so would their children.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
         assert soon(lambda: len(stub_processes(preload)) == 2, 60)
         pids = stub_processes(preload)

@@ -224,3 +224,13 @@ def test_the_second_time_needs_no_network(tmp_path: Path, monkeypatch: pytest.Mo
         output(environment, "import idna, packaging; print(idna.__version__)")
         == online.packages["idna"]
     )
+
+
+def test_a_file_with_another_hash_is_not_called_a_network_failure(
+    wheels: Path, tmp_path: Path
+) -> None:
+    replaced = Resolution(HERE, {"alpha": "1.0"}, {"alpha": ("sha256:" + "0" * 64,)})
+    with pytest.raises(ToolchainError) as caught:
+        ensure_environment(replaced, tmp_path, progress=quiet)
+    assert "alpha==1.0 is not the one whose SHA-256 was locked" in str(caught.value)
+    assert "network" not in str(caught.value)
