@@ -29,8 +29,7 @@ from convkit.worker.sealed_imports import BYTECODE
 MARKER = "convkit.json"
 _CHECK = Path(convkit.__file__).parent / "worker" / "bytecode_check.py"
 _CACHE = "__pycache__"
-# The marker's own digest says whether it is whole; its times change with every use.
-_UNSEALED = (MARKER, FILE_NAME, ".lock")
+_UNSEALED = (FILE_NAME, f"{FILE_NAME}.part", ".lock")
 
 
 def seal_environment(folder: Path) -> None:
@@ -75,7 +74,7 @@ def damage_at_start(folder: Path) -> str | None:
 
 def verify_environment(folder: Path) -> tuple[WrongFile, ...]:
     """Digest every file of an environment; return what was changed, removed or added, by path."""
-    wrong = [] if read_marker(folder) is not None else [WrongFile(MARKER, "unreadable")]
+    wrong: list[WrongFile] = []
     try:
         seal = read_seal(folder)
     except SealError:

@@ -115,7 +115,7 @@ def digest_entry(file: str) -> str:
 def is_starting(path: str) -> bool:
     """Say whether Python reads or runs a file before a worker's first line."""
     place = PurePosixPath(path)
-    if path == "pyvenv.cfg" or path in ("lib", "lib64"):
+    if path in ("pyvenv.cfg", "lib", "lib64", "convkit.json"):
         return True
     if place.parent.as_posix() == "bin":
         return place.name.startswith("python")

@@ -4,6 +4,7 @@ Dask's TLS is mutual: a scheduler, a worker or a run that cannot show the certif
 away, so the certificate's key is the fleet's password.
 """
 
+import importlib
 import ipaddress
 import os
 import socket
@@ -32,8 +33,6 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
 
     Raises UsageError where one exists, FleetError where `cryptography` is not installed.
     """
-    from distributed.security import Security  # noqa: PLC0415 - an extra, and only fleets need it
-
     certificate, key = folder / CERTIFICATE, folder / KEY
     if certificate.exists() or key.exists():
         raise UsageError(
@@ -41,7 +40,7 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
             " turned away by a new one. Remove it first to replace it."
         )
     try:
-        made = Security.temporary()
+        made = _security().temporary()
     except ImportError as error:
         raise FleetError(f"making certificates needs {install_command('fleet')}") from error
     try:
@@ -64,10 +63,9 @@ def security_for(address: str) -> Any:  # noqa: ANN401 - Dask is typed in part o
     if urlsplit(address).scheme != "tls":
         return None
     import dask.config  # noqa: PLC0415 - an extra
-    from distributed.security import Security  # noqa: PLC0415 - an extra
 
     if dask.config.get("distributed.comm.tls.ca-file", None):
-        return Security(require_encryption=True)
+        return _security()(require_encryption=True)
     folder = tls_folder()
     certificate, key = folder / CERTIFICATE, folder / KEY
     if not (certificate.is_file() and key.is_file()):
@@ -81,7 +79,11 @@ def security_for(address: str) -> Any:  # noqa: ANN401 - Dask is typed in part o
         for role in ("client", "worker", "scheduler")
         for kind, file in (("cert", certificate), ("key", key))
     }
-    return Security(require_encryption=True, tls_ca_file=str(certificate), **roles)
+    return _security()(require_encryption=True, tls_ca_file=str(certificate), **roles)
+
+
+def _security() -> Any:  # noqa: ANN401 - Dask is typed in part only
+    return importlib.import_module("distributed.security").Security
 
 
 def listening_address(scheduler: str, given: str | None, *, insecure: bool) -> str:
