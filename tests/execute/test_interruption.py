@@ -12,14 +12,19 @@ from test_run import HANGS, workers_of, write_recipe
 
 # Makes importing the real MLflow take as long as on a very busy machine.
 SLOW = """
-import sys, time
+import importlib.machinery, sys, time
 from pathlib import Path
 
 class Slow:
     def find_spec(self, name, path=None, target=None):
-        if name == "mlflow.tracking":
-            Path({mark!r}).touch()
-            time.sleep(600)
+        return importlib.machinery.ModuleSpec(name, self) if name == "mlflow.tracking" else None
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        Path({mark!r}).touch()
+        time.sleep(600)
 
 sys.meta_path.insert(0, Slow())
 """
