@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from convkit.codec import CodecError, decode
 from convkit.errors import FeedError, ModelFileError
+from convkit.installation import install_command
 from convkit.models.contract_check import CONTRACT_KEY, check_contract
 from convkit.runtimes.registry import runtimes
 from convkit.runtimes.row import Runtime
@@ -40,7 +41,7 @@ def load(path: str | Path, *, device: Device = "cpu", optimization: str = "all")
     except ImportError as error:
         needed = ("numpy", *(runtime.inspects_with or runtime.tools[:1]))
         raise ModelFileError(
-            f"opening {file} needs {' and '.join(needed)}: pip install {' '.join(needed)}"
+            f"opening {file} needs {' and '.join(needed)}: {_installation(needed)}"
         ) from error
     except (ModelRefusedError, StageFailedError, StageSkippedError) as error:
         raise ModelFileError(f"{file}: {error}") from error
@@ -49,6 +50,13 @@ def load(path: str | Path, *, device: Device = "cpu", optimization: str = "all")
         broken = "; ".join(f"{finding.code} {finding.message}" for finding in findings)
         raise ModelFileError(f"{file} violates its own contract: {broken}")
     return Session(contract, opened.session, str(path))
+
+
+def _installation(packages: tuple[str, ...]) -> str:
+    """Return the command that installs packages; convkit's extra `onnx` has onnxruntime's."""
+    if "onnxruntime" in packages:
+        return install_command("onnx")
+    return f"pip install {' '.join(packages)}"
 
 
 def _find_model(path: Path) -> tuple[Path, Runtime]:

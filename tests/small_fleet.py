@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -97,7 +97,13 @@ class SmallFleet:
     """
 
     def __init__(
-        self, folder: Path, workers: int, *, preload: Path | None = None, **env: str
+        self,
+        folder: Path,
+        workers: int,
+        *,
+        preload: Path | None = None,
+        scheduler_options: Sequence[str] = (),
+        **env: str,
     ) -> None:
         self.folder = folder
         self.processes: list[subprocess.Popen[bytes]] = []
@@ -115,6 +121,7 @@ class SmallFleet:
             "--no-dashboard",
             "--scheduler-file",
             str(file),
+            *scheduler_options,
         ]
         try:
             self.scheduler = self._start(

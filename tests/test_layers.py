@@ -18,6 +18,8 @@ BOTTOM = {
     "tensors",
     "errors",
     "home",
+    "installation",
+    "redaction",
     "findings.model",
     "findings.severity",
     "__version__",
@@ -31,7 +33,10 @@ HOST = {
     "recipe": {"findings", "worker.protocol", *ROWS, *METRICS},
     "store": {"findings", "worker.protocol"},
     "record": {"findings", "store", "worker.protocol", *METRICS},
-    "toolchain": {"findings", "recipe", "worker.protocol", "store", *ROWS},
+    "toolchain": {
+        *("findings", "recipe", "worker.protocol", "store", *ROWS),
+        *("worker.seal", "worker.sealed_imports"),
+    },
     "plan": {"recipe", "toolchain", "store", "worker.protocol", "worker.jobs"},
     # Limits are judged by the same lines on both sides: a search for a precision must mean what
     # the verdict means.
@@ -42,6 +47,7 @@ HOST = {
         *("plan", "recipe", "record", "findings", "store", "toolchain", "track", "report"),
         *("verdict", "worker.protocol", "worker.jobs", *ROWS),
         *("worker.preloading", "worker.fork_server"),
+        "worker.seal",
     },
     "audit": {
         *("execute", "recipe", "record", "findings", "store", "plan", "toolchain"),

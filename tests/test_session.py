@@ -166,7 +166,7 @@ def test_repr_shows_the_contract(session):
 def test_without_onnxruntime_the_message_says_what_to_install(tmp_path, monkeypatch):
     file = save(tmp_path, graph())
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(ModelFileError, match=r"pip install numpy onnxruntime"):
+    with pytest.raises(ModelFileError, match=r"pip install -e .*\[onnx\]"):
         convkit.load(file)
 
 

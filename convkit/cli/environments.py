@@ -43,7 +43,7 @@ def list_(json: Json = False, home: HomeFolder = None) -> None:
 
         Console().print(_table(standing))
     total = sum(entry.bytes for entry in standing)
-    typer.echo(f"{len(standing)} environments, {_size(total)}")
+    typer.echo(f"{_count(len(standing))}, {_size(total)}")
     for path in left:
         typer.echo(
             f"left by a killed build: {path.name}, {_size(folder_size(path))} (convkit env prune"
@@ -92,42 +92,47 @@ def prune(
 def verify(
     key: Annotated[
         str | None,
-        typer.Argument(
-            metavar="KEY", help="The beginning of an environment's key; all where not given."
-        ),
+        typer.Argument(metavar="KEY", help="The beginning of an environment's key. [all]"),
     ] = None,
+    remove: Annotated[
+        bool,
+        typer.Option("--remove", help="Remove damaged environments; the next run rebuilds them."),
+    ] = False,
     home: HomeFolder = None,
 ) -> None:
-    """Digest every installed file again and compare it with its package's RECORD; exit with 1 on
-    any difference.
-    """
+    """Digest every file of the environments; exit with 1 if any was changed, removed or added."""
     from convkit.home import Home
-    from convkit.toolchain.environments import list_environments
-    from convkit.toolchain.installed_files import wrong_files
+    from convkit.toolchain.environments import damaged_environments, environment_folders
+    from convkit.toolchain.pruning import remove_environment
 
-    folders = [folder for folder, _ in list_environments(Home.find(home).root)]
-    chosen = [folder for folder in folders if folder.name.startswith(key or "")]
+    root = Home.find(home).root
+    names = [folder.name for folder in environment_folders(root)]
+    chosen = [name for name in names if name.startswith(key or "")]
     if key is not None and not chosen:
-        there = ", ".join(folder.name[:_SHORT] for folder in folders) or "none"
+        there = ", ".join(name[:_SHORT] for name in names) or "none"
         raise UsageError(
             f"KEY: no environment's key begins with {key!r}; there are: {there} (convkit env list)"
         )
-    damaged = 0
-    for folder in chosen:
-        wrong = wrong_files(folder)
-        damaged += bool(wrong)
+    damaged = damaged_environments(root, chosen)
+    for folder, wrong in damaged.items():
         for file in wrong:
             typer.echo(f"{folder.name[:_SHORT]}: {file}", err=True)
-    state = (
-        "intact"
-        if not damaged
-        else (
-            f"{damaged} damaged: delete {'it' if damaged == 1 else 'them'}, and the next run builds"
-            " anew"
-        )
-    )
-    typer.echo(f"{len(chosen)} environments: {state}")
+        if remove and not remove_environment(folder):
+            typer.echo(f"{folder.name[:_SHORT]}: in use; not removed", err=True)
+    typer.echo(f"{_count(len(chosen))}: {_state(len(damaged), removed=remove)}")
     raise typer.Exit(1 if damaged else 0)
+
+
+def _count(environments: int) -> str:
+    return f"{environments} environment{'' if environments == 1 else 's'}"
+
+
+def _state(damaged: int, *, removed: bool) -> str:
+    if not damaged:
+        return "intact"
+    if removed:
+        return f"{damaged} damaged; the next run rebuilds what it needs"
+    return f"{damaged} damaged; remove them with: convkit env verify --remove"
 
 
 def _table(standing: "tuple[Standing, ...]") -> object:

@@ -1,4 +1,4 @@
-"""`convkit fleet worker` and `convkit fleet status`."""
+"""`convkit fleet worker`, `convkit fleet status` and `convkit fleet certificate`."""
 
 from typing import Annotated
 
@@ -11,7 +11,7 @@ app = typer.Typer(
 )
 
 Scheduler = Annotated[
-    str, typer.Argument(metavar="SCHEDULER", help="The Dask scheduler: tcp://host:8786.")
+    str, typer.Argument(metavar="SCHEDULER", help="The Dask scheduler: tls://host:8786.")
 ]
 
 
@@ -31,14 +31,42 @@ def worker(
     name: Annotated[
         str | None, typer.Option("--name", help="How the fleet calls this worker. [its address]")
     ] = None,
+    host: Annotated[
+        str | None,
+        typer.Option(
+            "--host",
+            metavar="ADDRESS",
+            help="Listen on this address. [the one that reaches the scheduler]",
+        ),
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Let anyone who reaches the worker use it.")
+    ] = False,
 ) -> None:
-    """Run stages for a scheduler until it goes away; Ctrl-C ends the worker, and its stages go to
-    others.
+    """Run stages for a scheduler until it stops.
+
+    Ctrl-C stops the worker; other workers run its stages again.
     """
-    from convkit.execute.fleet.worker import parse_tags, run_fleet_worker
+    from convkit.execute.fleet.worker import Listening, parse_tags, run_fleet_worker
     from convkit.home import Home
 
-    run_fleet_worker(scheduler, Home.find(home), parse_tags(resources), nthreads, name)
+    tags, listening = parse_tags(resources), Listening(host, insecure)
+    run_fleet_worker(scheduler, Home.find(home), tags, nthreads, name, listening)
+
+
+@app.command("certificate")
+def certificate() -> None:
+    """Make the certificate that a fleet's machines recognize each other by, and say what to do."""
+    from convkit.execute.fleet.cluster import import_distributed
+    from convkit.execute.fleet.security import make_certificate, tls_folder
+
+    import_distributed()  # says what to install
+    file, key = make_certificate(tls_folder())
+    typer.echo(f"{file}\n{key}")
+    typer.echo("Copy both to every machine of the fleet. They are its password. Then start:")
+    typer.echo(f"  dask scheduler --protocol tls --host ADDRESS --tls-ca-file {file} \\")
+    typer.echo(f"    --tls-cert {file} --tls-key {key}")
+    typer.echo("  convkit fleet worker tls://ADDRESS:8786")
 
 
 @app.command("status")

@@ -45,9 +45,13 @@ def lock(
     loaded = load_recipe(recipe)
     file = lock_file(recipe)
     if check:
-        problems = check_lock(loaded, read_lock(file), file)
+        lock = read_lock(file)
+        problems = check_lock(loaded, lock, file)
         for problem in problems:
             typer.echo(problem, err=True)
+        for each in lock.left_out if lock is not None else ():
+            stages = ", ".join(each.stages)
+            typer.echo(f"note: not locked, since no index had the packages: {stages}", err=True)
         if not problems:
             typer.echo(f"{file} fits {recipe}")
         raise typer.Exit(1 if problems else 0)

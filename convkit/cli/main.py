@@ -3,9 +3,9 @@
 Commands import what they call inside their functions, so that `convkit --help` starts instantly.
 """
 
+import contextlib
 import os
 import sys
-import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -24,7 +24,15 @@ from convkit.cli import (
     runs,
     stores,
 )
-from convkit.errors import ENVIRONMENT_ERRNOS, EXIT_BUG, ConvkitError, Interrupted, storage_error
+from convkit.cli.plain import PrintableStream
+from convkit.errors import (
+    ENVIRONMENT_ERRNOS,
+    EXIT_BUG,
+    ConvkitError,
+    Interrupted,
+    UsageError,
+    storage_error,
+)
 
 app = typer.Typer(
     name="convkit",
@@ -66,22 +74,24 @@ def options(
 ) -> None:
     """Handle the options that precede a command."""
     if version:
-        from convkit import __version__
+        from convkit.installation import full_version
 
-        typer.echo(f"convkit {__version__}")
+        typer.echo(f"convkit {full_version()}")
         raise typer.Exit
 
 
 def main() -> None:
     """Run the command line and exit with its code (docs/cli.md lists them)."""
+    sys.stdout, sys.stderr = PrintableStream(sys.stdout), PrintableStream(sys.stderr)
     try:
+        _check_paths()
         app()
+    except (KeyboardInterrupt, Interrupted) as error:
+        _say(f"error: {error}" if isinstance(error, Interrupted) else "interrupted")
+        _end_now(Interrupted.exit_code)
     except ConvkitError as error:
         _say(f"error: {error}")
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        _say("interrupted")
-        sys.exit(Interrupted.exit_code)
     except BrokenPipeError:  # the reader closed the pipe (convkit ... | head)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
@@ -94,6 +104,42 @@ def main() -> None:
         _end_as_bug(error)
 
 
+def _check_paths() -> None:
+    """Refuse paths that are not UTF-8: records and requests are, and could not name them."""
+    given = [("argument", argument) for argument in sys.argv[1:]]
+    given += [("CONVKIT_HOME", os.environ.get("CONVKIT_HOME", "")), ("current folder", _folder())]
+    for what, path in given:
+        try:
+            path.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise UsageError(
+                f"{what} {path!r}: not valid UTF-8. Rename the file or folder, then run again."
+            ) from error
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()  # noqa: PTH109 - a string, of a folder that may be gone
+    except FileNotFoundError:
+        return ""
+
+
+def _end_now(code: int) -> NoReturn:
+    """Exit without waiting for threads in the middle of something that cannot be stopped.
+
+    Such are an import of MLflow, a copy of a large file, a network's timeout. Worker processes have
+    ended by now, or end with this process.
+    """
+    import threading
+
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    if threading.active_count() > 1:
+        os._exit(code)
+    sys.exit(code)
+
+
 def _end_as_bug(error: Exception) -> NoReturn:
     _say(f"error: this is a bug in convkit ({type(error).__name__}: {error})")
     _say(f"Please report it together with {_write_crash_log()}")
@@ -101,23 +147,31 @@ def _end_as_bug(error: Exception) -> NoReturn:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)  # noqa: T201 - rich itself may be what failed
+    from convkit.redaction import redacted
+
+    print(redacted(text), file=sys.stderr)  # noqa: T201 - the last words before the exit; rich may be what failed
 
 
 def _write_crash_log() -> str:
     import tempfile
     import traceback
 
-    text = f"convkit {' '.join(sys.argv[1:])}\nPython {sys.version}\n\n{traceback.format_exc()}"
+    from convkit.installation import full_version
+    from convkit.redaction import redacted
+
+    text = redacted(
+        f"convkit {full_version()}: {' '.join(sys.argv[1:])}\n"
+        f"Python {sys.version}\n\n{traceback.format_exc()}"
+    )
     try:
-        path = (
-            Path(tempfile.gettempdir())
-            / f"convkit-crash-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}.log"
-        )
-        path.write_text(text, encoding="utf-8")
+        # A new file with a name that nobody can foresee, readable by its owner alone: the folder
+        # is everybody's, and a link laid there beforehand must not be followed.
+        descriptor, path = tempfile.mkstemp(prefix="convkit-crash-", suffix=".log")
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(text)
     except OSError:
         return f"this text:\n{text}"
-    return str(path)
+    return path
 
 
 if __name__ == "__main__":

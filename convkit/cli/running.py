@@ -63,6 +63,7 @@ def run(
     from convkit.errors import EXIT_SKIPPED, Interrupted, UsageError
     from convkit.execute.run import RunOptions, run_recipe
     from convkit.home import Home
+    from convkit.redaction import redacted
 
     if write and not repair:
         raise UsageError("--write saves what --repair has proven; pass both")
@@ -75,7 +76,7 @@ def run(
         jobs=jobs,
         force=force,
         track=track,
-        command=("convkit", *sys.argv[1:]),
+        command=("convkit", *map(redacted, sys.argv[1:])),
         scheduler=scheduler,
         shared_store=store,
     )

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from convkit.errors import TrackingError, UsageError
+from convkit.installation import install_command
 from convkit.track.location import VIEW, Location, find_location
 
 _START_SECONDS = 90.0
@@ -70,8 +71,7 @@ def _check(location: Location, host: str) -> None:
         importlib.metadata.distribution("mlflow")
     except importlib.metadata.PackageNotFoundError as error:
         raise UsageError(
-            "MLflow's UI is not installed. Run this in your checkout of convkit:\n"
-            f'  {sys.executable} -m uv pip install --python {sys.executable} -e ".[ui]"'
+            f"MLflow's pages are not installed here. Install them: {install_command('ui')}"
         ) from error
     if location.database is not None and not location.database.exists():
         raise UsageError(

@@ -152,6 +152,10 @@ def _mapped(model: Path, location: str) -> np.ndarray:
         raise StageFailedError(
             f"{model.name}: weights are said to lie in {location!r}, outside the model's folder"
         )
+    if file.exists() and not file.resolve().is_relative_to(model.parent.resolve()):
+        raise StageFailedError(
+            f"{model.name}: the weights' file {location!r} leads outside the model's folder"
+        )
     if not file.is_file():
         raise StageFailedError(
             f"{model.name}: the weights' file {location!r} is missing from the model's folder"

@@ -12,6 +12,9 @@ from convkit.findings.model import Finding, Remedy
 from convkit.plan.stages import Stage
 from convkit.record.model import StageReport
 
+# How long an interrupted run waits for its workers: Ctrl-C shall end it within two seconds.
+_ENDING_SECONDS = 1.5
+
 
 class Settler(Protocol):
     """Runs or reuses one stage, given the artifacts it reads by stage id."""
@@ -31,27 +34,31 @@ def execute(
     """Run or reuse all stages, up to `jobs` at once; return them by id.
 
     A stage whose inputs are not usable is blocked. A ConvkitError in one stage breaks only that
-    stage. Ctrl-C sets `cancelled`, waits for the workers to end and raises Interrupted.
+    stage. Ctrl-C sets `cancelled`, waits a moment for the workers to end and raises Interrupted.
     """
     settled: dict[str, Settled] = {}
     waiting = {stage.id: stage for stage in stages}
     running: dict[concurrent.futures.Future[Settled], Stage] = {}
     for stage in stages:
         listener.stage_waiting(stage.id)
-    with concurrent.futures.ThreadPoolExecutor(jobs, thread_name_prefix="stage") as pool:
-        try:
-            while waiting or running:
-                _submit_ready(waiting, running, settled, settler, listener, pool)
-                # A finite wait, so that Python handles Ctrl-C promptly.
-                finished, _ = concurrent.futures.wait(
-                    running, timeout=0.2, return_when="FIRST_COMPLETED"
-                )
-                for future in finished:
-                    stage = running.pop(future)
-                    settled[stage.id] = _outcome(stage, future, listener)
-        except BaseException:  # Ctrl-C or a bug: no worker may outlive this call
-            cancelled.set()
-            raise
+    pool = concurrent.futures.ThreadPoolExecutor(jobs, thread_name_prefix="stage")
+    try:
+        while waiting or running:
+            _submit_ready(waiting, running, settled, settler, listener, pool)
+            # A finite wait, so that Ctrl-C is seen at once.
+            finished, _ = concurrent.futures.wait(
+                running, timeout=0.2, return_when="FIRST_COMPLETED"
+            )
+            for future in finished:
+                stage = running.pop(future)
+                settled[stage.id] = _outcome(stage, future, listener)
+    except BaseException:  # Ctrl-C, or a bug: either way no worker may outlive this
+        cancelled.set()
+        # What does not look at `cancelled`, such as a copy of a big file, is not waited for.
+        pool.shutdown(wait=False, cancel_futures=True)
+        concurrent.futures.wait(running, timeout=_ENDING_SECONDS)
+        raise
+    pool.shutdown()
     return settled
 
 

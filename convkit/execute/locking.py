@@ -1,4 +1,4 @@
-"""`convkit lock`: resolves every environment that a recipe can need, on this machine and others."""
+"""`convkit lock`: resolves every environment that a recipe can need, on any platform."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -8,7 +8,7 @@ from convkit.errors import ToolchainError, UsageError
 from convkit.plan.stages import plan_stages
 from convkit.recipe.loading import LoadedRecipe
 from convkit.recipe.models import Recipe
-from convkit.toolchain.lockfile import PLATFORMS, Lock, LockedEnvironment, this_platform
+from convkit.toolchain.lockfile import PLATFORMS, LeftOut, Lock, LockedEnvironment, this_platform
 from convkit.toolchain.requirements import EnvironmentSpec, package_name
 from convkit.toolchain.resolution import Resolution, resolve_anew
 
@@ -73,12 +73,14 @@ def lock_recipe(
     environments: list[LockedEnvironment] = []
     hashes: dict[str, dict[str, tuple[str, ...]]] = {platform: {} for platform in sorted(chosen)}
     failed: dict[str, str] = {}
+    left_out: list[LeftOut] = []
     for spec, stages in recipe_environments(loaded.recipe).items():
         known = _nearest(before, spec, stages)
         try:
             found = {platform: _resolve(spec, platform, known, upgrade) for platform in chosen}
         except ToolchainError as error:
             failed[", ".join(stages)] = str(error)
+            left_out.append(LeftOut(stages, spec.python, spec.requirements))
             continue
         packages = {platform: resolution.packages for platform, resolution in found.items()}
         environments.append(LockedEnvironment(stages, spec.python, spec.requirements, packages))
@@ -89,7 +91,7 @@ def lock_recipe(
     if not environments:
         raise ToolchainError("no environment could be resolved: " + "; ".join(failed.values()))
     _check_tools(upgrade, environments)
-    return Locked(Lock(loaded.recipe.name, tuple(environments), hashes), failed)
+    return Locked(Lock(loaded.recipe.name, tuple(environments), hashes, tuple(left_out)), failed)
 
 
 def check_lock(loaded: LoadedRecipe, lock: Lock | None, file: Path) -> list[str]:
@@ -101,7 +103,7 @@ def check_lock(loaded: LoadedRecipe, lock: Lock | None, file: Path) -> list[str]
     wanted = recipe_environments(loaded.recipe)
     problems = []
     for spec, stages in wanted.items():
-        if lock.find(spec) is None:
+        if lock.find(spec) is None and not lock.is_left_out(spec):
             problems.append(
                 f"{', '.join(stages)}: {_difference(spec, _nearest(lock, spec, stages))}"
             )

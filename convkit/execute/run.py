@@ -6,11 +6,10 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import convkit
 from convkit.errors import TrackingError
 from convkit.execute.absence import absent_parts
 from convkit.execute.events import Listener, Silence
@@ -23,6 +22,7 @@ from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.execute.tools import Resolver, recipe_tools, recorded_tools
 from convkit.execute.variation import Variation
 from convkit.home import Home
+from convkit.installation import full_version
 from convkit.plan.keys import Facts, ingredients, stage_key
 from convkit.plan.requests import contract_of
 from convkit.plan.stages import Stage, plan_stages
@@ -168,11 +168,25 @@ def _run_tracked(work: _Work, tools: Resolver | None) -> RunOutcome:
         settled = find_settled(work.loaded, work.stages, known.facts, work.store)
         if settled is not None:
             return RunOutcome(read_record(settled), settled, up_to_date=True)
-    with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="track") as tracking:
-        # MLflow takes two seconds to import and open, so that happens while the stages run.
-        tracker = tracking.submit(_prepare_tracker, options) if options.track else None
-        outcome = _run(work, tools or work.tools(may_resolve=True))
-        return _log(outcome, tracker)
+    # Importing and opening MLflow takes seconds, or half a minute on a busy machine: that goes on
+    # while the stages run, in a thread that nobody has to wait for after Ctrl-C.
+    tracker = _in_background(lambda: _prepare_tracker(options)) if options.track else None
+    outcome = _run(work, tools or work.tools(may_resolve=True))
+    return _log(outcome, tracker)
+
+
+def _in_background(task: "Callable[[], Tracker]") -> "concurrent.futures.Future[Tracker]":
+    """Run a task in a daemon thread: an executor's threads are joined when the process ends."""
+    future: concurrent.futures.Future[Tracker] = concurrent.futures.Future()
+
+    def work() -> None:
+        try:
+            future.set_result(task())
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever asks for the result
+            future.set_exception(error)
+
+    threading.Thread(target=work, name="track", daemon=True).start()
+    return future
 
 
 def _run(work: _Work, tools: Resolver) -> RunOutcome:
@@ -255,7 +269,7 @@ def _finish(
     key = run_key(loaded, {report.id: report.key for report in reports})
     record = RunRecord(
         format=FORMAT,
-        convkit=convkit.__version__,
+        convkit=full_version(),
         id=time.strftime("%Y%m%d-%H%M%S-", time.gmtime(started)) + secrets.token_hex(2),
         key=key,
         recipe=recipe.name,

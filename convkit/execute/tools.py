@@ -31,6 +31,12 @@ def recipe_tools(
             return locked
         if lock is not None and strict:
             name, recipe = os.path.relpath(file), os.path.relpath(loaded.path)
+            if lock.is_left_out(spec):
+                raise ToolchainError(
+                    f"{name} has no versions for {', '.join(spec.requirements)}: they were not on"
+                    " the package index of the machine that wrote it. On a machine whose index has"
+                    f" them: convkit lock {recipe}"
+                )
             if lock.find(spec) is not None:
                 here = this_platform()
                 raise ToolchainError(

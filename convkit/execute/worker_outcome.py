@@ -8,6 +8,7 @@ from typing import Literal, assert_never
 
 from convkit.codec import Json
 from convkit.findings.model import Finding, Remedy
+from convkit.redaction import redacted
 from convkit.worker.protocol import Answer, JobKind
 
 # answered: the result file is complete, whatever the process did afterwards · signalled: crashed
@@ -22,6 +23,8 @@ _HEAD_BYTES = 256 * 1024
 _END_BYTES = 1024 * 1024
 # Colors and cursor movements (ECMA-48 control sequences) and titles (operating system commands).
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
+# What is left of escapes that are none of those; line breaks and tabs stay.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 # What tools say when an allocation fails: Python, C++, torch's CPU and CUDA allocators,
 # onnxruntime's arena.
 _MEMORY_WORDS = re.compile(
@@ -56,7 +59,7 @@ class WorkerOutcome:
 
 def read_log(path: Path) -> str:
     """Return a log as a terminal would finally show it: no colors, progress bars in their last
-    state.
+    state, no secrets.
     """
     size = path.stat().st_size
     with path.open("rb") as stream:
@@ -72,7 +75,7 @@ def read_log(path: Path) -> str:
 def _plain(printed: bytes) -> str:
     text = _ESCAPES.sub("", printed.decode("utf-8", errors="replace")).replace("\r\n", "\n")
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
-    return "\n".join(lines)
+    return redacted(_CONTROLS.sub("", "\n".join(lines)))
 
 
 def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> tuple[Finding, ...]:

@@ -14,23 +14,28 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from convkit.codec import CodecError, decode, encode
+from convkit.codec import CodecError, Json, decode, encode
 from convkit.execute.memory_killer import memory_kills
 from convkit.execute.worker_outcome import Ending, WorkerOutcome, findings_of, read_log
 from convkit.execute.workers import Launch, WorkerProcess, WorkerStrategy
+from convkit.redaction import redacted
 from convkit.worker.protocol import PROTOCOL, Answer, Envelope
+from convkit.worker.seal import FILE_NAME as SEAL
 
 __all__ = ["Ending", "WorkerOutcome", "findings_of", "run_worker", "worker_environment"]
 
 OnEvent = Callable[[str, float | None], None]
 
 _POLL_SECONDS = 0.1
-# After SIGTERM a worker has this long to go before SIGKILL.
-_GRACE_SECONDS = 5.0
+# After SIGTERM a worker has this long to go before SIGKILL: Ctrl-C shall end a run within two
+# seconds.
+_GRACE_SECONDS = 1.0
 # A worker whose answer is written has this long to exit: a tool's own threads can keep it alive for
 # ever.
 _LINGER_SECONDS = 10.0
 _LONGEST_EVENT_BYTES = 64 * 1024
+# The parts of an answer that hold a tool's own words.
+_TEXTS = ("error", "traceback", "findings")
 
 # What a worker may see of the user's environment: where things lie, how the network is reached,
 # which devices to use. PYTHON* variables are not among it: they would change what the stage's
@@ -103,6 +108,7 @@ def run_worker(
         try:
             envelope = dataclasses.replace(envelope, events_fd=writing, parent_pid=os.getpid())
             request.write_text(json.dumps(encode(envelope)), encoding="utf-8")
+            seen |= _without_stray_bytecode(python, folder)
             process = workers.start(
                 Launch(python, envelope, request, result, folder, log, writing, seen)
             )
@@ -140,6 +146,17 @@ def worker_environment(
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "DO_NOT_TRACK": "1",
     }
+
+
+def _without_stray_bytecode(python: Path, folder: Path) -> dict[str, str]:
+    """Return what keeps Pythons from reading an environment's `.pyc` files: any code can be in them.
+
+    The worker itself has bytecode of its own (`convkit.worker.sealed_imports`). An environment that
+    convkit did not build is its owner's.
+    """
+    if not (python.parent.parent / SEAL).is_file():
+        return {}
+    return {"PYTHONPYCACHEPREFIX": str(folder / "bytecode"), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 class _Events:
@@ -187,7 +204,9 @@ class _Events:
             (event.get("message"), event.get("done")) if isinstance(event, dict) else (None, None)
         )
         if isinstance(message, str):
-            self._on_event(message, float(done) if isinstance(done, int | float) else None)
+            self._on_event(
+                redacted(message), float(done) if isinstance(done, int | float) else None
+            )
 
 
 def _attend(
@@ -197,7 +216,7 @@ def _attend(
     deadline: float,
     cancelled: threading.Event,
 ) -> Literal["timed_out", "cancelled"] | None:
-    """Pass on events until the worker has ended; return why it was stopped, None where it was done."""
+    """Pass on events until the worker has ended; return why it was stopped, None if it was done."""
     done_since: float | None = None
     try:
         while True:
@@ -277,9 +296,8 @@ def _outcome(
     if stopped == "cancelled":
         ending, answer = stopped, None
     elif answer is not None:
-        ending = (  # whole and last: a crash while a tool's library is unloaded takes nothing away
-            "answered"
-        )
+        # Whole and last: a crash while a tool's library is unloaded takes nothing away.
+        ending = "answered"
     elif stopped is not None:
         ending = stopped
     elif ended_by == signal.SIGKILL:
@@ -297,7 +315,11 @@ def _outcome(
 def _read_answer(path: Path) -> tuple[Answer | None, str]:
     """Return a worker's answer, or None and what is wrong with it."""
     try:
-        answer = decode(Answer, json.loads(path.read_text(encoding="utf-8")))
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if isinstance(content, dict):
+            # Not `result`: names and contracts are data, and stay what they are.
+            content |= {name: _redacted(content.get(name)) for name in _TEXTS if name in content}
+        answer = decode(Answer, content)
     except FileNotFoundError:
         return None, "no result file"
     except (OSError, ValueError, CodecError) as error:
@@ -305,6 +327,19 @@ def _read_answer(path: Path) -> tuple[Answer | None, str]:
     if answer.protocol != PROTOCOL:
         return None, f"a result in protocol {answer.protocol}; this convkit speaks {PROTOCOL}"
     return answer, ""
+
+
+def _redacted(value: Json) -> Json:
+    """Return a JSON value without the secrets that a tool may have put into its texts."""
+    match value:
+        case str():
+            return redacted(value)
+        case list():
+            return [_redacted(each) for each in value]
+        case dict():
+            return {name: _redacted(each) for name, each in value.items()}
+        case _:
+            return value
 
 
 def _killed(kills_before: int | None) -> str:

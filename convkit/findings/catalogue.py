@@ -483,11 +483,11 @@ CATALOGUE: dict[str, Explanation] = {
     "V106": Explanation(
         "a stage used other tools than were resolved for it",
         "What the stage imported is not of the versions that were resolved or locked for its"
-        " environment: somebody installed into it, or another folder got in front of it on the"
-        " path.",
+        " environment, or its files are not those that were installed: somebody installed into it"
+        " or edited it, a file was damaged, or another folder is ahead of it on the path.",
         "A result is then filed under versions that did not make it.",
-        "Remove the environment (convkit env prune --all) and run again; nothing was kept of the"
-        " stage.",
+        "Remove the damaged environment (convkit env verify --remove) and run again; nothing of the"
+        " stage was kept.",
     ),
     "E101": Explanation(
         "the device or provider is absent",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from convkit.codec import Json
 from convkit.errors import UsageError
+from convkit.installation import install_command
 from convkit.metrics.registry import DEFAULTS, PARAMETERS
 from convkit.recipe.families import (
     FAMILIES,
@@ -135,8 +136,8 @@ def _onnx_origin(path: Path, folder: Path, contract: Contract | None) -> _Origin
         raise UsageError(f"{path}: no such file")
     if contract is None:
         raise UsageError(
-            f"{path}: reading an ONNX file needs the onnx package; install it in convkit's"
-            " environment: uv pip install onnx"
+            f"{path}: reading an ONNX file's inputs and outputs needs the onnx package here;"
+            f" install it beside convkit: {install_command('onnx')}"
         )
     return _Origin(
         _recipe_name(path.stem),

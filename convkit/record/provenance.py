@@ -23,6 +23,8 @@ FILE_NAME = "provenance.json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:convkit:run:1"
+# Names the kind of builder, not its version (SLSA v1, builder.id): that stands beside it.
+BUILDER_ID = "urn:convkit:builder"
 # An extension of SLSA's metadata: the digest of the file's text with this digest left empty.
 _OWN_DIGEST = "convkit_digest"
 
@@ -146,7 +148,7 @@ def make_statement(
             "buildDefinition": _definition(record, files, materials),
             "runDetails": {
                 "builder": {
-                    "id": f"pkg:pypi/convkit@{record.convkit}",
+                    "id": BUILDER_ID,
                     "version": {
                         "convkit": record.convkit,
                         "python": str(record.host.get("python", "")),

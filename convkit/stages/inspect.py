@@ -33,7 +33,9 @@ def run(request: InspectRequest, _context: Context) -> tuple[InspectResult, list
         elements[_dtype(tensor.data_type)] += math.prod(tensor.dims)
         external |= {entry.value for entry in tensor.external_data if entry.key == "location"}
     operators = Counter(_operator(node) for node in model.graph.node)
-    files = [path, *(path.parent / name for name in sorted(external))]
+    folder = path.parent.resolve()
+    named = [(folder / name).resolve() for name in sorted(external)]
+    files = [path, *(file for file in named if file.is_relative_to(folder))]
     result = InspectResult(
         graph=read_contract(path),
         carried=carried_contract(path),

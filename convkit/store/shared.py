@@ -23,6 +23,7 @@ from typing import Any
 
 from convkit.codec import CodecError, Json, decode, encode
 from convkit.errors import FleetError, StoreError, StoreUnreachable
+from convkit.installation import install_command
 from convkit.store.digests import DigestCache, digest_file, digest_json
 from convkit.store.store import FileEntry, StageRecord, Store
 
@@ -296,7 +297,7 @@ def _open(url: str) -> tuple[Any, str]:
     try:
         import fsspec.core  # noqa: PLC0415 - an extra, and only fleets need it
     except ImportError as error:
-        raise FleetError("a shared store needs fsspec: pip install 'convkit[fleet]'") from error
+        raise FleetError(f"a shared store needs fsspec: {install_command('fleet')}") from error
     try:
         # Listings that are remembered would hide what other machines write.
         fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False)

@@ -5,9 +5,8 @@ tested with.
 from convkit.runtimes.registry import runtimes
 from convkit.runtimes.row import ToolDefault
 
-DEFAULT_PYTHON = (  # has wheels of the widest span of tool releases, onnxruntime 1.15 to 1.31 among them
-    "3.11"
-)
+# Has wheels of the widest span of tool releases, onnxruntime 1.15 to 1.31 among them.
+DEFAULT_PYTHON = "3.11"
 
 # Workers run convkit's own code, which is written for this release and later ones.
 OLDEST_PYTHON = (3, 11)

@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 from convkit.errors import ToolchainError
+from convkit.installation import install_command
 from convkit.runtimes.registry import runtimes
 from convkit.runtimes.row import MachineFact as Fact
 from convkit.toolchain.devices import find_device
@@ -123,11 +124,11 @@ def _runtimes() -> tuple[Fact, ...]:
 
 def _mlflow_ui() -> Fact:
     if importlib.util.find_spec("mlflow") is None:
-        return Fact("MLflow", "missing", "not installed", "pip install convkit")
+        return Fact("MLflow", "missing", "not installed", install_command("ui"))
     # mlflow-skinny logs; the pages need the whole distribution, whose server is made with Flask.
     if importlib.util.find_spec("flask") is None:
         return Fact(
-            "MLflow pages", "missing", "runs are logged, but not shown", "pip install 'convkit[ui]'"
+            "MLflow pages", "missing", "runs are logged, but not shown", install_command("ui")
         )
     return Fact("MLflow pages", "ok", "convkit ui")
 

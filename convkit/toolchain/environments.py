@@ -9,28 +9,35 @@ falls back to hard links. `copy` clones where the system's copying does (Btrfs, 
 those seconds once for each set of versions.
 """
 
+import contextlib
 import dataclasses
 import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
-from convkit.codec import CodecError, decode
 from convkit.errors import ToolchainError, storage_error
 from convkit.store.digests import write_json
-from convkit.toolchain.installed_files import wrong_files
+from convkit.toolchain.installed_files import WrongFile, wrong_files
 from convkit.toolchain.interpreters import find_interpreter
 from convkit.toolchain.missing_releases import explain_failed_installation
 from convkit.toolchain.resolution import Resolution
-from convkit.toolchain.usage import hold
+from convkit.toolchain.sealing import (
+    MARKER,
+    damage_at_start,
+    read_marker,
+    seal_environment,
+    verify_environment,
+)
+from convkit.toolchain.usage import alone, hold, release
 from convkit.toolchain.uv import Failure, attempt_uv_with_warnings, run_uv
 from convkit.toolchain.yanked import remember_yanked, yanked_in
+from convkit.worker.seal import SealError
 
-MARKER = "convkit.json"
 STAGING = ".staging"
 _SAFELY = ("--link-mode", "copy", "--allow-empty-requirements")
 _MOST_FILES = 5  # of those that are not what they should be, named in an error
@@ -61,13 +68,16 @@ def environments_folder(home: Path) -> Path:
 
 
 def existing_environment(resolution: Resolution, home: Path) -> Environment | None:
-    """Return the environment of a resolution where it stands. Starts no process."""
+    """Return the environment of a resolution if it exists undamaged. Starts no process.
+
+    Reads the list of its files, not the files: those are checked as a stage imports them.
+    """
     key = resolution.digest
     folder = environments_folder(home) / key
     python = folder / "bin" / "python"
     # The interpreter is a link to the machine's Python, which may have been removed since.
-    stands = (folder / MARKER).is_file() and python.exists()
-    return Environment(python, key, resolution.packages, resolution.yanked) if stands else None
+    usable = (folder / MARKER).is_file() and python.exists() and damage_at_start(folder) is None
+    return Environment(python, key, resolution.packages, resolution.yanked) if usable else None
 
 
 def ensure_environment(
@@ -97,7 +107,10 @@ def ensure_environment(
             standing = _held(resolution, home)
             if standing is not None:
                 return standing
-            progress(f"building an environment of {len(resolution.packages)} packages")
+            count = len(resolution.packages)
+            if (folder / MARKER).exists() and (damage := damage_at_start(folder)) is not None:
+                progress(f"the environment is damaged ({damage}): building it again")
+            progress(f"building an environment of {count} package{'' if count == 1 else 's'}")
             yanked = _build(resolution, folder, home)
             hold(folder / MARKER)
         finally:
@@ -141,12 +154,29 @@ def _build(resolution: Resolution, folder: Path, home: Path) -> dict[str, str]:
         yanked = _install(listing, python, resolution, home)
         _check(python, resolution)
         write_json(staging / MARKER, dataclasses.replace(resolution, yanked=yanked))
-        if folder.exists():  # it has no marker or no interpreter
-            shutil.rmtree(folder)
+        seal_environment(staging)
+        _clear(folder)
         staging.replace(folder)
+    except SealError as error:
+        raise ToolchainError(f"the new environment cannot be listed: {error}") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     return yanked
+
+
+def _clear(folder: Path) -> None:
+    """Remove a damaged environment; raises ToolchainError while a run uses it."""
+    if not folder.exists():
+        return
+    with contextlib.ExitStack() as held:
+        marker = folder / MARKER
+        release(marker)
+        if marker.exists() and not held.enter_context(alone(marker)):
+            raise ToolchainError(
+                f"{folder}: damaged ({damage_at_start(folder)}), and another run is using it."
+                " Wait until that run has ended, then run again."
+            )
+        shutil.rmtree(folder)
 
 
 def _install(listing: Path, python: Path, resolution: Resolution, home: Path) -> dict[str, str]:
@@ -159,7 +189,9 @@ def _install(listing: Path, python: Path, resolution: Resolution, home: Path) ->
     )
     resolutions = home / "resolutions"
     if isinstance(answer, Failure):
-        raise ToolchainError(explain_failed_installation(answer, resolution, resolutions))
+        raise ToolchainError(
+            explain_failed_installation(answer, resolution.packages, resolution.source, resolutions)
+        )
     yanked = resolution.yanked | yanked_in(answer.warnings)
     if yanked != resolution.yanked:
         remember_yanked(resolution.text, yanked, resolution.packages, resolutions)
@@ -206,15 +238,27 @@ def _check(python: Path, resolution: Resolution) -> None:
 
 
 def list_environments(home: Path) -> tuple[tuple[Path, Resolution], ...]:
-    """Return the environments that stand, with what they were made from."""
-    found = []
-    for marker in sorted(environments_folder(home).glob(f"*/{MARKER}")):
-        if marker.parent.name.endswith(STAGING):
-            continue
-        try:
-            found.append(
-                (marker.parent, decode(Resolution, json.loads(marker.read_text(encoding="utf-8"))))
-            )
-        except (OSError, ValueError, CodecError):
-            continue  # it stands without its list, and serves nobody's listing
-    return tuple(found)
+    """Return the environments of a home, with what they were made from; not damaged ones."""
+    found = ((folder, read_marker(folder)) for folder in environment_folders(home))
+    return tuple((folder, made_from) for folder, made_from in found if made_from is not None)
+
+
+def environment_folders(home: Path) -> tuple[Path, ...]:
+    """Return the folders of all finished environments of a home, damaged ones included."""
+    return tuple(
+        path
+        for path in sorted(environments_folder(home).glob("*"))
+        if path.is_dir() and not path.name.endswith(STAGING)
+    )
+
+
+def damaged_environments(
+    home: Path, keys: Collection[str] | None = None
+) -> dict[Path, tuple[WrongFile, ...]]:
+    """Digest every file of a home's environments, or of those with these keys.
+
+    Returns what is wrong by environment; nothing for those that are what was installed.
+    """
+    chosen = [path for path in environment_folders(home) if keys is None or path.name in keys]
+    found = {folder: verify_environment(folder) for folder in chosen}
+    return {folder: wrong for folder, wrong in found.items() if wrong}

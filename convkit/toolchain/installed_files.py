@@ -24,12 +24,14 @@ _COMPILED = (".pyc", ".pyo")
 
 @dataclasses.dataclass(frozen=True)
 class WrongFile:
-    """A file that is not what its package's RECORD says; `path` is relative to the environment's
-    packages.
+    """A file that is not what was installed.
+
+    `path` is relative to the environment's packages where RECORDs were read, to the environment
+    where its seal was.
     """
 
     path: str
-    problem: Literal["changed", "missing", "in no RECORD", "unreadable"]
+    problem: Literal["changed", "missing", "in no RECORD", "unexpected", "unreadable"]
 
     def __str__(self) -> str:
         return f"{self.path}: {self.problem}"
@@ -67,6 +69,18 @@ def wrong_files(environment: Path) -> tuple[WrongFile, ...]:
             WrongFile(path, "in no RECORD") for path in _files(packages) if path not in listed
         ]
     return tuple(sorted(set(found), key=lambda wrong: wrong.path))
+
+
+def recorded_digests(environment: Path) -> dict[str, str]:
+    """Return the SHA-256 that RECORDs give, in hexadecimal, by path inside the environment."""
+    digests = {}
+    for packages in sorted(environment.glob("lib/python*/site-packages")):
+        below = packages.relative_to(environment).as_posix()
+        for entry in _read_records(packages)[0]:
+            if entry.algorithm == "sha256" and entry.digest:
+                path = os.path.normpath(f"{below}/{entry.path}")
+                digests[path] = _decoded(entry.digest).hex()
+    return digests
 
 
 def _read_records(packages: Path) -> tuple[list[_Recorded], list[WrongFile]]:

@@ -12,8 +12,9 @@ recipe.
       linux-x86_64:
         numpy==2.4.6: [sha256:...]
 
-Hashes are those of the files that a platform installs. No address of an index stands here: whoever
-builds from the lock gets the same bytes from whatever index has them.
+Hashes are those of the files that a platform installs. The lock names no index: whoever builds from
+it gets the same bytes from whichever index has them. `left_out` lists environments whose packages
+were not on the index (TensorRT, for instance).
 """
 
 import dataclasses
@@ -30,6 +31,10 @@ from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution
 
 FORMAT = 1
+# libyaml's loader is ten times as fast; PyYAML can be built without it.
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_MOST_CHARACTERS = 32 * 2**20
+_MOST_LEVELS = 10
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 HEADER = "# Written by `convkit lock`; commit it, and do not edit it.\n"
 
@@ -55,12 +60,29 @@ class LockedEnvironment:
 
 
 @dataclasses.dataclass(frozen=True)
+class LeftOut:
+    """An environment that could not be resolved when the lock was written: its packages were not on
+    that machine's index.
+    """
+
+    stages: tuple[str, ...]
+    python: str
+    requirements: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
 class Lock:
     """A recipe's lock. `hashes` are by platform, then by `name==version`."""
 
     recipe: str
     environments: tuple[LockedEnvironment, ...]
     hashes: Mapping[str, Mapping[str, tuple[str, ...]]]
+    left_out: tuple[LeftOut, ...] = ()
+
+    def is_left_out(self, spec: EnvironmentSpec) -> bool:
+        """Say whether a specification's packages were not to be had when the lock was written."""
+        asked = (spec.python, spec.requirements)
+        return any((each.python, each.requirements) == asked for each in self.left_out)
 
     def find(self, spec: EnvironmentSpec) -> LockedEnvironment | None:
         """Return the environment that was locked for a specification; None where that was another
@@ -112,7 +134,7 @@ def read_lock(file: Path) -> Lock | None:
             f"{file}: cannot be read: {error}; write it anew with `convkit lock`"
         ) from error
     try:
-        lock = _decode(yaml.safe_load(text))
+        lock = _decode(_load(text))
     except (yaml.YAMLError, KeyError, TypeError, AttributeError, ValueError) as error:
         raise ToolchainError(
             f"{file}: not a lock that this convkit reads ({error}); write it anew with `convkit"
@@ -136,6 +158,26 @@ def _are_hashes(values: tuple[str, ...]) -> bool:
     return bool(values) and all(_HASH.fullmatch(value) for value in values)
 
 
+def _load(text: str) -> Any:  # noqa: ANN401 - whatever stands in the file
+    """Return a lock's YAML; raises ValueError for what could exhaust memory or the stack.
+
+    Locks have neither aliases, which let a few lines stand for billions, nor deep nesting.
+    """
+    if len(text) > _MOST_CHARACTERS:
+        raise ValueError(f"it has more than {_MOST_CHARACTERS} characters")
+    depth = 0
+    for event in yaml.parse(text, Loader=_LOADER):
+        if isinstance(event, yaml.AliasEvent):
+            raise ValueError("it has aliases, which no lock has")  # noqa: TRY004 - of its content
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _MOST_LEVELS:
+                raise ValueError(f"it is nested more than {_MOST_LEVELS} levels deep")
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+    return yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe loader, in C or in Python
+
+
 def _decode(content: Any) -> Lock:  # noqa: ANN401 - whatever stands in the file
     if content["lock"] != FORMAT:
         raise ValueError(f"it is of format {content['lock']}")
@@ -156,7 +198,15 @@ def _decode(content: Any) -> Lock:  # noqa: ANN401 - whatever stands in the file
         str(platform): {str(pin): tuple(map(str, values)) for pin, values in pins.items()}
         for platform, pins in content["hashes"].items()
     }
-    return Lock(str(content["recipe"]), environments, hashes)
+    left_out = tuple(
+        LeftOut(
+            tuple(map(str, each["stages"])),
+            str(each["python"]),
+            tuple(map(str, each["requirements"])),
+        )
+        for each in content.get("left_out", ())
+    )
+    return Lock(str(content["recipe"]), environments, hashes, left_out)
 
 
 def write_lock(file: Path, lock: Lock) -> None:
@@ -175,6 +225,14 @@ def lock_text(lock: Lock) -> str:
     """Return a lock as its file's text: one package a line, in a fixed order, so that a diff shows
     what changed.
     """
+    left_out = [
+        {
+            "stages": list(each.stages),
+            "python": each.python,
+            "requirements": list(each.requirements),
+        }
+        for each in lock.left_out
+    ]
     content = {
         "lock": FORMAT,
         "recipe": lock.recipe,
@@ -190,6 +248,7 @@ def lock_text(lock: Lock) -> str:
             }
             for each in lock.environments
         ],
+        **({"left_out": left_out} if left_out else {}),
         "hashes": {
             platform: {
                 pin: list(lock.hashes[platform][pin]) for pin in sorted(lock.hashes[platform])

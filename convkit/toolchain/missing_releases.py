@@ -1,14 +1,15 @@
 """Reads from uv's words that a release asked for is gone from the index, yanked, or never was."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Literal
 
 from convkit.toolchain.requirements import CONVKIT_DEFAULT, EnvironmentSpec, package_name
 from convkit.toolchain.uv import Failure
 
-if TYPE_CHECKING:
-    from convkit.toolchain.resolution import Resolution
+# What exact versions rest on: the index as it was, a committed lock, or a past run's record.
+VersionSource = Literal["index", "lock", "run"]
 
 _NAME = r"([A-Za-z0-9][A-Za-z0-9._-]*?)"
 _GONE = re.compile(rf"there is no version of {_NAME}(?:\[\S*?\])?===?([^\s,]+)")
@@ -41,38 +42,35 @@ def missing_release(words: str, spec: EnvironmentSpec) -> str | None:
 
 
 def explain_failed_installation(
-    failure: Failure, resolution: "Resolution", resolutions: Path
+    failure: Failure, packages: Mapping[str, str], source: VersionSource, resolutions: Path
 ) -> str:
-    """Return why exact versions could not be installed; where one is gone, where it is remembered
-    and what to do.
+    """Return why exact versions (by package) could not be installed.
+
+    If one is gone: also where it is remembered, and what to do.
     """
-    count = len(resolution.packages)
+    count = len(packages)
     doing = f"installing {count} package{'s' if count > 1 else ''} failed:"
     told = " ".join(failure.words.split()) if failure.kind == "no_versions" else ""
     gone, unknown = _GONE.search(told), _UNKNOWN.search(told)
     if gone is not None:
         name, version, what = gone[1], gone[2], _gone(gone)
-    elif unknown is not None and unknown[1] in resolution.packages:
-        name, version, what = unknown[1], resolution.packages[unknown[1]], _unknown(unknown)
+    elif unknown is not None and unknown[1] in packages:
+        name, version, what = unknown[1], packages[unknown[1]], _unknown(unknown)
     else:
         return f"{doing} {failure.advice()}\n{failure.words}"
-    how = _pinned_by(f"{name}=={version}", name, resolution, resolutions)
+    how = _pinned_by(f"{name}=={version}", name, source, resolutions)
     return (
-        f"{doing} {what} {how} A folder with the wheel, named in UV_FIND_LINKS, serves as"
-        f" well.\n{failure.words}"
+        f"{doing} {what} {how} Or name a folder with the wheel in UV_FIND_LINKS.\n{failure.words}"
     )
 
 
-def _pinned_by(pin: str, name: str, resolution: "Resolution", resolutions: Path) -> str:
+def _pinned_by(pin: str, name: str, source: VersionSource, resolutions: Path) -> str:
     """Return what pins a release that is gone, and what to do about it."""
-    match resolution.source:
+    match source:
         case "lock":
             return "The recipe's lock pins it: lock the tools again (convkit lock)."
         case "run":
-            return (
-                "A past run was made with it; it can be made again only where that release is still"
-                " to be had."
-            )
+            return "A past run used it, and can be reproduced only with that release."
         case "index":
             files = [
                 file

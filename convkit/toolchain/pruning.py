@@ -1,5 +1,6 @@
-"""Environments that stand in a home: what they are, who they belong to, and which of them can go."""
+"""The environments of a home: what they are, who they belong to, and which of them can go."""
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -15,13 +16,13 @@ from convkit.codec import CodecError, decode
 from convkit.errors import storage_error
 from convkit.store.store import StageRecord
 from convkit.toolchain.environments import (
-    MARKER,
     STAGING,
     environments_folder,
     list_environments,
     lock_file,
 )
 from convkit.toolchain.resolution import Resolution
+from convkit.toolchain.sealing import MARKER
 from convkit.toolchain.usage import alone, in_use
 
 _TOOL = "tools."
@@ -116,6 +117,26 @@ def prune(
     return tuple(removed)
 
 
+def remove_environment(folder: Path) -> bool:
+    """Remove one environment, damaged or not; return whether it is gone: not while it is used."""
+    try:
+        with FileLock(lock_file(folder), timeout=0), contextlib.ExitStack() as held:
+            marker = folder / MARKER
+            if marker.exists() and not held.enter_context(alone(marker)):
+                return False
+            _remove(folder)
+    except (Timeout, FileNotFoundError):
+        return not folder.exists()
+    return True
+
+
+def _remove(folder: Path) -> None:
+    # Aside first: killed from here on, it leaves what the next build or prune clears.
+    aside = folder.with_name(f"{folder.name}.{time.time_ns()}{STAGING}")
+    folder.replace(aside)
+    shutil.rmtree(aside)
+
+
 def folder_size(folder: Path) -> int:
     """Return the bytes of all files below a folder; what vanishes meanwhile counts nothing."""
     total = 0
@@ -148,11 +169,7 @@ def _prune_environments(home: Path, before: float, *, dry_run: bool) -> Iterator
                     continue
                 removal = Removal("environment", folder, folder_size(folder))
                 if not dry_run:
-                    # Aside first: killed from here on, it leaves what the next build or prune
-                    # clears.
-                    aside = folder.with_name(f"{folder.name}.{time.time_ns()}{STAGING}")
-                    folder.replace(aside)
-                    shutil.rmtree(aside)
+                    _remove(folder)
         except (Timeout, FileNotFoundError):
             continue  # it is being built anew, or another process removed it
         yield removal

@@ -9,7 +9,6 @@ import tempfile
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
 
 from packaging.utils import canonicalize_name
 
@@ -17,7 +16,7 @@ from convkit.errors import ToolchainError, storage_error
 from convkit.store.digests import digest_json
 from convkit.toolchain.interpreters import find_interpreter, platform_name
 from convkit.toolchain.known_pairs import KNOWN_PAIRS, KnownPair, broken_pairs
-from convkit.toolchain.missing_releases import missing_release
+from convkit.toolchain.missing_releases import VersionSource, missing_release
 from convkit.toolchain.requirements import CONVKIT_DEFAULT, EnvironmentSpec, package_name
 from convkit.toolchain.uv import Failure, attempt_uv, attempt_uv_with_warnings
 from convkit.toolchain.yanked import read_yanked, yanked_in, yanked_lines
@@ -39,7 +38,7 @@ class Resolution:
     python: str
     packages: dict[str, str]
     hashes: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    source: Literal["index", "lock", "run"] = "index"
+    source: VersionSource = "index"
     yanked: dict[str, str] = dataclasses.field(default_factory=dict, compare=False)
 
     @property
@@ -61,9 +60,7 @@ class Resolution:
         )
 
 
-def read_pins(
-    text: str, python: str, source: Literal["index", "lock", "run"] = "index"
-) -> Resolution | None:
+def read_pins(text: str, python: str, source: VersionSource = "index") -> Resolution | None:
     """Return a resolution from its text; None where that is no list of pins with hashes."""
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     pins = [_HASHED_PIN.fullmatch(line) for line in lines]
@@ -76,7 +73,7 @@ def read_pins(
 
 
 def resolved(spec: EnvironmentSpec, home: Path) -> Resolution | None:
-    """Return what a specification resolved to before, or None. Reads one file; starts no process."""
+    """Return what a specification resolved to before, or None; starts no process."""
     try:
         text = resolution_file(spec, home).read_text(encoding="utf-8")
     except OSError:
@@ -217,7 +214,7 @@ def _compile(
     plain = ["--no-emit-index-url", "--no-emit-find-links", "--output-file", str(file)]
     answer = attempt_uv_with_warnings([*arguments, *plain, *options], given="\n".join(lines))
     if isinstance(answer, Failure):
-        raise ToolchainError(_explain(answer, spec, constraints))
+        raise ToolchainError(_explain(answer, spec, constraints) + _macos_hint(answer))
     pins = {}
     for line in file.read_text().splitlines():
         pin = _PIN.match(line)
@@ -260,6 +257,17 @@ def _explain(failure: Failure, spec: EnvironmentSpec, constraints: dict[str, Kno
         + "\nWhat was asked for:\n"
         + "\n".join(keys)
         + "\nChange these under tools: in the recipe."
+    )
+
+
+def _macos_hint(failure: Failure) -> str:
+    """Return the way out where a release has wheels for a newer macOS than uv resolves for."""
+    if failure.kind != "no_versions" or "macosx_" not in failure.words:
+        return ""
+    target = os.environ.get("MACOSX_DEPLOYMENT_TARGET", "13.0, uv's default")
+    return (
+        f"\nThis was resolved for macOS {target}. If these releases need a newer macOS, set the"
+        " oldest one that you support, for example MACOSX_DEPLOYMENT_TARGET=15.0."
     )
 
 

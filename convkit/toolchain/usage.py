@@ -55,6 +55,13 @@ def hold(marker: Path) -> bool:
     return True
 
 
+def release(marker: Path) -> None:
+    """Let go of one environment, which this process is about to build again."""
+    with _guard:
+        for identity in [identity for identity in _held if identity[0] == str(marker)]:
+            os.close(_held.pop(identity))
+
+
 def release_all() -> None:
     """Let go of every environment that this process holds."""
     with _guard:

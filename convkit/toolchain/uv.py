@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Literal, assert_never
 
 from convkit.errors import ToolchainError
+from convkit.redaction import redacted
 from convkit.toolchain.pip_configuration import pip_setting
 
-FailureKind = Literal["offline", "unreachable", "refused", "no_versions", "disk_full", "other"]
+FailureKind = Literal[
+    "changed", "offline", "unreachable", "refused", "no_versions", "disk_full", "other"
+]
 
 # uv's own words for each kind of failure, the most telling first.
 _MARKS: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
+    ("changed", re.compile(r"Hash mismatch for")),
     ("disk_full", re.compile(r"No space left on device|os error 28\b")),
     (
         "offline",
@@ -37,6 +41,7 @@ _MARKS: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
 )
 _PACKAGE = re.compile(
     r"/simple/([^/\s`]+)/?|Because (\S+?)(?:[=<>!~]\S*)? was not found in the cache"
+    r"|Hash mismatch for `([^`]+)`"
 )
 _EMPTY_WORDS = r"^(error: No solution found when resolving dependencies|cause:)\s*"
 _MOST_LINES = 20
@@ -105,14 +110,22 @@ class Failure:
         match self.kind:
             case "offline":
                 return (
-                    f"{what} is not in uv's cache, and uv was told to stay offline (UV_OFFLINE). "
+                    f"{what} is not in uv's cache, and uv is set to stay offline (UV_OFFLINE). "
                     "Run once with a network, or name a folder of wheels in UV_FIND_LINKS."
                 )
             case "unreachable":
                 return (
-                    f"{what} could not be fetched: the network seems away, and it is not in uv's"
-                    " cache. Check the network or the proxy, name a folder of wheels in"
+                    f"{what} could not be fetched: cannot reach the package index, and uv's cache"
+                    " does not have it. Check the network or the proxy, name a folder of wheels in"
                     " UV_FIND_LINKS, or use --toolchain host."
+                )
+            case "changed":
+                return (
+                    f"the file of {what} is not the one whose SHA-256 was locked. It was replaced"
+                    " or damaged, or this index serves another build of it. Find out which before"
+                    " you trust it; to accept the new file, lock the tools again (convkit lock), or"
+                    " without a lock remove the file that remembers them in `resolutions` in the"
+                    " home."
                 )
             case "refused":
                 return (
@@ -283,7 +296,8 @@ def _without_warnings(printed: str) -> list[str]:
 def _trimmed(lines: Sequence[str]) -> str:
     """Return uv's words, indented and not too many, without passwords in addresses."""
     texts = [
-        re.sub(r"//[^/@\s]+@", "//***@", re.sub(_EMPTY_WORDS, "", line.strip())) for line in lines
+        re.sub(r"//[^/@\s]+@", "//***@", redacted(re.sub(_EMPTY_WORDS, "", line.strip())))
+        for line in lines
     ]
     texts = [text for text in texts if text]
     more = [f"({len(texts) - _MOST_LINES} more lines)"] if len(texts) > _MOST_LINES else []

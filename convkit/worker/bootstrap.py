@@ -25,6 +25,9 @@ def expose(name: str, package: Path) -> None:
 def main(arguments: list[str]) -> int:
     """Run one stage, or fork workers until nobody asks for one; return the exit code."""
     expose("convkit", Path(__file__).resolve().parent.parent)
+    from convkit.worker.sealed_imports import guard_imports
+
+    guard_imports()
     from convkit.worker.fork_server import await_order
     from convkit.worker.process import serve
 

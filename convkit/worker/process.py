@@ -21,6 +21,7 @@ from convkit.worker.context import Context, StageFailedError, StageSkippedError
 from convkit.worker.imported_versions import imported_versions
 from convkit.worker.jobs import JOBS
 from convkit.worker.protocol import PROTOCOL, Answer, Envelope
+from convkit.worker.sealed_imports import wrong_imports
 
 _WATCH_SECONDS = 0.5
 # Rarer than Python's own (700, 10, 10), which spends a fifth of the time that importing torch and a
@@ -47,8 +48,9 @@ def serve(
     _end_with(envelope.parent_pid)
     answer = _run(envelope)
     versions = imported_versions()
-    if strangers := _strangers(versions, envelope.expected):
-        told = _told(strangers)
+    strangers = _strangers(versions, envelope.expected)
+    told = _told(strangers) if strangers else _wrong_files()
+    if told is not None:
         answer = dataclasses.replace(
             answer, outcome="broken", result=None, error=told.message, findings=(told,)
         )
@@ -156,6 +158,28 @@ def _told(strangers: dict[str, tuple[str, str | None]]) -> Finding:
     )
     return Finding(
         "V106", message, Place(), {"found": {n: f for n, (f, _) in strangers.items()}}, remedy
+    )
+
+
+_MOST_FILES = 5  # of those that are not what was installed, named in a message
+
+
+def _wrong_files() -> Finding | None:
+    """Return a finding if files were loaded that are not what was installed."""
+    wrong = wrong_imports()
+    if not wrong:
+        return None
+    listed = ", ".join(f"{path}: {problem}" for path, problem in [*wrong.items()][:_MOST_FILES])
+    more = f" and {len(wrong) - _MOST_FILES} more" if len(wrong) > _MOST_FILES else ""
+    return Finding(
+        "V106",
+        f"the stage loaded files that are not what was installed: {listed}{more}",
+        Place(),
+        {"files": {**wrong}},
+        Remedy(
+            "Remove the damaged environment (convkit env verify --remove) and run again; nothing"
+            " of this stage was kept."
+        ),
     )
 
 

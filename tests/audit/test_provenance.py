@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,8 @@ def test_it_says_what_made_the_run(finished: RunOutcome) -> None:
     assert "build:ort" in tools["onnxruntime"].notes["stages"]
     details = statement_of(finished.folder)["predicate"]["runDetails"]
     assert details["builder"]["version"]["convkit"] == record.convkit
+    assert details["builder"]["id"] == "urn:convkit:builder", "without a version"
+    assert re.fullmatch(r"0\.1\.0\+g[0-9a-f]{40}(\.dirty)?|.*\+unknown", record.convkit)
     assert details["metadata"]["invocationId"] == record.id
 
 

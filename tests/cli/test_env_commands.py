@@ -15,9 +15,10 @@ from convkit.cli.main import app
 from convkit.errors import UsageError
 from convkit.store.digests import write_json
 from convkit.store.store import StageRecord, Store
-from convkit.toolchain.environments import MARKER, ensure_environment, environments_folder
+from convkit.toolchain.environments import ensure_environment, environments_folder
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import resolve
+from convkit.toolchain.sealing import MARKER
 from convkit.toolchain.usage import release_all
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -70,7 +71,7 @@ def test_list_names_size_use_recipe_and_leftovers(home: Path) -> None:
     staging.mkdir()
     printed = convkit("list", home=home)
     assert printed.exit_code == 0
-    assert "1 environments, " in printed.output
+    assert "1 environment, " in printed.output
     assert f"left by a killed build: {staging.name}" in printed.output
     assert "small" in printed.output
     listed = json.loads(convkit("list", "--json", home=home).output)
@@ -121,7 +122,7 @@ def test_an_age_that_is_none(home: Path, age: str) -> None:
 
 def test_verify_exits_with_1_and_names_the_file(home: Path) -> None:
     intact = convkit("verify", home=home)
-    assert (intact.exit_code, intact.output) == (0, "1 environments: intact\n")
+    assert (intact.exit_code, intact.output) == (0, "1 environment: intact\n")
     (module,) = folder(home).glob("lib/python*/site-packages/alpha/__init__.py")
     module.write_text("changed")
     for arguments in (["verify"], ["verify", folder(home).name[:6]]):

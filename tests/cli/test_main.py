@@ -1,6 +1,8 @@
 """The command line from outside: what it prints and how it exits."""
 
 import json
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -172,4 +174,28 @@ def test_a_bug_exits_with_70_and_a_crash_log() -> None:
     assert "this is a bug in convkit" in done.stderr
     log = Path(done.stderr.strip().rsplit(" ", 1)[-1])
     assert "Traceback" in log.read_text()
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
     log.unlink()
+
+
+def test_a_crash_log_follows_no_link(tmp_path: Path) -> None:
+    """A name that can be foreseen would be written through a link that was laid beforehand."""
+    victim = tmp_path / "victim"
+    victim.write_text("untouched")
+    laying = f"""
+import os, time
+from pathlib import Path
+for second in range(-1, 30):
+    name = time.strftime("%Y%m%d-%H%M%S", time.localtime(time.time() + second))
+    link = Path({str(tmp_path)!r}, f"convkit-crash-{{name}}-{{os.getpid()}}.log")
+    link.symlink_to({str(victim)!r})
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", laying + BUG],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert done.returncode == 70
+    assert victim.read_text() == "untouched"

@@ -323,7 +323,7 @@ def test_no_scheduler_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(FleetError, match="no Dask scheduler answers there"):
         fleet_status("tcp://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(FleetError, match=r"pip install 'convkit\[fleet\]'"):
+    with pytest.raises(FleetError, match=r"pip install -e .*\[fleet\]"):
         fleet_status("tcp://127.0.0.1:1")
 
 
@@ -441,7 +441,12 @@ def test_a_run_that_ends_stops_what_its_workers_run(tmp_path: Path, number: sign
         ]
         command += ["--toolchain", "host", "--no-track", "--home", str(tmp_path / "home")]
         started = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            # Tests that run in a shell's background ignore Ctrl-C, and so would their children.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
         assert soon(lambda: len(stub_processes(preload)) == 2, 60)
         pids = stub_processes(preload)

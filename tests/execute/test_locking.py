@@ -15,7 +15,7 @@ from convkit.execute.locking import Upgrade, check_lock, lock_recipe, recipe_env
 from convkit.execute.tools import recipe_tools, recorded_tools
 from convkit.home import Home
 from convkit.recipe.loading import LoadedRecipe, load_recipe
-from convkit.toolchain.lockfile import Lock, lock_file, this_platform, write_lock
+from convkit.toolchain.lockfile import Lock, lock_file, read_lock, this_platform, write_lock
 from convkit.toolchain.requirements import EnvironmentSpec
 
 TOOLS = {
@@ -133,12 +133,21 @@ def test_check_names_what_does_not_fit(wheels: Path, loaded: Callable[..., Loade
 
 
 def test_what_is_on_no_index_is_left_out_and_told(
-    wheels: Path, loaded: Callable[..., LoadedRecipe]
+    wheels: Path, loaded: Callable[..., LoadedRecipe], tmp_path: Path
 ) -> None:
     recipe = loaded(targets={"ort": {"runtime": "onnxruntime"}, "trt": {"runtime": "tensorrt"}})
     made = lock_recipe(recipe, None, (), Upgrade())
     assert list(made.failed) == ["build:trt, verify:trt"]
     assert "cuda-python was not found" in made.failed["build:trt, verify:trt"]
+    assert check_lock(recipe, made.lock, lock_file(recipe.path)) == [], "a fresh lock fits"
+    write_lock(lock_file(recipe.path), made.lock)
+    lock = read_lock(lock_file(recipe.path))
+    assert lock == made.lock
+    assert [each.stages for each in made.lock.left_out] == [("build:trt", "verify:trt")]
+    left_out = made.lock.left_out[0]
+    tools = recipe_tools(recipe, Home(tmp_path / "home"), may_resolve=True)
+    with pytest.raises(ToolchainError, match="were not on the package index"):
+        tools(EnvironmentSpec(left_out.python, left_out.requirements))
     stand_in = {stage for each in made.lock.environments for stage in each.stages}
     assert {"build:trt", "verify:trt"} <= stand_in  # of the graph, where the device is absent
 

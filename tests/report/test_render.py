@@ -1,4 +1,6 @@
+import base64
 import dataclasses
+import hashlib
 import html.parser
 import re
 
@@ -38,6 +40,23 @@ class _Page(html.parser.HTMLParser):
     def handle_data(self, data):
         if self._open and self._open[-1] not in ("style", "script"):
             self.text += data
+
+
+def test_the_report_forbids_everything_but_its_own_style():
+    page = _Page(source := render_report(build_record()))
+    (policy,) = [
+        value
+        for (tag, name, value), (_, before, kind) in zip(
+            page.attributes[1:], page.attributes, strict=False
+        )
+        if (tag, name, before) == ("meta", "content", "http-equiv")
+        and kind == "Content-Security-Policy"
+    ]
+    (style,) = re.findall(r"<style>(.*?)</style>", source, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert policy.split("; ")[:2] == ["default-src 'none'", f"style-src 'sha256-{digest}'"]
+    assert not {"script", "iframe", "object", "img"} & set(page.tags)
+    assert not [name for _, name, _ in page.attributes if name == "style" or name.startswith("on")]
 
 
 def words(record):

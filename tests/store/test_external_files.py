@@ -3,6 +3,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
+from convkit.errors import ModelFileError
 from convkit.store.external_files import external_files
 
 
@@ -39,9 +40,32 @@ def test_files_that_are_not_there_and_files_without_weights(tmp_path):
     assert external_files(path) == []
 
 
+@pytest.mark.parametrize("way", ["above", "absolute", "link", "linked folder"])
+def test_a_file_outside_the_model_s_folder_is_refused(tmp_path, way):
+    """Or a crafted model makes the host send any file of its to the shared store."""
+    secret = tmp_path / "secret"
+    secret.write_text("of this machine")
+    folder = tmp_path / "model"
+    folder.mkdir()
+    path = save(folder, "weights.bin")
+    location = {"above": "../secret", "absolute": str(secret), "linked folder": "away/secret"}
+    proto = onnx.load(path, load_external_data=False)
+    for tensor in proto.graph.initializer:
+        for entry in tensor.external_data:
+            if entry.key == "location":
+                entry.value = location.get(way, "weights.bin")
+    onnx.save(proto, path)
+    if way == "link":
+        (folder / "weights.bin").unlink()
+        (folder / "weights.bin").symlink_to(secret)
+    (folder / "away").symlink_to(tmp_path)
+    with pytest.raises(ModelFileError, match="outside the model's folder"):
+        external_files(path)
+
+
 def test_bytes_that_merely_look_like_an_entry_are_passed_over(tmp_path):
     path = tmp_path / "net.onnx"
-    for value in (b"\xff\xfe", b"a\0b", b"/etc/passwd", b"cut short"):
+    for value in (b"\xff\xfe", b"a\0b", b"/no/such/file", b"cut short"):
         path.write_bytes(
             b"\n\x08location\x12" + bytes([len(value) + 2 * (value == b"cut short")]) + value
         )

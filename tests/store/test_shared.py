@@ -239,7 +239,7 @@ def test_an_address_that_is_none_and_a_missing_extra_are_told(
         return real(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(FleetError, match=r"pip install 'convkit\[fleet\]'"):
+    with pytest.raises(FleetError, match=r"pip install -e .*\[fleet\]"):
         SharedStore("file:///tmp/shared")
 
 

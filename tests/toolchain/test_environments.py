@@ -21,6 +21,7 @@ from convkit.toolchain.environments import (
 )
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution, resolve
+from convkit.toolchain.sealing import MARKER
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 ALPHA = Resolution(HERE, {"alpha": "1.0"})
@@ -45,7 +46,7 @@ def test_an_environment_holds_what_was_asked_for_and_nothing_else(
 ) -> None:
     messages: list[str] = []
     environment = ensure_environment(ALPHA, tmp_path, progress=messages.append)
-    assert messages == ["building an environment of 1 packages"]
+    assert messages == ["building an environment of 1 package"]
     assert output(environment, "import alpha; print(alpha.VERSION)") == "1.0"
     listed = output(
         environment, "import importlib.metadata as m; print([d.name for d in m.distributions()])"
@@ -104,7 +105,7 @@ def test_a_damaged_environment_is_built_anew(wheels: Path, tmp_path: Path, damag
     folder = environment.python.parents[1]
     match damage:
         case "marker":
-            (folder / environments.MARKER).unlink()
+            (folder / MARKER).unlink()
         case "interpreter":
             environment.python.unlink()
             environment.python.symlink_to(tmp_path / "a Python that was removed")
@@ -223,3 +224,13 @@ def test_the_second_time_needs_no_network(tmp_path: Path, monkeypatch: pytest.Mo
         output(environment, "import idna, packaging; print(idna.__version__)")
         == online.packages["idna"]
     )
+
+
+def test_a_file_with_another_hash_is_not_called_a_network_failure(
+    wheels: Path, tmp_path: Path
+) -> None:
+    replaced = Resolution(HERE, {"alpha": "1.0"}, {"alpha": ("sha256:" + "0" * 64,)})
+    with pytest.raises(ToolchainError) as caught:
+        ensure_environment(replaced, tmp_path, progress=quiet)
+    assert "alpha==1.0 is not the one whose SHA-256 was locked" in str(caught.value)
+    assert "network" not in str(caught.value)

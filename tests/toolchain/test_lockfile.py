@@ -67,3 +67,30 @@ def test_a_damaged_one_is_refused_with_the_way_out(tmp_path: Path, damage) -> No
 
 def test_this_machine_has_a_name_that_locks_use() -> None:
     assert this_platform().partition("-")[0] in ("linux", "macos", "win")
+
+
+BOMB = "lock: 1\na0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 12)
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (BOMB, "aliases"),
+        ("lock: 1\nrecipe: " + "[" * 100_000, "levels deep"),
+        ("lock: 1\nrecipe: " + "{a: " * 100_000, "levels deep"),
+        ("".join(f"{' ' * n}a:\n" for n in range(500)), "levels deep"),
+        ("lock: 1\n\x00", "not a lock"),
+        ("- " * 50_000, "levels deep"),
+    ],
+    ids=["bomb", "lists", "mappings", "indented", "nul", "dashes"],
+)
+def test_a_lock_that_would_exhaust_the_machine_is_refused(
+    tmp_path: Path, text: str, told: str
+) -> None:
+    file = tmp_path / "small.lock"
+    file.write_text(text)
+    with pytest.raises(ToolchainError, match=told) as caught:
+        read_lock(file)
+    assert "convkit lock" in str(caught.value)

@@ -13,7 +13,6 @@ from filelock import FileLock
 import convkit
 from convkit.toolchain import usage
 from convkit.toolchain.environments import (
-    MARKER,
     ensure_environment,
     environments_folder,
     existing_environment,
@@ -22,6 +21,7 @@ from convkit.toolchain.environments import (
 from convkit.toolchain.pruning import leftovers, prune, standing_environments
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import resolution_file, resolve
+from convkit.toolchain.sealing import MARKER
 from convkit.toolchain.usage import hold, in_use, release_all
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -102,6 +102,7 @@ import sys, time
 from pathlib import Path
 from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.requirements import EnvironmentSpec
+from convkit.toolchain.sealing import MARKER
 from convkit.toolchain.resolution import resolve
 home = Path(sys.argv[2])
 spec = EnvironmentSpec(sys.argv[1], ("alpha==1.0",))

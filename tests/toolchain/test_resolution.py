@@ -9,7 +9,13 @@ from convkit.errors import ToolchainError
 from convkit.toolchain import interpreters
 from convkit.toolchain.interpreters import find_interpreter, platform_name
 from convkit.toolchain.requirements import CONVKIT_DEFAULT, EnvironmentSpec
-from convkit.toolchain.resolution import Resolution, resolution_file, resolve, resolved
+from convkit.toolchain.resolution import (
+    Resolution,
+    resolution_file,
+    resolve,
+    resolve_anew,
+    resolved,
+)
 from convkit.toolchain.uv import failure_of
 
 HERE = f"{interpreters.sys.version_info.major}.{interpreters.sys.version_info.minor}"
@@ -155,7 +161,7 @@ def test_a_network_that_is_away_is_named_and_passwords_are_not(
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     with pytest.raises(ToolchainError) as caught:
         resolve(spec("idna==3.*"), tmp_path)
-    assert "idna could not be fetched: the network seems away" in str(caught.value)
+    assert "idna could not be fetched: cannot reach the package index" in str(caught.value)
     assert "secret" not in str(caught.value)
 
 
@@ -175,6 +181,7 @@ def test_a_network_that_is_away_is_named_and_passwords_are_not(
         ),
         ("error: Failed to fetch: http://i/simple/x/\n  cause: dns error", "unreachable"),
         ("error: No solution found when resolving dependencies", "no_versions"),
+        ("error: Failed to download `x==1`\n  cause: Hash mismatch for `x==1`", "changed"),
         ("error: something new", "other"),
     ],
 )
@@ -220,3 +227,17 @@ def test_the_real_index_gives_old_onnxruntime_an_old_numpy(tmp_path: Path) -> No
     packages = resolve(spec("numpy<3,>=1.24", "onnxruntime==1.17.*"), tmp_path).packages
     assert packages["onnxruntime"].startswith("1.17.")
     assert packages["numpy"].startswith("1.")
+
+
+def test_a_release_for_a_newer_macos_names_the_variable_that_helps(
+    wheels: Path, tmp_path: Path
+) -> None:
+    write_wheel(wheels, "newer", "1.0")
+    (wheels / "newer-1.0-py3-none-any.whl").rename(
+        wheels / "newer-1.0-py3-none-macosx_26_0_arm64.whl"
+    )
+    with pytest.raises(ToolchainError, match=r"MACOSX_DEPLOYMENT_TARGET=15\.0"):
+        resolve_anew(spec("newer"), "aarch64-apple-darwin")
+    with pytest.raises(ToolchainError) as caught:
+        resolve_anew(spec("alpha==7"), "aarch64-apple-darwin")
+    assert "MACOSX" not in str(caught.value)

@@ -10,9 +10,10 @@ from package_index import PackageIndex
 from wheel_folder import write_wheel
 
 from convkit.errors import ToolchainError
-from convkit.toolchain.environments import MARKER, ensure_environment, environments_folder
+from convkit.toolchain.environments import ensure_environment, environments_folder
 from convkit.toolchain.requirements import CONVKIT_DEFAULT, EnvironmentSpec
 from convkit.toolchain.resolution import Resolution, resolution_file, resolve, resolved
+from convkit.toolchain.sealing import MARKER
 from convkit.toolchain.uv import failure_of, warnings_of
 from convkit.toolchain.version_findings import version_findings
 from convkit.toolchain.yanked import yanked_in

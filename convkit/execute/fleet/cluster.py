@@ -1,4 +1,4 @@
-"""A Dask cluster as a run sees it: which workers it has, and one task at a time that is waited for."""
+"""A Dask cluster as a run sees it: its workers, and tasks that are waited for one by one."""
 
 import contextlib
 import secrets
@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from convkit.errors import ConvkitError, FleetError, Interrupted
+from convkit.execute.fleet.security import security_for
 from convkit.execute.fleet.tags import Tags
+from convkit.installation import install_command
 
 _CONNECT_SECONDS = 15.0
 # How long workers are looked at as they were; and how long a stage waits for one when the last that
@@ -16,6 +18,9 @@ _CONNECT_SECONDS = 15.0
 _FRESH_SECONDS = 2.0
 _GONE_SECONDS = 20.0
 _POLL_SECONDS = 0.2
+_CLOSE_SECONDS = 5.0
+# A scheduler that loses a run's connection forgets its tasks by itself: nothing is lost by leaving.
+_INTERRUPTED_SECONDS = 0.5
 # Another try where a shared store did not answer.
 _RETRIES = 2
 
@@ -29,9 +34,7 @@ def import_distributed() -> Any:  # noqa: ANN401 - Dask is typed in part only
     try:
         import distributed  # noqa: PLC0415 - an extra, and only fleets need it
     except ImportError as error:
-        raise FleetError(
-            "a fleet needs Dask's distributed: pip install 'convkit[fleet]'"
-        ) from error
+        raise FleetError(f"a fleet needs Dask's distributed: {install_command('fleet')}") from error
     return distributed
 
 
@@ -39,17 +42,24 @@ def import_distributed() -> Any:  # noqa: ANN401 - Dask is typed in part only
 def connect(address: str) -> Iterator["Cluster"]:
     """Give the cluster of a scheduler; raises FleetError where none answers."""
     distributed = import_distributed()
+    security = security_for(address)
     try:
-        client = distributed.Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
-    except (OSError, TimeoutError, ValueError) as error:
+        client = distributed.Client(
+            address, timeout=_CONNECT_SECONDS, set_as_default=False, security=security
+        )
+    except (OSError, TimeoutError, ValueError, RuntimeError) as error:
         raise FleetError(
             f"--scheduler {address}: no Dask scheduler answers there ({error}). Start one with:"
             " dask scheduler"
         ) from error
+    closing = _CLOSE_SECONDS
     try:
         yield Cluster(address, client)
+    except (KeyboardInterrupt, Interrupted):
+        closing = _INTERRUPTED_SECONDS
+        raise
     finally:
-        client.close(timeout=5)
+        client.close(timeout=closing)
 
 
 class Cluster:

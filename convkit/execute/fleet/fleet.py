@@ -34,7 +34,7 @@ class Fleet:
         }
 
     def jobs(self, asked: int) -> int:
-        """Return how many stages to have under way: enough that no worker waits for the next one."""
+        """Return how many stages to run at once: enough that no worker waits for the next one."""
         return min(_MOST_THREADS, max(asked, 2 * self.cluster.threads))
 
     def settler(self, local: StageRunner, listener: Listener) -> FleetSettler:

@@ -9,6 +9,7 @@ from typing import Any
 from convkit.errors import FleetError, UsageError
 from convkit.execute.fleet.cluster import connect, import_distributed
 from convkit.execute.fleet.remote import HOME_KEY
+from convkit.execute.fleet.security import listening_address, security_for
 from convkit.execute.fleet.tags import PLATFORM, PROCESSOR, Tags, announced_tags
 from convkit.home import Home
 
@@ -44,23 +45,39 @@ def parse_tags(given: str | None) -> dict[str, float]:
     return tags
 
 
+@dataclasses.dataclass(frozen=True)
+class Listening:
+    """Where a worker listens. `host` None: on the address that reaches the scheduler."""
+
+    host: str | None = None
+    insecure: bool = False
+
+
 def run_fleet_worker(
-    scheduler: str, home: Home, given: Tags, threads: int, name: str | None
+    scheduler: str, home: Home, given: Tags, threads: int, name: str | None, listening: Listening
 ) -> None:
-    """Serve a scheduler until it goes or a signal comes; raises FleetError where none answers."""
+    """Serve a scheduler until it goes or a signal comes.
+
+    Raises FleetError if no scheduler answers, UsageError if strangers could reach the worker.
+    """
     import_distributed()  # says what to install
+    host = listening_address(scheduler, listening.host, insecure=listening.insecure)
     import dask.config  # noqa: PLC0415 - an extra
 
     home.root.mkdir(parents=True, exist_ok=True)
     dask.config.set({HOME_KEY: str(home.root)})
-    asyncio.run(_serve(scheduler, home.root / "fleet", announced_tags(given), threads, name))
+    asyncio.run(_serve(scheduler, host, home.root / "fleet", announced_tags(given), threads, name))
 
 
 async def _serve(
-    scheduler: str, folder: Path, tags: dict[str, float], threads: int, name: str | None
+    scheduler: str, host: str, folder: Path, tags: dict[str, float], threads: int, name: str | None
 ) -> None:
     worker = import_distributed().Worker(
         scheduler,
+        host=host,
+        # Dask's pages about a worker ask nobody for anything, and TLS does not cover them.
+        dashboard_address="127.0.0.1:0",
+        security=security_for(scheduler),
         nthreads=threads,
         name=name,
         resources=tags,
@@ -71,7 +88,7 @@ async def _serve(
     )
     try:
         await worker
-    except (OSError, TimeoutError, ValueError) as error:
+    except (OSError, TimeoutError, ValueError, RuntimeError) as error:
         raise FleetError(
             f"{scheduler}: no Dask scheduler answers there ({error}). Start: dask scheduler"
         ) from error

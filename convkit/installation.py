@@ -1,0 +1,63 @@
+"""Which convkit this is, to the commit, and how to install what it lacks."""
+
+import functools
+import subprocess
+from pathlib import Path
+
+import convkit
+
+_ROOT = Path(convkit.__file__).resolve().parents[1]
+_UNKNOWN = "unknown"
+
+
+@functools.cache
+def full_version() -> str:
+    """Return the version with its commit, as PEP 440 has it: `0.1.0+g1a2b3c...`.
+
+    `.dirty` follows where convkit's own files differ from the commit, `+unknown` stands for a copy
+    that neither git nor a build knows.
+    """
+    return f"{convkit.__version__}+{_from_git() or _from_build() or _UNKNOWN}"
+
+
+def install_command(extra: str) -> str:
+    """Return the command that adds an extra of convkit to the current environment.
+
+    Never by the name `convkit`: on PyPI that is somebody else's package.
+    """
+    if (_ROOT / "pyproject.toml").is_file():
+        return f"pip install -e '{_ROOT}[{extra}]'"
+    return f"pip install '.[{extra}]', in a checkout of convkit's repository"
+
+
+def _from_git() -> str | None:
+    """Return the commit of the checkout that this package lies in; None outside of one."""
+    if not (_ROOT / ".git").exists():
+        return None
+    commit = _git("rev-parse", "HEAD")
+    if commit is None:
+        return None
+    return f"g{commit}" + (".dirty" if _git("status", "--porcelain", "--", "convkit") else "")
+
+
+def _git(*arguments: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(_ROOT), *arguments],
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=10,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _from_build() -> str | None:
+    """Return the commit that the wheel was built from (hatch_build.py)."""
+    try:
+        text = (Path(convkit.__file__).parent / "_commit.txt").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None
+    return text or None

@@ -1,0 +1,161 @@
+"""Seals an environment when it is built, and verifies every file of it later.
+
+The seal (`convkit.worker.seal`) lists all files, RECORDs among them, so that a change to a file and
+its RECORD shows too. Bytecode is made after the sealing, by workers and by whoever starts the
+environment's Python: it must be what its source compiles to.
+"""
+
+import json
+import os
+import subprocess
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import convkit
+from convkit.codec import CodecError, decode
+from convkit.toolchain.installed_files import WrongFile, recorded_digests
+from convkit.toolchain.resolution import Resolution
+from convkit.worker.seal import (
+    FILE_NAME,
+    SealError,
+    digest_entry,
+    is_starting,
+    read_seal,
+    write_seal,
+)
+from convkit.worker.sealed_imports import BYTECODE
+
+MARKER = "convkit.json"
+_CHECK = Path(convkit.__file__).parent / "worker" / "bytecode_check.py"
+_CACHE = "__pycache__"
+_UNSEALED = (FILE_NAME, f"{FILE_NAME}.part", ".lock")
+
+
+def seal_environment(folder: Path) -> None:
+    """List an environment's files in its seal; raises OSError and SealError.
+
+    Call it when the installed files were compared with their RECORDs, whose digests are taken.
+    """
+    recorded = recorded_digests(folder)
+    write_seal(
+        folder,
+        (
+            (path, recorded.get(path) or digest_entry(os.path.join(folder, path)))  # noqa: PTH118 - 20,000 files
+            for path in _files(folder)
+            if not _is_bytecode(path) and path not in _UNSEALED
+        ),
+    )
+
+
+def read_marker(folder: Path) -> Resolution | None:
+    """Return what an environment was made from; None where its marker is absent or damaged."""
+    try:
+        text = (folder / MARKER).read_text(encoding="utf-8")
+        made_from = decode(Resolution, json.loads(text))
+    except (OSError, ValueError, CodecError, RecursionError):
+        return None
+    return made_from if folder.name in ("", made_from.digest) else None
+
+
+def damage_at_start(folder: Path) -> str | None:
+    """Return why a stage must not be started in an environment, in words; None where it may.
+
+    Looks at the seal itself and the few files that Python reads before any check can run.
+    """
+    if read_marker(folder) is None:
+        return f"{MARKER} is damaged"
+    try:
+        problems = read_seal(folder, starting_only=True).starting_problems()
+    except SealError as error:
+        return str(error)
+    return ", ".join(f"{path}: {problem}" for path, problem in problems) or None
+
+
+def verify_environment(folder: Path) -> tuple[WrongFile, ...]:
+    """Digest every file of an environment; return what was changed, removed or added, by path."""
+    wrong: list[WrongFile] = []
+    try:
+        seal = read_seal(folder)
+    except SealError:
+        return (*wrong, WrongFile(FILE_NAME, "unreadable"))
+    found = set(_files(folder))
+    bytecode = {path for path in found if _is_bytecode(path)}
+    paths = sorted((found | seal.entries.keys()) - bytecode - {*_UNSEALED})
+    # Digesting lets go of the interpreter's lock, so threads use every core.
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        parts = pool.map(
+            lambda part: [(path, seal.problem(path, digest=True)) for path in part],
+            [paths[start::64] for start in range(64)],
+        )
+        problems = [pair for part in parts for pair in part]
+    wrong += [WrongFile(path, problem) for path, problem in problems if problem is not None]
+    # A Python that may have been replaced is not started.
+    trusted = not any(is_starting(file.path) for file in wrong)
+    wrong += _wrong_bytecode(folder, bytecode, seal.entries) if trusted else []
+    return tuple(sorted(wrong, key=lambda file: file.path))
+
+
+def _wrong_bytecode(
+    folder: Path, bytecode: Iterable[str], sealed: Iterable[str]
+) -> Iterator[WrongFile]:
+    """Yield bytecode that has no source, or is not what its source compiles to."""
+    sources = {path: _source_of(path) for path in sorted(bytecode)}
+    yield from (
+        WrongFile(path, "unexpected") for path, source in sources.items() if source not in sealed
+    )
+    pairs = [
+        (str(folder / path), str(folder / source))
+        for path, source in sources.items()
+        if source in sealed
+    ]
+    workers = os.cpu_count() or 1
+    with ThreadPoolExecutor(workers) as pool:
+        for differing in pool.map(
+            lambda part: _differing(folder, part),
+            [pairs[start::workers] for start in range(workers)],
+        ):
+            for path in differing:
+                yield WrongFile(Path(path).relative_to(folder).as_posix(), "changed")
+
+
+def _differing(folder: Path, pairs: list[tuple[str, str]]) -> list[str]:
+    """Ask the environment's Python which bytecode differs; all of it where that crashes."""
+    if not pairs:
+        return []
+    done = subprocess.run(
+        [str(folder / "bin" / "python"), "-I", "-S", "-B", str(_CHECK)],
+        input=json.dumps(pairs),
+        capture_output=True,
+        text=True,
+        check=False,
+        env={},
+        cwd=folder.anchor,
+    )
+    if done.returncode == 0:
+        return [str(path) for path in json.loads(done.stdout)]
+    half = len(pairs) // 2  # find what crashes it: marshal trusts its input
+    if half == 0:
+        return [pairs[0][0]]
+    return [*_differing(folder, pairs[:half]), *_differing(folder, pairs[half:])]
+
+
+def _is_bytecode(path: str) -> bool:
+    return path.startswith(f"{BYTECODE}/") or path.endswith((".pyc", ".pyo"))
+
+
+def _source_of(path: str) -> str:
+    """Return where the source of a bytecode file lies; another path for one in no cache."""
+    place = Path(path.removeprefix(f"{BYTECODE}/"))
+    if place.parent.name != _CACHE:
+        return path
+    return (place.parent.parent / f"{place.name.partition('.')[0]}.py").as_posix()
+
+
+def _files(folder: Path) -> Iterator[str]:
+    """Yield all files and links below a folder, relative to it."""
+    start = len(str(folder)) + 1
+    for parent, folders, names in os.walk(folder):
+        links = [name for name in folders if os.path.islink(os.path.join(parent, name))]  # noqa: PTH114, PTH118 - 20,000 files
+        for name in (*names, *links):
+            yield os.path.join(parent, name)[start:]  # noqa: PTH118 - as above

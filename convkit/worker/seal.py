@@ -1,0 +1,150 @@
+"""The seal of an environment: a list of its files, written once they were found to be what the
+packages' RECORDs say.
+
+    convkit-seal 1 <SHA-256 of the lines below>
+    <SHA-256> <size> <mtime ns> <ctime ns> <inode> <path inside the environment>
+
+A link's digest is that of `link:` and its target. The numbers are a cache: a file whose numbers
+are the same has not been written to since, so it needs no digest. Nothing but the kernel sets a
+file's ctime, so an edit under a restored modification time shows. A copy of an environment has
+other numbers, and its files are digested when they are used.
+
+The seal finds accidents and edits, not an attacker who rewrites the seal as well.
+"""
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+FILE_NAME = "convkit-seal"
+_FORMAT = "convkit-seal 1"
+# Python runs these before a worker's first line: the interpreter, its configuration, what `site`
+# executes. They come first in the list.
+_STARTING_MODULES = ("sitecustomize", "usercustomize", "_virtualenv", "_distutils_hack")
+
+Problem = Literal["changed", "missing", "unexpected", "unreadable"]
+
+
+class SealError(Exception):
+    """An environment has no seal, or a damaged one."""
+
+
+class Seal:
+    """The files of an environment as they were when it was built, by path inside it."""
+
+    def __init__(self, root: Path, entries: dict[str, str]) -> None:
+        self.root = root
+        self.entries = entries
+
+    def problem(self, path: str, *, digest: bool = False) -> Problem | None:
+        """Return what is wrong with a file or link, given by its path inside the environment.
+
+        Its bytes are read only where its numbers differ, or `digest` asks for it.
+        """
+        file = os.path.join(self.root, path)  # noqa: PTH118 - thousands of files at every start
+        try:
+            numbers = _numbers(file)
+            known = self.entries.get(path)
+            if known is None:
+                return "unexpected"
+            sha256, _, sealed = known.partition(" ")
+            if sealed == numbers and not digest:
+                return None
+            return None if digest_entry(file) == sha256 else "changed"
+        except FileNotFoundError:
+            return "missing"
+        except OSError:
+            return "unreadable"
+
+    def starting_problems(self) -> list[tuple[str, Problem]]:
+        """Return what is wrong with the files that run before any check inside Python can."""
+        sealed = {path for path in self.entries if is_starting(path)}
+        found = {path for path in _starting_files(self.root) if is_starting(path)}
+        problems = [(path, self.problem(path)) for path in sorted(sealed | found)]
+        return [(path, problem) for path, problem in problems if problem is not None]
+
+
+def read_seal(root: Path, *, starting_only: bool = False) -> Seal:
+    """Return the seal of an environment; raises SealError where there is none, or it is damaged.
+
+    `starting_only` reads no further than the files that run before any check inside Python can.
+    """
+    try:
+        content = (root / FILE_NAME).read_bytes()
+    except OSError as error:
+        raise SealError(f"{FILE_NAME}: {error.strerror or error}") from error
+    head, _, body = content.partition(b"\n")
+    if head.decode("utf-8", "replace") != f"{_FORMAT} {hashlib.sha256(body).hexdigest()}":
+        raise SealError(f"{FILE_NAME}: damaged, or of another format")
+    entries = {}
+    for line in body.decode("utf-8", "surrogateescape").splitlines():
+        sha256, size, modified, changed, inode, path = line.split(" ", 5)
+        if starting_only and not is_starting(path):
+            break
+        entries[path] = f"{sha256} {size} {modified} {changed} {inode}"
+    return Seal(root, entries)
+
+
+def write_seal(root: Path, digests: Iterable[tuple[str, str]]) -> None:
+    """Write the seal of an environment from each file's path and digest; raises OSError.
+
+    Raises SealError for a path that would not survive as a line.
+    """
+    lines = []
+    for path, sha256 in sorted(digests, key=lambda entry: (not is_starting(entry[0]), entry[0])):
+        if path.splitlines() != [path]:
+            raise SealError(f"a file's name has a line break: {path!r}")
+        lines.append(f"{sha256} {_numbers(os.path.join(root, path))} {path}\n")  # noqa: PTH118 - as above
+    body = "".join(lines).encode("utf-8", "surrogateescape")
+    head = f"{_FORMAT} {hashlib.sha256(body).hexdigest()}\n".encode()
+    staging = root / f"{FILE_NAME}.part"
+    staging.write_bytes(head + body)
+    staging.replace(root / FILE_NAME)
+
+
+def digest_entry(file: str) -> str:
+    """Return the SHA-256 of a file's bytes, or of where a link leads; raises OSError."""
+    if os.path.islink(file):  # noqa: PTH114 - as above
+        return hashlib.sha256(b"link:" + os.fsencode(os.readlink(file))).hexdigest()  # noqa: PTH115
+    with open(file, "rb") as stream:  # noqa: PTH123 - as above
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def is_starting(path: str) -> bool:
+    """Say whether Python reads or runs a file before a worker's first line."""
+    place = PurePosixPath(path)
+    if path in ("pyvenv.cfg", "lib", "lib64", "convkit.json"):
+        return True
+    if place.parent.as_posix() == "bin":
+        return place.name.startswith("python")
+    inside = place.parts[:1] == ("lib",) and "site-packages" in place.parts[1:3]
+    if not inside:
+        return False
+    below = place.parts[place.parts.index("site-packages") + 1 :]
+    if len(below) == 1 and place.suffix in (".pth", ".start"):
+        return True
+    return below[0].partition(".")[0] in _STARTING_MODULES and place.suffix != ".pyc"
+
+
+def _starting_files(root: Path) -> Iterable[str]:
+    """Yield the files that may be starting ones, as they are now."""
+    for folder in (root, root / "bin", *root.glob("lib/python*/site-packages")):
+        try:
+            with os.scandir(folder) as found:
+                for entry in found:
+                    path = Path(entry.path).relative_to(root).as_posix()
+                    if entry.is_file() or entry.is_symlink():
+                        yield path
+                    elif entry.name in _STARTING_MODULES:
+                        for file in Path(entry.path).rglob("*"):
+                            if file.is_file():
+                                yield file.relative_to(root).as_posix()
+        except FileNotFoundError:
+            continue
+
+
+def _numbers(file: str) -> str:
+    status = os.lstat(file)
+    return f"{status.st_size} {status.st_mtime_ns} {status.st_ctime_ns} {status.st_ino}"

@@ -1,0 +1,95 @@
+"""Who can reach a fleet's workers: real schedulers, workers and certificates on this machine."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from small_fleet import SmallFleet, soon
+
+from convkit.errors import FleetError, UsageError
+from convkit.execute.fleet import security
+from convkit.execute.fleet.worker import fleet_status
+
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+
+
+@pytest.fixture
+def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("CONVKIT_FLEET_TLS", str(tmp_path / "tls"))
+    return tmp_path / "tls"
+
+
+def convkit(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "convkit.cli.main", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_one_command_makes_a_certificate_and_says_what_to_do(tls: Path) -> None:
+    done = convkit("fleet", "certificate")
+    assert done.returncode == 0, done.stderr
+    assert "dask scheduler --protocol tls" in done.stdout
+    for name in (security.CERTIFICATE, security.KEY):
+        assert stat.S_IMODE((tls / name).stat().st_mode) == 0o600
+    again = convkit("fleet", "certificate")
+    assert again.returncode == 2
+    assert "there is a certificate already" in again.stderr
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "given", "address"),
+    [
+        ("tcp://127.0.0.1:8786", None, "127.0.0.1"),
+        ("tcp://localhost:8786", None, "127.0.0.1"),
+        ("tls://127.0.0.1:8786", "10.0.0.7", "10.0.0.7"),
+    ],
+)
+def test_a_worker_listens_where_its_scheduler_reaches_it(
+    scheduler: str, given: str | None, address: str
+) -> None:
+    assert security.listening_address(scheduler, given, insecure=False) == address
+
+
+@pytest.mark.parametrize("given", ["0.0.0.0", "10.0.0.7", "::", "some-host"])
+def test_a_worker_that_anyone_could_use_needs_insecure(given: str) -> None:
+    with pytest.raises(UsageError, match=r"could run anything on it.*--insecure"):
+        security.listening_address("tcp://127.0.0.1:8786", given, insecure=False)
+    assert security.listening_address("tcp://127.0.0.1:8786", given, insecure=True) == given
+
+
+def test_the_command_refuses_it_before_it_listens() -> None:
+    done = convkit("fleet", "worker", "tcp://127.0.0.1:1", "--host", "0.0.0.0")
+    assert done.returncode == 2
+    assert "--insecure" in done.stderr
+
+
+@pytest.mark.slow
+def test_a_worker_listens_on_its_own_address_only(tmp_path: Path) -> None:
+    with SmallFleet(tmp_path, 1) as fleet:
+        sockets = psutil.Process(fleet.workers[0].pid).net_connections()
+        listening = {each.laddr.ip for each in sockets if each.status == psutil.CONN_LISTEN}
+    assert listening == {"127.0.0.1"}
+
+
+@pytest.mark.slow
+def test_a_fleet_with_certificates_turns_strangers_away(
+    tls: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(FleetError, match="no certificate of the fleet"):
+        fleet_status("tls://127.0.0.1:1")
+    file, key = security.make_certificate(tls)
+    options = ["--protocol", "tls", "--tls-ca-file", str(file)]
+    options += ["--tls-cert", str(file), "--tls-key", str(key)]
+    with SmallFleet(tmp_path / "fleet", 1, scheduler_options=options) as fleet:
+        assert fleet.address.startswith("tls://")
+        assert [worker.name for worker in fleet_status(fleet.address)] == ["w0"]
+        monkeypatch.setenv("CONVKIT_FLEET_TLS", str(tmp_path / "stranger"))
+        security.make_certificate(tmp_path / "stranger")
+        monkeypatch.setattr("convkit.execute.fleet.cluster._CONNECT_SECONDS", 2.0)
+        with pytest.raises(FleetError, match="no Dask scheduler answers there"):
+            fleet_status(fleet.address)
+        assert soon(lambda: fleet.workers[0].poll() is None)
+    assert os.environ["CONVKIT_FLEET_TLS"] != str(tls)

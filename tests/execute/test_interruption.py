@@ -1,0 +1,63 @@
+"""Ctrl-C while something is under way that cannot be stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_fleet import soon
+from test_run import HANGS, workers_of, write_recipe
+
+# Makes importing the real MLflow take as long as on a very busy machine.
+SLOW = """
+import importlib.machinery, sys, time
+from pathlib import Path
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        return importlib.machinery.ModuleSpec(name, self) if name == "mlflow.tracking" else None
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        Path({mark!r}).touch()
+        time.sleep(600)
+
+sys.meta_path.insert(0, Slow())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("busy", [True, False], ids=["stages run", "only MLflow is waited for"])
+def test_ctrl_c_does_not_wait_for_mlflow_s_import(tmp_path: Path, *, busy: bool) -> None:
+    mark, home = tmp_path / "importing", tmp_path / "home"
+    (tmp_path / "path").mkdir()
+    (tmp_path / "path" / "sitecustomize.py").write_text(SLOW.format(mark=str(mark)))
+    recipe = write_recipe(tmp_path, HANGS) if busy else write_recipe(tmp_path)
+    command = [sys.executable, "-m", "convkit.cli.main", "run", str(recipe)]
+    process = subprocess.Popen(
+        [*command, "--toolchain", "host", "--home", str(home)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "path")},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+    )
+    try:
+        assert soon(mark.exists, 120)
+        if busy:
+            assert soon(lambda: bool(workers_of(home)), 120)
+        else:
+            assert soon(lambda: bool([*home.rglob("report.html")]), 240)
+        process.send_signal(signal.SIGINT)
+        # The promise is two seconds; a loaded machine gets more, and less than the import takes.
+        output, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 130, output
+    assert "interrupted" in output
+    assert soon(lambda: not workers_of(home), 15)
