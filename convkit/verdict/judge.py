@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from convkit.findings.catalogue import causes_first
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.limits import breaches
 from convkit.recipe.models import Recipe, Target, Tolerance
@@ -21,17 +22,8 @@ from convkit.worker.protocol import (
     VerifyResult,
 )
 
-# A finding of these families says why parity fails: it goes before the parity findings themselves.
-_CAUSES = ("C", "E")
-# What says no more than that results are off, the least telling last.
-_SYMPTOMS = ("N304", "N402", "N101", "N102")
-
-# What an overflow, a lost variance or a coarse scale leaves behind: outputs that no longer vary,
-# inputs that no longer matter.
-_FOLLOWS_FROM_PRECISION = ("N304", "C108")
-# Modules whose quantisation takes the outputs far away: a warning beside the error that it leads
-# to.
-_QUANTISED_AWAY = "Q102"
+# What tells that outputs are wrong, whatever the reason.
+_WRONG_OUTPUTS = ("N101", "N102", "N304", "N402")
 
 
 def judge(
@@ -72,16 +64,7 @@ def judge(
     ]
     findings += _folded_branch(findings, reference, target)
     findings = list(without_blame(findings, measured))
-    explained = any(
-        (finding.is_error and finding.code.startswith("N2")) or finding.code == _QUANTISED_AWAY
-        for finding in findings
-    )
-    findings.sort(
-        key=lambda finding: (
-            not finding.is_error,
-            _distance_from_cause(finding, explained=explained),
-        )
-    )
+    findings = causes_first(findings)
     failed = (
         any(finding.is_error for finding in findings)
         or not all(case.passed for case in cases)
@@ -112,14 +95,6 @@ def _that_matter(stage_findings: Sequence[Finding], cases: Sequence[CaseVerdict]
     return [finding for finding in stage_findings if off or finding.code not in ("N401", "N402")]
 
 
-def _distance_from_cause(finding: Finding, *, explained: bool) -> int:
-    if explained and finding.code in _FOLLOWS_FROM_PRECISION:
-        return 3 + len(_SYMPTOMS)
-    if finding.code[0] in _CAUSES:
-        return 0
-    return 3 + _SYMPTOMS.index(finding.code) if finding.code in _SYMPTOMS else 1
-
-
 def _folded_branch(
     findings: Sequence[Finding], reference: ReferenceResult, target: Target
 ) -> list[Finding]:
@@ -127,7 +102,7 @@ def _folded_branch(
     export folds.
     """
     lines = reference.value_dependent
-    off = [finding for finding in findings if finding.is_error and finding.code in _SYMPTOMS]
+    off = [finding for finding in findings if finding.is_error and finding.code in _WRONG_OUTPUTS]
     if not lines or not off or target.low_precision is not None or target.quantization is not None:
         return []
     shown = ", ".join(lines[:3]) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from convkit.errors import EXIT_FAILED, EXIT_VERIFIED, ConvkitError
+from convkit.findings.catalogue import is_symptom
 from convkit.findings.model import Finding
 from convkit.plan.stages import export_id, precision_id, verify_id
 from convkit.recipe.models import Recipe, Target, TensorRTTarget, Tolerance
@@ -22,8 +23,6 @@ from convkit.worker.protocol import (
 # What a target is when its verifications (or stages) end differently: the gravest counts.
 _GRAVITY: tuple[TargetStatus, ...] = ("verified", "skipped", "failed", "broken")
 
-# What a tool says when it gives up comes last: whatever else was found is nearer to the cause.
-_TOOL_FAILED = "E204"
 # A warning of the build that says why the verification after it fails: samples that calibrated
 # nothing.
 _EXPLAINING = "Q106"
@@ -152,7 +151,7 @@ def _headline(
     status: TargetStatus, findings: tuple[Finding, ...], verifications: tuple[Verification, ...]
 ) -> str:
     errors = [finding for finding in findings if finding.is_error]
-    errors.sort(key=lambda finding: finding.code == _TOOL_FAILED)
+    errors.sort(key=lambda finding: is_symptom(finding.code))
     if errors:
         return f"{errors[0].code} {errors[0].message}"
     explaining = [finding for finding in findings if finding.code == _EXPLAINING]
