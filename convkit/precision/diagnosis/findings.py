@@ -161,6 +161,7 @@ class PrecisionDoctor:
                 if case is not None and culprits is not None
                 else ()
             ),
+            severity="note" if case is None else "error",
         )
 
     def _constant_chain(
