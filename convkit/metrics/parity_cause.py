@@ -68,13 +68,12 @@ def _is_estranged(output: TensorMetrics) -> bool:
 def _by_optimisation(case: str, chosen: str, right: str) -> Finding:
     return Finding(
         "N401",
-        f"the runtime's optimisation changes the results: case {case!r} is wrong at level {chosen},"
-        f" right at {right}",
+        f"the runtime's optimization changes the results: case {case!r} is wrong at level {chosen}"
+        f" and right at {right}",
         Place(case=case),
         {"wrong": chosen, "right": right},
         Remedy(
-            f"Take the optimisation level {right} or another release of the runtime"
-            " (target.optimization).",
+            f"Set the target's optimization to {right}, or use a different release of the runtime.",
             {"target.optimization": right},
         ),
     )
@@ -84,11 +83,11 @@ def _by_export(case: str) -> Finding:
     return Finding(
         "N402",
         f"the exported graph itself differs from the original in case {case!r}, at every"
-        " optimisation level: the fault is in the graph, not in the runtime",
+        " optimization level: the graph is wrong, not the runtime",
         Place(case=case),
         {},
         Remedy(
-            "Export with another exporter (export.exporter), or look for what the exporter takes"
-            " differently."
+            "Try a different exporter (export.exporter), or look for what the exporter translated"
+            " wrong."
         ),
     )

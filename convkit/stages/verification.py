@@ -149,7 +149,6 @@ def _fallback_finding(fallback: Fallback, wanted: str) -> Finding:
         Place(node=fallback.nodes[0]),
         {"provider": fallback.provider, "nodes": list(fallback.nodes)},
         Remedy(
-            "Look at the nodes: an operator or element type without a kernel on the device runs"
-            " elsewhere."
+            "Check the listed nodes for an operator or element type without a kernel on the device."
         ),
     )

@@ -109,13 +109,12 @@ def _folded_branch(
     return [
         Finding(
             "E208",
-            f"the model decides by the values of tensors at {shown}, which an export that follows"
-            " one example makes constant, and the results are off",
+            f"the model branches on tensor values at {shown}, tracing one example makes such a"
+            " branch constant, and the results are wrong",
             Place(source=lines[0], case=off[0].place.case),
             {"lines": list(lines)},
             Remedy(
-                "Write the branch with torch.where or torch.cond, or export with the exporter"
-                " torch."
+                "Write the branch with torch.where or torch.cond, or export with exporter: torch."
             ),
         )
     ]
@@ -202,8 +201,8 @@ def _baked_axis_findings(
         findings.append(
             Finding(
                 "C106",
-                f"axis {axis!r} is fixed at {fixed} inside the graph: the model runs at that size"
-                f" and at no other (inputs {', '.join(map(repr, inputs))})",
+                f"axis {axis!r} is fixed at {fixed} inside the graph: the model runs only at that"
+                f" size (inputs {', '.join(map(repr, inputs))})",
                 Place(tensor=inputs[0] if inputs else None, case=failed[0].case),
                 {
                     "axis": axis,
@@ -211,8 +210,8 @@ def _baked_axis_findings(
                     "failed_at": sorted(size for size in sizes_failed if size is not None),
                 },
                 Remedy(
-                    f"Write shapes in the model with tensor.shape, so that {axis!r} stays symbolic,"
-                    " and export again."
+                    f"Compute shapes in the model from tensor.shape, so that {axis!r} stays"
+                    " symbolic, and export again."
                 ),
             )
         )
@@ -261,8 +260,8 @@ def _run_failure(case: CaseVerdict) -> Finding:
         Place(case=case.case),
         {"sizes": case.sizes},
         Remedy(
-            "Look for a shape fixed inside the graph, or an operator the runtime release does not"
-            " support."
+            "Look for a shape fixed inside the graph, or an operator that this release of the"
+            " runtime does not support."
         ),
     )
 
@@ -284,11 +283,11 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
         return Finding(code, what, place, evidence, Remedy("Correct the output in the recipe."))
     if metrics.elements == 0:
         return Finding(
-            "N104", what, place, evidence, Remedy("Give every axis a size of at least one.")
+            "N104", what, place, evidence, Remedy("Give every axis a size of at least 1.")
         )
     if metrics.nan_reference:
         remedy = Remedy(
-            "Repair the model, or leave the case out by name.", {"verify.skip": [case.case]}
+            "Fix the model, or leave out the case by its name.", {"verify.skip": [case.case]}
         )
         return Finding("N103", what, place, evidence, remedy)
     if metrics.nan_candidate or metrics.inf_mismatched:
@@ -298,7 +297,7 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
         f", worst at {list(metrics.worst_index)}: {metrics.worst_candidate:.6g}, original"
         f" {metrics.worst_reference:.6g}"
     )
-    remedy = search or Remedy("Find the cause, or set the tolerance to what you can justify.")
+    remedy = search or Remedy("Find the cause, or relax the tolerance if you can justify it.")
     return Finding("N101", what + worst, place, evidence, remedy)
 
 
@@ -310,9 +309,9 @@ def _completeness_findings(
         remedy = (
             "Keep at least one case."
             if cause is None
-            else f"Remove what {cause} names: it kept every case from running."
+            else f"Fix {cause} first: it kept every case from running."
         )
-        return [Finding("N104", "no case was run: nothing is proven", remedy=Remedy(remedy))]
+        return [Finding("N104", "no case ran, so nothing is proven", remedy=Remedy(remedy))]
     findings = []
     for output in recipe.outputs:
         missing = [

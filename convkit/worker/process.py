@@ -127,10 +127,10 @@ def _told(strangers: dict[str, tuple[str, str | None]]) -> Finding:
         + (f" instead of {wanted}" if wanted else ", which is not among the tools")
         for name, (found, wanted) in sorted(strangers.items())
     )
-    message = f"the stage used other tools than were resolved for it: {listed}"
+    message = f"the stage used different tools than were resolved for it: {listed}"
     remedy = Remedy(
-        "Remove the environment (convkit env prune --all) and run again; nothing was kept of this"
-        " stage."
+        "Remove the environment (convkit env prune --all) and run again. convkit kept no result"
+        " of this stage."
     )
     return Finding(
         "V106", message, Place(), {"found": {n: f for n, (f, _) in strangers.items()}}, remedy

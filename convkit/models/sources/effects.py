@@ -110,7 +110,7 @@ def _undeclared(name: str, produced: Sequence[str], change: dict[str, Json]) -> 
         Place(tensor=name),
         {"tokenizer": list(produced)},
         Remedy(
-            f"Declare {name!r} under inputs; if its default is meant, list it under model.omit.",
+            f"Declare {name!r} under inputs. If you want its default, list it under model.omit.",
             change,
         ),
     )
@@ -132,13 +132,13 @@ def unloaded_findings(module: ContractModule, base: Probe, loaded: LoadedModel) 
     return [
         Finding(
             "C114",
-            "The outputs depend on weights that the checkpoint lacks and that are therefore"
-            f" random: {shown}.",
+            "The outputs depend on weights that the checkpoint lacks, so they are random:"
+            f" {shown}.",
             Place(module=culprits[0].rpartition(".")[0]),
             {"weights": culprits},
             Remedy(
-                "Choose the model.task that the checkpoint was trained for, or outputs that do not"
-                " need them."
+                "Set model.task to what the checkpoint was trained for, or choose outputs that do"
+                " not need these weights."
             ),
         )
     ]

@@ -136,23 +136,19 @@ def range_findings(hopeless: Sequence[Hopeless], quantization: Quantization) -> 
     for one in {one.tensor: one for one in hopeless}.values():
         where = f"{one.tensor!r} (in {one.module})" if one.module else repr(one.tensor)
         if one.nonfinite:
-            what = f"has {one.nonfinite} elements that are NaN or infinite"
+            what = f"has {one.nonfinite} NaN or infinite elements"
         elif one.is_constant:
-            what = f"is {one.lowest:.6g} throughout, so no range is known"
+            what = f"is {one.lowest:.6g} everywhere, so its range is unknown"
         else:
             what = (
-                f"reaches from {one.lowest:.3g} to {one.highest:.3g}: steps of"
+                f"ranges from {one.lowest:.3g} to {one.highest:.3g}, in steps of"
                 f" {(one.highest - one.lowest) / 255:.3g}"
             )
-        kept = (
-            "; its node stays in float32"
-            if one.excluded
-            else "; values that differ from it will be clipped"
-        )
-        remedy = "Calibrate with cases in which the tensor varies (calibration.file)."
+        kept = "; its node stays in float32" if one.excluded else "; other values will be clipped"
+        remedy = "Calibrate with data for which the tensor varies (calibration.file)."
         if one.excluded:
             remedy = (
-                "Keep the module in float32 by name, or calibrate with cases that do not break it."
+                "Name the module under keep_float32, or calibrate with data that does not break it."
             )
         findings.append(
             Finding(

@@ -48,24 +48,24 @@ def _searched(kept: Kept) -> Finding:
     if kept.met:
         return Finding(
             "N208",
-            f"keep_float32: auto keeps {names} in float32 and meets the tolerance, quantised and"
-            " measured",
+            f"keep_float32: auto keeps {names} in float32 and meets the tolerance, as measured on"
+            " the quantized model",
             Place(),
             evidence,
-            Remedy("Write it into the recipe.", {KEPT: list(kept.patterns)}),
+            Remedy("Write these patterns into the recipe.", {KEPT: list(kept.patterns)}),
         )
     factor = last.as_protocol().overshoot
     how_far = "NaN or infinity" if factor is None else f"{factor:.3g} times the tolerance"
     if last.met:
-        how_far = f"{how_far}, with nothing quantised"
+        how_far = f"{how_far}, even with nothing quantized"
     return Finding(
         "N209",
-        f"no plan was found that meets the tolerance: keeping {names} in float32, case"
-        f" {last.case!r} gives {how_far}",
+        f"no plan meets the tolerance: with {names} in float32, the error of case {last.case!r} is"
+        f" {how_far}",
         Place(case=last.case or None),
         evidence,
         Remedy(
-            "Name modules under keep_float32 yourself, or set the tolerance to what you can"
-            " justify."
+            "Name modules under keep_float32 yourself, or relax the tolerance if you can justify"
+            " it."
         ),
     )

@@ -113,15 +113,17 @@ class BuiltPackage:
             )
             if not apart <= worst:
                 worst, where = apart, case
-        message = f"Core ML's CPU alone and all units are at most {worst:.3g} apart"
+        message = (
+            f"Core ML's results on the CPU alone and on all units differ by at most {worst:.3g}"
+        )
         return [Finding("N213", message, Place(case=where), {"largest_difference": worst})]
 
 
 def _unknown(error: UnsupportedOperation) -> Finding:
     return Finding(
         "E211",
-        f"the evaluator does not know {', '.join(error.operations)}, so nothing is known of this"
-        " program's results",
+        f"the evaluator does not support {', '.join(error.operations)}, so this program's results"
+        " are unknown",
         Place(),
         {"operations": list(error.operations)},
         Remedy("Verify the package on macOS, or write the model with other operations."),

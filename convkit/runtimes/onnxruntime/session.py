@@ -294,12 +294,12 @@ def _build_optimized(source: Path, output: Path, device: Device, options: Option
     return [
         Finding(
             "R102",
-            f"the graph was optimised at level all on {machine}: its layout suits this processor"
-            " and may be slow, or not load, on another kind",
+            f"the graph was optimized at level all on {machine}, for this CPU; other CPUs may run"
+            " it slowly or fail to load it",
             Place(),
             {"optimization": level, "machine": machine, "processor": platform.processor()},
             Remedy(
-                "Build the exported graph, or stop at the level extended, for a file that suits"
+                "Set artifact: exported, or optimization: extended, to build a file that suits"
                 " every machine."
             ),
         )
