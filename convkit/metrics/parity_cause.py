@@ -14,7 +14,7 @@ from convkit.worker.protocol import CaseMetrics, Device, TensorMetrics
 from convkit.worker.sessions import ModelRefusedError, RunFailedError, Runtime
 
 # float32 kernels of any kind agree to many more digits than this on a model of any depth.
-_ESTRANGED = 0.99999
+_DIVERGED = 0.99999
 _LEVELS = ("none", "basic", "extended", "all")
 
 Tensors = Mapping[str, np.ndarray]
@@ -37,7 +37,7 @@ def parity_cause(
     The same model is run at lower optimisation levels: N401 where one of them is right, N402 where
     none is.
     """
-    off = next((case.case for case in cases if any(map(_is_estranged, case.outputs))), None)
+    off = next((case.case for case in cases if any(map(_diverges, case.outputs))), None)
     if off is None:
         return []
     given, original = feeds(off), expected(off)
@@ -49,7 +49,7 @@ def parity_cause(
         except (ModelRefusedError, RunFailedError):
             continue
         agrees = not any(
-            _is_estranged(compare(name, values, found[name], padding(given, name)))
+            _diverges(compare(name, values, found[name], padding(given, name)))
             for name, values in original.items()
             if name in found
         )
@@ -59,10 +59,10 @@ def parity_cause(
     return [_by_optimisation(off, chosen, right)] if right is not None else [_by_export(off)]
 
 
-def _is_estranged(output: TensorMetrics) -> bool:
+def _diverges(output: TensorMetrics) -> bool:
     if output.mismatch is not None or output.nan_reference:
         return False  # the contract's check, and N103, say what is wrong
-    return bool(output.nan_candidate or output.inf_mismatched) or not output.cosine >= _ESTRANGED
+    return bool(output.nan_candidate or output.inf_mismatched) or not output.cosine >= _DIVERGED
 
 
 def _by_optimisation(case: str, chosen: str, right: str) -> Finding:

@@ -17,7 +17,7 @@ from convkit.runtimes.registry import runtime_named
 from convkit.stages.built_files import find_model
 from convkit.stages.built_model import BuiltModel
 from convkit.stages.graph_build import stated_by_graph, suspected_refusals
-from convkit.stages.verification import ESTRANGED, Opened, first_estranged, first_lost, verify
+from convkit.stages.verification import DIVERGED, Opened, first_divergent_case, first_lost, verify
 from convkit.worker.context import Context
 from convkit.worker.protocol import CaseMetrics, Device, VerifyRequest, VerifyResult
 from convkit.worker.sessions import RuntimeSession
@@ -121,19 +121,19 @@ class BuiltGraph:
         """Say what the precision did, looking closer at the first case that suffered from it, if
         any did.
         """
-        from convkit.precision.diagnosis.findings import PrecisionDoctor
+        from convkit.precision.diagnosis.findings import PrecisionDiagnosis
 
         exported = self._request.exported
-        doctor = PrecisionDoctor(
+        diagnosis = PrecisionDiagnosis(
             Path(exported) / self._runtime.MODEL_FILE if exported else self._model, low
         )
         if (lost := first_lost(cases)) is not None:
-            return doctor.diagnose(lost, verification.feeds(lost))
-        if (off := first_estranged(cases, collapsed)) is None:
-            return doctor.harmless()
+            return diagnosis.diagnose(lost, verification.feeds(lost))
+        if (off := first_divergent_case(cases, collapsed)) is None:
+            return diagnosis.harmless()
         return [
-            *doctor.harmless(),
-            *doctor.collapse(off, verification.feeds(off), constant_output=bool(collapsed)),
+            *diagnosis.harmless(),
+            *diagnosis.collapse(off, verification.feeds(off), constant_output=bool(collapsed)),
         ]
 
     def _by_quantization(
@@ -152,7 +152,7 @@ class BuiltGraph:
         far = [
             case.case
             for case in cases
-            if any(not output.cosine >= ESTRANGED for output in case.outputs)
+            if any(not output.cosine >= DIVERGED for output in case.outputs)
         ]
         far.sort(key=lambda name: not is_usual(name))
         if not far:

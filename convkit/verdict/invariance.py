@@ -62,7 +62,7 @@ def invariance_findings(
 _SHARE_OF_ERROR = 0.1
 
 
-def without_blame(findings: Sequence[Finding], measured: VerifyResult) -> list[Finding]:
+def blame_original(findings: Sequence[Finding], measured: VerifyResult) -> list[Finding]:
     """Return the findings with N303 in the place of N402 where parity fails because the original is
     random.
 

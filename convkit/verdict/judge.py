@@ -10,7 +10,7 @@ from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.recipe.tolerances import limits_of, tolerance_for
 from convkit.record.model import CaseVerdict, OutputVerdict, TargetStatus, Verification
 from convkit.tensors import dimension_axes
-from convkit.verdict.invariance import invariance_findings, without_blame
+from convkit.verdict.invariance import blame_original, invariance_findings
 from convkit.verdict.precision_remedy import search_remedy
 from convkit.verdict.probes import probe_findings
 from convkit.verdict.simulated import simulation_findings
@@ -63,7 +63,7 @@ def judge(
         *simulation_findings(recipe, target, measured, override),
     ]
     findings += _folded_branch(findings, reference, target)
-    findings = list(without_blame(findings, measured))
+    findings = list(blame_original(findings, measured))
     findings = causes_first(findings)
     failed = (
         any(finding.is_error for finding in findings)

@@ -35,10 +35,10 @@ def serve(request_file: Path, result_file: Path) -> int:
     _end_with(envelope.parent_pid)
     answer = _run(envelope)
     versions = imported_versions()
-    if strangers := _strangers(versions, envelope.expected):
-        told = _told(strangers)
+    if unexpected := _unexpected(versions, envelope.expected):
+        mismatch = _mismatch_finding(unexpected)
         answer = dataclasses.replace(
-            answer, outcome="broken", result=None, error=told.message, findings=(told,)
+            answer, outcome="broken", result=None, error=mismatch.message, findings=(mismatch,)
         )
     answer = dataclasses.replace(
         answer,
@@ -103,7 +103,7 @@ def _run(envelope: Envelope) -> Answer:
     return Answer(PROTOCOL, "done", result=encode(result), findings=tuple(findings))
 
 
-def _strangers(
+def _unexpected(
     versions: dict[str, str], expected: dict[str, str]
 ) -> dict[str, tuple[str, str | None]]:
     """Return what was imported in another version than expected, or is not expected at all: found,
@@ -121,11 +121,11 @@ def _strangers(
     }
 
 
-def _told(strangers: dict[str, tuple[str, str | None]]) -> Finding:
+def _mismatch_finding(unexpected: dict[str, tuple[str, str | None]]) -> Finding:
     listed = ", ".join(
         f"{name} {found}"
         + (f" instead of {wanted}" if wanted else ", which is not among the tools")
-        for name, (found, wanted) in sorted(strangers.items())
+        for name, (found, wanted) in sorted(unexpected.items())
     )
     message = f"the stage used different tools than were resolved for it: {listed}"
     remedy = Remedy(
@@ -133,7 +133,7 @@ def _told(strangers: dict[str, tuple[str, str | None]]) -> Finding:
         " of this stage."
     )
     return Finding(
-        "V106", message, Place(), {"found": {n: f for n, (f, _) in strangers.items()}}, remedy
+        "V106", message, Place(), {"found": {n: f for n, (f, _) in unexpected.items()}}, remedy
     )
 
 

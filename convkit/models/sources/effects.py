@@ -123,19 +123,17 @@ def unloaded_findings(module: ContractModule, base: Probe, loaded: LoadedModel) 
     assert base.outputs is not None
     state = module.model.state_dict()
     named = [name for name in loaded.unloaded if name in state and state[name].is_floating_point()]
-    culprits = [name for name in named if _weight_matters(module, base, state[name])]
-    if not culprits:
+    random = [name for name in named if _weight_matters(module, base, state[name])]
+    if not random:
         return []
-    shown = ", ".join(culprits[:_NAMED_WEIGHTS]) + (
-        " ..." if len(culprits) > _NAMED_WEIGHTS else ""
-    )
+    shown = ", ".join(random[:_NAMED_WEIGHTS]) + (" ..." if len(random) > _NAMED_WEIGHTS else "")
     return [
         Finding(
             "C114",
             "The outputs depend on weights that the checkpoint lacks, so they are random:"
             f" {shown}.",
-            Place(module=culprits[0].rpartition(".")[0]),
-            {"weights": culprits},
+            Place(module=random[0].rpartition(".")[0]),
+            {"weights": random},
             Remedy(
                 "Set model.task to what the checkpoint was trained for, or choose outputs that do"
                 " not need these weights."

@@ -11,6 +11,7 @@ from convkit.cases.judged import JudgedCase
 from convkit.codec import Json, encode
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.limits import Limits
+from convkit.precision.naming import in_words
 from convkit.precision.quantization.choosing import Kept, choose_kept
 from convkit.precision.quantization.options import Quantization
 from convkit.precision.quantization.sensitivity import KEPT, table
@@ -44,7 +45,7 @@ def _searched(kept: Kept) -> Finding:
         "rounds": [encode(each.as_protocol()) for each in kept.rounds],
         "modules": table(kept.sensitivity.modules[:_SHOWN]) if kept.sensitivity is not None else [],
     }
-    names = ", ".join(kept.patterns) or "nothing"
+    names = in_words(kept.patterns) or "nothing"
     if kept.met:
         return Finding(
             "N208",

@@ -13,7 +13,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.graph.loading import load_model
 from convkit.models.graph.traversal import all_names
 from convkit.precision.quantization.calibration import (
-    Hopeless,
+    UnusableRange,
     doubtful_ranges,
     feeds_from_file,
     range_findings,
@@ -88,14 +88,14 @@ def quantize_file(
     selection = select(model, quantization)
     findings += _unmatched(selection)
     feeds: list[Feeds] = []
-    hopeless: tuple[Hopeless, ...] = ()
+    unusable: tuple[UnusableRange, ...] = ()
     if quantization.quantize == "static-int8" and selection.chosen:
         feeds += _feeds(quantization, original, calibration_feeds)
         if not feeds:
             raise StageFailedError("static-int8 needs cases to calibrate with, and there are none")
-        hopeless = doubtful_ranges(source, selection, feeds)
-        findings += range_findings(hopeless, quantization)
-        lost = {one.node for one in hopeless if one.excluded}
+        unusable = doubtful_ranges(source, selection, feeds)
+        findings += range_findings(unusable, quantization)
+        lost = {one.node for one in unusable if one.excluded}
         chosen = tuple(one for one in selection.chosen if one.node.name not in lost)
         selection = dataclasses.replace(selection, chosen=chosen)
     if not selection.chosen:

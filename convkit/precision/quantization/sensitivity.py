@@ -10,7 +10,7 @@ import numpy as np
 from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.graph.loading import load_model
-from convkit.precision.naming import as_patterns, without_covered
+from convkit.precision.naming import as_patterns, in_words, without_covered
 from convkit.precision.quantization.options import Quantization
 from convkit.precision.quantization.switched import JoinError, SwitchedModel
 from convkit.precision.quantization.weights import (
@@ -170,7 +170,7 @@ def sensitivity_finding(
         f" {share:.0%} of that comes from {', '.join(named)}{more}",
         Place(module=costly[0].module or None, case=case),
         {"output_error": found.output_error, "modules": table(found.modules[:_SHOWN])},
-        Remedy(f"Keep {', '.join(patterns)} in float32.", {KEPT: kept}),
+        Remedy(f"Keep {in_words(patterns)} in float32.", {KEPT: kept}),
     )
 
 

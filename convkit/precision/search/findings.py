@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from convkit.codec import Json, encode
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.float_limits import LIMITS
+from convkit.precision.naming import in_words
 from convkit.precision.options import LowPrecision
 from convkit.worker.protocol import ModulePrecision, PlanRound
 
@@ -35,7 +36,7 @@ def searched_finding(precision: LowPrecision, rounds: Sequence[PlanRound], *, me
     """Return what the search found: N208, or N209 where nothing meets the tolerance."""
     change: dict[str, Json] = {"target.precision": _written(precision)}
     shown: Json = [encode(each) for each in rounds]
-    kept = (", ".join(precision.keep_float32) or "nothing") + " in float32"
+    kept = (in_words(precision.keep_float32) or "nothing") + " in float32"
     if precision.saturate:
         kept += ", with out-of-range constants saturated,"
     evidence: dict[str, Json] = {"keep_float32": list(precision.keep_float32), "rounds": shown}

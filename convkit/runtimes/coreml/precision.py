@@ -4,7 +4,7 @@ package is built.
 
 from pathlib import Path
 
-from convkit.cases.judged import judged_cases
+from convkit.cases.judged import ladder_cases
 from convkit.codec import encode
 from convkit.findings.model import Finding
 from convkit.models.sources.prepared import Unfit, prepare
@@ -45,7 +45,7 @@ def run(
         converted.program,
         converted.modules,
         precision,
-        judged_cases(Path(request.reference), request.contract),
+        ladder_cases(Path(request.reference), request.contract),
         request.limits,
         is_auto=is_undecided(request.options),
     )
