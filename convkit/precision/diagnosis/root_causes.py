@@ -182,7 +182,7 @@ class _Walk:
         for index in shown:
             if index > previous + 1:
                 count = index - previous - 1
-                lines.append(f"... {count} operator{'s' if count > 1 else ''} more")
+                lines.append(f"... {count} more operator{'s' if count > 1 else ''}")
             lines.append(self.step(way[index]))
             previous = index
         return tuple(lines)
@@ -191,10 +191,9 @@ class _Walk:
         value = node.outputs[0]
         error = self.errors.get(value.name or "")
         where = f" in {self.modules[node]}" if self.modules[node] else ""
-        count = (
-            f": {error.nonfinite_simulated} elements are not finite" if error is not None else ""
-        )
-        return f"{node.op_type}{where} gives {value.name!r}{count}"
+        count = error.nonfinite_simulated if error is not None else 0
+        wrong = f": {count} {'elements are' if count > 1 else 'element is'} not finite"
+        return f"{node.op_type}{where} returns {value.name!r}{wrong if count else ''}"
 
     def is_bad(self, value: ir.Value) -> bool:
         error = self.errors.get(value.name or "")

@@ -270,11 +270,11 @@ class _Walk:
                 what = "NaN" if made.nan else "infinity"
                 step = made.step
                 lines.append(
-                    f"{step.operation} {made.name!r} {in_module(step.module)} gives {what}"
+                    f"{step.operation} {made.name!r} {in_module(step.module)} returns {what}"
                 )
         if len(lines) > _FIRST_STEPS + _LAST_STEPS + 1:
             left = len(lines) - _FIRST_STEPS - _LAST_STEPS
-            lines = [*lines[:_FIRST_STEPS], f"{left} operations more", *lines[-_LAST_STEPS:]]
+            lines = [*lines[:_FIRST_STEPS], f"... {left} more operations", *lines[-_LAST_STEPS:]]
         return tuple(lines)
 
 
