@@ -88,7 +88,11 @@ def test_one_tensor_and_nested_outputs():
             "C204",
             "output 'a'; the model returns last_hidden_state, b",
         ),
-        ({"last_hidden_state": A, "other": A, "b": B}, "C201", "returns last_hidden_state, other, b"),
+        (
+            {"last_hidden_state": A, "other": A, "b": B},
+            "C201",
+            "returns last_hidden_state, other, b",
+        ),
         ({"aa": A, "b": B}, "C204", "Did you mean 'aa'"),
         ({"a": (A, B), "b": B}, "C201", "is a tuple of 2"),
         ((A,), "C201", "returns 1 unnamed output; the recipe declares 2: a, b"),
