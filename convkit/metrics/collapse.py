@@ -1,4 +1,6 @@
-"""Finds outputs that lost what they say: constant where the original's vary. No tolerance is asked."""
+"""Finds outputs that lost what they say: constant where the original's vary. Independent of the
+tolerance.
+"""
 
 import dataclasses
 import math
@@ -145,8 +147,8 @@ def _finding(
         {"across": across, "spread": built, "spread_original": original},
         Remedy(
             (
-                "Look for an overflow or underflow on the way to the output. In a low precision, keep"
-                " its module in float32."
+                "Look for an overflow or underflow on the way to the output. In a low precision,"
+                " keep its module in float32."
             )
             if across == "elements"
             else (

@@ -61,7 +61,9 @@ def _trace(job: Job, inputs: tuple[torch.Tensor, ...], folder: Path) -> onnx_ir.
 
 
 def _dynamic_axes(contract: Contract) -> dict[str, dict[int, str]]:
-    """Return names for the inputs' axes only: what it says of outputs, the exporter would believe."""
+    """Return names for the inputs' axes only: what it says of outputs, the exporter
+    would believe.
+    """
     varying = {axis.name for axis in contract.axes if axis.min < axis.max}
     return {
         spec.name: {

@@ -11,7 +11,9 @@ _MOST_LISTED = 20
 
 
 def training_mode(model: ir.Model) -> list[Finding]:
-    """Return E207 where nodes of a graph are in training mode; one finding, at the first of them."""
+    """Return E207 where nodes of a graph are in training mode; one finding, at the
+    first of them.
+    """
     nodes = [node for node in model.graph.all_nodes() if node.domain == "" and _is_training(node)]
     if not nodes:
         return []

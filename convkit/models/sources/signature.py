@@ -1,4 +1,6 @@
-"""The contract's inputs against the signature of the model's forward and the model's own tokenizer."""
+"""The contract's inputs against the signature of the model's forward and the model's
+own tokenizer.
+"""
 
 import inspect
 from collections.abc import Mapping, Sequence

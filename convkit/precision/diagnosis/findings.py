@@ -78,7 +78,9 @@ class PrecisionDiagnosis:
         return [self._constant(scan, None, None) for scan in self._scans if scan.overflowing]
 
     def diagnose(self, case: str, feeds: Feeds) -> list[Finding]:
-        """Say why outputs are not finite in a case in which float32's are: N201, N202, N203, N205."""
+        """Say why outputs are not finite in a case in which float32's are: N201, N202,
+        N203, N205.
+        """
         errors = self._errors(case, feeds)
         root_causes = find_root_causes(
             self._model, self._precision.default, errors, self._overflowing_scans()
@@ -257,7 +259,9 @@ class PrecisionDiagnosis:
 
 
 def _in_float32(model: ir.Model, precision: LowPrecision) -> tuple[ir.Model, Assignment]:
-    """Return a graph in float32, and which nodes are low: those of the plan, or those that came so."""
+    """Return a graph in float32, and which nodes are low: those of the plan, or those
+    that came so.
+    """
     low = low_nodes(model)
     if not low:
         return model, assign(model, PrecisionPlan(precision.default, precision.keep_float32))

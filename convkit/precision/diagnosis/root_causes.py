@@ -174,7 +174,9 @@ class _Walk:
         return self.steps([start])
 
     def steps(self, way: Sequence[ir.Node]) -> tuple[str, ...]:
-        """Return the first operators of a way, its first softmax and its last operator, one a line."""
+        """Return the first operators of a way, its first softmax and its last operator,
+        one a line.
+        """
         softmax = next((index for index, node in enumerate(way) if node.op_type == "Softmax"), 0)
         shown = sorted({*range(min(_FIRST_STEPS, len(way))), softmax, len(way) - 1})
         lines: list[str] = []

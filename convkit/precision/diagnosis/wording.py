@@ -30,11 +30,14 @@ def rounded_to_zero(name: str, what: str, dtype: DType, case: str) -> str:
 
 def overflow(name: str, dtype: DType, reached: str, limit: float, case: str) -> str:
     """Return N202's message for a tensor beyond the range; `reached` is its largest magnitude."""
-    return f"{name} overflows {dtype}: it reaches {reached}, the limit is {limit:.6g}, in case {case!r}"
+    why = f"it reaches {reached}, the limit is {limit:.6g}"
+    return f"{name} overflows {dtype}: {why}, in case {case!r}"
 
 
 def not_finite(name: str, dtype: DType, although: str, case: str) -> str:
-    """Return N202's message for a tensor that is not finite, although nothing before it is large."""
+    """Return N202's message for a tensor that is not finite, although nothing before
+    it is large.
+    """
     return f"{name} is not finite in {dtype}, although {although}, in case {case!r}"
 
 

@@ -35,7 +35,9 @@ def lower_file(source: Path, destination: Path, precision: LowPrecision) -> list
 
 
 def _spelt(assignment: Assignment, precision: LowPrecision) -> dict[str, Json]:
-    """Return the change that puts the nearest names in the place of patterns that name no module."""
+    """Return the change that puts the nearest names in the place of patterns that
+    name no module.
+    """
     nearest = {each.pattern: each.nearest for each in assignment.unmatched if each.nearest}
     if not nearest:
         return {}

@@ -138,7 +138,9 @@ class Session:
         return dict(zip(names, values, strict=True))
 
     def fallbacks(self) -> tuple[Fallback, ...]:
-        """Return the nodes that ran on another provider than the one asked for, in the first run."""
+        """Return the nodes that ran on another provider than the one asked for, in
+        the first run.
+        """
         return self._fallbacks
 
     def _end_profiling(self) -> None:
@@ -254,7 +256,9 @@ def _spec(argument: "onnxruntime.NodeArg") -> TensorSpec:
 
 
 def _shape(shape: list[Any]) -> tuple[Dimension, ...]:
-    """Return a shape; onnxruntime gives an empty one both for a scalar and where it knows nothing."""
+    """Return a shape; onnxruntime gives an empty one both for a scalar and where it
+    knows nothing.
+    """
     if not shape:
         return UNKNOWN_RANK
     return tuple(
