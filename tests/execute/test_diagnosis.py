@@ -46,7 +46,7 @@ def test_a_flushed_guard_is_followed_too(home: Path, tmp_path: Path) -> None:
     (diagnosis,) = diagnose_record(run(recipe, home).record)
     assert diagnosis.cause is not None
     assert diagnosis.cause.code == "N203"
-    assert diagnosis.cause.chain[0].startswith("Div in norm gives")
+    assert diagnosis.cause.chain[0].startswith("Div in norm returns")
 
 
 @pytest.mark.slow

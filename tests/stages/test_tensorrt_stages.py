@@ -294,7 +294,7 @@ class TestUnderMockedTensorRT:
         _, findings = build(tmp_path)
         (finding,) = [finding for finding in findings if finding.code == "E214"]
         assert finding.severity == "warning"
-        assert "cannot be checked" in finding.message
+        assert "cannot check its layers" in finding.message
 
     def test_without_cuda_the_build_is_skipped(self, tmp_path: Path, faults: Faults) -> None:
         faults.no_cuda = True
