@@ -92,12 +92,12 @@ def case_verdict(
 
 CROSSED = Finding(
     "C110",
-    "'input_ids' and 'attention_mask' are exchanged: outputs differ by 0.31 as declared and by"
-    " 2.1e-06 with the two crossed; declared order: input_ids, attention_mask; the model acts as:"
-    " attention_mask, input_ids",
+    "'input_ids' and 'attention_mask' are swapped: as declared, they differ by 0.31; with the"
+    " two swapped, outputs differ by 2.1e-06. Declared order: input_ids, attention_mask. The model"
+    " behaves as: attention_mask, input_ids",
     Place(tensor="input_ids"),
     {"parity_as_declared": 0.31, "matches_base": 2.1e-6, "matches_probe": 0.4},
-    Remedy("Exchange the names 'input_ids' and 'attention_mask' where the model is exported."),
+    Remedy("Swap the names 'input_ids' and 'attention_mask' where the model is exported."),
 )
 DIFFERS = Finding(
     "N101",
@@ -116,7 +116,7 @@ DIFFERS = Finding(
         "worst_index": [1, 17, 203],
     },
     Remedy(
-        "Find the cause, or set the tolerance to what you can justify.",
+        "Find the cause, or relax the tolerance if you can justify it.",
         {
             "targets.ort-optimized.optimization": "basic",
             "targets.ort-optimized.tolerance": {"max_abs": 0.5},

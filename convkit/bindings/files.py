@@ -11,6 +11,8 @@ PYTHON_FILE = "bindings.py"
 
 
 def write_bindings(folder: Path, contract: Contract) -> None:
-    """Write `bindings.hpp` and `bindings.py`: names, order, element types and shapes of a contract."""
+    """Write `bindings.hpp` and `bindings.py`: names, order, element types and shapes of
+    a contract.
+    """
     (folder / CPP_FILE).write_text(cpp_bindings(contract), encoding="utf-8")
     (folder / PYTHON_FILE).write_text(python_bindings(contract), encoding="utf-8")

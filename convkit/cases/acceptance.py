@@ -50,11 +50,11 @@ def _restricted(axis: Axis, limit: int) -> Finding:
         change[f"axes.{axis.name}.typical"] = limit
     return Finding(
         "C113",
-        f"the original model takes the axis {axis.name!r} up to {limit}; the recipe promises"
+        f"the original model supports axis {axis.name!r} up to {limit}; the recipe declares"
         f" {axis.max}",
         Place(tensor=axis.name),
         {"axis": axis.name, "largest": limit, "declared": axis.max},
         Remedy(
-            f"Write axes.{axis.name}.max: {limit}, or take a model that serves more.", dict(change)
+            f"Set axes.{axis.name}.max: {limit}, or use a model that supports more.", dict(change)
         ),
     )

@@ -27,7 +27,9 @@ class Budget:
         self._measured.append((cost, seconds))
 
     def predict(self, cost: int) -> float:
-        """Return the seconds a case of that cost is expected to take; 0 while nothing is measured."""
+        """Return the seconds a case of that cost is expected to take; 0 while nothing
+        is measured.
+        """
         if not self._measured:
             return 0.0
         costs = [cost for cost, _ in self._measured]

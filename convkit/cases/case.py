@@ -54,7 +54,9 @@ class CaseInputs:
         )
 
     def mask_rows(self, sizes: Mapping[str, int]) -> tuple[int, int] | None:
-        """Return the most rows and positions of any padding mask, or None where there is no mask."""
+        """Return the most rows and positions of any padding mask, or None where there
+        is no mask.
+        """
         shapes = [
             mask_shape_rows(spec.concrete_shape(sizes))
             for spec in self.contract.inputs

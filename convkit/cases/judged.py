@@ -22,7 +22,7 @@ class JudgedCase:
     padding: Mapping[str, np.ndarray]
 
 
-def judged_cases(reference: Path, contract: Contract) -> dict[str, JudgedCase]:
+def ladder_cases(reference: Path, contract: Contract) -> dict[str, JudgedCase]:
     """Return the ladder's cases as the reference left them, memory-mapped."""
     cases = {}
     for case in read_cases(reference).cases:

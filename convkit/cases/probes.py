@@ -99,7 +99,9 @@ def _probe(base: Case, change: ProbeChange, description: str, inputs: Callable[[
 
 
 def other_values(made_from: CaseInputs, spec: TensorSpec, values: np.ndarray) -> np.ndarray:
-    """Return other legal values of the same kind; the same ones where the sample allows no others."""
+    """Return other legal values of the same kind; the same ones where the sample
+    allows no others.
+    """
     sample = sample_for(spec, made_from.samples)
     random = generator(made_from.seed, "perturbed", spec.name)
     if values.size == 0:

@@ -169,7 +169,9 @@ def _avoid_pad(
 def _ends(
     low: float, high: float, shape: tuple[int, ...], random: np.random.Generator
 ) -> np.ndarray:
-    """Return the two ends of a range in random order; both occur wherever there are two elements."""
+    """Return the two ends of a range in random order; both occur wherever there are
+    two elements.
+    """
     upper = random.integers(0, 2, size=shape).astype(bool)
     if upper.size >= 2:
         upper.flat[0], upper.flat[-1] = False, True

@@ -22,7 +22,9 @@ def largest_sizes(contract: Contract) -> dict[str, int]:
 
 
 def probe_sizes(contract: Contract) -> dict[str, int]:
-    """Return small sizes within the axes' ranges, different for each axis where the ranges allow."""
+    """Return small sizes within the axes' ranges, different for each axis where the
+    ranges allow.
+    """
     small = itertools.cycle(_SMALL_SIZES)
     return {axis.name: max(axis.min, min(axis.max, next(small))) for axis in contract.axes}
 
@@ -56,7 +58,9 @@ def _off_typical(axis: Axis, taken: set[int]) -> int:
 
 
 def _around(middle: int, axis: Axis) -> Iterable[int]:
-    """Return sizes of an axis, nearest to `middle` first; not more than a search for a prime needs."""
+    """Return sizes of an axis, nearest to `middle` first; not more than a search for a
+    prime needs.
+    """
     reach = min(axis.max - axis.min, 200)
     for distance in range(reach + 1):
         for size in dict.fromkeys((middle + distance, middle - distance)):

@@ -1,9 +1,12 @@
 """Commands on recipes and codes: `init`, `schema`, `explain`."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from convkit.errors import UsageError
 
 
 def init(
@@ -52,25 +55,44 @@ def schema() -> None:
 
 
 def explain(
-    code: Annotated[str, typer.Argument(metavar="CODE", help="A finding's code, such as C110.")],
+    code: Annotated[
+        str | None,
+        typer.Argument(metavar="[CODE]", help="A finding's code, such as C110. Omit to list all."),
+    ] = None,
 ) -> None:
-    """Explain a finding and why other tools miss it."""
-    import difflib
+    """Explain a finding, why other tools miss it, and what to do. Without a code, list them all."""
+    from convkit.findings.catalogue import CATALOGUE, FAMILIES, severity_text
 
-    from convkit.errors import UsageError
-    from convkit.findings.catalogue import CATALOGUE, FAMILIES
-    from convkit.findings.severity import severity_of
-
+    if code is None:
+        _list_codes()
+        return
     code = code.upper()
     found = CATALOGUE.get(code)
     if found is None:
-        near = difflib.get_close_matches(code, CATALOGUE, n=3, cutoff=0.5)
-        hint = f"; perhaps you meant {' or '.join(near)}" if near else ""
-        raise UsageError(f"no finding has the code {code!r}{hint}. Codes: {', '.join(CATALOGUE)}")
-    typer.echo(f"{code}  {found.title}  ({severity_of(code)}; family {FAMILIES[code[0]]})\n")
+        raise UsageError(_unknown_code(code, CATALOGUE))
+    typer.echo(f"{code}  {found.title}\n{severity_text(code)} · {FAMILIES[code[0]]}\n")
     for title, text in (
         ("What it means", found.meaning),
         ("Why other tools miss it", found.missed),
         ("What to do", found.remedy),
     ):
         typer.echo(f"{title}\n  {text}\n")
+
+
+def _list_codes() -> None:
+    from convkit.findings.catalogue import CATALOGUE, FAMILIES
+    from convkit.findings.severity import severity_of
+
+    for letter, family in FAMILIES.items():
+        typer.echo(f"{letter}  {family}")
+        for code, found in CATALOGUE.items():
+            if code.startswith(letter):
+                typer.echo(f"  {code}  {severity_of(code):<7}  {found.title}")
+
+
+def _unknown_code(code: str, known: Iterable[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(code, known, n=3, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(near)}?" if near else "."
+    return f"no finding has the code {code!r}{hint} `convkit explain` lists all codes."

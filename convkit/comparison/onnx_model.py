@@ -137,7 +137,9 @@ class _Models:
     def _interface(
         self, kind: DifferenceKind, place: str, first: Sequence[Any], second: Sequence[Any]
     ) -> None:
-        """Compare inputs or outputs: by name, those that were renamed by position, and their order."""
+        """Compare inputs or outputs: by name, those that were renamed by position, and
+        their order.
+        """
         names = [[each.name for each in side] for side in (first, second)]
         own, other = ({each.name: each for each in side} for side in (first, second))
         renamed = {

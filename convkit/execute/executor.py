@@ -109,7 +109,10 @@ def _outcome(
         raise KeyboardInterrupt from error
     except ConvkitError as error:
         finding = Finding(
-            "E204", str(error), evidence={"stage": stage.id}, remedy=Remedy("See the message.")
+            "E204",
+            str(error),
+            evidence={"stage": stage.id},
+            remedy=Remedy("See the message above."),
         )
         report = StageReport(
             stage.id,

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pydantic import ValidationError
 
 from convkit.codec import Json
+from convkit.findings.catalogue import is_symptom, rank_of
 from convkit.findings.model import Finding
 from convkit.recipe.changes import SIDES, ChangeError, Content, changed, key_path
 from convkit.recipe.consistency import KeyPath
@@ -43,9 +44,6 @@ _CHANGEABLE: tuple[tuple[str, ...], ...] = (
 
 # The finding that reports which modules the search of `auto` keeps in float32.
 _FOUND = "N208"
-
-# Symptoms: tried only after everything that may be their cause.
-_SYMPTOMS = ("N101", "N102", "N103", "N104")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,18 +131,15 @@ def _groups(target: TargetReport) -> Iterator[list[Finding]]:
     ]
     distinct = list({str(finding): finding for finding in findings}.values())
     errors = [finding for finding in distinct if finding.is_error]
-    yield [finding for finding in errors if finding.code not in _SYMPTOMS]
+    yield [finding for finding in errors if not is_symptom(finding.code)]
     yield [finding for finding in distinct if finding.severity == "warning"]
-    yield [finding for finding in errors if finding.code in _SYMPTOMS]
+    yield [finding for finding in errors if is_symptom(finding.code)]
 
 
 def _rank(finding: Finding, leading: Finding | None) -> int:
     """Return how near to the cause a finding is, among those of all targets; the least goes first."""
-    if finding.code in _SYMPTOMS:
-        return 3
-    if leading is not None and str(finding) == str(leading):
-        return 0
-    return 1 if finding.code[0] in "CTVQ" or finding.code.startswith("E2") else 2
+    leads = leading is not None and str(finding) == str(leading)
+    return -1 if leads and not is_symptom(finding.code) else rank_of(finding.code)
 
 
 def _offer(

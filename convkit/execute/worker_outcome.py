@@ -96,13 +96,13 @@ def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> t
         case "signalled":
             if _MEMORY_WORDS.search(outcome.log_tail):
                 message = (
-                    f"{stage}: a tool could not get memory and aborted"
+                    f"{stage}: a tool could not allocate memory and aborted"
                     f" ({_signal_name(outcome.signal)})"
                 )
                 return (_out_of_memory(message, outcome, stage, target),)
             message = f"{stage}: the process crashed ({_signal_name(outcome.signal)})"
             remedy = Remedy(
-                "See the log's tail for the place; try another version of the tool under tools:."
+                "The end of the log shows where. Try a different version of the tool under tools."
             )
             return (
                 Finding("E201", message, evidence=_evidence(outcome, stage, target), remedy=remedy),
@@ -110,11 +110,9 @@ def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> t
         case "out_of_memory":
             return (_out_of_memory(f"{stage}: {outcome.detail}", outcome, stage, target),)
         case "timed_out":
-            message = (
-                f"{stage}: stopped after {_seconds(outcome):.0f} s, the limit (verify.timeout)"
-            )
+            message = f"{stage}: stopped after {_seconds(outcome):.0f} s (verify.timeout)"
             remedy = Remedy(
-                "Raise verify.timeout if the stage needs longer; the log shows where it was.",
+                "Raise verify.timeout if the stage needs more time. The log shows how far it got.",
                 {"verify.timeout": max(60, round(_seconds(outcome) * 4))},
             )
             return (
@@ -123,8 +121,8 @@ def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> t
         case "no_answer":
             message = f"{stage}: the process ended without an answer ({outcome.detail})"
             remedy = Remedy(
-                "See the log's tail: the tools' environment may be damaged, or a tool ended the"
-                " process."
+                "See the end of the log. The tools' environment may be damaged, or a tool ended"
+                " the process."
             )
             return (
                 Finding("E204", message, evidence=_evidence(outcome, stage, target), remedy=remedy),
@@ -143,7 +141,7 @@ def _findings_of_answer(
     ):
         failure = _out_of_memory(message, outcome, stage, target)
     else:
-        remedy = Remedy("See the message; the log has the tool's own words.")
+        remedy = Remedy("See the message above. The log has the tool's full output.")
         failure = Finding(
             "E204", message, evidence=_evidence(outcome, stage, target), remedy=remedy
         )
@@ -153,7 +151,7 @@ def _findings_of_answer(
 def _out_of_memory(
     message: str, outcome: WorkerOutcome, stage: JobKind, target: str | None
 ) -> Finding:
-    remedy = Remedy("Use smaller axes, run with --jobs 1, or take a machine with more memory.")
+    remedy = Remedy("Use smaller axes, run with --jobs 1, or use a machine with more memory.")
     return Finding("E202", message, evidence=_evidence(outcome, stage, target), remedy=remedy)
 
 

@@ -1,4 +1,6 @@
-"""Finds outputs that lost what they say: constant where the original's vary. No tolerance is asked."""
+"""Finds outputs that lost what they say: constant where the original's vary. Independent of the
+tolerance.
+"""
 
 import dataclasses
 import math
@@ -136,20 +138,22 @@ def _finding(
     spread: Spread, across: Literal["elements", "rows"], found: tuple[float, float]
 ) -> Finding:
     original, built = found
-    what = "is the same everywhere" if across == "elements" else "is the same for every row"
+    what = "is constant" if across == "elements" else "is the same in every row"
     return Finding(
         "N304",
-        f"output {spread.output!r} {what} in case {spread.case!r}: its values spread over"
-        f" {built:.3g}, the original's over {original:.3g}",
+        f"output {spread.output!r} {what} in case {spread.case!r}: its values span {built:.3g},"
+        f" the original's span {original:.3g}",
         Place(tensor=spread.output, case=spread.case),
         {"across": across, "spread": built, "spread_original": original},
         Remedy(
-            "Look for what overflows or is rounded to nothing on the way to the output; in a low"
-            " precision, keep its module in float32."
+            (
+                "Look for an overflow or underflow on the way to the output. In a low precision,"
+                " keep its module in float32."
+            )
             if across == "elements"
             else (
-                "Look for an input that became a constant in the export, or an axis that was"
-                " reduced over."
+                "Look for an input that became a constant in the export, or for an axis that was"
+                " reduced."
             )
         ),
     )

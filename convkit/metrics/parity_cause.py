@@ -12,7 +12,7 @@ from convkit.worker.protocol import CaseMetrics, OptionsT, TensorMetrics
 from convkit.worker.sessions import ModelRefusedError, RunFailedError, RuntimeSession
 
 # float32 kernels of any kind agree to many more digits than this on a model of any depth.
-_ESTRANGED = 0.99999
+_DIVERGED = 0.99999
 
 Tensors = Mapping[str, np.ndarray]
 Padding = Callable[[Tensors, str], np.ndarray | None]
@@ -32,7 +32,7 @@ def parity_cause(
     The same model is opened anew with `plainer` options, those with the fewest optimizations first:
     N401 where they are right, N402 where not even the plainest are.
     """
-    off = next((case.case for case in cases if any(map(_is_estranged, case.outputs))), None)
+    off = next((case.case for case in cases if any(map(_diverges, case.outputs))), None)
     if off is None:
         return []
     given, original = feeds(off), expected(off)
@@ -43,7 +43,7 @@ def parity_cause(
         except (ModelRefusedError, RunFailedError):
             continue
         agrees = not any(
-            _is_estranged(compare(name, values, found[name], padding(given, name)))
+            _diverges(compare(name, values, found[name], padding(given, name)))
             for name, values in original.items()
             if name in found
         )
@@ -53,10 +53,10 @@ def parity_cause(
     return [_by_optimization(off, right)] if right is not None else [_by_export(off)]
 
 
-def _is_estranged(output: TensorMetrics) -> bool:
+def _diverges(output: TensorMetrics) -> bool:
     if output.mismatch is not None or output.nan_reference:
         return False  # the contract's check, and N103, say what is wrong
-    return bool(output.nan_candidate or output.inf_mismatched) or not output.cosine >= _ESTRANGED
+    return bool(output.nan_candidate or output.inf_mismatched) or not output.cosine >= _DIVERGED
 
 
 def _by_optimization(case: str, right: str) -> Finding:
@@ -67,8 +67,7 @@ def _by_optimization(case: str, right: str) -> Finding:
         Place(case=case),
         {"right": right},
         Remedy(
-            f"Take the optimisation level {right} or another release of the runtime"
-            " (target.optimization).",
+            f"Set the target's optimization to {right}, or use a different release of the runtime.",
             {"target.optimization": right},
         ),
     )
@@ -78,11 +77,11 @@ def _by_export(case: str) -> Finding:
     return Finding(
         "N402",
         f"the exported graph itself differs from the original in case {case!r}, at every"
-        " optimisation level: the fault is in the graph, not in the runtime",
+        " optimization level: the graph is wrong, not the runtime",
         Place(case=case),
         {},
         Remedy(
-            "Export with another exporter (export.exporter), or look for what the exporter takes"
-            " differently."
+            "Try a different exporter (export.exporter), or look for what the exporter translated"
+            " wrong."
         ),
     )

@@ -26,7 +26,9 @@ _KERNEL_ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, Ty
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Outputs by name, in the types that the program declares; states as they are after the call."""
+    """Outputs by name, in the types that the program declares; states as they are
+    after the call.
+    """
 
     outputs: dict[str, np.ndarray]
     states: dict[str, np.ndarray]

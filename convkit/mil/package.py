@@ -18,7 +18,9 @@ _ZIP_MAGIC = b"PK\x03\x04"
 
 @dataclasses.dataclass(frozen=True)
 class Item:
-    """An entry of the manifest: a file or a folder, `path` relative to the package's Data folder."""
+    """An entry of the manifest: a file or a folder, `path` relative to the package's
+    Data folder.
+    """
 
     path: str
     name: str

@@ -20,7 +20,9 @@ Names = Mapping[str, str]
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """A variable that a step gives; `storage` is None for a list, `shape` where the rank is open."""
+    """A variable that a step gives; `storage` is None for a list, `shape` where the
+    rank is open.
+    """
 
     variable: Variable
     name: str

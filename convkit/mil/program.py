@@ -66,7 +66,9 @@ class Feature:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A function of an ML program. `function` is coremltools' own object, which holds the weights."""
+    """A function of an ML program. `function` is coremltools' own object, which holds
+    the weights.
+    """
 
     function: Any
     inputs: tuple[Feature, ...]
@@ -232,7 +234,9 @@ def _indefinite(kind: str | None) -> str:
 
 
 def _free_memory() -> int:
-    """Return the bytes that can be had without swapping (all memory where the system does not say)."""
+    """Return the bytes that can be had without swapping (all memory where the system
+    does not say).
+    """
     try:
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):

@@ -87,7 +87,9 @@ def as_tensor(array: np.ndarray | np.generic) -> torch.Tensor:
 
 
 def as_array(tensor: torch.Tensor, name: str) -> np.ndarray:
-    """Return a tensor's values as an array of its own, in the element type that the program names."""
+    """Return a tensor's values as an array of its own, in the element type that the
+    program names.
+    """
     array = tensor.detach().cpu().numpy()
     return np.array(array, dtype=CONTRACT_NAMES.get(name, str(array.dtype)), copy=True)
 

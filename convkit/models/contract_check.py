@@ -125,12 +125,12 @@ class _Check:
     def missing(self, spec: TensorSpec, present: Sequence[TensorSpec]) -> Finding:
         return self._finding(
             1,
-            f"{self._word} {spec.name!r} is missing in the {self._boundary}; it has"
+            f"{self._word} {spec.name!r} is missing from the {self._boundary}, which has"
             f" {_names(present)}",
             spec.name,
             {"declared": str(spec), "found": [other.name for other in present]},
             Remedy(
-                f"Remove {self._path(spec.name)} from the recipe, or see why the model lost"
+                f"Remove {self._path(spec.name)} from the recipe, or find out why the model lost"
                 f" {spec.name!r}."
             ),
         )
@@ -138,11 +138,11 @@ class _Check:
     def unexpected(self, spec: TensorSpec, wanted: Sequence[TensorSpec]) -> Finding:
         return self._finding(
             2,
-            f"{self._word} {spec} stands in the {self._boundary} and not in the recipe, which has"
+            f"{self._word} {spec} is in the {self._boundary} but not in the recipe, which has"
             f" {_names(wanted)}",
             spec.name,
             {"found": str(spec), "declared": [other.name for other in wanted]},
-            Remedy(f"Declare {spec.name!r} under {self._side}, at its place in the order."),
+            Remedy(f"Declare {spec.name!r} under {self._side}, in its position."),
         )
 
     def order(self, wanted: Sequence[TensorSpec], present: Sequence[TensorSpec]) -> list[Finding]:
@@ -153,14 +153,14 @@ class _Check:
         if declared_order == found_order:
             return []
         first = next(a for a, b in zip(declared_order, found_order, strict=True) if a != b)
-        advice = f"Put {self._side} in this order: {', '.join(found_order)}"
+        advice = f"List the {self._side} in this order: {', '.join(found_order)}"
         if self._side == "inputs":
-            advice += "; or say export.input_order: recipe if the other order is meant"
+            advice += ". If you want the recipe's order, set export.input_order: recipe"
         return [
             self._finding(
                 3,
-                f"the {self._side} stand in another order in the {self._boundary}: declared "
-                f"{', '.join(declared_order)}; found {', '.join(found_order)}",
+                f"the {self._side} are in a different order in the {self._boundary}: declared"
+                f" {', '.join(declared_order)}; found {', '.join(found_order)}",
                 first,
                 {"declared": declared_order, "found": found_order},
                 Remedy(advice + ".", {self._side: in_order(self._names, found_order)}),
@@ -175,7 +175,8 @@ class _Check:
             spec.name,
             {"declared": str(spec), "found": str(other)},
             Remedy(
-                f"Use the model's name, or keep yours and give the model's as `from`: {path}.",
+                f"Use the model's name in {path}, or keep your name and put the model's under"
+                " `from`.",
                 {path: other.name},
             ),
         )
@@ -191,7 +192,7 @@ class _Check:
                     f" {spec.dtype}",
                     spec.name,
                     {"declared": spec.dtype, "found": other.dtype},
-                    Remedy(f"Write {path}: {other.dtype}.", {path: other.dtype}),
+                    Remedy(f"Set {path}: {other.dtype}.", {path: other.dtype}),
                 )
             )
         if other.shape == UNKNOWN_RANK:
@@ -210,9 +211,7 @@ class _Check:
                 )
             elif isinstance(present, str) and self._contradicts(wanted, present):
                 findings.append(
-                    self._shape(
-                        spec, other, f"{present!r} where {wanted!r} is declared on axis {index}"
-                    )
+                    self._shape(spec, other, f"{present!r} instead of {wanted!r} on axis {index}")
                 )
         return findings
 
@@ -234,7 +233,7 @@ class _Check:
                     continue
                 first = meanings.setdefault(present, (wanted, spec, other))[0]
                 if first != wanted and not self._same(first, wanted):
-                    why = f"the one axis {present!r} for {first!r} and {wanted!r}"
+                    why = f"the same axis {present!r} for both {first!r} and {wanted!r}"
                     findings.append(self._shape(spec, other, why))
         return findings
 
@@ -287,8 +286,8 @@ class _Check:
             spec.name,
             {"axis": axis, "index": index, "fixed": size, "found": str(other)},
             Remedy(
-                f"Export with {axis!r} symbolic: write shapes in the model with tensor.shape. If"
-                f" {size} is the only size it must serve, write {size} in"
+                f"Export with {axis!r} symbolic: compute shapes in the model from tensor.shape. If"
+                f" {size} is the only size you need, write {size} in"
                 f" {self._path(spec.name)}.shape."
             ),
         )
@@ -300,7 +299,7 @@ class _Check:
             f" declared [{_shape(spec)}]: {why}",
             spec.name,
             {"declared": list(spec.shape), "found": list(other.shape)},
-            Remedy(f"Give {self._path(spec.name)}.shape as the model has it."),
+            Remedy(f"Set {self._path(spec.name)}.shape to the model's."),
         )
 
     def _path(self, name: str) -> str:

@@ -13,6 +13,19 @@ def general_path(path: str) -> str:
     return ".".join("*" if part.isdigit() else part for part in path.split("."))
 
 
+def in_words(patterns: Iterable[str]) -> str:
+    """Return patterns as a message lists them; one that ends with a dot excludes submodules."""
+    return ", ".join(map(_in_words, patterns))
+
+
+def _in_words(pattern: str) -> str:
+    if pattern == ".":
+        return "the root module's own operations (`.`)"
+    if pattern.endswith("."):
+        return f"the own operations of {pattern[:-1]} (`{pattern}`)"
+    return pattern
+
+
 def without_covered(patterns: Iterable[str]) -> list[str]:
     """Return the patterns that lie below none of the others, each once, in order."""
     distinct = list(dict.fromkeys(patterns))

@@ -229,7 +229,9 @@ def _source(value: ir.Value) -> ir.Value:
 def _run(
     instrumented: Instrumented, folder: Path, cases: Mapping[str, Feeds], threads: int | None
 ) -> dict[str, dict[Key, float]]:
-    """Run the cases; only the statistics are asked for, so the model's own outputs are not copied."""
+    """Run the cases; only the statistics are asked for, so the model's own outputs are
+    not copied.
+    """
     session = open_session(instrumented.model, folder, threads)
     wanted = list(instrumented.layout.outputs)
     numbers = {}

@@ -54,7 +54,9 @@ class Layout:
     outputs: Mapping[str, tuple[Key, ...]]
 
     def read(self, results: Mapping[str, np.ndarray]) -> dict[Key, float]:
-        """Return the number for every key; keys of branches and bodies that did not run are absent."""
+        """Return the number for every key; keys of branches and bodies that did not run
+        are absent.
+        """
         numbers: dict[Key, float] = {}
         for output, keys in self.outputs.items():
             rows = results[output].reshape(-1, len(keys))

@@ -61,8 +61,8 @@ def refused(error: ModelRefusedError, suspected: Sequence[Finding] = ()) -> list
         Place(),
         {"message": str(error)},
         Remedy(
-            "See the message; another release of the runtime under tools:, or another export.opset,"
-            " may serve."
+            "See the message above. A different release of the runtime under tools, or a"
+            " different export.opset, may work."
         ),
     )
     return [*suspected, general]
@@ -76,11 +76,11 @@ def check_carried(declared: Contract, metadata: Mapping[str, str]) -> list[Findi
     try:
         carried = decode(Contract, json.loads(text))
     except (ValueError, CodecError) as error:
-        return [_not_carried(f"the contract that the built model carries is damaged: {error}")]
+        return [_not_carried(f"the built model's contract is damaged: {error}")]
     findings = check_contract(declared, carried, "carried contract")
     if not findings and carried != declared:
         findings.append(
-            _not_carried("the built model carries the contract with other axes or origins")
+            _not_carried("the built model carries a contract with different axes or origins")
         )
     return findings
 

@@ -171,12 +171,16 @@ def _dead_input(name: str, *, matters: bool) -> Finding:
     text = f"Nothing in the {_BOUNDARY} reads the input {name!r}"
     if matters:
         remedy = Remedy(
-            "Look at how the model uses it: what it makes of the input in Python became a constant."
+            "Check how the model uses it: a value that Python computes from the input became a"
+            " constant."
         )
         return Finding(
-            "C108", f"{text}, though it changes the original's outputs.", Place(name), remedy=remedy
+            "C108",
+            f"{text}, although it changes the original's outputs.",
+            Place(name),
+            remedy=remedy,
         )
-    remedy = Remedy(f"Remove {name!r} from inputs, unless callers must be able to give it.")
+    remedy = Remedy(f"Remove {name!r} from inputs, unless callers must be able to pass it.")
     return Finding("C112", f"{text}.", Place(name), remedy=remedy)
 
 

@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from convkit.cases.calibration import calibration_cases
 from convkit.cases.files import read_cases
-from convkit.cases.judged import judged_cases
+from convkit.cases.judged import ladder_cases
 from convkit.findings.model import Finding
 from convkit.models.graph.loading import load_model
 from convkit.models.graph.preparation import UntypedValueError, prepare
@@ -53,7 +53,7 @@ def run(
     except UntypedValueError as error:
         raise StageFailedError(str(error)) from error
     precision = asked.keeping(asked.patterns)
-    cases = judged_cases(Path(request.reference), request.contract)
+    cases = ladder_cases(Path(request.reference), request.contract)
     context.progress("measuring the range of every tensor")
     report = run_ranges(path, {name: case.feeds for name, case in cases.items()})
     findings: list[Finding] = []
@@ -82,7 +82,7 @@ def _decide_quantization(
     from convkit.precision.quantization.decision import decide_quantization
 
     context.progress("searching for what must stay in float32")
-    cases = judged_cases(Path(request.reference), request.contract)
+    cases = ladder_cases(Path(request.reference), request.contract)
     usual = [cases[name].feeds for name in calibration_cases(read_cases(Path(request.reference)))]
     chosen, kept, findings = decide_quantization(path, quantized, cases, request.limits, usual)
     if chosen.calibration is not None and chosen.calibration.file is not None:

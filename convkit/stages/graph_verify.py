@@ -12,7 +12,7 @@ from convkit.precision.decision import with_decision
 from convkit.stages.built_files import EXPORTED_FILE, find_model
 from convkit.stages.built_model import BuiltModel
 from convkit.stages.graph_build import stated_by_graph, suspected_refusals
-from convkit.stages.verification import ESTRANGED, Opened, first_estranged, first_lost, verify
+from convkit.stages.verification import DIVERGED, Opened, first_divergent_case, first_lost, verify
 from convkit.worker.context import Context
 from convkit.worker.operators import Operators, low_type, read_operators
 from convkit.worker.protocol import (
@@ -130,17 +130,19 @@ class BuiltGraph(Generic[OptionsT]):
         """Say what the precision did, looking closer at the first case that suffered from it, if
         any did.
         """
-        from convkit.precision.diagnosis.findings import PrecisionDoctor
+        from convkit.precision.diagnosis.findings import PrecisionDiagnosis
 
         exported = self._request.exported
-        doctor = PrecisionDoctor(Path(exported) / EXPORTED_FILE if exported else self._model, low)
+        diagnosis = PrecisionDiagnosis(
+            Path(exported) / EXPORTED_FILE if exported else self._model, low
+        )
         if (lost := first_lost(cases)) is not None:
-            return doctor.diagnose(lost, verification.feeds(lost))
-        if (off := first_estranged(cases, collapsed)) is None:
-            return doctor.harmless()
+            return diagnosis.diagnose(lost, verification.feeds(lost))
+        if (off := first_divergent_case(cases, collapsed)) is None:
+            return diagnosis.harmless()
         return [
-            *doctor.harmless(),
-            *doctor.collapse(off, verification.feeds(off), constant_output=bool(collapsed)),
+            *diagnosis.harmless(),
+            *diagnosis.collapse(off, verification.feeds(off), constant_output=bool(collapsed)),
         ]
 
     def _by_quantization(
@@ -159,7 +161,7 @@ class BuiltGraph(Generic[OptionsT]):
         far = [
             case.case
             for case in cases
-            if any(not output.cosine >= ESTRANGED for output in case.outputs)
+            if any(not output.cosine >= DIVERGED for output in case.outputs)
         ]
         far.sort(key=lambda name: not is_usual(name))
         if not far:

@@ -167,13 +167,11 @@ def _random(metrics: Sequence[TensorMetrics]) -> list[Finding]:
     return [
         Finding(
             "N303",
-            f"the original model gives another {worst.output!r} when it is run again on the same"
+            f"the original model returns a different {worst.output!r} when run again on the same"
             f" inputs: it differs by {worst.max_abs:.3g}",
             Place(tensor=worst.output, case=AGAIN),
             {"max_abs": worst.max_abs},
-            Remedy(
-                "Put the model into inference mode, and give what draws at random a fixed seed."
-            ),
+            Remedy("Put the model into eval mode, and seed anything random."),
         )
     ]
 
@@ -199,17 +197,17 @@ def _depends_on_padding(
     share, name, worst = max(shares, key=lambda entry: entry[0], default=(0.0, "", None))
     if worst is None or not share > noise:
         return []
-    what = "more padding" if name == PADDED else "other values at masked positions"
+    what = "more padding" if name == PADDED else "changing masked positions"
     return [
         Finding(
             "N305",
-            f"the original model itself depends on padding: {what} moves {worst.output!r} at real"
-            f" positions by up to {worst.max_abs:.3g} ({share:.1%} of its rms, over all)",
+            f"the original model itself depends on padding: {what} changes {worst.output!r} at"
+            f" real positions by up to {worst.max_abs:.3g} ({share:.1%} of its rms overall)",
             Place(tensor=worst.output, case=name),
             {"max_abs": worst.max_abs, "share_of_rms": share},
             Remedy(
-                "Look at whether the model applies its mask everywhere; if it is meant to see"
-                " padding, feed it padded as it was in training."
+                "Check that the model applies its mask everywhere. If it is meant to see padding,"
+                " pad inputs the way it was trained."
             ),
         )
     ]

@@ -232,12 +232,12 @@ def _nan(output: str, nans: int, elements: int, case: Case) -> Finding:
     skipped = case.name.partition(":")[0]
     return Finding(
         "N103",
-        f"the original model gives NaN on case {case.name!r} ({sizes_text(case.sizes)}): {nans} of"
-        f" {elements} elements of {output!r}; nothing can be proven there",
+        f"the original model returns NaN on case {case.name!r} ({sizes_text(case.sizes)}): {nans}"
+        f" of {elements} elements of {output!r}; nothing can be proven there",
         Place(tensor=output, case=case.name),
         {"nan": nans, "elements": elements, "sizes": case.sizes},
         Remedy(
-            f"Repair the model, or leave the case out: verify.skip: [{skipped}].",
+            f"Fix the model, or leave out the case with verify.skip: [{skipped}].",
             {"verify.skip": [skipped]},
         ),
     )
@@ -246,12 +246,10 @@ def _nan(output: str, nans: int, elements: int, case: Case) -> Finding:
 def _no_influence(name: str) -> Finding:
     return Finding(
         "C112",
-        f"other values for {name!r} change no output of the original model",
+        f"changing {name!r} changes no output of the original model",
         Place(tensor=name, case=f"perturbed:{name}"),
         {"moved_reference": 0.0},
-        Remedy(
-            f"Remove the input {name!r} from the recipe, or choose a sample under which it matters."
-        ),
+        Remedy(f"Remove input {name!r} from the recipe, or choose a sample for which it matters."),
     )
 
 
@@ -261,10 +259,7 @@ def _other_dtype(spec: TensorSpec, place: int, found: str, case: Case) -> Findin
         f"output {spec.name!r} of the original model is {found}; declared {spec.dtype}",
         Place(tensor=spec.name, case=case.name),
         {"declared": spec.dtype, "found": found},
-        Remedy(
-            f"Write {found} as the dtype of the output {spec.name!r}.",
-            {f"outputs.{place}.dtype": found},
-        ),
+        Remedy(f"Set dtype: {found} for output {spec.name!r}.", {f"outputs.{place}.dtype": found}),
     )
 
 
@@ -273,11 +268,9 @@ def _other_shape(
 ) -> Finding:
     return Finding(
         "C207",
-        f"output {output!r} of the original model has the shape {list(found)} on case {case.name!r}"
-        f" ({sizes_text(case.sizes)}); the declared shape gives {list(declared)}",
+        f"output {output!r} of the original model has shape {list(found)} on case {case.name!r}"
+        f" ({sizes_text(case.sizes)}); the declared shape would be {list(declared)}",
         Place(tensor=output, case=case.name),
         {"declared": list(declared), "found": list(found), "sizes": case.sizes},
-        Remedy(
-            f"Give the shape of the output {output!r} as the model has it, in terms of the axes."
-        ),
+        Remedy(f"Set the shape of output {output!r} to the model's, in terms of the axes."),
     )

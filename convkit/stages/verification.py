@@ -27,7 +27,7 @@ from convkit.worker.protocol import (
 from convkit.worker.sessions import ModelRefusedError, RuntimeSession
 
 # Below this cosine similarity an output has little left of what it was, whatever its tolerance.
-ESTRANGED = 0.99
+DIVERGED = 0.99
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,15 +124,13 @@ def first_lost(cases: Sequence[CaseMetrics]) -> str | None:
     return next((case.case for case in cases if any(map(_lost_finite, case.outputs))), None)
 
 
-def first_estranged(cases: Sequence[CaseMetrics], collapsed: Sequence[Finding]) -> str | None:
+def first_divergent_case(cases: Sequence[CaseMetrics], collapsed: Sequence[Finding]) -> str | None:
     """Return the first case in which little is left of an output.
 
     An output that collapsed (N304) may still be near the original's: where a bias is most of it.
     """
     far = (
-        case.case
-        for case in cases
-        if any(not output.cosine >= ESTRANGED for output in case.outputs)
+        case.case for case in cases if any(not output.cosine >= DIVERGED for output in case.outputs)
     )
     return next(far, collapsed[0].place.case if collapsed else None)
 
@@ -149,7 +147,6 @@ def _fallback_finding(fallback: Fallback, wanted: str) -> Finding:
         Place(node=fallback.nodes[0]),
         {"provider": fallback.provider, "nodes": list(fallback.nodes)},
         Remedy(
-            "Look at the nodes: an operator or element type without a kernel on the device runs"
-            " elsewhere."
+            "Check the listed nodes for an operator or element type without a kernel on the device."
         ),
     )

@@ -20,12 +20,12 @@ def _yanked(name: str, version: str, reason: str, origin: str | None) -> Finding
     evidence = {"package": name, "version": version, "reason": reason, "origin": origin}
     if origin is None:
         how = (
-            f"{name} is a dependency of another tool: add tools.{name} with a release that was not"
-            " withdrawn."
+            f"{name} is a dependency of another tool. Add tools.{name} with a release that was not"
+            " yanked."
         )
     elif origin == CONVKIT_DEFAULT:
-        how = f"Write a release that was not withdrawn under tools.{name}."
+        how = f"Pin a release that was not yanked under tools.{name}."
     else:
-        how = f"Write a release that was not withdrawn at {origin}."
+        how = f"Pin a release that was not yanked at {origin}."
     message = f"{name} {version} was yanked from the index: {reason}"
     return Finding("V105", message, Place(), evidence, Remedy(how))

@@ -86,11 +86,11 @@ def blame_original(findings: Sequence[Finding], measured: VerifyResult) -> list[
     worst = max(random, key=lambda output: output.max_abs)
     finding = Finding(
         "N303",
-        f"the original itself gives another {worst.output!r} at each run, by {worst.max_abs:.3g}:"
-        " nothing can equal it",
+        f"the original itself returns a different {worst.output!r} on every run, by"
+        f" {worst.max_abs:.3g}; nothing can match it",
         Place(tensor=worst.output),
         {"max_abs_original": worst.max_abs},
-        Remedy("Put the model into inference mode, and give what draws at random a fixed seed."),
+        Remedy("Put the model into eval mode, and seed anything random."),
         severity="error",
     )
     return [finding, *(each for each in findings if each.code not in ("N303", "N402"))]
@@ -153,9 +153,9 @@ def _invariance(
         return None
     match check.check:
         case "padding":
-            what = f"more padding moves {candidate.output!r} at real positions"
+            what = f"more padding changes {candidate.output!r} at real positions"
         case "masked-values":
-            what = f"values at masked positions move {candidate.output!r} at real positions"
+            what = f"values at masked positions change {candidate.output!r} at real positions"
         case _:
             what = f"a row of {candidate.output!r} depends on the other rows of its batch"
     moved = told_apart(candidate.max_abs, original.max_abs)
@@ -175,12 +175,13 @@ def _invariance(
 
 _REMEDIES = {
     "N301": Remedy(
-        "Look at what became of the mask in the export: whether each attention, mean and maximum"
-        " over positions still applies it."
+        "Check what the export did with the mask. Every attention, mean and maximum over"
+        " positions must still apply it."
     ),
     "N302": Remedy(
-        "Look for what is taken over all rows: normalisation in training mode, a mean or maximum"
-        " over the first dimension, one scale of a dynamic quantisation for the whole batch."
+        "Look for what is computed over all rows: normalization in training mode, a mean or"
+        " maximum over the first dimension, or one dynamic-quantization scale for the whole"
+        " batch."
     ),
 }
 
@@ -213,8 +214,8 @@ def _determinism(
             "failures": list(broken),
         },
         Remedy(
-            "Look for operators that draw at random (Dropout in training mode, RandomNormal) in the"
-            " exported graph; on a GPU, for kernels that add up in no fixed order."
+            "Look for random operators (Dropout in training mode, RandomNormal) in the exported"
+            " graph. On a GPU, look for kernels that accumulate in no fixed order."
         ),
         severity="error" if broken else "warning",
     )

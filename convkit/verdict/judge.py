@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from convkit.findings.catalogue import causes_first
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.limits import problems
 from convkit.metrics.registry import absolute_limit
@@ -23,17 +24,8 @@ from convkit.worker.protocol import (
     VerifyResult,
 )
 
-# Findings of these families explain why parity fails, so they precede the parity findings.
-_CAUSES = ("C", "E")
-# Findings that only say that results are off; the least informative last.
-_SYMPTOMS = ("N304", "N402", "N101", "N102")
-
-# Consequences of an overflow, a lost variance or a coarse scale: outputs that no longer vary,
-# inputs that no longer matter.
-_FOLLOWS_FROM_PRECISION = ("N304", "C108")
-# Modules whose quantization moves the outputs far away: a warning beside the error that it leads
-# to.
-_QUANTIZED_AWAY = "Q102"
+# What tells that outputs are wrong, whatever the reason.
+_WRONG_OUTPUTS = ("N101", "N102", "N304", "N402")
 
 
 def judge(
@@ -74,16 +66,7 @@ def judge(
     ]
     findings += _folded_branch(findings, reference, target)
     findings = list(blame_original(findings, measured))
-    explained = any(
-        (finding.is_error and finding.code.startswith("N2")) or finding.code == _QUANTIZED_AWAY
-        for finding in findings
-    )
-    findings.sort(
-        key=lambda finding: (
-            not finding.is_error,
-            _distance_from_cause(finding, explained=explained),
-        )
-    )
+    findings = causes_first(findings)
     failed = (
         any(finding.is_error for finding in findings)
         or not all(case.passed for case in cases)
@@ -114,14 +97,6 @@ def _that_matter(stage_findings: Sequence[Finding], cases: Sequence[CaseVerdict]
     return [finding for finding in stage_findings if off or finding.code not in ("N401", "N402")]
 
 
-def _distance_from_cause(finding: Finding, *, explained: bool) -> int:
-    if explained and finding.code in _FOLLOWS_FROM_PRECISION:
-        return 3 + len(_SYMPTOMS)
-    if finding.code[0] in _CAUSES:
-        return 0
-    return 3 + _SYMPTOMS.index(finding.code) if finding.code in _SYMPTOMS else 1
-
-
 def _folded_branch(
     findings: Sequence[Finding], reference: ReferenceResult, target: Target
 ) -> list[Finding]:
@@ -129,20 +104,19 @@ def _folded_branch(
     export folds.
     """
     lines = reference.value_dependent
-    off = [finding for finding in findings if finding.is_error and finding.code in _SYMPTOMS]
+    off = [finding for finding in findings if finding.is_error and finding.code in _WRONG_OUTPUTS]
     if not lines or not off or target.low_precision is not None or target.quantization is not None:
         return []
     shown = ", ".join(lines[:3]) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
     return [
         Finding(
             "E208",
-            f"the model decides by the values of tensors at {shown}, which an export that follows"
-            " one example makes constant, and the results are off",
+            f"the model branches on tensor values at {shown}, tracing one example makes such a"
+            " branch constant, and the results are wrong",
             Place(source=lines[0], case=off[0].place.case),
             {"lines": list(lines)},
             Remedy(
-                "Write the branch with torch.where or torch.cond, or export with the exporter"
-                " torch."
+                "Write the branch with torch.where or torch.cond, or export with exporter: torch."
             ),
         )
     ]
@@ -221,8 +195,8 @@ def _baked_axis_findings(
         findings.append(
             Finding(
                 "C106",
-                f"axis {axis!r} is fixed at {fixed} inside the graph: the model runs at that size"
-                f" and at no other (inputs {', '.join(map(repr, inputs))})",
+                f"axis {axis!r} is fixed at {fixed} inside the graph: the model runs only at that"
+                f" size (inputs {', '.join(map(repr, inputs))})",
                 Place(tensor=inputs[0] if inputs else None, case=failed[0].case),
                 {
                     "axis": axis,
@@ -230,8 +204,8 @@ def _baked_axis_findings(
                     "failed_at": sorted(size for size in sizes_failed if size is not None),
                 },
                 Remedy(
-                    f"Write shapes in the model with tensor.shape, so that {axis!r} stays symbolic,"
-                    " and export again."
+                    f"Compute shapes in the model from tensor.shape, so that {axis!r} stays"
+                    " symbolic, and export again."
                 ),
             )
         )
@@ -278,8 +252,8 @@ def _run_failure(case: CaseVerdict) -> Finding:
         Place(case=case.case),
         {"sizes": case.sizes},
         Remedy(
-            "Look for a shape fixed inside the graph, or an operator the runtime release does not"
-            " support."
+            "Look for a shape fixed inside the graph, or an operator that this release of the"
+            " runtime does not support."
         ),
     )
 
@@ -301,11 +275,11 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
         return Finding(code, what, place, evidence, Remedy("Correct the output in the recipe."))
     if metrics.elements == 0:
         return Finding(
-            "N104", what, place, evidence, Remedy("Give every axis a size of at least one.")
+            "N104", what, place, evidence, Remedy("Give every axis a size of at least 1.")
         )
     if metrics.nan_reference:
         remedy = Remedy(
-            "Repair the model, or leave the case out by name.", {"verify.skip": [case.case]}
+            "Fix the model, or leave out the case by its name.", {"verify.skip": [case.case]}
         )
         return Finding("N103", what, place, evidence, remedy)
     if metrics.nan_candidate or metrics.inf_mismatched:
@@ -313,7 +287,7 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
         return Finding("N102", what, place, evidence, remedy)
     values = told_apart(metrics.worst_candidate, metrics.worst_reference, digits=6)
     worst = f", worst at {list(metrics.worst_index)}: {values[0]}, original {values[1]}"
-    remedy = search or Remedy("Find the cause, or set the tolerance to what you can justify.")
+    remedy = search or Remedy("Find the cause, or relax the tolerance if you can justify it.")
     return Finding("N101", what + worst, place, evidence, remedy)
 
 
@@ -325,9 +299,9 @@ def _completeness_findings(
         remedy = (
             "Keep at least one case."
             if cause is None
-            else f"Remove what {cause} names: it kept every case from running."
+            else f"Fix {cause} first: it kept every case from running."
         )
-        return [Finding("N104", "no case was run: nothing is proven", remedy=Remedy(remedy))]
+        return [Finding("N104", "no case ran, so nothing is proven", remedy=Remedy(remedy))]
     findings = []
     for output in recipe.outputs:
         missing = [

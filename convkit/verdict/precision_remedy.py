@@ -20,7 +20,7 @@ def search_remedy(recipe: Recipe, target: Target) -> Remedy | None:
     else:
         precision = chosen.model_dump(mode="json", exclude_unset=True)
     return Remedy(
-        "Let convkit find the modules that must stay in float32; or find the cause, or set the"
-        " tolerance to what you can justify.",
+        "Let convkit find the modules that must stay in float32. Or find the cause, or relax the"
+        " tolerance if you can justify it.",
         {f"targets.{name}.precision": precision | {"keep_float32": "auto"}},
     )

@@ -109,47 +109,47 @@ def _crossed(first: str, second: str, probe: ProbeMetrics, order: Sequence[str])
     exchanged = [second if name == first else first if name == second else name for name in order]
     return Finding(
         "C110",
-        f"{first!r} and {second!r} are exchanged: as declared {_as_declared(probe)}; outputs differ"
-        f" by {probe.matches_base:.3g} with the two crossed; declared order: {', '.join(order)};"
-        f" the model acts as: {', '.join(exchanged)}",
+        f"{first!r} and {second!r} are swapped: as declared, {_as_declared(probe)}; with the two"
+        f" swapped, outputs differ by {probe.matches_base:.3g}. Declared order:"
+        f" {', '.join(order)}. The model behaves as: {', '.join(exchanged)}",
         Place(tensor=first),
         _evidence(probe),
-        Remedy(f"Exchange the names {first!r} and {second!r} where the model is exported."),
+        Remedy(f"Swap the names {first!r} and {second!r} where the model is exported."),
     )
 
 
 def _exchanged_outputs(first: str, second: str, probe: ProbeMetrics) -> Finding:
     return Finding(
         "C208",
-        f"outputs {first!r} and {second!r} are exchanged: each differs by {probe.base_error:.3g}"
-        f" from its own original and by {probe.matches_base:.3g} from the other's",
+        f"outputs {first!r} and {second!r} are swapped: each differs by {probe.base_error:.3g}"
+        f" from its own original, and by {probe.matches_base:.3g} from the other's",
         Place(tensor=first),
         _evidence(probe),
-        Remedy(f"Exchange the names {first!r} and {second!r} where the model is exported."),
+        Remedy(f"Swap the names {first!r} and {second!r} where the model is exported."),
     )
 
 
 def _merged(first: str, second: str, probe: ProbeMetrics) -> Finding:
     return Finding(
         "C109",
-        f"{first!r} and {second!r} were merged: the model takes the values of {first!r} for"
-        f" {second!r} (outputs differ from that by {probe.matches_probe:.3g}; {_as_declared(probe)}"
-        " from the original)",
+        f"{first!r} and {second!r} were merged: the model uses {first!r} for {second!r} as well"
+        f" (outputs differ from that by {probe.matches_probe:.3g}; {_as_declared(probe)} from the"
+        " original)",
         Place(tensor=second),
         _evidence(probe),
-        Remedy("Export again with a tensor of its own, with values of its own, for each input."),
+        Remedy("Export again with a separate tensor, with different values, for each input."),
     )
 
 
 def _dead(name: str, probe: ProbeMetrics) -> Finding:
     return Finding(
         "C108",
-        f"{name!r} has no influence: other values move the original's outputs by"
-        f" {probe.moved_reference:.3g} and the converted model's not at all",
+        f"{name!r} has no effect: changing it changes the original's outputs by"
+        f" {probe.moved_reference:.3g}, and the converted model's not at all",
         Place(tensor=name),
         {"moved_reference": probe.moved_reference, "moved_candidate": probe.moved_candidate},
         Remedy(
-            f"Look at how the exporter traced {name!r}: values computed from it at export time"
+            f"Check how the exporter traced {name!r}: values computed from it at export time"
             " became constants."
         ),
     )

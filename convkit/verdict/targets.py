@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from convkit.codec import encode
 from convkit.errors import EXIT_FAILED, EXIT_VERIFIED, ConvkitError
+from convkit.findings.catalogue import is_symptom
 from convkit.findings.model import Finding
 from convkit.plan.stages import export_id, precision_id, verify_id
 from convkit.recipe.models import Recipe, Target, Tolerance
@@ -23,8 +24,6 @@ from convkit.worker.protocol import (
 # A target's status if its verifications (or stages) ended differently: the worst one.
 _GRAVITY: tuple[TargetStatus, ...] = ("verified", "skipped", "failed", "broken")
 
-# A tool's own error message comes last: any other finding is closer to the cause.
-_TOOL_FAILED = "E204"
 # A warning of the build that says why the verification after it fails: samples that calibrated
 # nothing.
 _EXPLAINING = "Q106"
@@ -159,7 +158,7 @@ def _headline(
 ) -> tuple[str, Finding | None]:
     """Return what to read first, and the finding that it shows, if it shows one."""
     errors = [finding for finding in findings if finding.is_error]
-    errors.sort(key=lambda finding: finding.code == _TOOL_FAILED)
+    errors.sort(key=lambda finding: is_symptom(finding.code))
     explaining = [finding for finding in findings if finding.code == _EXPLAINING]
     for finding in [*errors, *(explaining if status == "failed" else [])]:
         return f"{finding.code} {finding.message}", finding

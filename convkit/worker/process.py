@@ -48,11 +48,11 @@ def serve(
     _end_with(envelope.parent_pid)
     answer = _run(envelope)
     versions = imported_versions()
-    strangers = _strangers(versions, envelope.expected)
-    told = _told(strangers) if strangers else _wrong_files()
-    if told is not None:
+    unexpected = _unexpected(versions, envelope.expected)
+    mismatch = _mismatch_finding(unexpected) if unexpected else _wrong_files()
+    if mismatch is not None:
         answer = dataclasses.replace(
-            answer, outcome="broken", result=None, error=told.message, findings=(told,)
+            answer, outcome="broken", result=None, error=mismatch.message, findings=(mismatch,)
         )
     answer = dataclasses.replace(
         answer,
@@ -127,7 +127,7 @@ def _runtime(envelope: Envelope) -> Runtime | None:
     return load_runtime(envelope.runtime)
 
 
-def _strangers(
+def _unexpected(
     versions: dict[str, str], expected: dict[str, str]
 ) -> dict[str, tuple[str, str | None]]:
     """Return what was imported in another version than expected, or is not expected at all: found,
@@ -145,19 +145,19 @@ def _strangers(
     }
 
 
-def _told(strangers: dict[str, tuple[str, str | None]]) -> Finding:
+def _mismatch_finding(unexpected: dict[str, tuple[str, str | None]]) -> Finding:
     listed = ", ".join(
         f"{name} {found}"
         + (f" instead of {wanted}" if wanted else ", which is not among the tools")
-        for name, (found, wanted) in sorted(strangers.items())
+        for name, (found, wanted) in sorted(unexpected.items())
     )
-    message = f"the stage used other tools than were resolved for it: {listed}"
+    message = f"the stage used different tools than were resolved for it: {listed}"
     remedy = Remedy(
-        "Remove the environment (convkit env prune --all) and run again; nothing was kept of this"
-        " stage."
+        "Remove the environment (convkit env prune --all) and run again. convkit kept no result"
+        " of this stage."
     )
     return Finding(
-        "V106", message, Place(), {"found": {n: f for n, (f, _) in strangers.items()}}, remedy
+        "V106", message, Place(), {"found": {n: f for n, (f, _) in unexpected.items()}}, remedy
     )
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 from convkit.errors import ConvkitError, UsageError
 from convkit.findings.catalogue import CATALOGUE
+from convkit.findings.severity import severity_of
 
 RECIPES = Path(__file__).parent.parent.parent / "recipes"
 
@@ -114,11 +116,31 @@ def test_plan_of_a_new_recipe_says_that_its_tools_are_unknown_and_starts_nothing
 
 
 @pytest.mark.parametrize("code", ["C110", "n101"])
-def test_explain_tells_the_whole_story(code: str) -> None:
+def test_explain_prints_the_whole_explanation(code: str) -> None:
     done = convkit("explain", code)
-    story = CATALOGUE[code.upper()]
-    for part in (story.title, story.meaning, story.missed, story.remedy):
+    explanation = CATALOGUE[code.upper()]
+    for part in (explanation.title, explanation.meaning, explanation.missed, explanation.remedy):
         assert part in done.stdout
+
+
+def test_explain_says_when_the_severity_varies() -> None:
+    done = convkit("explain", "N201")
+    assert f"note. {CATALOGUE['N201'].varies}" in done.stdout
+
+
+def test_explain_without_a_code_lists_all_of_them() -> None:
+    done = convkit("explain")
+    assert done.returncode == 0
+    listed = re.findall(r"^  ([A-Z]\d{3})  (\w+) +(.*)$", done.stdout, re.MULTILINE)
+    assert listed == [
+        (code, severity_of(code), explanation.title) for code, explanation in CATALOGUE.items()
+    ]
+
+
+def test_explain_suggests_the_nearest_code() -> None:
+    done = convkit("explain", "c1100")
+    assert done.returncode == 2
+    assert "did you mean C110 or " in done.stderr
 
 
 def test_the_schema_is_json() -> None:

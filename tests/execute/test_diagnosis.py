@@ -34,7 +34,7 @@ def test_an_overflow_is_followed_to_the_output(home: Path, tmp_path: Path) -> No
     assert diagnosis.cause.code == "N202"
     steps = [step.split()[0] for step in diagnosis.cause.chain]
     assert steps == ["MatMul", "Mul", "Gemm"]
-    assert diagnosis.cause.chain[-1] == "Gemm in after gives 'y': 3 elements are not finite"
+    assert diagnosis.cause.chain[-1] == "Gemm in after returns 'y': 3 elements are not finite"
     assert [finding.code for finding in diagnosis.others if finding.is_error] == ["N102"]
 
 
@@ -46,7 +46,7 @@ def test_a_flushed_guard_is_followed_too(home: Path, tmp_path: Path) -> None:
     (diagnosis,) = diagnose_record(run(recipe, home).record)
     assert diagnosis.cause is not None
     assert diagnosis.cause.code == "N203"
-    assert diagnosis.cause.chain[0].startswith("Div in norm gives")
+    assert diagnosis.cause.chain[0].startswith("Div in norm returns")
 
 
 @pytest.mark.slow
@@ -59,7 +59,7 @@ def test_a_mask_is_followed_from_the_constant_over_the_softmax(home: Path, tmp_p
     assert cause.chain[0].endswith("(-3.40282e+38) becomes -infinity in float16")
     assert any(step.startswith("Softmax in encoder.layer.") for step in cause.chain)
     assert cause.chain[-1].startswith(
-        "LayerNormalization in encoder.layer.1.output.LayerNorm gives 'last_hidden_state'"
+        "LayerNormalization in encoder.layer.1.output.LayerNorm returns 'last_hidden_state'"
     )
     assert (cause.place.source or "").startswith("transformers/models/bert/modeling_bert.py:")
 

@@ -143,7 +143,7 @@ def test_a_mask_dropped_from_the_attention_alone(tmp_path: Path) -> None:
     assert outcome.record.targets[0].headline.startswith("N301")
     (finding,) = [finding for finding in outcome.record.findings if finding.code == "N301"]
     assert finding.is_error
-    assert "more padding moves" in finding.message
+    assert "more padding changes" in finding.message
     # The stored figures under limits that nothing breaks.
     assert "N301" not in judged(rejudge(outcome.folder, parse_tolerance(["max_abs=100"])))
 

@@ -191,6 +191,6 @@ class TestBertBaseChinese:
         for target in outcome.record.targets:
             assert target.headline.startswith("C110")
             assert (
-                "declared order: input_ids, attention_mask, token_type_ids; "
-                "the model acts as: input_ids, token_type_ids, attention_mask" in target.headline
+                "Declared order: input_ids, attention_mask, token_type_ids. "
+                "The model behaves as: input_ids, token_type_ids, attention_mask" in target.headline
             )

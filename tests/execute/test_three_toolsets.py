@@ -298,7 +298,7 @@ def test_an_opset_too_new_for_a_release_is_told_and_its_remedy_heals_it(
     assert set(found) == {"V101", "N104"}  # and so nothing was compared
     assert found["V101"].evidence["opsets"][""] == 22
     assert found["V101"].remedy is not None
-    assert "21 is the newest that this release loads" in found["V101"].remedy.text
+    assert "21 is the newest that this release can load" in found["V101"].remedy.text
     assert found["V101"].remedy.change == {"export.opset": 21}  # as 1.18 says of itself
     assert found["N104"].remedy is not None
     assert "V101" in found["N104"].remedy.text

@@ -63,7 +63,7 @@ def mask_half_ignored(folder: Path) -> Path:
 @fault(
     code="N301",
     place="*_logits",
-    remedy="what became of the mask",
+    remedy="what the export did with the mask",
     repaired=ADOPTED,
     source="ORT#13798",
 )
@@ -102,16 +102,16 @@ def rows_depend_on_their_batch(folder: Path) -> Path:
     return write_recipe(folder, code=CENTRED, graph=graph, **TO_Y)
 
 
-@fault(code="N303", place="y", remedy="at random", repaired=ADOPTED, source="TRT#4730")
+@fault(code="N303", place="y", remedy="random", repaired=ADOPTED, source="TRT#4730")
 def random_results(folder: Path) -> Path:
     """noise that was added in training is still in the graph: two runs disagree"""
     graph = to_y(CENTRED.replace("x = self.linear(x)", "x = self.linear(x + torch.randn_like(x))"))
     return write_recipe(folder, code=CENTRED, graph=graph, **TO_Y)
 
 
-@fault(code="N303", place="y", remedy="inference mode", repaired=MODEL, source="TRT#4798")
+@fault(code="N303", place="y", remedy="eval mode", repaired=MODEL, source="TRT#4798")
 def random_original(folder: Path) -> Path:
-    """the original itself draws at random, so that nothing can equal it"""
+    """the original itself is random, so nothing can match it"""
     noisy = CENTRED.replace("x = self.linear(x)", "x = self.linear(x + torch.randn_like(x))")
     return write_recipe(folder, code=noisy, **TO_Y)
 
@@ -146,7 +146,7 @@ def scales_along_the_wrong_axis(folder: Path) -> Path:
     return write_recipe(folder, graph=model, **keys)
 
 
-@fault(code="N206", remedy="as the graph's modules are named", repaired=True, source="TRT#2564")
+@fault(code="N206", remedy="module names", repaired=True, source="TRT#2564")
 def misspelt_pattern(folder: Path) -> Path:
     """keep_float32 names a module that is not there, so that nothing is kept"""
     code = CENTRED.replace("self.linear", "self.norm_linear")
@@ -181,7 +181,7 @@ def build():
     source="PT#110347",
 )
 def more_positions_than_there_are(folder: Path) -> Path:
-    """the recipe promises sequences of 12, the model has 8 positions"""
+    """the recipe declares sequences of up to 12, the model has 8 positions"""
     outputs = [{"name": "y", "dtype": "float32", "shape": [*ROWS, 8]}]
     return write_recipe(folder, code=POSITIONS, axes=AXES, inputs=[IDS], outputs=outputs)
 

@@ -72,7 +72,7 @@ def net(
 @fault(
     code="C110",
     place="attention_mask",
-    remedy="exchange the names",
+    remedy="swap the names",
     repaired=ADOPTED,
     source="TF#4523, PT#52667",
 )
@@ -90,7 +90,7 @@ def exchanged_names(folder: Path) -> Path:
 @fault(
     code="C110",
     place="attention_mask",
-    remedy="exchange the names",
+    remedy="swap the names",
     repaired=ADOPTED,
     source="triton-inference-server/server#4269",
 )
@@ -115,7 +115,7 @@ def serve():
     code="C103", place="attention_mask", remedy="in this order", repaired=True, source="TRT#3616"
 )
 def another_order(folder: Path) -> Path:
-    """the graph's inputs stand in another order than the contract's, and callers bind by position"""
+    """the graph's inputs are in a different order than the contract's, and callers bind by position"""
     graph = net()
     inputs = list(graph.graph.input)
     del graph.graph.input[:]
@@ -154,7 +154,7 @@ def renamed_input(folder: Path) -> Path:
 @fault(
     code="C101",
     place="token_type_ids",
-    remedy="see why the model lost",
+    remedy="find out why the model lost",
     repaired="a repair takes no input out of the contract",
     source="PT#104949, OPT#491",
 )
@@ -208,7 +208,7 @@ def token_types_made_constant(folder: Path) -> Path:
 @fault(
     code="C109",
     place="token_type_ids",
-    remedy="tensor of its own",
+    remedy="separate tensor",
     repaired=ADOPTED,
     source="PT#52667",
 )
@@ -309,7 +309,7 @@ def heads(code: str, axes: dict[int, str]) -> onnx.ModelProto:
 @fault(
     code="C106",
     place="/model/Shape",
-    remedy="export with the exporter torch",
+    remedy="export with exporter: torch",
     change={"export.exporter": "torch"},
     repaired=True,
     source="PT#110347",
@@ -351,7 +351,7 @@ def unnamed_batch(folder: Path) -> Path:
 @fault(
     code="C107",
     place="x",
-    remedy="shape as the model has it",
+    remedy=".shape to the model's",
     repaired="what an input holds is for people to decide: a repair changes no input's shape",
     source="PT#110347",
 )
@@ -368,11 +368,7 @@ def one_name_for_two_axes(folder: Path) -> Path:
 
 
 @fault(
-    code="C208",
-    place="start_logits",
-    remedy="exchange the names",
-    repaired=ADOPTED,
-    source="PT#165758",
+    code="C208", place="start_logits", remedy="swap the names", repaired=ADOPTED, source="PT#165758"
 )
 def mislabelled_outputs(folder: Path) -> Path:
     """output names are given by position: the dictionary's start_logits came out as end_logits"""
@@ -394,7 +390,7 @@ def mislabelled_outputs(folder: Path) -> Path:
     source="SuperPoint-SuperGlue-TensorRT#27",
 )
 def outputs_in_another_order(folder: Path) -> Path:
-    """the engine's outputs stand in another order, and the caller takes them by position"""
+    """the engine's outputs are in a different order, and the caller reads them by position"""
     graph = net()
     outputs = list(graph.graph.output)
     del graph.graph.output[:]
@@ -438,7 +434,7 @@ def cached(*outputs: str) -> onnx.ModelProto:
 @fault(
     code="C208",
     place="present.0.key",
-    remedy="exchange the names",
+    remedy="swap the names",
     repaired=ADOPTED,
     source="PT#143576",
 )
@@ -488,7 +484,7 @@ def output_in_another_type(folder: Path) -> Path:
 
 @fault(code="C207", place="label", remedy="shape", repaired=True, source="OPT#1755")
 def output_in_another_shape(folder: Path) -> Path:
-    """the recipe has one label for each position, the model gives one for each row"""
+    """the recipe has one label per position, the model returns one per row"""
     per_row = {"name": "label", "dtype": "int32", "shape": ROWS}
     return write_recipe(
         folder, code=LABELS, axes=AXES, inputs=[IDS, MASK, TYPES], outputs=[per_row, START, END]

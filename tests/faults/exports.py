@@ -145,7 +145,7 @@ IMAGE = {
 POOLED = (
     '<ir_version: 8, opset_import: ["" : 17]> g (float[batch,2,6,6] x) => (float[batch,2,6,6] y)'
 )
-LEVELS = "the optimisation level none or another release of the runtime"
+LEVELS = "optimization level none, or a different release of the runtime"
 
 
 @fault(

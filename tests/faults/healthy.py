@@ -178,9 +178,9 @@ def attending(dead: str) -> str:
     return layers(ATTENTION, ATTEND.format(dead=dead), "x, attention_mask")
 
 
-@healthy(tempts="a constant beyond float16's range, which no output suffers from")
+@healthy(tempts="a constant outside float16's range that affects no output")
 def lowest_mask_with_live_positions(folder: Path) -> Path:
-    """an attention masked with float32's lowest value, of which no row is masked whole"""
+    """an attention masked with float32's lowest value, with no fully masked row"""
     verify = {"tolerance": LOW_TOLERANCE, "skip": ["masked-row"]}
     return right(folder, attending("torch.finfo(torch.float32).min"), verify=verify, **MASKED)
 
@@ -209,7 +209,7 @@ def sigmoid_by_hand(folder: Path) -> Path:
 
 @healthy(tempts="outputs of zeros have no direction, and there is an overflow that does no harm")
 def gated_zeros(folder: Path) -> Path:
-    """the same as a gate, of a row that is masked whole: all zeros"""
+    """the same as a gate, of a fully masked row: all zeros"""
     code = layers(
         "self.linear = torch.nn.Linear(8, 8)",
         "return self.linear(x) / (1 + torch.exp(-40 * x)) * attention_mask.unsqueeze(-1)",

@@ -7,7 +7,7 @@ from pathlib import Path
 from faults.corpus import fault
 from faults.lowered import ELSEWHERE, KEEP_STAGE, attention, low, stage
 
-IN_THE_MODEL = "the original itself gives NaN, in float32; only its author can mend it"
+IN_THE_MODEL = "the original itself returns NaN in float32; only its author can fix it"
 
 
 @fault(
@@ -19,7 +19,7 @@ IN_THE_MODEL = "the original itself gives NaN, in float32; only its author can m
     source="CT#2223, CT PR 2669",
 )
 def lowest_value_as_mask(folder: Path) -> Path:
-    """a mask of float32's lowest value becomes minus infinity: a row that is masked whole gives NaN"""
+    """a mask of float32's lowest value becomes minus infinity: a fully masked row becomes NaN"""
     dead = (
         "bias = torch.where(attention_mask[:, None, :] == 0, torch.finfo(torch.float32).min, 0.0)"
     )
@@ -55,12 +55,12 @@ def causal_mask_by_product(folder: Path) -> Path:
 @fault(
     code="N103",
     place="masked-row",
-    remedy="repair the model",
+    remedy="fix the model",
     repaired=IN_THE_MODEL,
     source="onnxscript PR 2479",
 )
 def softmax_of_nothing(folder: Path) -> Path:
-    """the original masks with minus infinity: a row that is masked whole gives NaN in float32
+    """the original masks with minus infinity: a fully masked row becomes NaN in float32
     already
     """
     dead = 'bias = torch.where(attention_mask[:, None, :] == 0, float("-inf"), 0.0)'
@@ -103,7 +103,7 @@ def guarded_mean_of_nothing(folder: Path) -> Path:
 @fault(
     code="N103",
     place="masked-row",
-    remedy="repair the model",
+    remedy="fix the model",
     repaired=IN_THE_MODEL,
     source="ORT#13798",
 )

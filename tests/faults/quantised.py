@@ -168,5 +168,5 @@ def four_bits_for_a_small_layer(folder: Path) -> Path:
     source="ORT#9599",
 )
 def nothing_left_to_quantise(folder: Path) -> Path:
-    """the exceptions cover every layer, and the quantiser writes the model as it was"""
+    """the exceptions cover every layer, and the quantizer writes the model unchanged"""
     return quantised(folder, "pass", PER_TENSOR | {"keep_float32": ["layers", "head"]})

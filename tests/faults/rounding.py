@@ -128,7 +128,7 @@ def drift_over_the_sequence(folder: Path) -> Path:
     hidden=True,
 )
 def mask_swallows_scores(folder: Path) -> Path:
-    """-1e4 as a mask: in float16 it swallows the scores of a row that is masked whole, which become
+    """-1e4 as a mask: in float16 it swallows the scores of a fully masked row, which become
     one another's
     """
     return low(

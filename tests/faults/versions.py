@@ -139,7 +139,7 @@ def weights_missing(folder: Path) -> Path:
     return recipe
 
 
-@fault(code="E210", place="v", remedy="whole and together", repaired=FILES, source="ORT#4424")
+@fault(code="E210", place="v", remedy="again, completely", repaired=FILES, source="ORT#4424")
 def weights_truncated(folder: Path) -> Path:
     """the copy of the file with the weights ended early"""
     recipe = _external(folder)
@@ -148,7 +148,7 @@ def weights_truncated(folder: Path) -> Path:
     return recipe
 
 
-@fault(code="E210", place="w", remedy="whole and together", repaired=FILES, source="ORT#4424")
+@fault(code="E210", place="w", remedy="again, completely", repaired=FILES, source="ORT#4424")
 def weights_at_a_wrong_offset(folder: Path) -> Path:
     """a weight's entry points behind the end of the file with the weights"""
     recipe = _external(folder)
@@ -160,7 +160,7 @@ def weights_at_a_wrong_offset(folder: Path) -> Path:
     return recipe
 
 
-@fault(code="E210", place="w", remedy="whole and together", repaired=FILES, source="ORT#4424")
+@fault(code="E210", place="w", remedy="again, completely", repaired=FILES, source="ORT#4424")
 def weights_of_another_size(folder: Path) -> Path:
     """a weight's entry has fewer bytes than its shape and type say"""
     recipe = _external(folder)

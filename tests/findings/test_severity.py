@@ -13,8 +13,6 @@ from convkit.findings.model import Finding
 from convkit.findings.severity import _NOTES, _WARNINGS, severity_of
 
 PACKAGE = Path(convkit.__file__).parent
-# The codes whose checks measure how grave a finding is.
-MEASURED = {"N201", "N204", "N303", "Q106", "E214"}
 
 
 @pytest.mark.parametrize(
@@ -70,4 +68,6 @@ def test_checks_say_otherwise_for_measured_codes_only() -> None:
                     code = call.args[0]
                     assert isinstance(code, ast.Constant), f"{path}:{call.lineno}"
                     passed.add(code.value)
-    assert passed == MEASURED
+    # E101's severity changes after the fact, once a simulation has replaced the device.
+    varying = {code for code, explanation in CATALOGUE.items() if explanation.varies}
+    assert passed == varying - {"E101"}

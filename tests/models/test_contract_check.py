@@ -44,7 +44,7 @@ def test_a_missing_input():
     assert codes(DECLARED, found) == ["C101"]
     (finding,) = check_contract(DECLARED, found, "exported graph")
     assert (
-        "'attention_mask' is missing in the exported graph; it has input_ids, token_type_ids"
+        "'attention_mask' is missing from the exported graph, which has input_ids, token_type_ids"
         in finding.message
     )
     assert "inputs.1" in finding.remedy.text

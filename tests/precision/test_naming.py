@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from convkit.precision.naming import as_patterns, without_covered
+from convkit.precision.naming import as_patterns, in_words, without_covered
 from convkit.precision.patterns import matches
 
 LAYERS = [
@@ -55,3 +55,10 @@ def test_every_chosen_module_is_named_and_none_twice(chosen: set[str]) -> None:
 def test_a_pattern_that_names_a_module_alone_covers_nothing_else() -> None:
     assert without_covered(["a.", "a.b", "a.", "."]) == ["a.", "a.b", "."]
     assert without_covered(["a.", "a", "a.b."]) == ["a"]
+
+
+def test_patterns_in_words_explain_the_dot() -> None:
+    assert in_words(["encoder", "head.", "."]) == (
+        "encoder, the own operations of head (`head.`), the root module's own operations (`.`)"
+    )
+    assert in_words([]) == ""

@@ -68,7 +68,7 @@ def test_the_report_tells_the_whole_run():
     assert "3 targets: 1 verified, 1 failed, 1 skipped" in text
     assert "First failing case: typical (batch=4, sequence=128)" in text
     for part in (
-        "C110 inputs are exchanged",
+        "C110 inputs are swapped",
         "encoder.layer.0.attention",
         "bert.py:214",
         "max_abs 1.82e-05 <= 0.0001",

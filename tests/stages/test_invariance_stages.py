@@ -150,7 +150,7 @@ def test_rows_that_collapsed(tmp_path):
     _, findings = built(tmp_path, graph(nodes=nodes), CONTRACT)
     (finding,) = [finding for finding in findings if finding.code == "N304"]
     assert finding.evidence["across"] == "rows"
-    assert "the same for every row" in finding.message
+    assert "the same in every row" in finding.message
 
 
 def test_a_base_that_the_built_model_refuses_is_left_out(tmp_path):

@@ -269,7 +269,7 @@ class TestUnderMockedTensorRT:
         _, findings = build(tmp_path, graph())
         (finding,) = [finding for finding in findings if finding.code == "E214"]
         assert finding.is_error
-        assert "gives float16 where the plan says float32" in finding.message
+        assert "returns float16 instead of float32" in finding.message
 
     def test_an_engine_whose_layers_name_no_node_is_told_as_unchecked(
         self, tmp_path: Path, faults: Faults
@@ -278,7 +278,7 @@ class TestUnderMockedTensorRT:
         _, findings = build(tmp_path)
         (finding,) = [finding for finding in findings if finding.code == "E214"]
         assert finding.severity == "warning"
-        assert "cannot be checked" in finding.message
+        assert "cannot check its layers" in finding.message
 
     def test_without_cuda_the_build_is_skipped(self, tmp_path: Path, faults: Faults) -> None:
         faults.no_cuda = True
@@ -326,7 +326,7 @@ class TestUnderMockedTensorRT:
         assert verdict.status == "failed"
         assert verdict.findings[0].code == "C110"
         message = verdict.findings[0].message
-        assert "declared order: ids, mask, types; the model acts as: ids, types, mask" in message
+        assert "Declared order: ids, mask, types. The model behaves as: ids, types, mask" in message
 
     def test_a_damaged_engine_is_refused_in_tensorrts_words(
         self, tmp_path: Path, faults: Faults

@@ -169,7 +169,7 @@ def test_whose_dependency_a_yanked_release_is() -> None:
     first, second = version_findings(resolution, wanted)
     assert first.remedy is not None
     assert second.remedy is not None
-    assert first.remedy.text.startswith("Write a release that was not withdrawn under tools.alpha")
+    assert first.remedy.text.startswith("Pin a release that was not yanked under tools.alpha")
     assert second.remedy.text.startswith("zeta is a dependency of another tool")
 
 

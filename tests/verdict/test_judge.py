@@ -183,8 +183,8 @@ def probe(kind: Any, *tensors: str, **changes: float | None) -> ProbeMetrics:
 def test_right_when_crossed_and_wrong_as_declared_is_named_with_both_orders() -> None:
     result = verdict(WRONG, probes=(probe("crossed", "mask", "types", matches_base=1e-6),))
     assert codes(result)[0] == "C110"
-    assert "declared order: ids, mask, types" in result.headline
-    assert "acts as: ids, types, mask" in result.headline
+    assert "Declared order: ids, mask, types" in result.headline
+    assert "behaves as: ids, types, mask" in result.headline
 
 
 def test_crossed_is_named_where_the_model_even_refuses_to_run_as_declared() -> None:
@@ -192,7 +192,7 @@ def test_crossed_is_named_where_the_model_even_refuses_to_run_as_declared() -> N
         WRONG, probes=(probe("crossed", "ids", "types", matches_base=0.0, base_error=None),)
     )
     assert codes(result)[0] == "C110"
-    assert "as declared the model refuses to run" in result.headline
+    assert "as declared, the model refuses to run" in result.headline
 
 
 def test_right_both_ways_is_not_exchanged() -> None:

@@ -194,8 +194,8 @@ class _OnFleet:
 def _no_worker(report: StageReport, what: str) -> Settled:
     error = f"SKIPPED_NO_WORKER: {what}"
     remedy = Remedy(
-        "Start such a worker: convkit fleet worker SCHEDULER; see what there is: convkit fleet"
-        " status."
+        "Start such a worker with convkit fleet worker SCHEDULER. To list workers, run convkit"
+        " fleet status."
     )
     finding = Finding("E101", error, evidence={"stage": report.id}, remedy=remedy)
     findings = (*report.findings, finding)
@@ -209,7 +209,7 @@ def _no_worker(report: StageReport, what: str) -> Settled:
 def _two_artifacts(stage: str, other: str, standing: str) -> Finding:
     return Finding(
         "R101",
-        f"{stage} gave two artifacts from the same inputs and tools: {standing[:12]}, which came"
-        f" first and stands, and {other[:12]}",
+        f"{stage} produced two artifacts from the same inputs and tools: {standing[:12]}, which"
+        f" came first and is kept, and {other[:12]}",
         evidence={"before": standing, "now": other},
     )

@@ -1,4 +1,6 @@
-"""Convolutions and pooling over one to three spatial axes; tensors are [batch, channels, *spatial]."""
+"""Convolutions and pooling over one to three spatial axes; tensors are [batch,
+channels, *spatial].
+"""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,6 @@
-"""Operations that work element by element: arithmetic, comparison, logic, rounding, trigonometry."""
+"""Operations that work element by element: arithmetic, comparison, logic, rounding,
+trigonometry.
+"""
 
 from collections.abc import Callable
 
@@ -75,5 +77,7 @@ def cast(call: Call) -> torch.Tensor:
 
 
 def select(call: Call) -> torch.Tensor:
-    """Take `a` where `cond` holds, else `b`. A NaN or infinity that is not taken leaves no trace."""
+    """Take `a` where `cond` holds, else `b`. A NaN or infinity that is not taken
+    leaves no trace.
+    """
     return torch.where(call.tensor("cond").bool(), call.tensor("a"), call.tensor("b"))

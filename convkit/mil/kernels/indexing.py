@@ -42,7 +42,9 @@ def slice_update(call: Call) -> torch.Tensor:
 
 
 def slice_by_size(call: Call) -> torch.Tensor:
-    """Take `size` elements from `begin` on along each axis; a size of -1 takes all that are left."""
+    """Take `size` elements from `begin` on along each axis; a size of -1 takes all
+    that are left.
+    """
     x = call.tensor("x")
     for axis, (begin, size) in enumerate(
         zip(call.integers("begin"), call.integers("size"), strict=True)

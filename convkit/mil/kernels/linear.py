@@ -14,7 +14,9 @@ def linear(call: Call) -> torch.Tensor:
 
 
 def matmul(call: Call) -> torch.Tensor:
-    """Product of the last two axes, broadcast over the others; either side may be transposed first."""
+    """Product of the last two axes, broadcast over the others; either side may be
+    transposed first.
+    """
     x, y = call.tensor("x"), call.tensor("y")
     x = x.transpose(-1, -2) if call.flag("transpose_x") and x.dim() > 1 else x
     y = y.transpose(-1, -2) if call.flag("transpose_y") and y.dim() > 1 else y

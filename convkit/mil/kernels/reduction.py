@@ -10,7 +10,9 @@ _Reduction = Callable[[torch.Tensor, list[int], bool], torch.Tensor]
 
 
 def reduction(function: _Reduction) -> Kernel:
-    """Make a kernel of a function of a tensor, its axes (none negative) and whether to keep them."""
+    """Make a kernel of a function of a tensor, its axes (none negative) and whether
+    to keep them.
+    """
 
     def kernel(call: Call) -> torch.Tensor:
         x = call.tensor("x")
@@ -90,7 +92,9 @@ def argmin(call: Call) -> torch.Tensor:
 
 
 def _first(call: Call, extreme: Callable[..., torch.Tensor]) -> torch.Tensor:
-    """Return the first place of the extreme value: torch leaves open which of equal ones it gives."""
+    """Return the first place of the extreme value: torch leaves open which of equal
+    ones it gives.
+    """
     x, axis, keep = call.tensor("x"), call.integer("axis"), call.flag("keep_dims")
     found = x == extreme(axis, keepdim=True)
     if x.is_floating_point():

@@ -76,7 +76,9 @@ def resize(call: Call) -> torch.Tensor:
 
 
 def _grid(mode: str, have: int, want: int) -> torch.Tensor:
-    """Return the points of the input's axis, in elements, that the output's elements are taken at."""
+    """Return the points of the input's axis, in elements, that the output's elements
+    are taken at.
+    """
     places = torch.arange(want, dtype=torch.float64)
     match mode:
         case "STRICT_ALIGN_CORNERS" | "ALIGN_CORNERS":

@@ -250,7 +250,9 @@ def batch_to_space(call: Call) -> torch.Tensor:
 
 
 def band_part(call: Call) -> torch.Tensor:
-    """Keep a band around the diagonal of the last two axes; negative bounds keep all on that side."""
+    """Keep a band around the diagonal of the last two axes; negative bounds keep all
+    on that side.
+    """
     x, lower, upper = call.tensor("x"), call.integer("lower"), call.integer("upper")
     below = torch.arange(x.shape[-2])[:, None] - torch.arange(x.shape[-1])
     kept = ((below <= lower) | (lower < 0)) & ((-below <= upper) | (upper < 0))

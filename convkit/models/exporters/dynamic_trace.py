@@ -89,12 +89,12 @@ def _constraint_findings(message: str, contract: Contract) -> list[Finding]:
         (axis for axis in sorted(known) if re.search(rf"\b{axis}\b", wanted)), None
     )
     text = (
-        "The model does not serve all the sizes that the recipe declares for"
+        "The model does not support all sizes that the recipe declares for"
         f" {', '.join(named) or 'its axes'}"
     )
     evidence = {"suggested": wanted, "guards": list(named.values())}
     remedy = Remedy(
-        f"Give the axes the range that the model has: {wanted}." if wanted else "See the log.",
+        f"Limit the axes to what the model supports: {wanted}." if wanted else "See the log.",
         _change(wanted),
     )
     return [*findings, Finding("C113", f"{text}: {wanted}.", Place(tensor=first), evidence, remedy)]
@@ -114,12 +114,12 @@ def _change(fixes: str) -> dict[str, object]:
 def _fixed_axis(axis: str, size: int) -> Finding:
     return Finding(
         "C106",
-        f"The axis {axis!r} is fixed at {size}, the size of the example, by the model's own code.",
+        f"The model's own code fixes axis {axis!r} at {size}, the example's size.",
         Place(tensor=axis),
         {"axis": axis, "fixed": size},
         Remedy(
-            "Write shapes in the model with tensor.shape[i], without int() and numbers, so that"
-            f" {axis!r} can vary."
+            "Compute shapes in the model from tensor.shape[i], without int() or literal sizes, so"
+            f" that {axis!r} can vary."
         ),
     )
 

@@ -1,4 +1,6 @@
-"""What an exporter is given, and how it says that the model does not allow what the contract asks."""
+"""What an exporter is given, and how it says that the model does not allow what the
+contract asks.
+"""
 
 import dataclasses
 from collections.abc import Sequence

@@ -61,7 +61,9 @@ def _trace(job: Job, inputs: tuple[torch.Tensor, ...], folder: Path) -> onnx_ir.
 
 
 def _dynamic_axes(contract: Contract) -> dict[str, dict[int, str]]:
-    """Return names for the inputs' axes only: what it says of outputs, the exporter would believe."""
+    """Return names for the inputs' axes only: what it says of outputs, the exporter
+    would believe.
+    """
     varying = {axis.name for axis in contract.axes if axis.min < axis.max}
     return {
         spec.name: {
@@ -76,14 +78,12 @@ def _dynamic_axes(contract: Contract) -> dict[str, dict[int, str]]:
 def _baked_in(difference: Difference, sizes: dict[str, int], others: dict[str, int]) -> Finding:
     pairs = set(zip(difference.first, difference.second, strict=False))
     axes = [name for name, size in sizes.items() if (size, others[name]) in pairs]
-    what = (
-        f"The axis {axes[0]!r} is" if axes else "Something that depends on the example's sizes is"
-    )
+    what = f"Axis {axes[0]!r} is" if axes else "Something that depends on the example's sizes is"
     where = f" in {difference.module}" if difference.module else ""
     return Finding(
         "C106",
-        f"{what} fixed in the graph{where}: traced at {_text(sizes)} and at {_text(others)}, the"
-        f" model gives two graphs, which first differ at {difference.what}.",
+        f"{what} fixed in the graph{where}: tracing at {_text(sizes)} and at {_text(others)} gives"
+        f" different graphs, which first differ at {difference.what}.",
         Place(
             tensor=axes[0] if axes else None, node=difference.node, module=difference.module or None
         ),
@@ -93,8 +93,8 @@ def _baked_in(difference: Difference, sizes: dict[str, int], others: dict[str, i
             "second": list(difference.second)[:16],
         },
         Remedy(
-            "Write shapes in the model with tensor.shape[i], without int() and numbers, or export"
-            " with the exporter torch, which follows sizes through Python.",
+            "Compute shapes in the model from tensor.shape[i], without int() or literal sizes, or"
+            " export with exporter: torch, which tracks sizes through Python code.",
             {"export.exporter": "torch"},
         ),
     )

@@ -12,7 +12,9 @@ _CONSTANT_BYTES = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """Where two graphs part: the node, its module path, and the numbers that stand there in each."""
+    """Where two graphs part: the node, its module path, and the numbers that stand
+    there in each.
+    """
 
     what: str
     node: str | None

@@ -40,8 +40,8 @@ def duplicate_weights(model: onnx_ir.Model) -> list[Finding]:
     return [
         Finding(
             "E209",
-            f"{wasted:,} of {total:,} bytes of weights are stored more than once, first of all "
-            f"{' = '.join(map(repr, largest))}",
+            f"{wasted:,} of {total:,} bytes of weights are duplicates; the largest are"
+            f" {' = '.join(map(repr, largest))}",
             Place(tensor=largest[-1]),
             {
                 "wasted_bytes": wasted,
@@ -49,7 +49,7 @@ def duplicate_weights(model: onnx_ir.Model) -> list[Finding]:
                 "equal": [list(names) for names in groups[:20]],
             },
             Remedy(
-                "Export with convkit, which stores tied weights once, or let the file's exporter"
+                "Export with convkit, which stores tied weights once, or make the file's exporter"
                 " share them."
             ),
         )

@@ -9,10 +9,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.graph.files import initializers
 
 _BESIDE = "Put the file {file!r} beside the model, in the model's folder."
-_COPY = (
-    "Copy {file!r} and the model again, whole and together: they do not belong to each other as"
-    " they are."
-)
+_COPY = "Copy both {file!r} and the model again, completely: the current files do not match."
 
 
 def external_data_findings(model: onnx_ir.Model, folder: Path) -> list[Finding]:
@@ -56,31 +53,34 @@ def _problem(tensor: onnx_ir.ExternalTensor, location: str, folder: Path) -> tup
     """Return what is wrong with a weight's place, and what to do; None where it is right."""
     file = folder / location
     if Path(location).is_absolute() or ".." in Path(location).parts:
-        return f"weights are said to lie in {location!r}, outside the model's folder", _BESIDE
+        return f"the model refers to weights in {location!r}, outside the model's folder", _BESIDE
     if not file.exists():
         return (
-            f"the weights' file {location!r} is missing from the model's folder {folder.name}/",
+            f"the weights file {location!r} is missing from the model's folder {folder.name}/",
             _BESIDE,
         )
     if not file.is_file() or not file.resolve().is_relative_to(folder.resolve()):
-        return f"the weights' file {location!r} leads outside the model's folder", _BESIDE
+        return f"the weights file {location!r} points outside the model's folder", _BESIDE
     size, offset = file.stat().st_size, tensor.offset or 0
     length = tensor.nbytes if tensor.length is None else tensor.length
     if length != tensor.nbytes:
         message = (
-            f"weight {tensor.name!r} has {length} bytes in {location!r}, and {tensor.nbytes} by its"
-            " shape and type"
+            f"weight {tensor.name!r} has {length} bytes in {location!r}, but its shape and type"
+            f" need {tensor.nbytes}"
         )
         return message, _COPY
     if offset < 0 or offset >= size:
         return (
-            f"weight {tensor.name!r} begins at byte {offset} of {location!r}, which has {size}",
+            (
+                f"weight {tensor.name!r} begins at byte {offset} of {location!r}, which has only"
+                f" {size}"
+            ),
             _COPY,
         )
     if offset + length > size:
         message = (
-            f"{location!r} is truncated: weight {tensor.name!r} ends at byte {offset + length}, the"
-            f" file at {size}"
+            f"{location!r} is truncated: weight {tensor.name!r} ends at byte {offset + length},"
+            f" but the file ends at {size}"
         )
         return message, _COPY
     return None

@@ -20,7 +20,9 @@ _CACHE_LINE = 64
 
 
 def initializers(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
-    """Yield every initializer with a tensor: the main graph's, then those of subgraphs, in order."""
+    """Yield every initializer with a tensor: the main graph's, then those of
+    subgraphs, in order.
+    """
     for graph in (model.graph, *model.graph.subgraphs()):
         yield from (value for value in graph.initializers.values() if value.const_value is not None)
 

@@ -30,7 +30,9 @@ def mask_with_infinity(model: onnx_ir.Model) -> int:
 
 
 def _is_guarded(softmax: onnx_ir.Node) -> bool:
-    """Say whether NaN in a softmax's output is replaced: Where(IsNaN(softmax), constant, softmax)."""
+    """Say whether NaN in a softmax's output is replaced: Where(IsNaN(softmax),
+    constant, softmax).
+    """
     output = softmax.outputs[0]
     return any(
         user.op_type == "IsNaN"

@@ -11,19 +11,21 @@ _MOST_LISTED = 20
 
 
 def training_mode(model: ir.Model) -> list[Finding]:
-    """Return E207 where nodes of a graph are in training mode; one finding, at the first of them."""
+    """Return E207 where nodes of a graph are in training mode; one finding, at the
+    first of them.
+    """
     nodes = [node for node in model.graph.all_nodes() if node.domain == "" and _is_training(node)]
     if not nodes:
         return []
     first = nodes[0]
     module = first.metadata_props.get(MODULE_KEY, "")
     where = f" in {module}" if module else ""
-    others = f", and {len(nodes) - 1} nodes more" if len(nodes) > 1 else ""
+    others = f", as are {len(nodes) - 1} more nodes" if len(nodes) > 1 else ""
     return [
         Finding(
             "E207",
-            f"{first.op_type} {first.name!r}{where} is in training mode{others}: the graph gives"
-            " other results than the model in use, and other ones each time where it draws",
+            f"{first.op_type} {first.name!r}{where} is in training mode{others}: the graph's"
+            " results differ from the model's in eval mode, and random ones differ at every call",
             Place(
                 node=first.name or None,
                 module=module or None,
@@ -31,8 +33,8 @@ def training_mode(model: ir.Model) -> list[Finding]:
             ),
             {"nodes": [node.name for node in nodes[:_MOST_LISTED]], "count": len(nodes)},
             Remedy(
-                "Call eval() on the model before the export, and give functional.dropout and"
-                " functional.batch_norm training=self.training."
+                "Call eval() on the model before the export, and pass training=self.training to"
+                " functional.dropout and functional.batch_norm."
             ),
         )
     ]

@@ -167,24 +167,27 @@ def _unknown_output(
         parts = f"{type(value).__name__}" + (
             f" of {len(value)}" if isinstance(value, list | tuple) else ""
         )
-        text = f"The output {spec.name!r} is a {parts} in the model, not a tensor."
+        text = f"Output {spec.name!r} is a {parts} in the model, not a tensor."
         return Finding(
-            "C201", text, Place(tensor=spec.name), remedy=Remedy(f"Name one part: from: {key}.0")
+            "C201",
+            text,
+            Place(tensor=spec.name),
+            remedy=Remedy(f"Choose one element, such as from: {key}.0"),
         )
     claimed = {other.origin or other.name for other in wanted}
     nearest = nearest_name(key, [name for name in named if name not in claimed])
     is_misspelt = nearest is not None and spec.origin is None
     nearest = nearest or _only_alternative(spec, named, wanted)
-    text = f"The recipe declares the output {key!r}; the model gives {given}."
+    text = f"The recipe declares output {key!r}; the model returns {given}."
     if nearest is None:
         return Finding("C201", text, Place(tensor=spec.name), {"given": list(named)})
     return Finding(
         "C204",
-        f"{text} Perhaps it is {nearest!r}.",
+        f"{text} Did you mean {nearest!r}?",
         Place(tensor=spec.name),
         {"given": list(named), "nearest": nearest},
         Remedy(
-            f"Use the model's name {nearest!r}, or keep the name and add from: {nearest}.",
+            f"Use the model's name {nearest!r}, or keep your name and add from: {nearest}.",
             {f"outputs.{list(wanted).index(spec)}.{'name' if is_misspelt else 'from'}": nearest},
         ),
     )
@@ -215,13 +218,13 @@ def _fits(value: torch.Tensor, spec: TensorSpec) -> bool:
 def _count_finding(count: int, wanted: Sequence[TensorSpec]) -> Finding:
     names = ", ".join(spec.name for spec in wanted)
     given = f"{count} unnamed output{'s' if count != 1 else ''}"
-    text = f"The model gives {given}; the recipe declares {len(wanted)}: {names}."
+    text = f"The model returns {given}; the recipe declares {len(wanted)}: {names}."
     return Finding(
         "C202" if count > len(wanted) else "C201",
         text,
         evidence={"given": count, "declared": len(wanted)},
         remedy=Remedy(
-            "Declare every output in the model's order, or let the model return a dict of named"
+            "Declare every output in the model's order, or make the model return a dict of named"
             " tensors."
         ),
     )

@@ -110,7 +110,7 @@ def _undeclared(name: str, produced: Sequence[str], change: dict[str, Json]) -> 
         Place(tensor=name),
         {"tokenizer": list(produced)},
         Remedy(
-            f"Declare {name!r} under inputs; if its default is meant, list it under model.omit.",
+            f"Declare {name!r} under inputs. If you want its default, list it under model.omit.",
             change,
         ),
     )
@@ -123,22 +123,20 @@ def unloaded_findings(module: ContractModule, base: Probe, loaded: LoadedModel) 
     assert base.outputs is not None
     state = module.model.state_dict()
     named = [name for name in loaded.unloaded if name in state and state[name].is_floating_point()]
-    culprits = [name for name in named if _weight_matters(module, base, state[name])]
-    if not culprits:
+    random = [name for name in named if _weight_matters(module, base, state[name])]
+    if not random:
         return []
-    shown = ", ".join(culprits[:_NAMED_WEIGHTS]) + (
-        " ..." if len(culprits) > _NAMED_WEIGHTS else ""
-    )
+    shown = ", ".join(random[:_NAMED_WEIGHTS]) + (" ..." if len(random) > _NAMED_WEIGHTS else "")
     return [
         Finding(
             "C114",
-            "The outputs depend on weights that the checkpoint lacks and that are therefore"
-            f" random: {shown}.",
-            Place(module=culprits[0].rpartition(".")[0]),
-            {"weights": culprits},
+            "The outputs depend on weights that the checkpoint lacks, so they are random:"
+            f" {shown}.",
+            Place(module=random[0].rpartition(".")[0]),
+            {"weights": random},
             Remedy(
-                "Choose the model.task that the checkpoint was trained for, or outputs that do not"
-                " need them."
+                "Set model.task to what the checkpoint was trained for, or choose outputs that do"
+                " not need these weights."
             ),
         )
     ]

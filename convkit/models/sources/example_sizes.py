@@ -47,7 +47,9 @@ def example_sizes(contract: Contract) -> Iterator[dict[str, int]]:
 
 
 def other_sizes(contract: Contract, sizes: dict[str, int]) -> dict[str, int] | None:
-    """Return sizes that differ from `sizes` on every axis that can vary, or None where no axis can."""
+    """Return sizes that differ from `sizes` on every axis that can vary, or None where
+    no axis can.
+    """
     other: dict[str, int] = {}
     for axis in contract.axes:
         others = [choice for choice in _choices(axis) if choice != sizes[axis.name]]

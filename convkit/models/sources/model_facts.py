@@ -1,4 +1,6 @@
-"""Facts about a model that sample drawing needs, from its configuration, embeddings and tokenizer."""
+"""Facts about a model that sample drawing needs, from its configuration, embeddings
+and tokenizer.
+"""
 
 from typing import TYPE_CHECKING
 

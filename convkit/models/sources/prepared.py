@@ -44,7 +44,9 @@ def prepare(
     input_order: Literal["signature", "recipe"],
     context: Context,
 ) -> tuple[Prepared | Unfit, list[Finding]]:
-    """Load a model, check its signature, run it on example inputs, and say what running it shows."""
+    """Load a model, check its signature, run it on example inputs, and say what
+    running it shows.
+    """
     context.progress("loading the model", done=0.0)
     loaded = load_model(source)
     parameters = sum(parameter.numel() for parameter in loaded.module.parameters())

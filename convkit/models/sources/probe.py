@@ -142,13 +142,12 @@ def _dtype_finding(
                 continue
             return Finding(
                 "C105",
-                f"The model refuses {spec.name!r} as {spec.dtype} and takes it as {dtype}:"
+                f"The model rejects {spec.name!r} as {spec.dtype} but accepts it as {dtype}:"
                 f" {refusal}",
                 Place(tensor=spec.name),
                 {"declared": spec.dtype, "accepted": dtype},
                 Remedy(
-                    f"Give the input {spec.name!r} dtype: {dtype}.",
-                    {f"inputs.{index}.dtype": dtype},
+                    f"Set dtype: {dtype} for input {spec.name!r}.", {f"inputs.{index}.dtype": dtype}
                 ),
             )
     return None
@@ -171,12 +170,12 @@ def _output_findings(
         found_dtype = contract_dtype(output.dtype)
         if found_dtype != spec.dtype:
             text = (
-                f"The model gives {spec.name!r} as {found_dtype or output.dtype}; the recipe"
+                f"The model returns {spec.name!r} as {found_dtype or output.dtype}; the recipe"
                 f" declares {spec.dtype}."
             )
             change = {f"outputs.{index}.dtype": found_dtype}
             remedy = (
-                Remedy(f"Give the output {spec.name!r} dtype: {found_dtype}.", change)
+                Remedy(f"Set dtype: {found_dtype} for output {spec.name!r}.", change)
                 if found_dtype
                 else None
             )
@@ -225,12 +224,12 @@ def _fitting_order(
         return None
     if len(orders) > 1:
         return Remedy(
-            "Put outputs in the model's order: in the declared one they do not fit, in others"
-            " they do."
+            "List the outputs in the model's order. They do not fit in the declared order, but do"
+            " in several others."
         )
     names = [spec.name for spec in orders[0]]
     return Remedy(
-        f"Put outputs in this order: {', '.join(names)}.", {"outputs": in_order(names, names)}
+        f"List the outputs in this order: {', '.join(names)}.", {"outputs": in_order(names, names)}
     )
 
 
@@ -301,11 +300,11 @@ def _shape_finding(
         if (found_shape := _in_axes(spec, shape, sizes, other, elsewhere.sizes)) is not None:
             change = {f"outputs.{index}.shape": found_shape}
     text = (
-        f"At {_sizes_text(sizes)} the model gives {spec.name!r} in the shape {list(shape)}; "
-        f"the recipe's {list(spec.shape)} says {list(declared)}."
+        f"At {_sizes_text(sizes)}, the model returns {spec.name!r} with shape {list(shape)}; the"
+        f" recipe's {list(spec.shape)} would be {list(declared)}."
     )
     evidence = {"declared": list(declared), "found": list(shape), "sizes": dict(sizes)}
-    remedy = Remedy(f"Give the output {spec.name!r} the shape that the model gives.", change)
+    remedy = Remedy(f"Set the shape of output {spec.name!r} to the model's.", change)
     return Finding(code, text, Place(tensor=spec.name), evidence, remedy)
 
 
@@ -390,7 +389,7 @@ def ignored_inputs(module: ContractModule, examples: Examples, base: Probe) -> l
     free = [name for name in parameters if name not in declared]
     return [
         dataclasses.replace(
-            finding, message=f"{finding.message} It is taken through **kwargs and changes nothing."
+            finding, message=f"{finding.message} It ends up in **kwargs, which the model ignores."
         )
         for index, spec in enumerate(examples.contract.inputs)
         if (spec.origin or spec.name) not in parameters

@@ -1,4 +1,6 @@
-"""The contract's inputs against the signature of the model's forward and the model's own tokenizer."""
+"""The contract's inputs against the signature of the model's forward and the model's
+own tokenizer.
+"""
 
 import inspect
 from collections.abc import Mapping, Sequence
@@ -79,19 +81,20 @@ def unknown_input(
     """Return C104 where an undeclared parameter has nearly the input's name, else C101."""
     key = spec.origin or spec.name
     text = (
-        f"The recipe declares the input {key!r}; the model's forward takes {', '.join(parameters)}."
+        f"The recipe declares input {key!r}; the model's forward has the parameters"
+        f" {', '.join(parameters)}."
     )
     nearest = nearest_name(key, free)
     evidence = {"parameters": list(parameters)}
     if nearest is None:
         remedy = Remedy(
-            f"Remove {key!r} from inputs, or give the parameter's name as from: NAME.",
+            f"Remove {key!r} from inputs, or name the parameter it belongs to with from: NAME.",
             _only_candidate(spec, free, parameters, contract),
         )
         return Finding("C101", text, Place(tensor=spec.name), evidence, remedy)
     return Finding(
         "C104",
-        f"{text} Perhaps it is {nearest!r}.",
+        f"{text} Did you mean {nearest!r}?",
         Place(tensor=spec.name),
         {**evidence, "nearest": nearest},
         Remedy(
@@ -129,7 +132,7 @@ def _undeclared_input(name: str, parameters: dict[str, inspect.Parameter]) -> Fi
         f" {order}.",
         Place(tensor=name),
         {"parameters": list(parameters)},
-        Remedy(f"Declare {name!r} under inputs, at its place in the order."),
+        Remedy(f"Declare {name!r} under inputs, in its position."),
     )
 
 
@@ -142,13 +145,13 @@ def _order_findings(declared: Mapping[str, TensorSpec], parameters: list[str]) -
     return [
         Finding(
             "C103",
-            f"The recipe's inputs stand in the order {', '.join(known)}; "
-            f"the model's forward has {', '.join(expected)}.",
+            f"The recipe lists the inputs as {', '.join(known)}; the model's forward has"
+            f" {', '.join(expected)}.",
             Place(tensor=moved),
             {"declared": known, "signature": expected},
             Remedy(
-                "Put the recipe's inputs in the model's order, or, if this order is meant, write "
-                "export.input_order: recipe.",
+                "List the recipe's inputs in the model's order. If you want the recipe's order,"
+                " set export.input_order: recipe.",
                 {
                     "inputs": in_order(
                         [spec.name for spec in declared.values()],

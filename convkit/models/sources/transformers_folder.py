@@ -127,7 +127,9 @@ def _load_module(
 
 
 def _unpickle(model_class: Any, folder: Path, arguments: dict[str, Any]) -> tuple[Any, Any]:  # noqa: ANN401
-    """Load pickled weights by torch's restricted unpickler, and only if it refuses by the full one."""
+    """Load pickled weights by torch's restricted unpickler, and only if it refuses by
+    the full one.
+    """
     try:
         return model_class.from_pretrained(folder, weights_only=True, **arguments)
     except (pickle.UnpicklingError, ValueError, OSError, RuntimeError) as error:

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from convkit.codec import Json
-from convkit.findings.model import Finding, Place, Remedy
+from convkit.findings.model import Finding, Place
 from convkit.findings.severity import Severity
 from convkit.float_limits import LIMITS
 from convkit.models.graph.loading import load_model
@@ -22,7 +22,22 @@ from convkit.models.graph.provenance import SOURCE_KEY
 from convkit.precision.diagnosis.constants import ConstantScan, scan_constants
 from convkit.precision.diagnosis.error_growth import TensorError, simulate_with_errors
 from convkit.precision.diagnosis.remedies import PrecisionRemedies, in_module
-from convkit.precision.diagnosis.root_causes import DIVIDING, BadTensor, Culprits, find_culprits
+from convkit.precision.diagnosis.root_causes import (
+    DIVIDING,
+    BadTensor,
+    RootCauses,
+    find_root_causes,
+)
+from convkit.precision.diagnosis.wording import (
+    ABSORBED,
+    harm,
+    lost_variance,
+    masked_rows,
+    not_finite,
+    out_of_range,
+    overflow,
+    rounded_to_zero,
+)
 from convkit.precision.lowering.conversion import convert
 from convkit.precision.lowering.plan import (
     Assignment,
@@ -37,12 +52,8 @@ from convkit.worker.protocol import LowPrecision
 
 Feeds = Mapping[str, np.ndarray]
 
-# What multiplies or offsets by more than this hides values; by less, it may scale them, and another
-# value is wrong.
-_NO_SCALE = 1e6
 
-
-class PrecisionDoctor:
+class PrecisionDiagnosis:
     """The graph that a target was built from, with what was asked of it.
 
     A graph that came in low precision is set against itself in float32.
@@ -67,20 +78,22 @@ class PrecisionDoctor:
         return [self._constant(scan, None, None) for scan in self._scans if scan.overflowing]
 
     def diagnose(self, case: str, feeds: Feeds) -> list[Finding]:
-        """Say why outputs are not finite in a case in which float32's are: N201, N202, N203, N205."""
+        """Say why outputs are not finite in a case in which float32's are: N201, N202,
+        N203, N205.
+        """
         errors = self._errors(case, feeds)
-        culprits = find_culprits(
+        root_causes = find_root_causes(
             self._model, self._precision.default, errors, self._overflowing_scans()
         )
-        guilty = {scan.constant for scan in culprits.constants}
+        guilty = {scan.constant for scan in root_causes.constants}
         findings = [
-            self._constant(scan, case if scan.constant in guilty else None, culprits)
+            self._constant(scan, case if scan.constant in guilty else None, root_causes)
             for scan in self._scans
             if scan.overflowing
         ]
-        findings += self._masked_rows(case, feeds, culprits)
+        findings += self._masked_rows(case, feeds, root_causes)
         findings += [
-            self._tensor(case, bad) for bad in culprits.tensors[:1]
+            self._tensor(case, bad) for bad in root_causes.tensors[:1]
         ]  # the others may well follow from it
         return sorted(findings, key=lambda finding: not finding.is_error)
 
@@ -91,11 +104,11 @@ class PrecisionDoctor:
         The latter is a warning, and an error where an output is constant too (`constant_output`).
         """
         errors = self._errors(case, feeds)
-        culprits = find_culprits(
+        root_causes = find_root_causes(
             self._model, self._precision.default, errors, self._overflowing_scans(), absorbed=True
         )
-        if culprits.tensors:
-            return [self._tensor(case, culprits.tensors[0], absorbed=True)]
+        if root_causes.tensors:
+            return [self._tensor(case, root_causes.tensors[0], absorbed=True)]
         lost = [error for error in errors if error.collapsed and not error.nonfinite_simulated]
         return (
             [self._lost(case, lost[0], "error" if constant_output else "warning")] if lost else []
@@ -115,33 +128,27 @@ class PrecisionDoctor:
             self._model, self._assignment, cases, saturate=saturate, threads=_threads()
         )
 
-    def _constant(self, scan: ConstantScan, case: str | None, culprits: Culprits | None) -> Finding:
+    def _constant(
+        self, scan: ConstantScan, case: str | None, root_causes: RootCauses | None
+    ) -> Finding:
         """Return N201: an error where `case` shows harm, else a note."""
-        softmax = culprits.softmax if culprits is not None else None
+        softmax = root_causes.softmax if root_causes is not None else None
         dtype, consumer = self._precision.default, scan.consumers[0]
         stored = f"{LIMITS[dtype].largest:.6g}" if self._precision.saturate else "infinity"
         message = (
-            f"constant {scan.constant!r} ({scan.extreme:.6g}) is beyond {dtype}'s range"
-            f" ({LIMITS[dtype].largest:.6g}) and becomes {stored}; {consumer.op}"
-            f" {in_module(consumer.module)} takes it"
+            out_of_range(
+                scan.constant, scan.extreme, dtype, LIMITS[dtype].largest, f"becomes {stored}"
+            )
+            + f"; {consumer.op} {in_module(consumer.module)} uses it"
         )
-        module = consumer.module
-        if case is None:
-            message += "; no output suffers from it in any case"
-        elif softmax is not None:
+        module, nan_at = consumer.module, None
+        if case is not None and softmax is not None:
             module = softmax.error.module or module
-            message += (
-                f"; so the softmax {in_module(softmax.error.module)} gives NaN in case {case!r}"
-            )
-        else:
-            message += f"; so outputs are not finite in case {case!r}"
-        if scan.is_mask and scan.extreme is not None and abs(scan.extreme) > _NO_SCALE:
-            remedy = Remedy(
-                "Store what is beyond the range as the type's largest value: a mask needs no more.",
-                self._remedies.saturated(),
-            )
-        else:
-            remedy = self._remedies.keep([user.module for user in scan.consumers])
+            nan_at = f"the softmax {in_module(softmax.error.module)}"
+        message += harm(case, nan_at)
+        remedy = self._remedies.for_constant(
+            scan.extreme, [user.module for user in scan.consumers], is_mask=scan.is_mask
+        )
         return Finding(
             "N201",
             message,
@@ -157,21 +164,22 @@ class PrecisionDoctor:
             },
             None if case is None else remedy,
             (
-                self._constant_chain(scan, stored, culprits)
-                if case is not None and culprits is not None
+                self._constant_chain(scan, stored, root_causes)
+                if case is not None and root_causes is not None
                 else ()
             ),
+            severity="note" if case is None else "error",
         )
 
     def _constant_chain(
-        self, scan: ConstantScan, stored: str, culprits: Culprits
+        self, scan: ConstantScan, stored: str, root_causes: RootCauses
     ) -> tuple[str, ...]:
         sign = "-" if (scan.extreme or 0.0) < 0 else ""
         first = (
             f"constant {scan.constant!r} ({scan.extreme:.6g}) becomes {sign}{stored} in"
             f" {self._precision.default}"
         )
-        return (first, *culprits.chains.get(scan.constant, ()))
+        return (first, *root_causes.chains.get(scan.constant, ()))
 
     def _place(self, tensor: str, node: str, module: str, case: str | None) -> Place:
         return Place(tensor, node or None, module or None, self._sources.get(node) or None, case)
@@ -186,32 +194,28 @@ class PrecisionDoctor:
             if bad.flushed is not None:
                 evidence |= {"constant": bad.flushed.constant, "value": bad.flushed.largest}
                 why = (
-                    f"constant {bad.flushed.constant!r} ({bad.flushed.largest:.6g}), which"
+                    f"the constant {bad.flushed.constant!r} ({bad.flushed.largest:.6g}) that"
                     " guards it"
                 )
-            message = f"{dtype} rounds {why}, to zero, and {name} is not finite in case {case!r}"
+            message = rounded_to_zero(name, why, dtype, case)
             return Finding(
                 "N203", message, place, evidence, self._remedies.keep(bad.modules), bad.chain
             )
-        limit = f"{LIMITS[dtype].largest:.6g}"
+        reached = f"{error.reference:.6g} in float32"
         message = (
-            f"{name} overflows {dtype}: up to {error.reference:.6g} in float32, the limit is"
-            f" {limit}"
+            overflow(name, dtype, reached, LIMITS[dtype].largest, case)
+            if bad.overflows
+            else not_finite(name, dtype, f"it reaches only {reached}", case)
         )
-        if not bad.overflows:
-            message = (
-                f"{name} is not finite in {dtype}, though at most {error.reference:.6g} in float32"
-            )
-        message += f", in case {case!r}"
         if absorbed:
-            message += "; what follows absorbs it, so that outputs are finite and wrong"
+            message += ABSORBED
         return Finding(
             "N202", message, place, evidence, self._remedies.keep(bad.modules), bad.chain
         )
 
-    def _masked_rows(self, case: str, feeds: Feeds, culprits: Culprits) -> list[Finding]:
-        softmax = culprits.softmax
-        if softmax is None or not culprits.constants:
+    def _masked_rows(self, case: str, feeds: Feeds, root_causes: RootCauses) -> list[Finding]:
+        softmax = root_causes.softmax
+        if softmax is None or not root_causes.constants:
             return []
         taken = self._simulated(softmax.input, feeds)
         masked = np.all(np.isneginf(taken), axis=softmax.axis)
@@ -219,27 +223,21 @@ class PrecisionDoctor:
             return []
         first = [int(index) for index in np.argwhere(masked)[0]]
         rows = int(np.count_nonzero(masked))
-        message = (
-            f"{rows} of {masked.size} rows of the softmax {in_module(softmax.error.module)} are"
-            f" masked whole in case {case!r}: all their positions are -inf in"
-            f" {self._precision.default}, and a softmax of nothing is NaN"
-        )
-        return [
-            Finding(
-                "N205",
-                message,
-                self._place(softmax.error.tensor, softmax.error.node, softmax.error.module, case),
-                {"rows": rows, "first": list(first)},
-                Remedy("Mask with a finite value.", self._remedies.saturated()),
-            )
-        ]
+        error = softmax.error
+        place = self._place(error.tensor, error.node, error.module, case)
+        dtype = self._precision.default
+        return [masked_rows(place, rows, masked.size, dtype, self._remedies, first=list(first))]
 
     def _lost(self, case: str, error: TensorError, severity: Severity) -> Finding:
         return Finding(
             "N204",
-            f"{error.tensor!r} ({error.op} {in_module(error.module)}) varies by"
-            f" {error.spread_reference:.6g} in float32 and not at all in {self._precision.default},"
-            f" in case {case!r}",
+            lost_variance(
+                f"{error.tensor!r} ({error.op} {in_module(error.module)})",
+                error.spread_reference,
+                "in float32",
+                self._precision.default,
+                case,
+            ),
             self._place(error.tensor, error.node, error.module, case),
             {"spread_float32": error.spread_reference, "magnitude_float32": error.reference},
             self._remedies.keep([error.module]),
@@ -261,7 +259,9 @@ class PrecisionDoctor:
 
 
 def _in_float32(model: ir.Model, precision: LowPrecision) -> tuple[ir.Model, Assignment]:
-    """Return a graph in float32, and which nodes are low: those of the plan, or those that came so."""
+    """Return a graph in float32, and which nodes are low: those of the plan, or those
+    that came so.
+    """
     low = low_nodes(model)
     if not low:
         return model, assign(model, PrecisionPlan(precision.default, precision.patterns))

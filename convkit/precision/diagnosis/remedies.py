@@ -5,17 +5,21 @@ from collections.abc import Sequence
 
 from convkit.codec import Json
 from convkit.findings.model import Remedy
-from convkit.precision.naming import as_patterns, general_path, without_covered
+from convkit.precision.naming import as_patterns, general_path, in_words, without_covered
 from convkit.worker.protocol import LowPrecision
 
 # The key of a remedy that changes the target's precision; the host puts the target's name in its
 # place.
 TARGET_PRECISION = "target.precision"
 
+# A constant that multiplies or offsets by more than this hides values. A smaller one may scale
+# them, so that a different value would be wrong.
+_LARGEST_SCALE = 1e6
+
 
 @dataclasses.dataclass(frozen=True)
 class PrecisionRemedies:
-    """Changes of a precision; `paths` are the modules that there are."""
+    """Changes of a precision; `paths` are all modules of the model."""
 
     precision: LowPrecision
     paths: Sequence[str]
@@ -27,12 +31,25 @@ class PrecisionRemedies:
             [path for path in self.paths if general_path(path) in kinds], self.paths
         )
         kept = without_covered([*self.precision.patterns, *patterns])
-        return Remedy(f"Keep {', '.join(patterns)} in float32.", self._change(kept, saturate=False))
+        return Remedy(f"Keep {in_words(patterns)} in float32.", self._change(kept, saturate=False))
 
-    def saturated(self) -> dict[str, Json]:
-        """Return the change by which constants beyond the range are stored as the type's largest
-        value.
+    def for_constant(
+        self, value: float | None, consumers: Sequence[str], *, is_mask: bool, or_else: str = ""
+    ) -> Remedy:
+        """Offer to saturate a mask, or to keep the consumers of any other constant in float32.
+
+        `or_else` is what else would do for a mask.
         """
+        if is_mask and value is not None and abs(value) > _LARGEST_SCALE:
+            text = "Saturate out-of-range constants: a mask only needs the type's largest value."
+            return Remedy(text + or_else, self._saturated())
+        return self.keep(consumers)
+
+    def finite_mask(self) -> Remedy:
+        """Offer to mask with the type's largest value instead of infinity."""
+        return Remedy("Mask with a finite value.", self._saturated())
+
+    def _saturated(self) -> dict[str, Json]:
         return self._change(self.precision.patterns, saturate=True)
 
     def _change(self, kept: Sequence[str], *, saturate: bool) -> dict[str, Json]:

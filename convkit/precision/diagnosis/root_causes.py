@@ -62,7 +62,7 @@ class BadSoftmax:
 
 
 @dataclasses.dataclass(frozen=True)
-class Culprits:
+class RootCauses:
     """What stands at the beginning, and the first softmax on the way. All empty where the outputs
     are finite.
 
@@ -75,14 +75,14 @@ class Culprits:
     chains: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
 
-def find_culprits(
+def find_root_causes(
     model: ir.Model,
     dtype: DType,
     errors: Sequence[TensorError],
     scans: Sequence[ConstantScan],
     *,
     absorbed: bool = False,
-) -> Culprits:
+) -> RootCauses:
     """Walk a prepared model back from its outputs; `errors` are those of one case, `scans` of its
     constants.
 
@@ -108,7 +108,7 @@ class _Walk:
         self.overflowing = {scan.constant: scan for scan in scans if scan.overflowing}
         self.flushed = {scan.constant: scan for scan in scans if scan.vanishes}
 
-    def run(self, *, absorbed: bool) -> Culprits:
+    def run(self, *, absorbed: bool) -> RootCauses:
         constants: dict[str, ConstantScan] = {}
         takers: dict[str, ir.Node] = {}
         roots: dict[ir.Node, TensorError] = {}
@@ -143,7 +143,7 @@ class _Walk:
             roots = {node: error for node, error in roots.items() if self.does_harm(node)}
         order = {node: index for index, node in enumerate(self.model.graph)}
         first = min(softmaxes, key=lambda node: order[node], default=None)
-        return Culprits(
+        return RootCauses(
             constants=tuple(scan for name, scan in self.overflowing.items() if name in constants),
             tensors=tuple(
                 dataclasses.replace(
@@ -165,16 +165,18 @@ class _Walk:
         for node in pending:  # grows as it is walked
             reached = [value for value in node.outputs if value in bad]
             if outputs.intersection(reached):
-                return self.told(_way(node, before))
+                return self.steps(_way(node, before))
             for value in reached:
                 for user in _users(value):
                     if user not in before and any(result in bad for result in user.outputs):
                         before[user] = node
                         pending.append(user)
-        return self.told([start])
+        return self.steps([start])
 
-    def told(self, way: Sequence[ir.Node]) -> tuple[str, ...]:
-        """Return the first operators of a way, its first softmax and its last operator, one a line."""
+    def steps(self, way: Sequence[ir.Node]) -> tuple[str, ...]:
+        """Return the first operators of a way, its first softmax and its last operator,
+        one a line.
+        """
         softmax = next((index for index, node in enumerate(way) if node.op_type == "Softmax"), 0)
         shown = sorted({*range(min(_FIRST_STEPS, len(way))), softmax, len(way) - 1})
         lines: list[str] = []
@@ -182,7 +184,7 @@ class _Walk:
         for index in shown:
             if index > previous + 1:
                 count = index - previous - 1
-                lines.append(f"... {count} operator{'s' if count > 1 else ''} more")
+                lines.append(f"... {count} more operator{'s' if count > 1 else ''}")
             lines.append(self.step(way[index]))
             previous = index
         return tuple(lines)
@@ -191,10 +193,9 @@ class _Walk:
         value = node.outputs[0]
         error = self.errors.get(value.name or "")
         where = f" in {self.modules[node]}" if self.modules[node] else ""
-        count = (
-            f": {error.nonfinite_simulated} elements are not finite" if error is not None else ""
-        )
-        return f"{node.op_type}{where} gives {value.name!r}{count}"
+        count = error.nonfinite_simulated if error is not None else 0
+        wrong = f": {count} {'elements are' if count > 1 else 'element is'} not finite"
+        return f"{node.op_type}{where} returns {value.name!r}{wrong if count else ''}"
 
     def is_bad(self, value: ir.Value) -> bool:
         error = self.errors.get(value.name or "")

@@ -35,7 +35,9 @@ def lower_file(source: Path, destination: Path, precision: LowPrecision) -> list
 
 
 def _spelt(assignment: Assignment, precision: LowPrecision) -> dict[str, Json]:
-    """Return the change that puts the nearest names in the place of patterns that name no module."""
+    """Return the change that puts the nearest names in the place of patterns that
+    name no module.
+    """
     nearest = {each.pattern: each.nearest for each in assignment.unmatched if each.nearest}
     if not nearest:
         return {}
@@ -50,26 +52,28 @@ def _plan_findings(
     findings = []
     change = _spelt(assignment, precision)
     for unmatched in assignment.unmatched:
-        nearest = f"; perhaps you meant {unmatched.nearest!r}" if unmatched.nearest else ""
+        nearest = f"; did you mean {unmatched.nearest!r}?" if unmatched.nearest else ""
         findings.append(
             Finding(
                 "N206",
-                f"keep_float32: {unmatched.pattern!r} names no module of the graph{nearest}",
+                f"keep_float32: {unmatched.pattern!r} matches no module of the graph{nearest}",
                 Place(),
                 {"pattern": unmatched.pattern, "nearest": unmatched.nearest},
-                Remedy("Write the pattern as the graph's modules are named, or remove it.", change),
+                Remedy(
+                    "Correct the pattern to match the graph's module names, or remove it.", change
+                ),
             )
         )
     if not is_low and all(choice.dtype == "float32" for choice in assignment.choices.values()):
         reasons = sorted({choice.reason for choice in assignment.choices.values()})
-        why = "; ".join(reasons[:3]) or "it has no float32"
+        why = "; ".join(reasons[:3]) or "it has no float32 tensors"
         findings.append(
             Finding(
                 "N207",
-                f"nothing of the graph computes in {precision.default}: {why}",
+                f"no node of the graph computes in {precision.default}: {why}",
                 Place(),
                 {"reasons": list(reasons)},
-                Remedy("Narrow keep_float32, or write precision: float32."),
+                Remedy("Narrow keep_float32, or set precision: float32."),
             )
         )
     return findings

@@ -1,4 +1,6 @@
-"""A precision plan and what it means for a graph: each node's element type, with the reason for it."""
+"""A precision plan and what it means for a graph: each node's element type, with the
+reason for it.
+"""
 
 import dataclasses
 from collections.abc import Mapping

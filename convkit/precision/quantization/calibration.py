@@ -69,7 +69,7 @@ def _check_samples(path: Path, name: str, array: np.ndarray, value: ir.Value) ->
 
 
 @dataclasses.dataclass(frozen=True)
-class Hopeless:
+class UnusableRange:
     """A tensor of a node to quantise whose range says nothing, or nothing good.
 
     `excluded`: the node stays in float32 for it.
@@ -96,7 +96,7 @@ class Hopeless:
 
 def doubtful_ranges(
     source: Path, selection: Selection, feeds: Sequence[Feeds]
-) -> tuple[Hopeless, ...]:
+) -> tuple[UnusableRange, ...]:
     """Measure the tensors that static quantisation would scale; return those whose range is of no
     use.
 
@@ -106,13 +106,13 @@ def doubtful_ranges(
         source, {str(index): one for index, one in enumerate(feeds)}, threads=threads()
     )
     ranges = {found.tensor: found for found in report.tensors}
-    hopeless = []
+    unusable = []
     for selected in selection.chosen:
         for value in (*selected.node.inputs[:1], *selected.node.outputs[:1]):
             found = ranges.get(value.name or "") if value is not None else None
             if found is not None and _is_hopeless(found):
-                hopeless.append(
-                    Hopeless(
+                unusable.append(
+                    UnusableRange(
                         selected.node.name or "",
                         selected.module,
                         found.tensor,
@@ -122,7 +122,7 @@ def doubtful_ranges(
                         found.case,
                     )
                 )
-    return tuple(hopeless)
+    return tuple(unusable)
 
 
 def _is_hopeless(found: TensorRange) -> bool:
@@ -130,29 +130,25 @@ def _is_hopeless(found: TensorRange) -> bool:
     return bool(found.nonfinite) or not reach < HOPELESS_MAGNITUDE or found.lowest == found.highest
 
 
-def range_findings(hopeless: Sequence[Hopeless], quantization: Quantization) -> list[Finding]:
+def range_findings(unusable: Sequence[UnusableRange], quantization: Quantization) -> list[Finding]:
     """Return Q106 for each tensor: an error where it is not finite, else a warning."""
     findings = []
-    for one in {one.tensor: one for one in hopeless}.values():
+    for one in {one.tensor: one for one in unusable}.values():
         where = f"{one.tensor!r} (in {one.module})" if one.module else repr(one.tensor)
         if one.nonfinite:
-            what = f"has {one.nonfinite} elements that are NaN or infinite"
+            what = f"has {one.nonfinite} NaN or infinite elements"
         elif one.is_constant:
-            what = f"is {one.lowest:.6g} throughout, so no range is known"
+            what = f"is {one.lowest:.6g} everywhere, so its range is unknown"
         else:
             what = (
-                f"reaches from {one.lowest:.3g} to {one.highest:.3g}: steps of"
+                f"ranges from {one.lowest:.3g} to {one.highest:.3g}, in steps of"
                 f" {(one.highest - one.lowest) / 255:.3g}"
             )
-        kept = (
-            "; its node stays in float32"
-            if one.excluded
-            else "; values that differ from it will be clipped"
-        )
-        remedy = "Calibrate with cases in which the tensor varies (calibration.file)."
+        kept = "; its node stays in float32" if one.excluded else "; other values will be clipped"
+        remedy = "Calibrate with data for which the tensor varies (calibration.file)."
         if one.excluded:
             remedy = (
-                "Keep the module in float32 by name, or calibrate with cases that do not break it."
+                "Name the module under keep_float32, or calibrate with data that does not break it."
             )
         findings.append(
             Finding(

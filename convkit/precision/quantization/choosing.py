@@ -3,24 +3,23 @@ auto`.
 """
 
 import dataclasses
-import math
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from convkit.cases.judged import JudgedCase
 from convkit.findings.model import Finding
-from convkit.metrics.limits import Limits, overshoot
-from convkit.metrics.tensors import compare
+from convkit.metrics.limits import Limits
+from convkit.precision.judging import Outputs, Round, compared, judge_round, sound_cases, worst
 from convkit.precision.naming import as_patterns
 from convkit.precision.patterns import matches
 from convkit.precision.quantization.quantize import quantize_file
 from convkit.precision.quantization.sensitivity import Sensitivity, measure_sensitivity
 from convkit.precision.quantization.switched import SwitchedModel
 from convkit.precision.quantization.threads import threads
-from convkit.worker.protocol import PlanRound, Quantization, TensorMetrics
+from convkit.worker.protocol import Quantization
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -28,32 +27,6 @@ MOST_ROUNDS = 3
 # The joined model predicts the quantised one but for the rounding of fused kernels; a further round
 # keeps more.
 _GROWTH = 2
-
-
-@dataclasses.dataclass(frozen=True)
-class Round:
-    """One quantisation, measured: what stayed in float32, every case's metrics, and the worst
-    case's overshoot.
-
-    `overshoot` is by what factor the error was too large for the limits: at most 1 where they are
-    met, infinite for NaN (see `numerics.limits`).
-    """
-
-    patterns: tuple[str, ...]
-    metrics: Mapping[str, tuple[TensorMetrics, ...]]
-    case: str
-    overshoot: float
-
-    @property
-    def met(self) -> bool:
-        """True where every output of every case is within its limits."""
-        return self.overshoot <= 1
-
-    def as_protocol(self) -> PlanRound:
-        """Return the round as the precision stage's result has it."""
-        return PlanRound(
-            self.patterns, self.overshoot if math.isfinite(self.overshoot) else None, self.case
-        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +61,7 @@ def choose_kept(
     `limits` are by output. Cases in which the original itself is not finite are for verification to
     report; they are passed over.
     """
-    sound = {name: case for name, case in cases.items() if _is_sound(case)}
+    sound = sound_cases(cases)
     rounds: list[Round] = []
     costs: Sensitivity | None = None
     with tempfile.TemporaryDirectory(prefix="convkit-choosing-") as name:
@@ -98,7 +71,7 @@ def choose_kept(
             made = quantize_file(
                 source, quantized, quantization.keeping(patterns), calibration_feeds
             )
-            rounds.append(_measured(quantized, patterns, sound, limits))
+            rounds.append(judge_round(patterns, sound, _run(quantized, sound), limits))
             return made
 
         findings = measure(())
@@ -106,7 +79,7 @@ def choose_kept(
             failing = [
                 case
                 for name, case in sound.items()
-                if not _worst(rounds[0].metrics[name], limits) <= 1
+                if not worst(rounds[0].metrics[name], limits) <= 1
             ]
             with SwitchedModel(source, quantized) as switched:
                 costs = measure_sensitivity(
@@ -141,7 +114,7 @@ def _fewest(
     def suffices(count: int) -> bool:
         on = _still_quantized(switched.modules, _patterns(ranked[:count], ranked))
         return all(
-            _worst(_compared(case, switched.run(case.feeds, on)), limits) <= 1 for case in cases
+            worst(compared(case, switched.run(case.feeds, on)), limits) <= 1 for case in cases
         )
 
     low, high = 1, len(ranked)
@@ -170,12 +143,8 @@ def _still_quantized(modules: Collection[str], patterns: Sequence[str]) -> list[
     ]
 
 
-def _measured(
-    model: Path,
-    patterns: tuple[str, ...],
-    cases: Mapping[str, JudgedCase],
-    limits: Mapping[str, Limits],
-) -> Round:
+def _run(model: Path, cases: Mapping[str, JudgedCase]) -> Iterator[tuple[str, Outputs]]:
+    """Yield each case's outputs as onnxruntime computes them."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -185,30 +154,6 @@ def _measured(
     session = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     wanted = {argument.name for argument in session.get_inputs()}
-    metrics: dict[str, tuple[TensorMetrics, ...]] = {}
-    worst_case, worst = "", 0.0 if cases else math.inf
     for name, case in cases.items():
         feeds = {key: np.asarray(values) for key, values in case.feeds.items() if key in wanted}
-        metrics[name] = _compared(case, dict(zip(names, session.run(names, feeds), strict=True)))
-        share = _worst(metrics[name], limits)
-        if not worst_case or not share <= worst:
-            worst_case, worst = name, share
-    return Round(patterns, metrics, worst_case, worst)
-
-
-def _compared(case: JudgedCase, found: Mapping[str, np.ndarray]) -> tuple[TensorMetrics, ...]:
-    return tuple(
-        compare(name, expected, found[name], case.padding.get(name))
-        for name, expected in case.expected.items()
-    )
-
-
-def _worst(metrics: Sequence[TensorMetrics], limits: Mapping[str, Limits]) -> float:
-    """Return the largest overshoot over outputs; infinite where nothing was compared."""
-    return max((overshoot(one, limits.get(one.output, {})) for one in metrics), default=math.inf)
-
-
-def _is_sound(case: JudgedCase) -> bool:
-    return all(
-        np.isfinite(np.asarray(values, np.float32)).all() for values in case.expected.values()
-    )
+        yield name, dict(zip(names, session.run(names, feeds), strict=True))

@@ -11,6 +11,7 @@ from convkit.cases.judged import JudgedCase
 from convkit.codec import Json, encode
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.limits import Limits
+from convkit.precision.naming import in_words
 from convkit.precision.quantization.choosing import Kept, choose_kept
 from convkit.precision.quantization.sensitivity import KEPT, table
 from convkit.worker.protocol import Quantization
@@ -44,28 +45,28 @@ def _searched(kept: Kept) -> Finding:
         "rounds": [encode(each.as_protocol()) for each in kept.rounds],
         "modules": table(kept.sensitivity.modules[:_SHOWN]) if kept.sensitivity is not None else [],
     }
-    names = ", ".join(kept.patterns) or "nothing"
+    names = in_words(kept.patterns) or "nothing"
     if kept.met:
         return Finding(
             "N208",
-            f"keep_float32: auto keeps {names} in float32 and meets the tolerance, quantised and"
-            " measured",
+            f"keep_float32: auto keeps {names} in float32 and meets the tolerance, as measured on"
+            " the quantized model",
             Place(),
             evidence,
-            Remedy("Write it into the recipe.", {KEPT: list(kept.patterns)}),
+            Remedy("Write these patterns into the recipe.", {KEPT: list(kept.patterns)}),
         )
     factor = last.as_protocol().overshoot
     how_far = "NaN or infinity" if factor is None else f"{factor:.3g} times the tolerance"
     if last.met:
-        how_far = f"{how_far}, with nothing quantised"
+        how_far = f"{how_far}, even with nothing quantized"
     return Finding(
         "N209",
-        f"no plan was found that meets the tolerance: keeping {names} in float32, case"
-        f" {last.case!r} gives {how_far}",
+        f"no plan meets the tolerance: with {names} in float32, the error of case {last.case!r} is"
+        f" {how_far}",
         Place(case=last.case or None),
         evidence,
         Remedy(
-            "Name modules under keep_float32 yourself, or set the tolerance to what you can"
-            " justify."
+            "Name modules under keep_float32 yourself, or relax the tolerance if you can justify"
+            " it."
         ),
     )

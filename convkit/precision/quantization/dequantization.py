@@ -130,14 +130,17 @@ def _problem(
         zeros = tuple(_tensor(scaled.zero_point).shape.numpy())
         if zeros != scales:
             return (
-                f"its zero point is {list(zeros)} and its scale {list(scales)}; they must be alike",
+                (
+                    f"its zero points have shape {list(zeros)} and its scales {list(scales)}; the"
+                    " shapes must be equal"
+                ),
                 {},
             )
     count = int(np.prod(scales))
     if count == 1 and not scaled.block_size:
         return None, {}
     if not scaled.axis < len(shape):
-        return f"its axis {scaled.axis} is none of a weight of shape {list(shape)}", {}
+        return f"a weight of shape {list(shape)} has no axis {scaled.axis}", {}
     if scaled.block_size:
         return _blocks_problem(scaled, shape, scales), {}
     if len(scales) != 1 or count != shape[scaled.axis]:
@@ -145,7 +148,7 @@ def _problem(
         hint = f"; {count} is the size of axis {fitting[0]}" if fitting else ""
         return (
             (
-                f"its {count} scales do not fit axis {scaled.axis}, whose size is"
+                f"its {count} scales do not match axis {scaled.axis}, whose size is"
                 f" {shape[scaled.axis]}{hint}"
             ),
             {},
@@ -161,8 +164,8 @@ def _blocks_problem(
     if list(scales) == expected:
         return None
     return (
-        f"its scale is {list(scales)}; blocks of {scaled.block_size} along axis {scaled.axis} need"
-        f" {expected}"
+        f"its scales have shape {list(scales)}; blocks of {scaled.block_size} along axis"
+        f" {scaled.axis} need {expected}"
     )
 
 
@@ -195,9 +198,9 @@ def _axis_problem(
             figures = {f"axis {axis} dB": round(fit, 1) for axis, fit in fits.items()}
             return (
                 (
-                    f"its scales stand along axis {scaled.axis}, and along axis {best} they give"
-                    f" the float32 weights back ({fits[best]:.0f} dB against"
-                    f" {fits[scaled.axis]:.0f})"
+                    f"its scales apply to axis {scaled.axis}, but only along axis {best} do they"
+                    f" restore the float32 weights ({fits[best]:.0f} dB against"
+                    f" {fits[scaled.axis]:.0f} dB)"
                 ),
                 figures,
             )
@@ -211,9 +214,9 @@ def _axis_problem(
             }
             return (
                 (
-                    f"its scales stand along axis {scaled.axis}, and its numbers were scaled along"
-                    f" axis {scaled.channel}, that of the channels: each of them has the largest"
-                    f" number there, and {along:.0%} of them here"
+                    f"its scales apply to axis {scaled.axis}, but its integers were scaled along"
+                    f" axis {scaled.channel}, the channels: every slice along that axis reaches"
+                    f" the largest integer, but only {along:.0%} along axis {scaled.axis} do"
                 ),
                 figures,
             )
@@ -264,7 +267,7 @@ def _finding(scaled: ScaledWeight, problem: str, evidence: dict[str, float]) -> 
     name = scaled.weight.name or ""
     return Finding(
         "Q104",
-        f"the quantised weight {name!r} is scaled wrongly: {problem}",
+        f"the quantized weight {name!r} is scaled wrong: {problem}",
         Place(tensor=name, node=scaled.node.name or None, module=scaled.module or None),
         {
             "axis": scaled.axis,
@@ -273,7 +276,7 @@ def _finding(scaled: ScaledWeight, problem: str, evidence: dict[str, float]) -> 
             **evidence,
         },
         Remedy(
-            "Quantise again with the scales along the axis of the output channels (1 for a MatMul's"
-            " [K, N]), or with one scale for the whole weight: per_channel: false."
+            "Quantize again with scales along the output channels (axis 1 of a MatMul's [K, N]),"
+            " or with one scale for the whole weight (per_channel: false)."
         ),
     )

@@ -139,8 +139,8 @@ def packed_findings(model: ir.Model) -> list[Finding]:
     return [
         Finding(
             "Q103",
-            f"{len(weights)} weights are whole numbers already ({_kinds(weights)}), in {shown}:"
-            " quantising again would pass them over, or quantise the numbers that unpack them",
+            f"{len(weights)} weights are already quantized ({_kinds(weights)}), in {shown}:"
+            " quantizing again would skip them, or quantize the constants that unpack them",
             Place(tensor=first.constant, node=first.node or None, module=first.module or None),
             {
                 "weights": [
@@ -155,7 +155,7 @@ def packed_findings(model: ir.Model) -> list[Finding]:
                 "count": len(weights),
             },
             Remedy(
-                "Quantise the model as it was in float32, or build this one as it is.",
+                "Quantize the original float32 model, or build this one as it is.",
                 {"target.precision": "float32"},
             ),
         )

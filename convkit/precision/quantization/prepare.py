@@ -90,7 +90,9 @@ def is_plain_gemm(node: ir.Node) -> bool:
 
 
 def gemm_to_matmul(node: ir.Node, names: set[str | None]) -> ir.Node:
-    """Replace a plain Gemm by MatMul and Add, which quantisers of weights know; return the MatMul."""
+    """Replace a plain Gemm by MatMul and Add, which quantisers of weights know; return
+    the MatMul.
+    """
     first, second = node.inputs[0], node.inputs[1]
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     output, graph = node.outputs[0], node.graph

@@ -46,16 +46,16 @@ def processor_findings(
     return [
         Finding(
             "Q105",
-            "this processor has no VNNI: sums of two eight-bit products saturate at 16 bits, so"
-            " results differ from those of a processor that has it, and may be worse",
+            "this processor has no VNNI: sums of two 8-bit products saturate at 16 bits, so"
+            " results differ from those of a processor with VNNI, and may be worse",
             Place(),
             {
                 "wanted": list(_WIDE_SUMS),
                 "vector_flags": [flag for flag in flags if flag.startswith("avx")],
             },
             Remedy(
-                "Verify on the kind of processor that the model will run on, or set reduce_range:"
-                " true, which gives the same results on both."
+                "Verify on the kind of processor that you deploy to, or set reduce_range: true,"
+                " which makes results the same on both."
             ),
         )
     ]

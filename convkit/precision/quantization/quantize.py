@@ -13,7 +13,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.graph.loading import load_model
 from convkit.models.graph.traversal import all_names
 from convkit.precision.quantization.calibration import (
-    Hopeless,
+    UnusableRange,
     doubtful_ranges,
     feeds_from_file,
     range_findings,
@@ -88,14 +88,14 @@ def quantize_file(
     selection = select(model, quantization)
     findings += _unmatched(selection)
     feeds: list[Feeds] = []
-    hopeless: tuple[Hopeless, ...] = ()
+    unusable: tuple[UnusableRange, ...] = ()
     if quantization.quantize == "static-int8" and selection.chosen:
         feeds += _feeds(quantization, original, calibration_feeds)
         if not feeds:
             raise StageFailedError("static-int8 needs cases to calibrate with, and there are none")
-        hopeless = doubtful_ranges(source, selection, feeds)
-        findings += range_findings(hopeless, quantization)
-        lost = {one.node for one in hopeless if one.excluded}
+        unusable = doubtful_ranges(source, selection, feeds)
+        findings += range_findings(unusable, quantization)
+        lost = {one.node for one in unusable if one.excluded}
         chosen = tuple(one for one in selection.chosen if one.node.name not in lost)
         selection = dataclasses.replace(selection, chosen=chosen)
     if not selection.chosen:
@@ -183,14 +183,14 @@ def is_quantized_operator(node: ir.Node) -> bool:
 def _unmatched(selection: Selection) -> list[Finding]:
     findings = []
     for unmatched in selection.unmatched:
-        nearest = f"; perhaps you meant {unmatched.nearest!r}" if unmatched.nearest else ""
+        nearest = f"; did you mean {unmatched.nearest!r}?" if unmatched.nearest else ""
         findings.append(
             Finding(
                 "N206",
-                f"keep_float32: {unmatched.pattern!r} names no module of the graph{nearest}",
+                f"keep_float32: {unmatched.pattern!r} matches no module of the graph{nearest}",
                 Place(),
                 {"pattern": unmatched.pattern, "nearest": unmatched.nearest},
-                Remedy("Write the pattern as the graph's modules are named, or remove it."),
+                Remedy("Correct the pattern to match the graph's module names, or remove it."),
             )
         )
     return findings
@@ -200,17 +200,17 @@ def _nothing(selection: Selection, quantization: Quantization) -> Finding:
     """Return Q101, with the reason."""
     kind = quantization.quantize
     if selection.possible:
-        why = f"keep_float32 covers all of the {selection.possible} nodes that could be"
-        remedy = "Narrow keep_float32, or write precision: float32."
+        why = f"keep_float32 covers all {selection.possible} nodes that could be quantized"
+        remedy = "Narrow keep_float32, or set precision: float32."
     else:
         operators = ", ".join(quantized_operators(kind))
-        why = f"the graph has no node with weights that {kind} knows ({operators})"
-        remedy = "Write precision: float32."
+        why = f"the graph has no node with weights that {kind} supports ({operators})"
+        remedy = "Set precision: float32."
         if kind != "static-int8":
-            remedy = "Write quantize: static-int8 for convolutions, or precision: float32."
+            remedy = "Set quantize: static-int8 for convolutions, or precision: float32."
     return Finding(
         "Q101",
-        f"nothing was quantised: {why}",
+        f"nothing was quantized: {why}",
         Place(),
         {
             "quantize": kind,
@@ -224,7 +224,7 @@ def _nothing(selection: Selection, quantization: Quantization) -> Finding:
 def _opset_raised(before: int, after: int) -> Finding:
     return Finding(
         "Q107",
-        f"the opset was raised from {before} to {after}, which the quantised types need; every"
+        f"the opset was raised from {before} to {after}, which the quantized types need; every"
         " operator of the graph means the same in both",
         Place(),
         {"before": before, "after": after},

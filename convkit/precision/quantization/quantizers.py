@@ -138,7 +138,8 @@ def _four_bits(
     quantizer = _four_bit_quantizer()(
         onnx.load(prepared),
         block_size=quantization.block_size or DEFAULT_BLOCK_SIZE,
-        is_symmetric=quantization.symmetric,  # else a zero point for each block: 1 % more to store, and less error
+        # If not symmetric, each block has a zero point: 1 % more to store, and less error.
+        is_symmetric=quantization.symmetric,
         nodes_to_exclude=list(exclude),
         quant_format=QuantFormat.QDQ if quantization.uses_qdq else QuantFormat.QOperator,
         op_types_to_quantize=("MatMul",),

@@ -10,7 +10,7 @@ import numpy as np
 from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.graph.loading import load_model
-from convkit.precision.naming import as_patterns, without_covered
+from convkit.precision.naming import as_patterns, in_words, without_covered
 from convkit.precision.quantization.switched import JoinError, SwitchedModel
 from convkit.precision.quantization.weights import (
     decibels,
@@ -166,11 +166,11 @@ def sensitivity_finding(
     more = f" and {len(costly) - _NAMED} more" if len(costly) > _NAMED else ""
     return Finding(
         "Q102",
-        f"quantisation moves the outputs by {found.output_error:.2%} of their magnitude;"
-        f" {share:.0%} of it comes from {', '.join(named)}{more}",
+        f"quantization changes the outputs by {found.output_error:.2%} of their magnitude;"
+        f" {share:.0%} of that comes from {', '.join(named)}{more}",
         Place(module=costly[0].module or None, case=case),
         {"output_error": found.output_error, "modules": table(found.modules[:_SHOWN])},
-        Remedy(f"Keep {', '.join(patterns)} in float32.", {KEPT: kept}),
+        Remedy(f"Keep {in_words(patterns)} in float32.", {KEPT: kept}),
     )
 
 

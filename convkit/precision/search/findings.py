@@ -8,6 +8,7 @@ from convkit.codec import Json, encode
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.float_limits import LIMITS
 from convkit.metrics.text import told_apart
+from convkit.precision.naming import in_words
 from convkit.worker.protocol import LowPrecision, ModulePrecision, PlanRound
 
 
@@ -18,14 +19,14 @@ def headroom_findings(modules: Sequence[ModulePrecision], precision: LowPrecisio
         return []
     beyond.sort(key=lambda row: row.headroom or 0.0)
     worst = beyond[0]
-    others = f" (and {len(beyond) - 1} modules more)" if len(beyond) > 1 else ""
+    others = f" (and {len(beyond) - 1} more modules)" if len(beyond) > 1 else ""
     largest, limit = told_apart(worst.largest, LIMITS[precision.default].largest, digits=6)
     return [
         Finding(
             "N210",
             f"{worst.tensor!r} in {worst.module or 'the root'}{others} reaches {largest}"
-            f" in float32, beyond {precision.default}'s {limit}:"
-            " verification shows whether it matters",
+            f" in float32, which exceeds {precision.default}'s {limit}; verification shows"
+            " whether it matters",
             Place(tensor=worst.tensor, module=worst.module or None, case=worst.case or None),
             {"modules": {row.module: row.headroom for row in beyond}},
         )
@@ -36,14 +37,18 @@ def searched_finding(precision: LowPrecision, rounds: Sequence[PlanRound], *, me
     """Return what the search found: N208, or N209 where nothing meets the tolerance."""
     change: dict[str, Json] = {"target.precision": _written(precision)}
     shown: Json = [encode(each) for each in rounds]
-    kept = (", ".join(precision.keep_float32) or "nothing") + " in float32"
+    kept = (in_words(precision.keep_float32) or "nothing") + " in float32"
     if precision.saturate:
-        kept += ", with constants beyond the range saturated,"
+        kept += ", with out-of-range constants saturated,"
     evidence: dict[str, Json] = {"keep_float32": list(precision.keep_float32), "rounds": shown}
     if met:
         message = f"keep_float32: auto keeps {kept} and meets the tolerance in simulation"
         return Finding(
-            "N208", message, Place(), evidence, Remedy("Write it into the recipe.", change)
+            "N208",
+            message,
+            Place(),
+            evidence,
+            Remedy("Write this precision into the recipe.", change),
         )
     last = rounds[-1]
     how_far = (
@@ -51,13 +56,12 @@ def searched_finding(precision: LowPrecision, rounds: Sequence[PlanRound], *, me
     )
     return Finding(
         "N209",
-        f"no plan was found that meets the tolerance: keeping {kept} case {last.case!r} gives"
-        f" {how_far}",
+        f"no plan meets the tolerance: with {kept} the error of case {last.case!r} is {how_far}",
         Place(case=last.case),
         evidence,
         Remedy(
-            "Name modules under keep_float32 yourself, or set the tolerance to what you can"
-            " justify."
+            "Name modules under keep_float32 yourself, or relax the tolerance if you can justify"
+            " it."
         ),
     )
 

@@ -17,8 +17,8 @@ from typing import Protocol
 import numpy as np
 
 from convkit.cases.judged import JudgedCase
-from convkit.metrics.limits import Limits, overshoot
-from convkit.metrics.tensors import compare
+from convkit.metrics.limits import Limits
+from convkit.precision.judging import Outputs, Round, compared, judge_round, sound_cases, worst
 from convkit.precision.naming import as_patterns, general_path
 from convkit.worker.protocol import PlanRound
 
@@ -27,7 +27,6 @@ MOST_REFINEMENTS = 3
 # smaller error.
 _MARGIN = 0.7
 
-Outputs = Mapping[str, np.ndarray]
 # The overshoot of a set of low modules.
 Share = Callable[[Collection[str]], float]
 
@@ -77,16 +76,6 @@ class Found:
     rounds: tuple[PlanRound, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Measured:
-    case: str
-    overshoot: float
-
-    @property
-    def met(self) -> bool:
-        return self.overshoot <= 1
-
-
 def search_modules(
     searched: Searched, cases: Mapping[str, JudgedCase], limits: Mapping[str, Limits]
 ) -> Found:
@@ -103,7 +92,7 @@ class _Search:
         self, searched: Searched, cases: Mapping[str, JudgedCase], limits: Mapping[str, Limits]
     ) -> None:
         self.searched = searched
-        self.cases = {name: case for name, case in cases.items() if _is_sound(case)}
+        self.cases = sound_cases(cases)
         self.limits = limits
         self.rounds: list[PlanRound] = []
 
@@ -112,7 +101,7 @@ class _Search:
         measured = self.measure(kept)
         looked_at: list[str] = []
         margin = _MARGIN
-        if not measured.met:
+        if self.cases and not measured.met:
             with self.searched.switched() as switched:
                 for _ in range(MOST_REFINEMENTS):
                     if measured.case in looked_at:
@@ -132,25 +121,16 @@ class _Search:
         modules = self.searched.modules
         return tuple(as_patterns([module for module in modules if module in kept], modules))
 
-    def measure(self, kept: Collection[str]) -> _Measured:
-        """Judge a plan on every case; return the worst."""
-        worst = _Measured("", 0.0)
+    def measure(self, kept: Collection[str]) -> Round:
+        """Judge a plan on every case."""
         patterns = self.patterns(kept)
-        for name, found in self.searched.planned(patterns, self.cases):
-            share = self.overshoot(self.cases[name], found)
-            if not share <= worst.overshoot:
-                worst = _Measured(name, share)
-        factor = worst.overshoot if math.isfinite(worst.overshoot) else None
-        self.rounds.append(PlanRound(patterns, factor, worst.case))
-        return worst
+        found = self.searched.planned(patterns, self.cases)
+        judged = judge_round(patterns, self.cases, found, self.limits)
+        self.rounds.append(judged.as_protocol())
+        return judged
 
     def overshoot(self, case: JudgedCase, found: Outputs) -> float:
-        shares = [
-            overshoot(compare(name, values, found[name], case.padding.get(name)), self.limits[name])
-            for name, values in case.expected.items()
-            if name in found
-        ]
-        return max(shares, default=math.inf)
+        return worst(compared(case, found), self.limits)
 
     def refined(self, switched: Switched, cases: Sequence[str], margin: float) -> frozenset[str]:
         """Return the modules to keep in float32 for some cases to stay within a share of the
@@ -214,9 +194,3 @@ def _together(costs: Sequence[float], baseline: float) -> float:
     there anyway.
     """
     return math.sqrt(baseline**2 + sum(max(cost**2 - baseline**2, 0.0) for cost in costs))
-
-
-def _is_sound(case: JudgedCase) -> bool:
-    return all(
-        np.isfinite(np.asarray(values, np.float32)).all() for values in case.expected.values()
-    )

@@ -11,10 +11,11 @@ from convkit.cases.judged import JudgedCase
 from convkit.metrics.limits import Limits
 from convkit.models.graph.modules import nodes_with_modules
 from convkit.precision.diagnosis.constants import scan_constants
+from convkit.precision.judging import Outputs
 from convkit.precision.lowering.conversion import convert
 from convkit.precision.lowering.plan import Assignment, PrecisionPlan, assign, touches_float32
 from convkit.precision.reductions import open_session
-from convkit.precision.search.modules import Outputs, search_modules
+from convkit.precision.search.modules import search_modules
 from convkit.precision.simulation.graph import simulate
 from convkit.precision.simulation.switched_rounding import SwitchedRounding
 from convkit.worker.protocol import LowPrecision, PlanRound

@@ -29,12 +29,13 @@ _LOW = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 # what is representable stays so, and rounding it again would change nothing.
 _EXACT = frozenset(
     {
-        "Abs", "Ceil", "Clip", "Compress", "Concat", "ConcatFromSequence", "DepthToSpace", "Expand", "EyeLike",
-        "Flatten", "Floor", "Gather", "GatherElements", "GatherND", "Identity", "Max", "MaxPool", "Min", "Neg",
-        "OneHot", "Optional", "OptionalGetElement", "Pad", "ReduceMax", "ReduceMin", "Relu", "Reshape",
-        "ReverseSequence", "Round", "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase",
-        "SequenceInsert", "Sign", "Slice", "SpaceToDepth", "Split", "SplitToSequence", "Squeeze", "Tile",
-        "TopK", "Transpose", "Trilu", "Unsqueeze", "Where",
+        "Abs", "Ceil", "Clip", "Compress", "Concat", "ConcatFromSequence", "DepthToSpace",
+        "Expand", "EyeLike", "Flatten", "Floor", "Gather", "GatherElements", "GatherND",
+        "Identity", "Max", "MaxPool", "Min", "Neg", "OneHot", "Optional", "OptionalGetElement",
+        "Pad", "ReduceMax", "ReduceMin", "Relu", "Reshape", "ReverseSequence", "Round",
+        "SequenceAt", "SequenceConstruct", "SequenceEmpty", "SequenceErase", "SequenceInsert",
+        "Sign", "Slice", "SpaceToDepth", "Split", "SplitToSequence", "Squeeze", "Tile", "TopK",
+        "Transpose", "Trilu", "Unsqueeze", "Where",
     }
 )  # fmt: skip
 _BODIES = frozenset({"If", "Loop", "Scan"})
@@ -65,7 +66,9 @@ def widen(model: ir.Model) -> ir.Model:
 
 
 def low_nodes(model: ir.Model) -> set[str]:
-    """Return the names of the results that nodes of a prepared model give in float16 or bfloat16."""
+    """Return the names of the results that nodes of a prepared model give in float16
+    or bfloat16.
+    """
     return {
         value.name or ""
         for node in model.graph.all_nodes()

@@ -96,8 +96,8 @@ def _build(
 def _followed(refusal: str) -> Finding:
     return Finding(
         "E212",
-        f"the model was followed on an example instead of traced whole: {refusal}",
+        f"the model was traced on one example, because torch.export failed: {refusal}",
         Place(),
         {"refusal": refusal},
-        Remedy("Write branches with torch.where or torch.cond, and sizes with tensor.shape."),
+        Remedy("Write branches with torch.where or torch.cond, and take sizes from tensor.shape."),
     )

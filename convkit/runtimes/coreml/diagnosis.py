@@ -4,6 +4,7 @@ is off.
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
@@ -15,23 +16,37 @@ from convkit.mil.evaluator import Evaluator
 from convkit.mil.plan import every_step
 from convkit.mil.program import Program
 from convkit.precision.diagnosis.remedies import PrecisionRemedies, in_module
+from convkit.precision.diagnosis.wording import (
+    ABSORBED,
+    harm,
+    lost_variance,
+    masked_rows,
+    not_finite,
+    out_of_range,
+    overflow,
+    rounded_to_zero,
+)
 from convkit.runtimes.coreml.constants import LargeConstant
 from convkit.runtimes.coreml.feeds import as_served
-from convkit.runtimes.coreml.step_trace import Autopsy, Taken, perform
+from convkit.runtimes.coreml.step_trace import StepTrace, Taken, perform
 from convkit.worker.protocol import LowPrecision
 
 Feeds = Mapping[str, np.ndarray]
 
 # Operations that give NaN or infinity for an argument of zero.
 _DIVIDING = frozenset({"inverse", "log", "pow", "real_div", "rsqrt"})
-# What multiplies or offsets by more than this hides values; by less, it may scale them, and another
-# value is wrong.
-_NO_SCALE = 1e6
-# How many operations a chain tells from its beginning on, and up to its end.
+# The only low precision that Core ML programs compute in.
+_FLOAT16: Final = "float16"
+# What else helps against a mask that overflows.
+_OR_SDPA = (
+    " Or load the model with attn_implementation: sdpa, which masks by selection instead of"
+    " addition."
+)
+# How many operations a chain shows at its beginning and at its end.
 _FIRST_STEPS, _LAST_STEPS = 4, 2
 
 
-class ProgramDoctor:
+class ProgramDiagnosis:
     """A package's program, with what its conversion knew: modules by tensor, and constants beyond
     float16.
     """
@@ -79,14 +94,14 @@ class ProgramDoctor:
         """Say why outputs are finite and off: an overflow that was absorbed (N202), or lost
         differences (N204).
         """
-        autopsies = self._perform(feeds)
-        overflowed = [each for each in autopsies.values() if each.overflowed]
+        traces = self._perform(feeds)
+        overflowed = [each for each in traces.values() if each.overflowed]
         if overflowed:
             return [self._tensor(case, overflowed[0], None)]
-        flattened = [each for each in autopsies.values() if each.flattened]
+        flattened = [each for each in traces.values() if each.flattened]
         return [self._lost(case, flattened[0], is_error=constant_output)] if flattened else []
 
-    def _perform(self, feeds: Feeds) -> dict[str, Autopsy]:
+    def _perform(self, feeds: Feeds) -> dict[str, StepTrace]:
         types = {feature.name: feature.dtype for feature in self._program.inputs}
         served = {
             name: as_served(array, types[name]) for name, array in feeds.items() if name in types
@@ -100,39 +115,29 @@ class ProgramDoctor:
         becomes = {
             "infinity": f"becomes {sign}infinity",
             "saturated": f"is stored as {sign}{self._limit:.6g}",
-            "float32": "keeps what takes it in float32",
+            "float32": "keeps its consumers in float32",
         }[constant.fate]
         message = (
-            f"constant {constant.constant!r} ({constant.extreme:.6g}) is beyond float16's range"
-            f" ({self._limit:.6g}) and {becomes}; {consumer.op} {consumer.tensor!r}"
-            f" {in_module(consumer.module)} takes it"
+            out_of_range(constant.constant, constant.extreme, _FLOAT16, self._limit, becomes)
+            + f"; {consumer.op} {consumer.tensor!r} {in_module(consumer.module)} uses it"
         )
         chain: tuple[str, ...] = ()
-        module = consumer.module
+        module, nan_at = consumer.module, None
         remedy: Remedy | None = None
-        if case is None:
-            message += "; no output suffers from it in any case"
-        else:
+        if case is not None:
             worst = walk.first_nan() if walk is not None else None
             if worst is not None:
                 module = worst.step.module or module
-                message += (
-                    f"; so {worst.step.operation} {worst.name!r} {in_module(worst.step.module)}"
-                    f" gives NaN in case {case!r}"
-                )
-            else:
-                message += f"; so outputs are not finite in case {case!r}"
-            if constant.fate == "infinity" and abs(constant.extreme) > _NO_SCALE:
-                text = (
-                    "Store what is beyond the range as the type's largest value: a mask needs no"
-                    " more. Or load the model with attn_implementation: sdpa, which chooses where"
-                    " eager adds."
-                )
-                remedy = Remedy(text, self._remedies.saturated())
-            else:
-                remedy = self._remedies.keep([user.module for user in constant.consumers])
+                nan_at = f"{worst.step.operation} {worst.name!r} {in_module(worst.step.module)}"
+            remedy = self._remedies.for_constant(
+                constant.extreme,
+                [user.module for user in constant.consumers],
+                is_mask=constant.fate == "infinity",
+                or_else=_OR_SDPA,
+            )
             first = f"constant {constant.constant!r} ({constant.extreme:.6g}) {becomes} in float16"
             chain = (first, *(walk.chain(consumer.tensor) if walk is not None else ()))
+        message += harm(case, nan_at)
         evidence: dict[str, Json] = {
             "constant": constant.constant,
             "value": constant.extreme,
@@ -151,7 +156,7 @@ class ProgramDoctor:
             severity="note" if case is None else "error",
         )
 
-    def _tensor(self, case: str, made: Autopsy, walk: "_Walk | None") -> Finding:
+    def _tensor(self, case: str, made: StepTrace, walk: "_Walk | None") -> Finding:
         """Return N202 or N203 on the step at which values went bad; without a walk, what follows
         absorbs it.
         """
@@ -165,26 +170,22 @@ class ProgramDoctor:
             and step.operation in _DIVIDING
             and any(taken.zeros for taken in made.taken)
         ):
-            message = (
-                f"float16 rounds an operand to zero, and {name} is not finite in case {case!r}"
-            )
+            message = rounded_to_zero(name, "an operand", _FLOAT16, case)
             return Finding(
                 "N203", message, place, evidence, self._remedies.keep(self._around(made)), chain
             )
         message = (
-            f"{name} overflows float16: it computes up to {made.reached:.6g}, the limit is"
-            f" {self._limit:.6g}"
+            overflow(name, _FLOAT16, f"{made.reached:.6g}", self._limit, case)
+            if made.overflowed
+            else not_finite(name, _FLOAT16, "its operands are", case)
         )
-        if not made.overflowed:
-            message = f"{name} is not finite in float16, though what it takes is"
-        message += f", in case {case!r}"
         if walk is None:
-            message += "; what follows absorbs it, so that outputs are finite and wrong"
+            message += ABSORBED
         return Finding(
             "N202", message, place, evidence, self._remedies.keep(self._around(made)), chain
         )
 
-    def _around(self, made: Autopsy) -> list[str]:
+    def _around(self, made: StepTrace) -> list[str]:
         """Return the modules that make or take a step's results: they stay in float32 together."""
         results = {result.variable for result in made.step.results}
         takers = [
@@ -201,21 +202,13 @@ class ProgramDoctor:
         masked = next((each for each in walk.bad if each.masked_rows), None)
         if masked is None:
             return
-        message = (
-            f"{masked.masked_rows} of {masked.rows} rows of the softmax"
-            f" {in_module(masked.step.module)} are masked whole in case {case!r}: all their"
-            " positions are -inf in float16, and a softmax of nothing is NaN"
-        )
         place = Place(masked.name, None, masked.step.module or None, None, case)
-        remedy = Remedy("Mask with a finite value.", self._remedies.saturated())
-        yield Finding("N205", message, place, {"rows": masked.masked_rows}, remedy)
+        yield masked_rows(place, masked.masked_rows, masked.rows, _FLOAT16, self._remedies)
 
-    def _lost(self, case: str, made: Autopsy, *, is_error: bool) -> Finding:
+    def _lost(self, case: str, made: StepTrace, *, is_error: bool) -> Finding:
         step = made.step
-        message = (
-            f"{made.name!r} ({step.operation} {in_module(step.module)}) varies by {made.spread:.6g}"
-            f" before it is stored and not at all in float16, in case {case!r}"
-        )
+        name = f"{made.name!r} ({step.operation} {in_module(step.module)})"
+        message = lost_variance(name, made.spread, "before rounding", _FLOAT16, case)
         place = Place(made.name, None, step.module or None, None, case)
         evidence: dict[str, Json] = {"spread": made.spread, "magnitude": made.reached}
         remedy = self._remedies.keep([step.module])
@@ -227,27 +220,25 @@ class ProgramDoctor:
 class _Root:
     """Where bad values begin: a step that takes none, or takes them from constants."""
 
-    made: Autopsy
+    made: StepTrace
     constants: tuple[Taken, ...]
 
 
 class _Walk:
     """The way back from outputs that are not finite, through steps whose results are not finite."""
 
-    def __init__(self, autopsies: Mapping[str, Autopsy], program: Program) -> None:
-        self._autopsies = autopsies
+    def __init__(self, traces: Mapping[str, StepTrace], program: Program) -> None:
+        self._autopsies = traces
         reached: dict[str, None] = {}
-        pending = [_maker(variable.name, autopsies) for variable in program.function.outputs]
+        pending = [_maker(variable.name, traces) for variable in program.function.outputs]
         while pending:
             made = pending.pop()
             if made is None or made.name in reached or not (made.nan or made.infinite):
                 continue
             reached[made.name] = None
-            pending += [
-                autopsies.get(taken.maker) for taken in _bad(made) if taken.maker is not None
-            ]
+            pending += [traces.get(taken.maker) for taken in _bad(made) if taken.maker is not None]
         # In the program's order: what comes first is the cause of what comes after.
-        self.bad = [each for name, each in autopsies.items() if name in reached]
+        self.bad = [each for name, each in traces.items() if name in reached]
 
     def roots(self) -> list[_Root]:
         """Return where bad values begin, in the program's order."""
@@ -259,7 +250,7 @@ class _Walk:
                 roots.append(_Root(made, constants))
         return roots
 
-    def first_nan(self) -> Autopsy | None:
+    def first_nan(self) -> StepTrace | None:
         """Return the first step that makes NaN of what is none."""
         makers = (
             made for made in self.bad if made.nan and not any(taken.nan for taken in made.taken)
@@ -279,25 +270,21 @@ class _Walk:
                 what = "NaN" if made.nan else "infinity"
                 step = made.step
                 lines.append(
-                    f"{step.operation} {made.name!r} {in_module(step.module)} gives {what}"
+                    f"{step.operation} {made.name!r} {in_module(step.module)} returns {what}"
                 )
         if len(lines) > _FIRST_STEPS + _LAST_STEPS + 1:
             left = len(lines) - _FIRST_STEPS - _LAST_STEPS
-            lines = [*lines[:_FIRST_STEPS], f"{left} operations more", *lines[-_LAST_STEPS:]]
+            lines = [*lines[:_FIRST_STEPS], f"... {left} more operations", *lines[-_LAST_STEPS:]]
         return tuple(lines)
 
 
-def _bad(made: Autopsy) -> Iterable[Taken]:
+def _bad(made: StepTrace) -> Iterable[Taken]:
     return [taken for taken in made.taken if taken.nan or taken.infinite]
 
 
-def _maker(name: str, autopsies: Mapping[str, Autopsy]) -> Autopsy | None:
+def _maker(name: str, traces: Mapping[str, StepTrace]) -> StepTrace | None:
     return next(
-        (
-            each
-            for each in autopsies.values()
-            if name in {result.name for result in each.step.results}
-        ),
+        (each for each in traces.values() if name in {result.name for result in each.step.results}),
         None,
     )
 

@@ -86,7 +86,9 @@ def _carried(texts: dict[str, str]) -> Contract | None:
 
 
 def _is_weight(variable: Any) -> bool:  # noqa: ANN401 - coremltools' Var
-    """Say whether a variable is a constant of floats: other constants are shapes, axes and modes."""
+    """Say whether a variable is a constant of floats: other constants are shapes,
+    axes and modes.
+    """
     constant = variable.op is not None and is_constant(variable.op.op_type)
     return constant and any(
         variable.is_tensor_or_scalar_of(dtype=kind) for kind in ("fp16", "fp32")

@@ -48,7 +48,9 @@ def compare_packages(first: Path, second: Path, epsilon: float) -> Listing:
 
 
 class _Packages:
-    """Two packages, on their way to being compared. Places in inner blocks begin with `operation/`."""
+    """Two packages, on their way to being compared. Places in inner blocks begin with
+    `operation/`.
+    """
 
     def __init__(
         self,
@@ -278,7 +280,9 @@ def _beside(package: Package) -> list[Path]:
 
 
 def _name(operation: Any) -> str:  # noqa: ANN401
-    """Return what an operation is known by: its first output, or its name where it gives nothing."""
+    """Return what an operation is known by: its first output, or its name where it
+    gives nothing.
+    """
     if operation.outputs:
         return str(operation.outputs[0].name)
     return (

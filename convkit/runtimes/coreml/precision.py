@@ -4,7 +4,7 @@ package is built.
 
 from pathlib import Path
 
-from convkit.cases.judged import judged_cases
+from convkit.cases.judged import ladder_cases
 from convkit.findings.model import Finding
 from convkit.models.sources.prepared import Unfit, prepare
 from convkit.precision.decision import write_decision
@@ -44,7 +44,7 @@ def run(
         converted.program,
         converted.modules,
         precision.keeping(precision.patterns),
-        judged_cases(Path(request.reference), request.contract),
+        ladder_cases(Path(request.reference), request.contract),
         request.limits,
         is_auto=precision.keep_float32 == "auto",
     )

@@ -1,4 +1,6 @@
-"""Which operations compute in float16: a precision's module patterns as coremltools' `op_selector`."""
+"""Which operations compute in float16: a precision's module patterns as coremltools'
+`op_selector`.
+"""
 
 from collections.abc import Callable
 from typing import Any

@@ -27,7 +27,7 @@ class Taken:
 
 
 @dataclasses.dataclass(frozen=True)
-class Autopsy:
+class StepTrace:
     """A step as it went. `reached` is the largest finite magnitude that it computed, before it was
     rounded.
 
@@ -54,7 +54,7 @@ class Autopsy:
         return self.step.name
 
 
-def perform(evaluator: Evaluator, feeds: Mapping[str, np.ndarray]) -> dict[str, Autopsy]:
+def perform(evaluator: Evaluator, feeds: Mapping[str, np.ndarray]) -> dict[str, StepTrace]:
     """Evaluate a program, and say of each step how it went, by the step's name, in order."""
     makers = {
         var: step.name
@@ -71,7 +71,7 @@ class _Watcher:
         self._makers = makers
         self._arguments: dict[str, list[Taken]] = {}
         self._rows: dict[str, tuple[int, int]] = {}
-        self.found: dict[str, Autopsy] = {}
+        self.found: dict[str, StepTrace] = {}
 
     def taken(self, step: Step, name: str, variable: Variable, value: torch.Tensor) -> torch.Tensor:
         if value.is_floating_point():
@@ -100,7 +100,7 @@ class _Watcher:
         )
         spread = float(finite.max() - finite.min())
         masked, rows = self._rows.get(step.name, (0, 0))
-        self.found[step.name] = Autopsy(
+        self.found[step.name] = StepTrace(
             step=step,
             taken=tuple(self._arguments.pop(step.name, ())),
             reached=float(finite.abs().max()),

@@ -17,7 +17,7 @@ from convkit.runtimes.coreml.session import MODEL_FILE, EvaluatedProgram, Predic
 from convkit.runtimes.coreml.shapes import served_contract
 from convkit.stages.built_files import find_model
 from convkit.stages.built_model import BuiltModel
-from convkit.stages.verification import Opened, first_estranged, first_lost, verify
+from convkit.stages.verification import Opened, first_divergent_case, first_lost, verify
 from convkit.worker.context import Context
 from convkit.worker.protocol import CaseMetrics, LowPrecision, VerifyRequest, VerifyResult
 from convkit.worker.sessions import ModelRefusedError, RuntimeSession
@@ -88,19 +88,19 @@ class BuiltPackage:
     ) -> list[Finding]:
         assert self._evaluated is not None
         from convkit.runtimes.coreml.diagnosis import (
-            ProgramDoctor,
+            ProgramDiagnosis,
         )  # only a low precision is ever ill
 
-        doctor = ProgramDoctor(
+        diagnosis = ProgramDiagnosis(
             self._evaluated.program, self._evaluated.modules, read_constants(self._path.parent), low
         )
         if (lost := first_lost(cases)) is not None:
-            return doctor.diagnose(lost, verification.feeds(lost))
-        if (off := first_estranged(cases, collapsed)) is None:
-            return doctor.harmless()
+            return diagnosis.diagnose(lost, verification.feeds(lost))
+        if (off := first_divergent_case(cases, collapsed)) is None:
+            return diagnosis.harmless()
         return [
-            *doctor.harmless(),
-            *doctor.collapse(off, verification.feeds(off), constant_output=bool(collapsed)),
+            *diagnosis.harmless(),
+            *diagnosis.collapse(off, verification.feeds(off), constant_output=bool(collapsed)),
         ]
 
     def _by_units(self, cases: Sequence[CaseMetrics], verification: BuiltModel) -> list[Finding]:
@@ -115,15 +115,17 @@ class BuiltPackage:
             )
             if not apart <= worst:
                 worst, where = apart, case
-        message = f"Core ML's CPU alone and all units are at most {worst:.3g} apart"
+        message = (
+            f"Core ML's results on the CPU alone and on all units differ by at most {worst:.3g}"
+        )
         return [Finding("N213", message, Place(case=where), {"largest_difference": worst})]
 
 
 def _unknown(error: UnsupportedOperation) -> Finding:
     return Finding(
         "E211",
-        f"the evaluator does not know {', '.join(error.operations)}, so nothing is known of this"
-        " program's results",
+        f"the evaluator does not support {', '.join(error.operations)}, so this program's results"
+        " are unknown",
         Place(),
         {"operations": list(error.operations)},
         Remedy("Verify the package on macOS, or write the model with other operations."),

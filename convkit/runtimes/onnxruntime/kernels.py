@@ -113,7 +113,7 @@ def _finding(problem: Problem, refusals: Sequence[Refusal], provider: str) -> Fi
         dict.fromkeys(f"{refusal.operator.name} ({refusal.operator.types})" for refusal in refusals)
     )
     shown = ", ".join(kinds[:_MOST_NAMED]) + (
-        f" and {len(kinds) - _MOST_NAMED} kinds more" if len(kinds) > _MOST_NAMED else ""
+        f" and {len(kinds) - _MOST_NAMED} more kinds" if len(kinds) > _MOST_NAMED else ""
     )
     release = _release()
     what = {
@@ -155,26 +155,26 @@ def _remedy(problem: Problem, refusals: Sequence[Refusal]) -> Remedy:
     match problem:
         case "kernel" if low:
             return Remedy(
-                "Load the model in float32, and let the target's precision lower it where the"
-                " device has kernels.",
+                "Load the model in float32, and let the target's precision lower the operators"
+                " that the device has kernels for.",
                 {"model.dtype": "float32"},
             )
         case "disagreement" | "type" if mixed:
             return Remedy(
-                "Load the whole model in one type before the export; where a node mixes types on"
-                " purpose, cast its operands in the model (in an RMSNorm, cast back before the"
-                " weight is multiplied).",
+                "Load the whole model in one type before the export. If a node mixes types on"
+                " purpose, cast its operands in the model (in an RMSNorm, cast back before"
+                " multiplying by the weight).",
                 {"model.dtype": "float32"},
             )
         case "operator":
             return Remedy(
-                "Export without the operator, or take a release of the runtime that has it, under"
+                "Export without the operator, or pin a release of the runtime that has it under"
                 " tools."
             )
         case _:
             return Remedy(
-                "Cast the operands to a type that the operator takes, or take another release or"
-                " opset."
+                "Cast the operands to a type that the operator supports, or use a different"
+                " release or opset."
             )
 
 
@@ -183,19 +183,19 @@ def _too_new(operators: Operators, problem: Problem, message: str) -> Finding:
     if problem == "format":
         return Finding(
             "V102",
-            f"the file's IR version, {operators.ir_version}, is newer than onnxruntime {release}"
-            f" reads: {message}",
+            f"the file's IR version {operators.ir_version} is newer than onnxruntime {release} can"
+            f" read: {message}",
             Place(),
             {"ir_version": operators.ir_version, "release": release},
             Remedy(
-                "Export with exporter: torchscript, which writes an older one, or drop the"
+                "Export with exporter: torchscript, which writes an older format, or drop the"
                 " release.",
                 {"export.exporter": "torchscript"},
             ),
         )
     return Finding(
         "V101",
-        f"the model's opset ({_opsets(operators)}) is newer than onnxruntime {release} loads:"
+        f"the model's opset ({_opsets(operators)}) is newer than onnxruntime {release} can load:"
         f" {message}",
         Place(),
         {"opsets": _json(operators.opsets), "release": release},
@@ -209,11 +209,12 @@ def _older_opset(message: str) -> Remedy:
         newest is None
     ):  # another domain's is too new, and none says which of ai.onnx goes with an older one
         return Remedy(
-            "Set export.opset to one that every release in the recipe loads, or drop the release."
+            "Set export.opset to one that every release in the recipe can load, or drop the"
+            " release."
         )
     return Remedy(
-        f"Export with an older opset: {newest[1]} is the newest that this release loads. Or drop"
-        " the release.",
+        f"Export with an older opset ({newest[1]} is the newest that this release can load), or"
+        " drop the release.",
         {"export.opset": int(newest[1])},
     )
 
@@ -235,7 +236,7 @@ def _unchecked(unknown: Sequence[Operator]) -> Finding:
         f"{nodes} nodes were not checked: {first.unknown} (first at {first.node or first.name})",
         Place(node=first.node or None, module=first.module or None),
         {"nodes": nodes},
-        Remedy("Export with value types, or without operators of other domains."),
+        Remedy("Export with type information, or without operators from other domains."),
     )
 
 

@@ -100,7 +100,9 @@ class Session(GraphSession):
         super().__init__(_create(path, wanted, settings))
 
     def fallbacks(self) -> tuple[Fallback, ...]:
-        """Return the nodes that ran on another provider than the one asked for, in the first run."""
+        """Return the nodes that ran on another provider than the one asked for, in
+        the first run.
+        """
         return self._fallbacks
 
     def _ran(self) -> None:
@@ -208,12 +210,12 @@ def _build_optimized(
     return [
         Finding(
             "R102",
-            f"the graph was optimised at level all on {machine}: its layout suits this processor"
-            " and may be slow, or not load, on another kind",
+            f"the graph was optimized at level all on {machine}, for this CPU; other CPUs may run"
+            " it slowly or fail to load it",
             Place(),
             {"optimization": level, "machine": machine, "processor": platform.processor()},
             Remedy(
-                "Build the exported graph, or stop at the level extended, for a file that suits"
+                "Set artifact: exported, or optimization: extended, to build a file that suits"
                 " every machine."
             ),
         )

@@ -188,7 +188,7 @@ def _refused_node(error: "trt.ParserError") -> Finding:
         Place(node=node or None),
         {"operator": operator, "code": str(error.code()), "function": error.func()},
         Remedy(
-            "Export with another opset or exporter, which may write the same in other operators; or"
-            " have the model compute it otherwise."
+            "Export with a different opset or exporter, which may use other operators, or rewrite"
+            " that computation in the model."
         ),
     )

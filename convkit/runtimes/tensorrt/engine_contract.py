@@ -29,7 +29,7 @@ def own_order(declared: Contract, found: Contract) -> list[Finding]:
                 Place(tensor=next(a for a, b in zip(wanted, listed, strict=True) if a != b)),
                 {"declared": wanted, "engine": listed},
                 Remedy(
-                    "Bind by name: bindings.hpp and bindings.py beside the engine have the names."
+                    "Bind by name. bindings.hpp and bindings.py beside the engine have the names."
                 ),
             )
         )

@@ -83,7 +83,7 @@ def check_layers(layers: Sequence[Layer], planned: Mapping[str, str]) -> list[Fi
     known = [layer for layer in layers if any(node in planned for node in layer.nodes)]
     if not known:
         message = (
-            "the engine's inspector names no ONNX node, so its layers' types cannot be checked"
+            "the engine's inspector names no ONNX node, so convkit cannot check its layers' types"
             " against the plan"
         )
         return [Finding("E214", message, evidence={"layers": len(layers)}, severity="warning")]
@@ -97,13 +97,13 @@ def check_layers(layers: Sequence[Layer], planned: Mapping[str, str]) -> list[Fi
         Finding(
             "E214",
             f"{len(wrong)} of {len(known)} layers of the engine compute in other types than"
-            f" planned: {layer.name} gives {', '.join(found)} where the plan says"
+            f" planned: {layer.name} returns {', '.join(found)} instead of"
             f" {', '.join(wanted_types)} ({names})",
             Place(node=layer.nodes[0]),
             {"layers": [item[0].name for item in wrong], "found": found, "planned": wanted_types},
             Remedy(
-                "The engine is not what was asked for; report it with layers.json, and build at"
-                " builder_level: 0."
+                "Build at builder_level: 0. Please report this with layers.json, because TensorRT"
+                " did not build what convkit asked for."
             ),
         )
     ]

@@ -8,7 +8,9 @@ Sizes = dict[str, int]  # min, typical, max
 
 @dataclasses.dataclass(frozen=True)
 class Dla:
-    """A deep learning accelerator: its number, and whether the GPU takes what it has no layer for."""
+    """A deep learning accelerator: its number, and whether the GPU takes what it has
+    no layer for.
+    """
 
     core: int
     fallback: bool = True

@@ -22,7 +22,9 @@ class Growing:
 
 
 def make_growing(dtype: np.dtype, memory: DeviceMemory) -> tuple[Growing, "trt.IOutputAllocator"]:
-    """Return an output that grows as it must, and the allocator that TensorRT asks on its behalf."""
+    """Return an output that grows as it must, and the allocator that TensorRT asks on
+    its behalf.
+    """
     import tensorrt as trt
 
     growing = Growing(dtype)

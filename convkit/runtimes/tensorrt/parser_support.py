@@ -122,7 +122,7 @@ def _check_opset(opset: int) -> list[Finding]:
     if OLDEST_OPSET <= opset <= NEWEST_OPSET:
         return []
     message = (
-        f"the graph is of opset {opset}; TensorRT's parser reads {OLDEST_OPSET} to {NEWEST_OPSET}"
+        f"the graph has opset {opset}; TensorRT's parser supports {OLDEST_OPSET} to {NEWEST_OPSET}"
     )
     wanted = min(max(opset, OLDEST_OPSET), NEWEST_OPSET)
     remedy = Remedy(f"Export with opset {wanted}.", {"export.opset": wanted})
@@ -155,8 +155,8 @@ def _finding(refused: Sequence[Operator], says: str) -> Finding:
         Place(node=first.node or None, module=first.module or None, source=first.source or None),
         {"operators": named, "count": sum(operator.count for operator in refused)},
         Remedy(
-            "Export with another opset or exporter, which may write the same in other operators,"
-            " change the model, or serve it with onnxruntime."
+            "Export with a different opset or exporter, which may use other operators; change the"
+            " model; or deploy it with onnxruntime."
         ),
     )
 
@@ -170,5 +170,5 @@ def _narrowed(operators: Sequence[Operator]) -> Finding:
         f" at {first.node}",
         Place(node=first.node or None, module=first.module or None, source=first.source or None),
         {"operators": [operator.name for operator in operators]},
-        Remedy("Compute in float32 in the model itself, so that every runtime means the same."),
+        Remedy("Compute in float32 in the model itself, so that every runtime does the same."),
     )

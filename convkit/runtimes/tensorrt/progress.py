@@ -9,7 +9,9 @@ if TYPE_CHECKING:
 
 
 def make_progress_monitor(context: Context) -> "trt.IProgressMonitor":
-    """Return a monitor that reports the outermost phase, and the share of its steps that are done."""
+    """Return a monitor that reports the outermost phase, and the share of its steps
+    that are done.
+    """
     import tensorrt as trt
 
     class Monitor(trt.IProgressMonitor):

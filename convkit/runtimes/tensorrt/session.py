@@ -36,7 +36,9 @@ _DTYPES: dict[str, DType] = {
 
 
 class EngineSession:
-    """One loaded engine. `weights` is the ONNX file that a stripped engine gets its weights from."""
+    """One loaded engine. `weights` is the ONNX file that a stripped engine gets its
+    weights from.
+    """
 
     def __init__(self, file: Path, options: EngineOptions, weights: Path | None = None) -> None:
         self._sayings = Sayings()

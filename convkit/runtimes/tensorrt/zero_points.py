@@ -30,22 +30,22 @@ def check_zero_points(graph: Path) -> list[Finding]:
             wrong.append((node, module, "is computed"))
         elif np.any(tensor.numpy().astype(np.int64) != 0):
             wrong.append(
-                (node, module, f"reaches {int(np.abs(tensor.numpy().astype(np.int64)).max())}")
+                (node, module, f"is up to {int(np.abs(tensor.numpy().astype(np.int64)).max())}")
             )
         elif tensor.dtype == ir.DataType.UINT8:
-            wrong.append((node, module, "is of the unsigned type uint8"))
+            wrong.append((node, module, "has the unsigned type uint8"))
     if not wrong:
         return []
     node, module, why = wrong[0]
     return [
         Finding(
             "T107",
-            f"{len(wrong)} quantisations have zero points that TensorRT does not take: that of"
-            f" {node.name} {why}",
+            f"{len(wrong)} quantization nodes have zero points that TensorRT does not support:"
+            f" that of {node.name} {why}",
             Place(node=node.name, module=module or None),
             {"nodes": [node.name for node, _, _ in wrong[:100]]},
             Remedy(
-                "Quantise symmetrically with a signed type: precision.symmetric: true in a recipe."
+                "Quantize symmetrically with a signed type (precision.symmetric: true in a recipe)."
             ),
         )
     ]

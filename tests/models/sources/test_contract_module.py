@@ -86,14 +86,18 @@ def test_one_tensor_and_nested_outputs():
         (
             {"last_hidden_state": A, "b": B},
             "C204",
-            "output 'a'; the model gives last_hidden_state, b",
+            "output 'a'; the model returns last_hidden_state, b",
         ),
-        ({"last_hidden_state": A, "other": A, "b": B}, "C201", "gives last_hidden_state, other, b"),
-        ({"aa": A, "b": B}, "C204", "Perhaps it is 'aa'"),
+        (
+            {"last_hidden_state": A, "other": A, "b": B},
+            "C201",
+            "returns last_hidden_state, other, b",
+        ),
+        ({"aa": A, "b": B}, "C204", "Did you mean 'aa'"),
         ({"a": (A, B), "b": B}, "C201", "is a tuple of 2"),
-        ((A,), "C201", "gives 1 unnamed output; the recipe declares 2: a, b"),
-        ((A, B, B), "C202", "gives 3 unnamed outputs"),
-        (A, "C201", "gives 1 unnamed output"),
+        ((A,), "C201", "returns 1 unnamed output; the recipe declares 2: a, b"),
+        ((A, B, B), "C202", "returns 3 unnamed outputs"),
+        (A, "C201", "returns 1 unnamed output"),
     ],
 )
 def test_outputs_that_are_not_the_contracts(found, code, message):

@@ -58,21 +58,22 @@ def test_a_length_that_fits_another_axis() -> None:
     (finding,) = check(dequantizing(numbers, scales, 0))
     assert (finding.code, finding.severity, finding.place.module) == ("Q104", "error", "dense")
     assert (
-        "24 scales do not fit axis 0, whose size is 16; 24 is the size of axis 1" in finding.message
+        "24 scales do not match axis 0, whose size is 16; 24 is the size of axis 1"
+        in finding.message
     )
 
 
 def test_an_axis_that_is_none() -> None:
     numbers, scales = scaled(SQUARE, 1)
     (finding,) = check(dequantizing(numbers, scales, 2))
-    assert "axis 2 is none of a weight of shape [16, 16]" in finding.message
+    assert "a weight of shape [16, 16] has no axis 2" in finding.message
 
 
 def test_a_zero_point_of_another_shape() -> None:
     numbers, scales = scaled(SQUARE, 1)
     assert check(dequantizing(numbers, scales, 1, np.zeros(16, np.int8))) == []
     (finding,) = check(dequantizing(numbers, scales, 1, np.zeros(1, np.int8)))
-    assert "zero point is [1] and its scale [16]" in finding.message
+    assert "zero points have shape [1] and its scales [16]" in finding.message
 
 
 def test_a_square_weight_on_the_wrong_axis_runs_and_is_wrong() -> None:
@@ -85,10 +86,10 @@ def test_a_square_weight_on_the_wrong_axis_runs_and_is_wrong() -> None:
     x = np.eye(16, dtype=np.float32)
     assert np.abs(session.run(None, {"x": x})[0] - SQUARE).max() > 1
     (known,) = check(wrong, float32_of(SQUARE))
-    assert "along axis 1 they give the float32 weights back" in known.message
+    assert "only along axis 1 do they restore the float32 weights" in known.message
     assert known.evidence["axis 1 dB"] > known.evidence["axis 0 dB"] + 20
     (alone,) = check(wrong)
-    assert "its numbers were scaled along axis 1, that of the channels" in alone.message
+    assert "its integers were scaled along axis 1, the channels" in alone.message
 
 
 def test_a_square_weight_on_the_right_axis_is_fine_with_and_without_float32() -> None:

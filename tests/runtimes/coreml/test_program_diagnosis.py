@@ -10,7 +10,7 @@ from torch import nn
 
 from convkit.findings.model import Finding
 from convkit.mil.evaluator import Evaluator
-from convkit.runtimes.coreml.diagnosis import ProgramDoctor
+from convkit.runtimes.coreml.diagnosis import ProgramDiagnosis
 from convkit.worker.protocol import LowPrecision
 
 HALF = LowPrecision("float16")
@@ -77,14 +77,14 @@ def healthy(x, weight):
 
 def looked_at(
     compute, x: torch.Tensor, tmp_path: Path, precision: LowPrecision = HALF
-) -> tuple[ProgramDoctor, dict]:
+) -> tuple[ProgramDiagnosis, dict]:
     inputs = {"x": x}
     module = behind_contract(Block(compute), {"x": torch.randn(2, 4)}, ["y"])
     conversion = converted(module, {"x": torch.randn(2, 4)}, precision)
     program = saved(conversion, tmp_path)
     outputs = Evaluator(program).run(feeds(inputs)).outputs
-    doctor = ProgramDoctor(program, conversion.modules, conversion.constants, precision)
-    return doctor, {"feeds": feeds(inputs), "y": outputs["y"]}
+    diagnosis = ProgramDiagnosis(program, conversion.modules, conversion.constants, precision)
+    return diagnosis, {"feeds": feeds(inputs), "y": outputs["y"]}
 
 
 def only(findings: list[Finding], code: str) -> Finding:
@@ -98,82 +98,84 @@ def change(finding: Finding) -> dict:
 
 
 def test_a_mask_by_product_is_nan_everywhere(tmp_path: Path) -> None:
-    doctor, ran = looked_at(by_product, torch.randn(2, 4), tmp_path)
+    diagnosis, ran = looked_at(by_product, torch.randn(2, 4), tmp_path)
     assert np.isnan(ran["y"]).all()
-    finding = only(doctor.diagnose("typical", ran["feeds"]), "N201")
+    finding = only(diagnosis.diagnose("typical", ran["feeds"]), "N201")
     assert finding.is_error
     assert finding.evidence["value"] == LOWEST
     assert finding.place.module == "inner"
     assert "mul" in finding.message
-    assert "gives NaN" in finding.message
+    assert "then returns NaN" in finding.message
     assert finding.chain[0].startswith("constant ")
-    assert finding.chain[-1].endswith("gives NaN")
+    assert finding.chain[-1].endswith("returns NaN")
     assert change(finding) == {"default": "float16", "saturate": True}
 
 
 def test_a_row_that_is_masked_whole(tmp_path: Path) -> None:
     rows = torch.tensor([[1.0, 2, 3, 4], [-1, 2, -3, 4]])
-    doctor, ran = looked_at(by_choice, rows, tmp_path)
+    diagnosis, ran = looked_at(by_choice, rows, tmp_path)
     assert np.isnan(ran["y"][0]).all()
     assert np.isfinite(ran["y"][1]).all()
-    findings = doctor.diagnose("masked-row", ran["feeds"])
+    findings = diagnosis.diagnose("masked-row", ran["feeds"])
     finding = only(findings, "N205")
     assert finding.evidence["rows"] == 1
     assert only(findings, "N201").is_error
 
 
 def test_a_mask_of_a_billion_keeps_its_operation_in_float32(tmp_path: Path) -> None:
-    doctor, ran = looked_at(by_billion, torch.tensor([[10.0, 11, 12, 13], [0, 1, 2, 3]]), tmp_path)
-    constants = doctor.harmless()
+    diagnosis, ran = looked_at(
+        by_billion, torch.tensor([[10.0, 11, 12, 13], [0, 1, 2, 3]]), tmp_path
+    )
+    constants = diagnosis.harmless()
     finding = only(constants, "N201")
     assert (finding.severity, finding.evidence["fate"]) == ("note", "float32")
     assert np.isnan(ran["y"][0]).any(), "cast at run time, it is infinite there after all"
-    errors = [each for each in doctor.diagnose("masked-row", ran["feeds"]) if each.is_error]
+    errors = [each for each in diagnosis.diagnose("masked-row", ran["feeds"]) if each.is_error]
     assert errors
 
 
 def test_saturated_masks_do_no_harm(tmp_path: Path) -> None:
-    doctor, ran = looked_at(
+    diagnosis, ran = looked_at(
         by_product, torch.randn(2, 4), tmp_path, LowPrecision("float16", saturate=True)
     )
     assert np.isfinite(ran["y"]).all()
-    assert only(doctor.harmless(), "N201").evidence["fate"] == "saturated"
+    assert only(diagnosis.harmless(), "N201").evidence["fate"] == "saturated"
 
 
 def test_an_activation_that_overflows(tmp_path: Path) -> None:
-    doctor, ran = looked_at(overflowing, torch.tensor([[1.0, 2, 3, 4], [0, 0, 0, 0]]), tmp_path)
+    diagnosis, ran = looked_at(overflowing, torch.tensor([[1.0, 2, 3, 4], [0, 0, 0, 0]]), tmp_path)
     assert np.isinf(ran["y"]).any()
-    finding = only(doctor.diagnose("typical", ran["feeds"]), "N202")
+    finding = only(diagnosis.diagnose("typical", ran["feeds"]), "N202")
     assert finding.place.module == "inner"
     assert finding.evidence["computed_magnitude"] == pytest.approx(360000, rel=0.01)
     assert "inner" in change(finding)["keep_float32"] or "inner." in change(finding)["keep_float32"]
 
 
 def test_a_division_by_what_was_rounded_to_zero(tmp_path: Path) -> None:
-    doctor, ran = looked_at(dividing, torch.tensor([[1.0, 2, 3, 4], [1, 1, 1, 1]]), tmp_path)
+    diagnosis, ran = looked_at(dividing, torch.tensor([[1.0, 2, 3, 4], [1, 1, 1, 1]]), tmp_path)
     assert not np.isfinite(ran["y"]).all()
-    finding = only(doctor.diagnose("typical", ran["feeds"]), "N203")
+    finding = only(diagnosis.diagnose("typical", ran["feeds"]), "N203")
     assert finding.evidence["op"] in ("real_div", "rsqrt", "inverse")
 
 
 def test_an_overflow_that_a_norm_absorbs(tmp_path: Path) -> None:
-    doctor, ran = looked_at(absorbed, torch.tensor([[1.0, 2, 3, 4], [4, 3, 2, 1]]), tmp_path)
+    diagnosis, ran = looked_at(absorbed, torch.tensor([[1.0, 2, 3, 4], [4, 3, 2, 1]]), tmp_path)
     assert np.isfinite(ran["y"]).all()
     np.testing.assert_array_equal(ran["y"], 1)  # zero, and what the module adds
-    finding = only(doctor.collapse("typical", ran["feeds"]), "N202")
-    assert "absorbs" in finding.message
+    finding = only(diagnosis.collapse("typical", ran["feeds"]), "N202")
+    assert "absorb" in finding.message
 
 
 def test_differences_that_are_lost(tmp_path: Path) -> None:
-    doctor, ran = looked_at(flattening, torch.rand(2, 4) * 0.5, tmp_path)
+    diagnosis, ran = looked_at(flattening, torch.rand(2, 4) * 0.5, tmp_path)
     assert np.ptp(ran["y"]) == 0
-    finding = only(doctor.collapse("typical", ran["feeds"]), "N204")
+    finding = only(diagnosis.collapse("typical", ran["feeds"]), "N204")
     assert finding.severity == "warning"
-    assert only(doctor.collapse("typical", ran["feeds"], constant_output=True), "N204").is_error
+    assert only(diagnosis.collapse("typical", ran["feeds"], constant_output=True), "N204").is_error
 
 
 def test_a_healthy_module_has_nothing_to_tell(tmp_path: Path) -> None:
-    doctor, ran = looked_at(healthy, torch.randn(2, 4), tmp_path)
-    assert doctor.harmless() == []
-    assert doctor.collapse("typical", ran["feeds"]) == []
-    assert doctor.diagnose("typical", ran["feeds"]) == []
+    diagnosis, ran = looked_at(healthy, torch.randn(2, 4), tmp_path)
+    assert diagnosis.harmless() == []
+    assert diagnosis.collapse("typical", ran["feeds"]) == []
+    assert diagnosis.diagnose("typical", ran["feeds"]) == []

@@ -1,0 +1,78 @@
+"""How a search for a precision judges what it tries: on every case, against the limits."""
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from convkit.cases.judged import JudgedCase
+from convkit.metrics.limits import Limits, overshoot
+from convkit.metrics.tensors import compare
+from convkit.worker.protocol import PlanRound, TensorMetrics
+
+Outputs = Mapping[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """One attempt: the patterns kept in float32, every case's metrics, and the worst case.
+
+    `overshoot` is the factor by which the worst error exceeds its limit: at most 1 if all limits
+    are met, infinite for NaN and if there was no case at all (see `convkit.metrics.limits`).
+    """
+
+    patterns: tuple[str, ...]
+    metrics: Mapping[str, tuple[TensorMetrics, ...]]
+    case: str
+    overshoot: float
+
+    @property
+    def met(self) -> bool:
+        """True if every output of every case is within its limits."""
+        return self.overshoot <= 1
+
+    def as_protocol(self) -> PlanRound:
+        """Return the round as the precision stage's result has it."""
+        factor = self.overshoot if math.isfinite(self.overshoot) else None
+        return PlanRound(self.patterns, factor, self.case)
+
+
+def sound_cases(cases: Mapping[str, JudgedCase]) -> dict[str, JudgedCase]:
+    """Return the cases whose original is finite; verification reports the others."""
+    return {
+        name: case
+        for name, case in cases.items()
+        if all(np.isfinite(np.asarray(each, np.float32)).all() for each in case.expected.values())
+    }
+
+
+def judge_round(
+    patterns: tuple[str, ...],
+    cases: Mapping[str, JudgedCase],
+    found: Iterable[tuple[str, Outputs]],
+    limits: Mapping[str, Limits],
+) -> Round:
+    """Compare what an attempt returns for each case, by the case's name, with the original."""
+    metrics: dict[str, tuple[TensorMetrics, ...]] = {}
+    case, largest = "", math.inf
+    for name, outputs in found:
+        metrics[name] = compared(cases[name], outputs)
+        share = worst(metrics[name], limits)
+        if not case or not share <= largest:
+            case, largest = name, share
+    return Round(patterns, metrics, case, largest)
+
+
+def compared(case: JudgedCase, found: Outputs) -> tuple[TensorMetrics, ...]:
+    """Return the metrics of every output that was found, in the original's order."""
+    return tuple(
+        compare(name, expected, found[name], case.padding.get(name))
+        for name, expected in case.expected.items()
+        if name in found
+    )
+
+
+def worst(metrics: Sequence[TensorMetrics], limits: Mapping[str, Limits]) -> float:
+    """Return the largest overshoot over outputs; infinite if nothing was compared."""
+    return max((overshoot(one, limits.get(one.output, {})) for one in metrics), default=math.inf)

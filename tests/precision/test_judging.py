@@ -1,0 +1,50 @@
+"""How a search judges an attempt: no case, no comparison and NaN never pass."""
+
+import math
+
+import numpy as np
+
+from convkit.cases.judged import JudgedCase
+from convkit.precision.judging import judge_round, sound_cases, worst
+
+LIMITS = {"y": {"max_abs": 0.1}}
+
+
+def case(*values: float) -> JudgedCase:
+    return JudgedCase({}, {"y": np.asarray(values, np.float32)}, {})
+
+
+def outputs(*values: float) -> dict[str, np.ndarray]:
+    return {"y": np.asarray(values, np.float32)}
+
+
+CASES = {"small": case(1.0, 2.0), "large": case(3.0, 4.0)}
+
+
+def test_the_worst_case_decides() -> None:
+    found = [("small", outputs(1.0, 2.05)), ("large", outputs(3.2, 4.0))]
+    judged = judge_round(("a",), CASES, found, LIMITS)
+    assert (judged.patterns, judged.case, judged.met) == (("a",), "large", False)
+    assert math.isclose(judged.overshoot, 2.0, rel_tol=1e-3)
+    assert set(judged.metrics) == {"small", "large"}
+
+
+def test_an_attempt_within_every_limit_is_met() -> None:
+    found = [("small", outputs(1.0, 2.05)), ("large", outputs(3.0, 4.0))]
+    assert judge_round((), CASES, found, LIMITS).met
+
+
+def test_nan_is_never_met_and_is_written_without_a_factor() -> None:
+    found = [("small", outputs(1.0, math.nan)), ("large", outputs(3.0, 4.0))]
+    judged = judge_round((), CASES, found, LIMITS)
+    assert (judged.case, judged.met, judged.as_protocol().overshoot) == ("small", False, None)
+
+
+def test_no_case_and_no_output_are_never_met() -> None:
+    assert not judge_round((), {}, [], LIMITS).met
+    assert not judge_round((), CASES, [("small", {})], LIMITS).met
+    assert worst((), LIMITS) == math.inf
+
+
+def test_cases_whose_original_is_not_finite_are_left_out() -> None:
+    assert list(sound_cases({**CASES, "nan": case(math.nan, 1.0)})) == ["small", "large"]
