@@ -8,11 +8,10 @@ from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 from convkit.recipe.consistency import Fault, FaultsError
 from convkit.recipe.fields import MODULES_PATTERN, NPZ_PATTERN, RecipeModel, Switch
 from convkit.worker import protocol
-from convkit.worker.protocol import LowPrecision, Quantization
+from convkit.worker.protocol import LowPrecision, Quantization, QuantizationKind
 
 PrecisionName = Literal["float32", "float16", "bfloat16"]
 LowName = Literal["float16", "bfloat16"]
-QuantizationName = Literal["dynamic-int8", "static-int8", "int4-weights"]
 
 Patterns = tuple[Annotated[str, Field(pattern=MODULES_PATTERN)], ...]
 Auto = Literal["auto"]
@@ -138,7 +137,7 @@ class Calibration(RecipeModel):
 class QuantizedPrecision(_WithExceptions):
     """Integer weights with a scale and, with int8, integer activations."""
 
-    quantize: QuantizationName = Field(
+    quantize: QuantizationKind = Field(
         description=(
             "dynamic-int8: activations are scaled at run time; static-int8: by calibrated ranges; "
             "int4-weights: weights only, in blocks"

@@ -9,6 +9,7 @@ from convkit.metrics.limit_kinds import Parameter
 from convkit.metrics.registry import PARAMETERS
 from convkit.recipe.consistency import Fault, FaultsError
 from convkit.recipe.fields import PACKAGE_PATTERN, PYTHON_PATTERN, RecipeModel, Size, Specifier
+from convkit.worker.protocol import Exporter
 
 
 class Tools(RecipeModel):
@@ -50,7 +51,7 @@ def _normalized(name: str) -> str:
 class Export(RecipeModel):
     """How the model becomes ONNX."""
 
-    exporter: Literal["torch", "optimum", "torchscript"] = Field(
+    exporter: Exporter = Field(
         "torch",
         description=(
             "torch: torch.onnx.export(dynamo=True); torchscript: the older one; optimum:"
