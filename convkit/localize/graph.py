@@ -174,11 +174,12 @@ def read_graph(path: Path) -> Graph:
 
 def make_graph(model: onnx_ir.Model) -> Graph:
     """Return a model's graph, its functions inlined and its constants apart."""
-    from onnx_ir.passes.common import InlinePass
+    from onnx_ir.passes.common import IdentityEliminationPass, InlinePass
 
     model = model.clone()
     if model.functions:
         InlinePass()(model)
+    IdentityEliminationPass()(model)
     constants: dict[str, np.ndarray] = {}
     exotic: dict[str, onnx.TensorProto] = {}
     for name, value in list(model.graph.initializers.items()):
