@@ -78,21 +78,32 @@ class Divergence:
         self.found = self._run_all({})
         self.error = self._outputs_error(self.found)
 
-    def first(self) -> Parting | None:
-        """Return the first place that is proven, else the likeliest; None where outputs agree."""
+    def partings(self) -> Iterator[Parting]:
+        """Yield the places that are proven, likely causes first; nothing where outputs agree.
+
+        Where no place is proven, yields the one that explains most, or the first output that is
+        off.
+        """
         if self.error <= 10 * FLOOR:
-            return None
+            return
         # A fault must not pass for a match: the smaller the outputs' error, the closer values must be.
         known = self._known(self.found, min(max(self.error / 10, 4 * FLOOR), CLOSE))
         small = self._recomputed(self._known(self.found, _ALIGNED), known)
+        proven = False
         for parting in small:
             if parting.is_proven:
-                return self._with_growth(parting)
-        large = next(self._hypotheses(known), None)
-        best = large if large is not None else min(small, key=lambda p: p.after, default=None)
-        if best is not None and best.after < self.error:
-            return self._with_growth(best)
-        return self._at_output(known)
+                proven = True
+                yield self._with_growth(parting)
+        for parting in self._hypotheses(known):
+            proven = True
+            yield self._with_growth(parting)
+        if proven:
+            return
+        best = min(small, key=lambda p: p.after, default=None)
+        if best is not None and best.after < self.error / 2:
+            yield self._with_growth(best)
+        elif (last := self._at_output(known)) is not None:
+            yield last
 
     def _run_all(self, replaced: Values) -> dict[str, np.ndarray]:
         """Return all values of the graph, or those before the first node that fails."""
@@ -264,9 +275,10 @@ class Divergence:
         # A value that has lost its shape is found by its place alone.
         plain = Layout(tuple(range(expected.ndim)), expected.shape)
         kind = expected.dtype.kind
+        # In a graph that runs this would only make nodes fail, some of them by ending the process.
         near = [
             name
-            for name in self._frontier(known)
+            for name in (self._frontier(known) if math.isinf(self.error) else ())
             if name not in self.found or self.found[name].dtype.kind == kind
         ]
         tried = {name for name, _ in chosen}

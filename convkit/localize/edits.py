@@ -26,6 +26,7 @@ class Rewrite:
     node: str
     text: str
     graph: Graph
+    constant: str | None = None
 
 
 def copied(node: onnx.NodeProto) -> onnx.NodeProto:

@@ -95,24 +95,31 @@ def _joined(state: State, shapes: Collection[Shape]) -> Iterator[Derived]:
 
 
 def _gates(state: State) -> Iterator[Derived]:
-    """Reorder the gates of recurrent layers, with the leading axis and joined biases of ONNX."""
+    """Reorder the gates of recurrent layers; ONNX stacks both directions and joins the biases."""
     for name, array in state.items():
         kind = name.rpartition(".")[2]
-        if not kind.startswith(("weight_ih_l", "weight_hh_l", "bias_ih_l")) or "_cell" in kind:
+        if not kind.startswith(("weight_ih_l", "weight_hh_l", "bias_ih_l")) or "reverse" in kind:
             continue
-        other = state.get(name.replace("weight_ih", "weight_hh")) if "weight" in kind else None
-        hidden = (other if other is not None else array).shape[-1] if "weight" in kind else None
-        for gates, order in _GATES.items():
-            if array.shape[0] % gates or (hidden and array.shape[0] != gates * hidden):
-                continue
-            if kind.startswith("weight"):
-                yield Derived(name, _reordered(array, order)[None], (name,))
-                continue
-            second = state.get(name.replace("bias_ih", "bias_hh"))
-            if second is not None:
-                both = [_reordered(array, order), _reordered(second, order)]
-                twin = name.replace("bias_ih", "bias_hh")
-                yield Derived(f"{name} and {twin}", np.concatenate(both)[None], (name, twin))
+        hidden = state.get(name.replace(kind.partition("_l")[0], "weight_hh"))
+        if hidden is None or hidden.ndim != 2 or array.shape[0] % hidden.shape[1]:
+            continue
+        order = _GATES.get(array.shape[0] // hidden.shape[1])
+        if order is None:
+            continue
+        names = [each for each in (name, f"{name}_reverse") if each in state]
+        parts, sources = [], []
+        for each in names:
+            part = _reordered(state[each], order)
+            sources.append(each)
+            if kind.startswith("bias"):
+                other = each.replace("bias_ih", "bias_hh")
+                if other not in state:
+                    break
+                part = np.concatenate([part, _reordered(state[other], order)])
+                sources.append(other)
+            parts.append(part)
+        if len(parts) == len(names):
+            yield Derived(" and ".join(sources), np.stack(parts), tuple(sources))
 
 
 def _reordered(array: np.ndarray, order: tuple[int, ...]) -> np.ndarray:

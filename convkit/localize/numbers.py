@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -26,7 +26,7 @@ def whole_numbers(region: Region) -> Iterator[Rewrite]:
             seen.add(other.tobytes())
             text = f"{name} is {_listed(values)} and should be {_listed(other)}"
             graph = with_constants(region.graph, {name: other})
-            yield Rewrite("constant", _reader(region, name), text, graph)
+            yield Rewrite("constant", _reader(region, name), text, graph, name)
 
 
 def _integers(region: Region, values: np.ndarray) -> Iterator[np.ndarray]:
@@ -59,7 +59,13 @@ def fractions(region: Region) -> Iterator[Rewrite]:
     for name, values in region.constants():
         if values.dtype.kind != "f" or values.size != 1:
             continue
-        found = _fitting(region, name, values)
+        found = fit(
+            region,
+            lambda number, name=name, values=values: with_constants(  # type: ignore[misc]
+                region.graph, {name: np.full_like(values, number)}
+            ),
+            float(values.flat[0]),
+        )
         numbers = [*([] if found is None else [found]), *_likely(region.scalars())]
         for number in dict.fromkeys(numbers):
             other = np.full_like(values, number)
@@ -67,7 +73,7 @@ def fractions(region: Region) -> Iterator[Rewrite]:
                 continue
             text = f"{name} is {float(values.flat[0]):.6g} and should be {number:.6g}"
             graph = with_constants(region.graph, {name: other})
-            yield Rewrite("constant", _reader(region, name), text, graph)
+            yield Rewrite("constant", _reader(region, name), text, graph, name)
 
 
 def _likely(numbers: list[float]) -> Iterator[float]:
@@ -79,14 +85,15 @@ def _likely(numbers: list[float]) -> Iterator[float]:
     yield from (1e-5, 1e-6, 1e-12, 1e-3)
 
 
-def _fitting(region: Region, name: str, values: np.ndarray) -> float | None:
-    """Solve for the number that makes the target right, by Gauss-Newton; None where it diverges."""
+def fit(region: Region, build: Callable[[float], Graph], number: float) -> float | None:
+    """Solve for the number with which the target is right, by Gauss-Newton from the present one.
 
-    def target(number: float) -> np.ndarray | None:
-        graph = with_constants(region.graph, {name: np.full_like(values, number)})
-        return _computed(graph, region)
+    `build` makes the graph with a number in place. None where the search does not converge.
+    """
 
-    number = float(values.flat[0])
+    def target(value: float) -> np.ndarray | None:
+        return _computed(build(value), region)
+
     expected = region.expected.astype(np.float64)
     for _ in range(5):
         step = max(abs(number) * 1e-2, 1e-4)

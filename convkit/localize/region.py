@@ -104,10 +104,24 @@ def region_of(
     for index in sorted(read_values):
         value = recording.values[index]
         if value.kind == "weight" or (index in recording.fixed and value.array.size > 1):
-            weights[value.name or f"constant {index}"] = value.array
+            weights[_name(recording, index)] = value.array
     read = [name for name, match in parting.known.items() if match.value in read_values]
     feeds = {name: originals[name] for name in parting.known if name in originals}
     shapes = {name: values.shape for name, values in found.items()}
     return Region(
         graph, parting.name, feeds, expected, tuple(operations), weights, tuple(read), shapes
     )
+
+
+def _name(recording: Recording, index: int) -> str:
+    """Return a weight's name, or the names of those that a constant is computed from."""
+    value = recording.values[index]
+    if value.name:
+        return value.name
+    sources = {
+        recording.values[each].name
+        for operation in recording.closure([index], ())
+        for each in recording.operations[operation].inputs
+        if recording.values[each].kind == "weight"
+    }
+    return " and ".join(sorted(sources)) if len(sources) in (1, 2, 3) else f"constant {index}"

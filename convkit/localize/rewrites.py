@@ -16,6 +16,7 @@ from convkit.localize.edits import (
 )
 from convkit.localize.graph import Graph, label
 from convkit.localize.matching import layouts
+from convkit.localize.numbers import fit
 from convkit.localize.region import Region
 
 # Operators that are mistaken for each other: one of them in the place of another.
@@ -136,6 +137,14 @@ def _values(
     elif kind == kinds.FLOAT:
         yield from region.scalars()
         yield from _FLOATS.get(name, ())
+        index = region.graph.producers[node.output[0]]
+        fitting = fit(
+            region,
+            lambda number: replaced(region.graph, index, with_attribute(node, name, number)),
+            float(now) if isinstance(now, int | float) else 1.0,
+        )
+        if fitting is not None:
+            yield fitting
     elif kind == kinds.INT and name not in ("to", "dtype"):
         yield from (int(each) for each in region.scalars() if each == int(each) and each < 1 << 31)
     elif kind == kinds.INTS:

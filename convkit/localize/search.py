@@ -1,6 +1,7 @@
 """The whole search: weights first, which need no run, then place after place."""
 
 import dataclasses
+import itertools
 import math
 import time
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ from convkit.localize.weights import WeightDifference, compare_weights
 # Outputs this near, in parts of their rms, are the same.
 _SAME = 10 * FLOOR
 _PLACES = 3
+# Places that are proven, of which the first that can be explained is taken.
+_TRIED = 4
 # Differences of weights that are tried one by one; more are one cause: another checkpoint.
 _SINGLE = 8
 
@@ -47,10 +50,7 @@ def localize(
         if remaining <= _SAME or left <= 0:
             break
         divergence = Divergence(recording, graph, feeds, seconds=left / 2)
-        parting = divergence.first()
-        if parting is None:
-            break
-        found = _at_place(recording, graph, divergence, parting, left / 2)
+        found = _first_explained(recording, graph, divergence, left / 2)
         if found is None:
             break
         cause, corrected = found
@@ -135,9 +135,22 @@ def _checkpoint(differences: tuple[WeightDifference, ...], before: float, after:
     )
 
 
+def _first_explained(
+    recording: Recording, graph: Graph, divergence: Divergence, seconds: float
+) -> tuple[Cause, Graph | None] | None:
+    """Return the first place of which it is known what is wrong there, else the first place."""
+    first: tuple[Cause, Graph | None] | None = None
+    for parting in itertools.islice(divergence.partings(), _TRIED):
+        found = _at_place(recording, graph, divergence, parting, seconds / _TRIED)
+        if found[1] is not None:
+            return found
+        first = first or found
+    return first
+
+
 def _at_place(
     recording: Recording, graph: Graph, divergence: Divergence, parting: Parting, seconds: float
-) -> tuple[Cause, Graph | None] | None:
+) -> tuple[Cause, Graph | None]:
     """Return the cause at a place and the corrected graph; None for the graph where there is none."""
     originals = divergence.originals(parting.known)
     region = region_of(recording, graph, parting, originals, divergence.found)
@@ -199,12 +212,13 @@ def _explained(
             boundary = "output"
         elif read and not rewrite.text.startswith("its output"):
             boundary = "input"
+    weight = rewrite.node if rewrite.constant is None else rewrite.constant
     return dataclasses.replace(
         place,
         kind=rewrite.kind,
         text=f"{node.op_type} {label(node)}: {rewrite.text}",
         node=label(node),
-        tensor=rewrite.node,
+        tensor=weight,
         error=explanation.before,
         corrected=explanation.after,
         after=after,

@@ -14,6 +14,8 @@ State = Mapping[str, np.ndarray]
 
 # Elements. Scalars and tiny vectors are equal to something by chance.
 _SMALLEST = 4
+# Likenesses that say no more than that values differ.
+_VAGUE = ("other", "noise", "not-finite")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,20 +150,16 @@ class _Matching:
     def _differ(self, name: str, original: str, instead: str | None) -> None:
         """Note how a weight differs from the one that it should be, the nearest layout of it."""
         values, expected = self._weights[name], self._state[original]
-        best: tuple[float, np.ndarray] | None = None
-        for axes in _orders(expected.shape, values.shape):
-            moved = expected.transpose(axes)
-            with np.errstate(all="ignore"):
-                error = float(np.nanmean(np.abs(values.astype(np.float64) - moved)))
-            if best is None or error < best[0]:
-                best = error, moved
-        if best is None:
+        moved = self._layouts(name, expected)
+        if not moved:
             return  # of another shape: not this one's values, whatever its name
-        corrected = best[1].astype(values.dtype)
-        likeness = how_different(values, best[1])
+        told = [(how_different(values, each), each) for each in moved]
+        clear = [each for each in told if each[0] is None or each[0].kind not in _VAGUE]
+        likeness, nearest = (clear or told)[0]
         if likeness is None:
             self._matches[name] = _match(name, original)
             return
+        corrected = nearest.astype(values.dtype)
         if instead == original:
             instead = None
         if instead is not None:
@@ -169,6 +167,34 @@ class _Matching:
         self._differences.append(
             WeightDifference(name, original, (original,), likeness, corrected, instead)
         )
+
+    def _layouts(self, name: str, original: np.ndarray) -> list[np.ndarray]:
+        """Return an original in the orders of axes that a weight can have, the likeliest first:
+        that in which it resembles it, or else that of other weights of such nodes.
+        """
+        values = self._weights[name]
+        moved = [original.transpose(axes) for axes in _orders(original.shape, values.shape)]
+        if len(moved) < 2 or values.ndim != 2:
+            return moved
+        near = [each for each in moved if resembles(np.nan_to_num(values), each)]
+        if not near and self._turned(name):
+            moved.reverse()
+        return [*near, *(each for each in moved if not any(each is other for other in near))]
+
+    def _turned(self, name: str) -> bool:
+        """Say whether matched matrices that the same operator reads are transposed there."""
+
+        def readers(weight: str) -> set[str]:
+            return {self._graph.nodes[i].op_type for i in self._graph.readers.get(weight, ())}
+
+        votes = 0
+        for match in self._matches.values():
+            array = self._weights[match.weight]
+            original = self._state.get(match.original)
+            if original is None or array.ndim != 2 or readers(match.weight) != readers(name):
+                continue
+            votes += 1 if not np.array_equal(array, original) else -1
+        return votes > 0
 
     def _match_derived(self, weights: list[str]) -> list[str]:
         """Match what an exporter computed from several weights: folded norms, joined projections."""
@@ -216,7 +242,7 @@ class _Matching:
                 if resembles(np.nan_to_num(values), moved):
                     return True
             likeness = how_different(values, moved)
-            if likeness is not None and likeness.kind not in ("other", "noise"):
+            if likeness is not None and likeness.kind not in _VAGUE:
                 return True
         return False
 

@@ -165,7 +165,8 @@ def _operator(name: str, family: tuple[str, ...]) -> Callable:
     def mutate(model: onnx.ModelProto, shapes: Shapes, chance: random.Random) -> Mutation:
         node = _pick(chance, [n for n in _nodes(model, *family) if len(n.output) == 1])
         node.op_type = _pick(chance, [each for each in family if each != node.op_type])
-        del node.attribute[:]
+        if not node.op_type.startswith("Reduce"):
+            del node.attribute[:]
         return _mutation(name, _all_names(node), "operator", "missing", "extra", "constant")
 
     return mutate
