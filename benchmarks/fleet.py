@@ -120,15 +120,18 @@ def main() -> None:
 
 {os.cpu_count()} cores ({platform.machine()}, shared and noisy), {platform.system()}, Python \
 {platform.python_version()}; one scheduler and
-one worker with {JOBS} threads on this machine, a shared store in a folder, {JOBS} stages at once on either side; the
-smallest of {arguments.repeat} rounds taken in turns. A stub stage is a Python process that writes one file. The fleet's
-share holds connecting to it (half a second, once) and, for each stage, that the worker digests convkit's code and lists
-its packages anew, to be sure that it makes what the run's key says.
+one worker with {JOBS} threads on this machine, a shared store in a folder, {JOBS} stages at a time
+on either side; the smallest of {arguments.repeat} alternating rounds. A stub stage is a Python
+process that writes one file. The fleet's overhead includes connecting to it (half a second, once)
+and, for each stage, that the worker digests convkit's code and lists its packages again, to be sure
+that it runs what the run's key says.
 
 | what | here | on the fleet | ratio | more |
 | --- | --- | --- | --- | --- |
-| {count} stub stages, seconds per stage | {here:.3f} | {there:.3f} | {there / here:.2f} | {1000 * over:.0f} ms |
-| the same on another machine's home, all hits in the shared store | | {hits:.3f} | {hits / here:.2f} | |
+| {count} stub stages, seconds per stage | {here:.3f} | {there:.3f} | {there / here:.2f} | \
+{1000 * over:.0f} ms |
+| the same with another machine's home, all hits in the shared store | | {hits:.3f} | \
+{hits / here:.2f} | |
 | a tiny recipe (export, reference, build, verify), seconds | {run_here:.2f} | {run_there:.2f} | \
 {run_there / run_here:.2f} | {run_there - run_here:.2f} s |
 

@@ -18,7 +18,7 @@ Json = Any
 
 
 class CodecError(ValueError):
-    """A JSON value does not fit the type it should become; the message names the place."""
+    """A JSON value does not fit its target type; the message names the place."""
 
 
 def encode(value: object) -> Json:
@@ -48,7 +48,7 @@ def decode(kind: type[T], value: Json, place: str = "$") -> T:
 
 
 def _decode(kind: Any, value: Json, place: str) -> Any:  # noqa: ANN401 - type hints are values here
-    if kind is Any or kind is object:
+    if kind is Any or kind is object or isinstance(kind, typing.TypeVar):
         return value
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
@@ -67,6 +67,8 @@ def _decode(kind: Any, value: Json, place: str) -> Any:  # noqa: ANN401 - type h
         return _decode_dict(get_args(kind)[1], value, place)
     if dataclasses.is_dataclass(kind):
         return _decode_dataclass(kind, value, place)
+    if dataclasses.is_dataclass(origin):  # generic: BuildRequest[EngineOptions]
+        return _decode_dataclass(origin, value, place, get_args(kind))
     return _decode_scalar(kind, value, place)
 
 
@@ -104,20 +106,21 @@ def _decode_dict(kind: Any, value: Json, place: str) -> dict[str, Any]:  # noqa:
     return {key: _decode(kind, item, f"{place}.{key}") for key, item in value.items()}
 
 
-def _decode_dataclass(kind: Any, value: Json, place: str) -> Any:  # noqa: ANN401
+def _decode_dataclass(kind: Any, value: Json, place: str, arguments: tuple[Any, ...] = ()) -> Any:  # noqa: ANN401
     if not isinstance(value, dict):
         raise CodecError(f"{place}: expected a {kind.__name__}, found {type(value).__name__}")
-    hints = typing.get_type_hints(kind)
+    parameters = dict(zip(getattr(kind, "__parameters__", ()), arguments, strict=False))
+    hints = {name: parameters.get(hint, hint) for name, hint in typing.get_type_hints(kind).items()}
     fields = {field.name: field for field in dataclasses.fields(kind)}
     if unknown := sorted(set(value) - set(fields)):
         raise CodecError(f"{place}: unknown keys {', '.join(unknown)}")
-    arguments = {}
+    values = {}
     for name, field in fields.items():
         if name in value:
-            arguments[name] = _decode(hints[name], value[name], f"{place}.{name}")
+            values[name] = _decode(hints[name], value[name], f"{place}.{name}")
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
             raise CodecError(f"{place}: {name} is missing")
-    return kind(**arguments)
+    return kind(**values)
 
 
 def _decode_scalar(kind: Any, value: Json, place: str) -> Any:  # noqa: ANN401

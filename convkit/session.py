@@ -1,12 +1,11 @@
 """Opens a model that convkit built and runs it by name: `convkit.load("model.onnx")`.
 
-Needs numpy and onnxruntime (`pip install convkit[onnx]`), or coremltools and torch for Core ML
-packages; nothing here converts or guesses. A feed that does not fit the contract raises FeedError,
-which says what to write instead.
+Needs numpy and onnxruntime (convkit's extra `onnx`), or coremltools and torch for Core ML packages.
+Nothing is converted or guessed: a feed that does not fit the contract raises FeedError, which says
+what to write instead.
 """
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,88 +13,74 @@ from typing import TYPE_CHECKING
 from convkit.codec import CodecError, decode
 from convkit.errors import FeedError, ModelFileError
 from convkit.models.contract_check import CONTRACT_KEY, check_contract
+from convkit.runtimes.registry import runtimes
+from convkit.runtimes.row import Runtime
 from convkit.tensors import Contract, DimensionError, TensorSpec, dimension_axes, dimension_size
 from convkit.worker.context import StageFailedError, StageSkippedError
 from convkit.worker.nearest import suggestion
 from convkit.worker.protocol import Device
-from convkit.worker.sessions import ModelRefusedError, RunFailedError, RuntimeSession
+from convkit.worker.sessions import ModelRefusedError, OpenedModel, RunFailedError, RuntimeSession
 
 if TYPE_CHECKING:
     import numpy as np
 
-MODEL_FILE = "model.onnx"
-PACKAGE = "model.mlpackage"
-
 
 def load(path: str | Path, *, device: Device = "cpu", optimization: str = "all") -> "Session":
-    """Open a model built by convkit: its .onnx file or .mlpackage, or the folder it lies in.
+    """Open a model built by convkit: its file or package, or the folder that contains it.
 
-    `optimization` is onnxruntime's level: none, basic, extended or all. A Core ML package is run by
-    Core ML on macOS, and evaluated elsewhere, which needs coremltools and torch. Raises
-    ModelFileError where the file cannot be read, carries no contract (C301), does not keep the one
-    it carries, or where the device is absent.
+    `optimization` is onnxruntime's level: none, basic, extended or all; other runtimes ignore it.
+    A Core ML package is run by Core ML on macOS, and evaluated elsewhere, which needs coremltools
+    and torch. Raises ModelFileError if the file cannot be read, carries no contract (C301), breaks
+    the contract it carries, or if the device is absent.
     """
-    file = Path(path)
-    if file.suffix == ".mlpackage" or (file / PACKAGE).is_dir():
-        return _load_package(file if file.suffix == ".mlpackage" else file / PACKAGE, str(path))
-    if file.is_dir():
-        file /= MODEL_FILE
-    if not file.is_file():
-        raise ModelFileError(f"there is no model at {file}")
+    file, runtime = _find_model(Path(path))
+    assert runtime.session is not None
     try:
-        from convkit.runtimes.onnxruntime import session as onnxruntime
-
-        runtime = onnxruntime.open(file, device, {"optimization": optimization})
-        found = runtime.contract()
+        opened: OpenedModel = runtime.load(runtime.session)(file, device, optimization)
     except ImportError as error:
+        needed = ("numpy", *(runtime.inspects_with or runtime.tools[:1]))
         raise ModelFileError(
-            f"opening {file} needs numpy and onnxruntime: pip install convkit[onnx]"
+            f"opening {file} needs {' and '.join(needed)}: pip install {' '.join(needed)}"
         ) from error
     except (ModelRefusedError, StageFailedError, StageSkippedError) as error:
         raise ModelFileError(f"{file}: {error}") from error
-    contract = _carried_contract(file, runtime.metadata())
-    if findings := check_contract(contract, found, "session"):
-        told = "; ".join(f"{finding.code} {finding.message}" for finding in findings)
-        raise ModelFileError(f"{file} does not keep the contract that it carries: {told}")
-    return Session(contract, runtime, str(path))
+    contract = _carried_contract(file, opened.session.metadata())
+    if findings := check_contract(opened.declared(contract), opened.served, "session"):
+        broken = "; ".join(f"{finding.code} {finding.message}" for finding in findings)
+        raise ModelFileError(f"{file} violates its own contract: {broken}")
+    return Session(contract, opened.session, str(path))
 
 
-def _load_package(package: Path, path: str) -> "Session":
-    try:
-        from convkit.runtimes.coreml.session import EvaluatedProgram, PredictedProgram
-        from convkit.runtimes.coreml.shapes import served_contract
-
-        evaluated = EvaluatedProgram(package)
-        runtime = PredictedProgram(package, evaluated) if sys.platform == "darwin" else evaluated
-    except ImportError as error:
-        raise ModelFileError(
-            f"opening {package} needs coremltools and torch: pip install coremltools torch"
-        ) from error
-    except (ModelRefusedError, StageFailedError) as error:
-        raise ModelFileError(str(error)) from error
-    contract = _carried_contract(package, runtime.metadata())
-    if findings := check_contract(served_contract(contract), runtime.contract(), "package"):
-        told = "; ".join(f"{finding.code} {finding.message}" for finding in findings)
-        raise ModelFileError(f"{package} does not keep the contract that it carries: {told}")
-    return Session(contract, runtime, path)
+def _find_model(path: Path) -> tuple[Path, Runtime]:
+    """Return the model at a path or in a folder, and its runtime; raises ModelFileError."""
+    known = [row for row in runtimes().values() if row.session is not None]
+    for row in known:
+        if path.name.endswith(row.suffix) and path.exists():
+            return path, row
+    for row in known:
+        if (file := path / f"model{row.suffix}").exists():
+            return file, row
+    names = ", ".join(f"model{row.suffix}" for row in known)
+    raise ModelFileError(f"no such model: {path}; a folder of built files has one of {names}")
 
 
 def _carried_contract(file: Path, metadata: Mapping[str, str]) -> Contract:
     text = metadata.get(CONTRACT_KEY)
     if text is None:
         raise ModelFileError(
-            f"C301 {file} carries no contract, so its inputs can only be guessed. "
+            f"C301 {file} has no contract, so its inputs can only be guessed. "
             "Open a file that convkit built, or add this one to a recipe with model.onnx"
         )
     try:
         return decode(Contract, json.loads(text))
     except (ValueError, CodecError) as error:
-        raise ModelFileError(f"C301 {file} carries a damaged contract: {error}") from error
+        raise ModelFileError(f"C301 {file} has a damaged contract: {error}") from error
 
 
 class Session:
-    """A model under its contract. `contract` is what it takes and gives; calling it binds inputs by
-    name only.
+    """A model and its contract. Calling it binds inputs by name only.
+
+    `contract` lists the inputs and outputs.
     """
 
     def __init__(self, contract: Contract, runtime: RuntimeSession, path: str) -> None:
@@ -105,12 +90,12 @@ class Session:
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
-        """What the model takes, in the contract's order."""
+        """The model's inputs, in the contract's order."""
         return self.contract.inputs
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
-        """What the model gives, in the contract's order."""
+        """The model's outputs, in the contract's order."""
         return self.contract.outputs
 
     def __call__(
@@ -126,15 +111,17 @@ class Session:
             )
         given = dict(feeds[0]) if feeds else {}
         if doubled := sorted(given.keys() & named.keys()):
-            raise FeedError(f"{', '.join(map(repr, doubled))} stands in the mapping and by name")
+            raise FeedError(
+                f"{', '.join(map(repr, doubled))} passed twice, in the mapping and by name"
+            )
         return self.run(given | named)
 
     def run(self, feeds: "Mapping[str, np.ndarray]") -> "dict[str, np.ndarray]":
         """Return every output by name, in the contract's order.
 
-        `feeds` holds one array per input: of exactly the declared dtype, of a shape whose axes
-        agree over all inputs and lie within the contract's ranges. Raises FeedError for anything
-        else, also where the runtime fails.
+        `feeds` holds one array per input, of exactly the declared dtype. The sizes of its axes must
+        agree across inputs and lie within the contract's ranges. Raises FeedError for anything
+        else, and if the runtime fails.
         """
         if not isinstance(feeds, Mapping):
             raise FeedError(
@@ -165,7 +152,7 @@ class Session:
         known = [spec.name for spec in self.inputs]
         missing = [name for name in known if name not in feeds]
         problems = [
-            f"there is no input {name!r}{suggestion(name, missing or known)}"
+            f"unknown input {name!r}{suggestion(name, missing or known)}"
             for name in feeds
             if name not in known
         ]
@@ -178,9 +165,7 @@ class Session:
         for spec in self.inputs:
             shape = feeds[spec.name].shape
             if len(shape) != len(spec.shape):
-                raise FeedError(
-                    f"{spec.name!r} has the shape {list(shape)}; the contract says {spec}"
-                )
+                raise FeedError(f"{spec.name!r} has shape {list(shape)}; the contract says {spec}")
             for dimension, size in zip(spec.shape, shape, strict=True):
                 if dimension_axes(dimension) == (dimension,):
                     self._check_axis(str(dimension), size, spec.name, sizes)
@@ -194,14 +179,12 @@ class Session:
         limits = self.contract.axis(axis)
         if not limits.min <= size <= limits.max:
             raise FeedError(
-                f"{name!r}: axis {axis!r} has the size {size}; the model was proven from"
+                f"{name!r}: axis {axis!r} has size {size}; the model was verified from"
                 f" {limits.min} to {limits.max}"
             )
         first, where = sizes.setdefault(axis, (size, name))
         if first != size:
-            raise FeedError(
-                f"axis {axis!r} has the size {first} in {where!r} and {size} in {name!r}"
-            )
+            raise FeedError(f"axis {axis!r} has size {first} in {where!r} but {size} in {name!r}")
 
 
 def _check_dtype(spec: TensorSpec, value: object) -> None:
@@ -212,13 +195,13 @@ def _check_dtype(spec: TensorSpec, value: object) -> None:
     if not isinstance(value, np.ndarray):
         kind = type(value).__name__
         raise FeedError(
-            f"{spec.name!r} is a {kind}; give a numpy array, such as np.asarray({spec.name},"
+            f"{spec.name!r} is a {kind}; pass a numpy array, such as np.asarray({spec.name},"
             f" dtype=np.{_numpy(spec)})"
         )
     if (found := dtype_name(value.dtype)) != spec.dtype:
         raise FeedError(
-            f"{spec.name!r} is {found}; the model takes {spec.dtype}. Nothing is converted in"
-            f" silence: write {spec.name}.astype(np.{_numpy(spec)}) if that is right"
+            f"{spec.name!r} is {found}; the model expects {spec.dtype}. convkit does not convert"
+            f" silently: write {spec.name}.astype(np.{_numpy(spec)}) if that is right"
         )
 
 
@@ -227,7 +210,7 @@ def _numpy(spec: TensorSpec) -> str:
 
 
 def _check_concrete(spec: TensorSpec, shape: tuple[int, ...], sizes: Mapping[str, int]) -> None:
-    """Check fixed sizes and arithmetic; an axis that no input has alone is left to the runtime."""
+    """Check fixed sizes and arithmetic; leave axes that occur only in arithmetic to the runtime."""
     for dimension, size in zip(spec.shape, shape, strict=True):
         try:
             wanted = dimension_size(dimension, sizes)
@@ -236,6 +219,6 @@ def _check_concrete(spec: TensorSpec, shape: tuple[int, ...], sizes: Mapping[str
         if wanted != size:
             meaning = "" if isinstance(dimension, int) else f" ({dimension})"
             raise FeedError(
-                f"{spec.name!r} has the shape {list(shape)}; {wanted}{meaning} is due for {size} in"
-                f" {spec}"
+                f"{spec.name!r} has shape {list(shape)}; expected {wanted}{meaning} instead of"
+                f" {size} in {spec}"
             )

@@ -36,7 +36,7 @@ DTYPES: tuple[str, ...] = get_args(DType)
 # A dimension is a fixed size, an axis by name, or integer arithmetic over axes ("past + sequence").
 Dimension = int | str
 
-# Python's parser warns of some texts ("1if") and gives up on long ones; neither is a dimension.
+# Python's parser warns about some texts ("1if") and gives up on long ones; neither is a dimension.
 _ALPHABET = re.compile(r"[A-Za-z_0-9 +*/()-]+")
 _DIGITS_THEN_LETTER = re.compile(r"\b[0-9]+[A-Za-z_]")
 _LONGEST = 200
@@ -50,7 +50,7 @@ _OPERATORS = {
 
 
 class DimensionError(ValueError):
-    """A dimension is neither a size, an axis nor integer arithmetic over axes."""
+    """A dimension that is not a size, an axis or integer arithmetic over axes."""
 
 
 def dimension_axes(dimension: Dimension) -> tuple[str, ...]:
@@ -62,9 +62,7 @@ def dimension_axes(dimension: Dimension) -> tuple[str, ...]:
 
 
 def dimension_size(dimension: Dimension, sizes: Mapping[str, int]) -> int:
-    """Return a dimension's size, in elements, where the axes have the given sizes; raises
-    DimensionError.
-    """
+    """Return a dimension's size, in elements, for the given axis sizes; raises DimensionError."""
     if isinstance(dimension, int):
         return dimension
     return _evaluate(_parse(dimension).body, sizes, dimension)
@@ -73,7 +71,7 @@ def dimension_size(dimension: Dimension, sizes: Mapping[str, int]) -> int:
 def _parse(text: str) -> ast.Expression:
     if len(text) > _LONGEST or not _ALPHABET.fullmatch(text) or _DIGITS_THEN_LETTER.search(text):
         raise DimensionError(
-            f"{text[:_LONGEST]!r}: only axes, whole numbers and + - * // may stand in a dimension"
+            f"{text[:_LONGEST]!r}: a dimension may only contain axes, integers and + - * //"
         )
     try:
         tree = ast.parse(text.strip(), mode="eval")
@@ -85,7 +83,7 @@ def _parse(text: str) -> ast.Expression:
             allowed = False
         if not allowed and type(node) not in _OPERATORS:
             raise DimensionError(
-                f"{text!r}: only axes, whole numbers and + - * // may stand in a dimension"
+                f"{text!r}: a dimension may only contain axes, integers and + - * //"
             )
     return tree
 
@@ -113,7 +111,7 @@ def _evaluate(node: ast.expr, sizes: Mapping[str, int], text: str) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class Axis:
-    """A symbolic axis: the sizes a converted model must serve, in elements."""
+    """A symbolic axis: the sizes a converted model must support, in elements."""
 
     name: str
     min: int
@@ -125,8 +123,8 @@ class Axis:
 class TensorSpec:
     """One input or output: its name in the converted model, element type and shape.
 
-    `origin` is the name on the model's side (a forward argument, a field of its output) where that
-    differs. `mask` names an input whose zeros mark padding, where an output's values mean nothing.
+    `origin` is the model's own name (a forward argument, an output field), if different. `mask`
+    names an input whose zeros mark padding; an output's values there are meaningless.
     """
 
     name: str
@@ -145,7 +143,7 @@ class TensorSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Contract:
-    """What a model takes and gives, in order; the axes its shapes speak of."""
+    """A model's inputs and outputs, in order, and the axes in their shapes."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]

@@ -92,7 +92,6 @@ def case_verdict(
 
 CROSSED = Finding(
     "C110",
-    "error",
     "'input_ids' and 'attention_mask' are exchanged: outputs differ by 0.31 as declared and by"
     " 2.1e-06 with the two crossed; declared order: input_ids, attention_mask; the model acts as:"
     " attention_mask, input_ids",
@@ -102,7 +101,6 @@ CROSSED = Finding(
 )
 DIFFERS = Finding(
     "N101",
-    "error",
     "'last_hidden_state' in case 'typical' (batch=4, sequence=128): max_abs 0.31 > 0.0001, "
     "worst at [1, 17, 203]: 1.044, original 0.734 (first of 2 of 3 cases)",
     Place(
@@ -125,9 +123,7 @@ DIFFERS = Finding(
         },
     ),
 )
-FALLBACK = Finding(
-    "E102", "warning", "3 nodes ran on the CPU: Range, Gather, Where", Place(node="Range")
-)
+FALLBACK = Finding("E102", "3 nodes ran on the CPU: Range, Gather, Where", Place(node="Range"))
 ABSENT = "this machine has no CUDA device (onnxruntime offers: CPUExecutionProvider)"
 TIGHT = OmittedCase(
     "largest", "verify.budget of 30 s: this case was measured at 41 s under the original"

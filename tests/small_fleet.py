@@ -1,4 +1,4 @@
-"""A real cluster on this machine: a scheduler and workers, each a process with a home of its own."""
+"""A real cluster on this machine: a scheduler and workers, each a process with its own home."""
 
 import json
 import os

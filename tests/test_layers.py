@@ -5,32 +5,44 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import convkit
 
 PACKAGE = Path(convkit.__file__).parent
 
 # Who may import whom, by package or module below `convkit`; everybody may import itself and the
 # bottom. Two sides: the host's packages, and those that run inside a stage's environment.
-BOTTOM = {"codec", "tensors", "errors", "home", "findings.model", "__version__"}
+BOTTOM = {
+    "codec",
+    "tensors",
+    "errors",
+    "home",
+    "findings.model",
+    "findings.severity",
+    "__version__",
+}
+# Every runtime's row: the host and the workers read it.
+ROWS = {"runtimes.registry", "runtimes.row"}
 HOST = {
     "findings": set(),
-    "recipe": {"findings"},
+    "recipe": {"findings", "worker.protocol", *ROWS},
     "store": {"findings", "worker.protocol"},
     "record": {"findings", "store", "worker.protocol"},
-    "toolchain": {"findings", "recipe", "worker.protocol", "store"},
+    "toolchain": {"findings", "recipe", "worker.protocol", "store", *ROWS},
     "plan": {"recipe", "toolchain", "store", "worker.protocol", "worker.jobs"},
     # Limits are judged by the same lines on both sides: a search for a precision must mean what
     # the verdict means.
     "verdict": {"plan", "recipe", "findings", "record", "worker.protocol", "metrics.limits"},
-    "track": {"findings", "store", "recipe", "record", "worker.protocol"},
+    "track": {"findings", "store", "recipe", "record", "worker.protocol", *ROWS},
     "report": {"findings", "recipe", "record", "worker.protocol", "verdict"},
     "execute": {
         *("plan", "recipe", "record", "findings", "store", "toolchain", "track", "report"),
-        *("verdict", "worker.protocol", "worker.jobs"),
+        *("verdict", "worker.protocol", "worker.jobs", *ROWS),
     },
     "audit": {
         *("execute", "recipe", "record", "findings", "store", "plan", "toolchain"),
-        "worker.protocol",
+        *("worker.protocol", *ROWS),
     },
     "nightly": {
         *("audit", "execute", "recipe", "record", "findings", "store", "toolchain", "track")
@@ -41,7 +53,7 @@ HOST = {
     },
 }
 WORKER = {
-    "worker": set(),
+    "worker": ROWS,
     "dtypes": set(),
     "float_limits": set(),
     "bindings": set(),
@@ -52,15 +64,16 @@ WORKER = {
     "mil": {"worker"},
     "comparison": {"worker", "models"},
     "stages": {
-        *("worker", "dtypes", "cases", "models", "metrics", "precision", "comparison", "bindings"),
-        "runtimes",
+        *("worker", "dtypes", "cases", "models", "metrics", "precision", "comparison", "bindings")
     },
     "runtimes": {
         *("worker", "dtypes", "float_limits", "cases", "models", "metrics", "precision", "mil"),
         *("comparison", "bindings", "stages"),
     },
     # `convkit.load`, which people call where their models run.
-    "session": {"worker", "dtypes", "models", "runtimes"},
+    "session": {"worker", "dtypes", "models", *ROWS},
+    # A runtime's target is what a recipe writes: the host reads it.
+    "target of a runtime": {"recipe", "runtimes", "worker.protocol"},
 }
 HOST_ONLY = {
     "pydantic",
@@ -104,17 +117,29 @@ def is_below(name: str, ways: set[str]) -> bool:
     return any(name == way or name.startswith(f"{way}.") for way in ways)
 
 
+def part_of(path: Path) -> str:
+    """Return the part of convkit that a module belongs to."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    if parts[0] == "runtimes" and parts[-1].startswith("target"):
+        return "target of a runtime"
+    return parts[0]
+
+
 def test_every_package_has_its_place() -> None:
-    tops = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in MODULES}
-    assert tops - {"__init__"} == {*HOST, *WORKER, *(BOTTOM - {"findings.model", "__version__"})}
+    parts = {part_of(path) for path in MODULES}
+    assert parts - {"__init__"} == {
+        *HOST,
+        *WORKER,
+        *(name for name in BOTTOM if "." not in name),
+    } - {"__version__"}
 
 
 def test_imports_point_down() -> None:
     wrong = []
     for path in MODULES:
-        top = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        part = part_of(path)
         ways = (
-            {top, *BOTTOM, *(HOST | WORKER).get(top, set())} if top != "__init__" else {"session"}
+            {"session"} if part == "__init__" else {part, *BOTTOM, *(HOST | WORKER).get(part, ())}
         )
         inner = {
             name.removeprefix("convkit.") for name in imports(path) if name.startswith("convkit.")
@@ -130,13 +155,26 @@ def test_imports_point_down() -> None:
 def test_host_and_worker_keep_to_their_own_libraries() -> None:
     wrong = []
     for path in MODULES:
-        top = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        others = HOST_ONLY if top in WORKER else STAGE_ONLY
+        part = part_of(path)
+        at_work = part in WORKER and part != "target of a runtime"
+        others = HOST_ONLY if at_work else STAGE_ONLY
         used = {name.split(".")[0] for name in imports(path)} & (
-            others if top != "session" else set()
+            others if part != "session" else set()
         )
         wrong += [f"{path.relative_to(PACKAGE)}: {name}" for name in used]
     assert wrong == []
+
+
+def test_an_import_upwards_is_seen(monkeypatch, tmp_path) -> None:
+    path = tmp_path / "convkit" / "mil" / "upward.py"
+    path.parent.mkdir(parents=True)
+    path.write_text("def f():\n    from convkit.stages import export\n    import pydantic\n")
+    monkeypatch.setattr("test_layers.MODULES", [path])
+    monkeypatch.setattr("test_layers.PACKAGE", path.parents[1])
+    with pytest.raises(AssertionError, match=r"stages\.export"):
+        test_imports_point_down()
+    with pytest.raises(AssertionError, match="pydantic"):
+        test_host_and_worker_keep_to_their_own_libraries()
 
 
 HEAVY = """

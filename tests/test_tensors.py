@@ -80,8 +80,9 @@ def test_axes_are_told_once_in_order_of_appearance(text, axes):
 @pytest.mark.parametrize(
     "text",
     [
-        "", " ", "a b", "a +", "-1", "a / b", "a ** 2", "a % 2", "a.b", "a()", "a[0]", "1.5", "1e3", "0x10", "012",
-        "1if", "1 if a else 2", "a and b", "None", "True", "lambda: 1", "'a'", "a\n+ b", "a, b", "a := 1", "é", "a\0",
+        "", " ", "a b", "a +", "-1", "a / b", "a ** 2", "a % 2", "a.b", "a()", "a[0]",
+        "1.5", "1e3", "0x10", "012", "1if", "1 if a else 2", "a and b", "None", "True", "lambda: 1",
+        "'a'", "a\n+ b", "a, b", "a := 1", "é", "a\0",
         "a" * 201, "+".join("a" * 150), "(" * 150, "1" * 150 + "x",
     ],
 )  # fmt: skip

@@ -10,7 +10,7 @@ from convkit.audit.integrity import readable_provenance
 from convkit.audit.locating import recorded_files
 from convkit.codec import encode
 from convkit.execute.run_folder import read_record
-from convkit.plan.stages import flatten
+from convkit.plan.keys import flatten
 from convkit.recipe.document import read_document
 from convkit.record.figures import first_line, located_findings
 from convkit.record.model import RunRecord

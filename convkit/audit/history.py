@@ -19,16 +19,12 @@ from convkit.errors import ConvkitError, ProvenanceError, UsageError
 from convkit.execute.run_folder import read_record
 from convkit.home import Home
 from convkit.record.model import RunRecord, TargetStatus
+from convkit.runtimes.registry import runtimes
 
 # The packages that decide what a converted model is; the others are in the record.
 TOOLS_THAT_MATTER = (
-    "torch",
-    "transformers",
-    "onnx",
-    "onnxruntime",
-    "onnxruntime-gpu",
-    "coremltools",
-    "tensorrt",
+    *("torch", "transformers", "onnx"),
+    *(tool for runtime in runtimes().values() for tool in runtime.tools),
 )
 
 

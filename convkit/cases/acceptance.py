@@ -50,7 +50,6 @@ def _restricted(axis: Axis, limit: int) -> Finding:
         change[f"axes.{axis.name}.typical"] = limit
     return Finding(
         "C113",
-        "error",
         f"the original model takes the axis {axis.name!r} up to {limit}; the recipe promises"
         f" {axis.max}",
         Place(tensor=axis.name),

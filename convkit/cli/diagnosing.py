@@ -1,4 +1,4 @@
-"""`convkit diagnose`: from the cause to the symptom, and what to do."""
+"""`convkit diagnose`: causes, their path to the symptoms, and fixes."""
 
 import json as json_module
 import sys
@@ -25,7 +25,7 @@ def diagnose(
         str,
         typer.Argument(
             metavar="RECIPE|RUN|MODEL",
-            help="A recipe's file, a run as `convkit show` takes it, or an ONNX file.",
+            help="A recipe file, a run (as for `convkit show`), or an ONNX file.",
         ),
     ],
     only: Only = None,
@@ -33,7 +33,7 @@ def diagnose(
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
-    """Say what is wrong with a recipe, a run or a model file: cause, way to the symptom, remedy."""
+    """Explain what is wrong with a recipe, run or model file."""
     from convkit.codec import encode
     from convkit.execute.diagnosis import diagnose_record
     from convkit.home import Home
@@ -98,7 +98,7 @@ def _view(diagnosis: "Diagnosis") -> "RenderableType":
     head.append(f", {diagnosis.evidence}")
     lines: list[RenderableType] = [head]
     if diagnosis.cause is None:
-        lines.append(Text("  nothing is wrong"))
+        lines.append(Text("  no problems found"))
     else:
         lines += _story(diagnosis.cause)
     shown = [finding for finding in diagnosis.others if finding.severity != "note"]
@@ -109,7 +109,7 @@ def _view(diagnosis: "Diagnosis") -> "RenderableType":
 
 
 def _story(finding: "Finding") -> "list[RenderableType]":
-    """Return a finding as a story: what, where, from the cause to the symptom, what to do."""
+    """Return a finding in full: message, place, chain from cause to symptom, fix."""
     from rich.padding import Padding
     from rich.text import Text
 
@@ -139,12 +139,12 @@ def _story(finding: "Finding") -> "list[RenderableType]":
             for index, step in enumerate(finding.chain)
         ]
     if finding.remedy is not None:
-        lines.append(indented(Text.assemble(("what to do: ", "bold"), finding.remedy.text)))
+        lines.append(indented(Text.assemble(("fix: ", "bold"), finding.remedy.text)))
         lines += [
             indented(
                 Text(f"{path}: {json_module.dumps(value, ensure_ascii=False)}", style="cyan"), 4
             )
             for path, value in finding.remedy.change.items()
         ]
-    lines.append(indented(Text(f"the whole story: convkit explain {finding.code}", style="dim")))
+    lines.append(indented(Text(f"more: convkit explain {finding.code}", style="dim")))
     return lines

@@ -1,4 +1,4 @@
-"""Commands that look at things: `inspect` a model file, `doctor` this machine."""
+"""`convkit inspect` shows a model file; `convkit doctor` shows this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -31,7 +31,7 @@ def inspect(
         bool,
         typer.Option(
             "--precision",
-            help="By module: element types; of a recipe, its targets' precision plans.",
+            help="Show element types by module; for a recipe, its targets' precision plans.",
         ),
     ] = False,
     only: Only = None,
@@ -39,8 +39,9 @@ def inspect(
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
-    """Show a model file's contract, opset, element types, size and metadata; or what a precision
-    means by module.
+    """Show a model file's contract, types, size and metadata.
+
+    With --precision, show element types by module.
     """
     from convkit.home import Home
 
@@ -115,7 +116,7 @@ def _inspection(result: "InspectResult") -> "RenderableType":
     for key, value in result.metadata.items():
         facts.add_row(key, value if len(value) <= 100 else value[:97] + "...")
     if result.carried is None:
-        facts.add_row("contract", "none: this file was not made by convkit")
+        facts.add_row("contract", "none: convkit did not build this file")
     elif result.carried != result.graph:
         facts.add_row("contract", "carried")
     return Group(
@@ -138,7 +139,7 @@ def _tensors(which: str, contract: "Contract") -> "RenderableType":
 
 
 def doctor(json: Json = False, home: HomeFolder = None) -> None:
-    """Show which runtimes, devices and tools this machine has, and what is missing."""
+    """List this machine's runtimes, devices and tools."""
     import dataclasses
     import json as json_module
 

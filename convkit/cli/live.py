@@ -1,4 +1,4 @@
-"""The stages of a run while they run: one line each on a terminal, plain lines anywhere else."""
+"""Live progress: one updating line per stage on a terminal, plain lines elsewhere."""
 
 import dataclasses
 import threading
@@ -49,7 +49,7 @@ _WORDS: dict[_State, str] = {"hit": "up to date", "waiting": "waiting", "running
 
 @dataclasses.dataclass
 class _Line:
-    """What is known of one stage. `started` is on the monotonic clock, in seconds."""
+    """The state of one stage. `started` is in seconds on the monotonic clock."""
 
     id: str
     state: _State = "waiting"
@@ -60,11 +60,11 @@ class _Line:
 
 
 class LiveProgress:
-    """Shows stages while they run. Thread-safe: stages report from threads of their own.
+    """Shows stages while they run. Thread-safe, because each stage reports from its own thread.
 
-    On a terminal one line per stage, redrawn; elsewhere a plain line when a stage starts and when
-    it ends; with `quiet` nothing. Writes to standard error, so that standard output holds results
-    alone.
+    On a terminal, one line per stage is redrawn in place. Elsewhere, a plain line is printed when
+    a stage starts and when it ends. With `quiet`, nothing is printed. Writes to standard error, so
+    that standard output holds only results.
     """
 
     def __init__(self, *, console: "Console | None" = None, quiet: bool = False) -> None:
@@ -76,7 +76,7 @@ class LiveProgress:
         self._live: Live | None = None
 
     def __enter__(self) -> Self:
-        """Begin to show; a terminal's cursor is hidden meanwhile."""
+        """Start the display and hide the terminal's cursor."""
         if self._quiet:
             return self
         if self._console is None:
@@ -86,7 +86,7 @@ class LiveProgress:
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             from rich.live import Live
 
-            # What a tool or a log prints meanwhile appears above the lines and leaves them whole.
+            # Redirects other output above the live lines, so that it cannot garble them.
             self._live = Live(
                 Encodable(_Lines(self._lines, self._lock)),
                 console=self._console,
@@ -102,33 +102,31 @@ class LiveProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Leave the last state on the screen."""
+        """Stop the display; the last state stays on the screen."""
         if self._live is not None:
             self._live.stop()
             self._live = None
 
     def stage_waiting(self, stage: str) -> None:
-        """A stage will run, or be taken from the store, later."""
+        """Add a stage that will run, or be reused, later."""
         with self._lock:
             self._lines.setdefault(stage, _Line(stage))
 
     def stage_started(self, stage: str, reason: str) -> None:
-        """A stage runs; `reason` says why it has to."""
+        """Mark a stage as running; `reason` says why it has to."""
         with self._lock:
             line = self._lines.setdefault(stage, _Line(stage))
             line.state, line.message, line.started = "running", reason, time.monotonic()
             self._say(line, f"started: {reason}" if reason else "started")
 
     def stage_progress(self, stage: str, message: str, done: float | None = None) -> None:
-        """A running stage says what it does, and the share that is done (0 to 1) where that is
-        known.
-        """
+        """Show what a running stage does, and the fraction done (0 to 1) if known."""
         with self._lock:
             line = self._lines.setdefault(stage, _Line(stage))
             line.message, line.share = message, done
 
     def stage_finished(self, stage: str, status: StageStatus, seconds: float) -> None:
-        """A stage ended, or was found in the store (`hit`); `seconds` is what it took."""
+        """Mark a stage as ended or reused (`hit`); `seconds` is how long it ran."""
         with self._lock:
             line = self._lines.setdefault(stage, _Line(stage))
             line.state, line.seconds, line.message, line.share = status, seconds, "", None
@@ -140,7 +138,7 @@ class LiveProgress:
 
     def _say(self, line: _Line, text: str) -> None:
         if self._live is None and not self._quiet and self._console is not None:
-            # soft_wrap: a log's reader wraps lines, not we; no markup or highlighting: names are
+            # soft_wrap: log viewers wrap lines themselves; no markup or highlighting: names are
             # data.
             from rich.text import Text
 
@@ -168,8 +166,8 @@ class _Lines:
 
 
 def _fitting(lines: list[_Line], height: int) -> tuple[list[_Line], str]:
-    """Return the lines that fit the screen, running and broken ones first, and a word on the
-    others.
+    """Return the lines that fit the screen, running and broken stages first, and a summary
+    of the rest.
     """
     if len(lines) <= height:
         return lines, ""

@@ -1,6 +1,6 @@
 """The `convkit` command: its subcommands, and the one place where errors become exit codes.
 
-Every command imports what it calls inside its function: `convkit --help` must come in a blink.
+Commands import what they call inside their functions, so that `convkit --help` starts instantly.
 """
 
 import os
@@ -28,7 +28,7 @@ from convkit.errors import ENVIRONMENT_ERRNOS, EXIT_BUG, ConvkitError, Interrupt
 
 app = typer.Typer(
     name="convkit",
-    help="One YAML recipe turns a PyTorch model into converted models that can be trusted.",
+    help="Convert a PyTorch model with one YAML recipe, and prove that the result matches it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -64,7 +64,7 @@ def options(
         False, "--version", help="Print convkit's version and exit.", is_eager=True
     ),
 ) -> None:
-    """Handle the options that stand before a command."""
+    """Handle the options that precede a command."""
     if version:
         from convkit import __version__
 
@@ -82,7 +82,7 @@ def main() -> None:
     except KeyboardInterrupt:
         _say("interrupted")
         sys.exit(Interrupted.exit_code)
-    except BrokenPipeError:  # the reader went away (convkit ... | head)
+    except BrokenPipeError:  # the reader closed the pipe (convkit ... | head)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
@@ -90,7 +90,7 @@ def main() -> None:
             _end_as_bug(error)
         _say(f"error: {storage_error(error, Path(error.filename or '.'))}")
         sys.exit(ConvkitError.exit_code)
-    except Exception as error:  # noqa: BLE001 - a bug: say so, keep the trace, ask for a report
+    except Exception as error:  # noqa: BLE001 - a bug in convkit: save the traceback and ask for a report
         _end_as_bug(error)
 
 
@@ -101,7 +101,7 @@ def _end_as_bug(error: Exception) -> NoReturn:
 
 
 def _say(text: str) -> None:
-    print(text, file=sys.stderr)  # noqa: T201 - the last words before the exit; rich may be what failed
+    print(text, file=sys.stderr)  # noqa: T201 - rich itself may be what failed
 
 
 def _write_crash_log() -> str:

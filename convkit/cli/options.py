@@ -18,16 +18,16 @@ HomeFolder = Annotated[
     typer.Option(
         "--home",
         metavar="DIR",
-        help="Where runs, store and environments lie. [CONVKIT_HOME, else ./runs]",
+        help="Folder for runs, store and environments. [CONVKIT_HOME, else ./runs]",
     ),
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option("--only", metavar="TARGET", help="Only this target; may be repeated."),
+    typer.Option("--only", metavar="TARGET", help="Only this target; can be repeated."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Json = Annotated[bool, typer.Option("--json", help="Print machine-readable JSON.")]
 Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print errors only; the exit code tells the verdict.")
+    bool, typer.Option("--quiet", "-q", help="Print errors only; the exit code is the verdict.")
 ]
 Toolchain = Annotated[
     Literal["isolated", "host"],

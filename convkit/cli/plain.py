@@ -1,4 +1,4 @@
-"""Rendering for terminals that take ASCII only."""
+"""Rendering for terminals that support ASCII only."""
 
 import dataclasses
 from typing import TYPE_CHECKING
@@ -9,11 +9,9 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Encodable:
-    """A renderable whose text the console's encoding can take: names and messages come from
-    anywhere.
+    """A renderable with text restricted to what the console's encoding can represent.
 
-    Without it one accent in a tool's message ends the program with an encoding error on an ASCII
-    terminal.
+    Without it, a single accent in a tool's message would crash the program on an ASCII terminal.
     """
 
     content: "RenderableType"

@@ -1,4 +1,6 @@
-"""Precision by module, as tables for the terminal. Modules that differ in numbers only share a row."""
+"""Precision by module, as tables for the terminal. Modules that differ only in their numbers share
+a row.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar, cast
@@ -19,7 +21,7 @@ _Row = TypeVar("_Row", ModulePrecision, ModuleTypes)
 
 
 def plan_view(target: str, plan: PrecisionResult, findings: Sequence[Finding]) -> RenderableType:
-    """Return a target's plan: one row for each kind of module, the sums, and what was found."""
+    """Return a target's plan: one row per kind of module, the totals, and the findings."""
     low = _low_type(plan)
     weights = sum(row.low_weights for row in plan.modules)
     total = weights + sum(row.float32_weights for row in plan.modules)
@@ -67,8 +69,8 @@ def _plan_cells(rows: Sequence[ModulePrecision]) -> tuple[Text, ...]:
 
 
 def _where_and_why(rows: Sequence[ModulePrecision]) -> str:
-    """Return where a low module's largest tensor overflows, and why nodes stay in float32; empty
-    for neither.
+    """Return where a low-precision module's largest tensor overflows and why nodes stay in
+    float32; empty if neither applies.
     """
     worst = _worst(rows)
     where = [f"{worst.tensor} in {worst.case}"] if worst is not None and _overflows(worst) else []
@@ -98,7 +100,7 @@ def _low_type(plan: PrecisionResult) -> str:
 
 
 def types_table(modules: Sequence[ModuleTypes]) -> RenderableType:
-    """Return a model file's element types: one row for each kind of module."""
+    """Return a model file's element types: one row per kind of module."""
     table = Table("module", "nodes", "weights", box=None, padding=(0, 2, 0, 0))
     for name, rows in _alike(modules):
         nodes, weights = _counts(row.nodes for row in rows), _counts(row.weights for row in rows)
@@ -115,8 +117,8 @@ def _counts(each: Iterable[dict[str, int]]) -> str:
 
 
 def _alike(modules: Sequence[_Row]) -> list[tuple[str, list[_Row]]]:
-    """Return modules by their general path, in the graph's order; how many there are is told where
-    it is not one.
+    """Return modules by their general path, in the graph's order, with their number if there are
+    several.
     """
     groups: dict[str, list[_Row]] = {}
     for row in modules:

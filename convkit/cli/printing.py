@@ -1,10 +1,10 @@
-"""Prints a run for people."""
+"""Prints a run on the terminal."""
 
 from convkit.execute.run import RunOutcome
 
 
 def print_run(outcome: RunOutcome) -> None:
-    """Print a run's table, headline, findings and where to look further."""
+    """Print a run's table, headline, findings, and links to more."""
     from rich.console import Console
 
     from convkit.cli.table import summary

@@ -17,12 +17,15 @@ def init(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FILE", help="Write it here instead of printing it."
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Write the recipe to this file instead of printing it.",
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
-    """Write a recipe for a model, from its configuration."""
+    """Draft a recipe from a model's configuration."""
     from convkit.errors import UsageError, storage_error
     from convkit.recipe.draft import draft_recipe
 
@@ -51,23 +54,23 @@ def schema() -> None:
 def explain(
     code: Annotated[str, typer.Argument(metavar="CODE", help="A finding's code, such as C110.")],
 ) -> None:
-    """Tell what a finding means, why it is missed elsewhere, and what to do."""
+    """Explain a finding and why other tools miss it."""
     import difflib
 
     from convkit.errors import UsageError
     from convkit.findings.catalogue import CATALOGUE, FAMILIES
+    from convkit.findings.severity import severity_of
 
-    found = CATALOGUE.get(code.upper())
+    code = code.upper()
+    found = CATALOGUE.get(code)
     if found is None:
-        near = difflib.get_close_matches(code.upper(), CATALOGUE, n=3, cutoff=0.5)
+        near = difflib.get_close_matches(code, CATALOGUE, n=3, cutoff=0.5)
         hint = f"; perhaps you meant {' or '.join(near)}" if near else ""
         raise UsageError(f"no finding has the code {code!r}{hint}. Codes: {', '.join(CATALOGUE)}")
-    typer.echo(
-        f"{code.upper()}  {found.title}  ({found.severity}; family {FAMILIES[code[0].upper()]})\n"
-    )
+    typer.echo(f"{code}  {found.title}  ({severity_of(code)}; family {FAMILIES[code[0]]})\n")
     for title, text in (
         ("What it means", found.meaning),
-        ("Why it is missed", found.missed),
+        ("Why other tools miss it", found.missed),
         ("What to do", found.remedy),
     ):
         typer.echo(f"{title}\n  {text}\n")

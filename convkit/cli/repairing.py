@@ -1,4 +1,4 @@
-"""What `convkit run --repair` says beside the run itself."""
+"""What `convkit run --repair` prints in addition to the run itself."""
 
 import json
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ def change_text(change: Mapping[str, Json]) -> str:
 
 
 def announce(steps: tuple[RepairStep, ...]) -> None:
-    """Say on standard error what a round is about to change."""
+    """Print on standard error what the next round changes."""
     from rich.console import Console
     from rich.text import Text
 
@@ -38,10 +38,10 @@ def announce(steps: tuple[RepairStep, ...]) -> None:
 def print_repair(
     outcome: "RepairOutcome", *, command: str, written: bool, console: "Console | None" = None
 ) -> None:
-    """Print how the repair ended, the change to the recipe, and what to do with it.
+    """Print how the repair ended, the change to the recipe, and how to save it.
 
-    `written`: the recipe's file holds the change; `command`: what would write it. Lines are not
-    broken: a diff is for copying.
+    `written`: the change is already in the recipe's file. `command`: the command that would write
+    it. Lines are not wrapped, so that the diff can be copied.
     """
     from rich.console import Console
     from rich.text import Text
@@ -60,26 +60,18 @@ def print_repair(
             _print(
                 console,
                 Text.assemble(
-                    f"  {each.code} of {each.target} offers ", (shown, "cyan"), f"; {each.reason}"
+                    f"  {each.code} of {each.target} suggests ", (shown, "cyan"), f"; {each.reason}"
                 ),
             )
     if outcome.diff:
-        proven = (
-            "proven by the run above"
-            if outcome.repaired
-            else "as far as it went, which is not proven"
-        )
-        _print(console, Text(f"The change to the recipe, {proven}:"))
+        proven = "proven by the run above" if outcome.repaired else "incomplete and not proven"
+        _print(console, Text(f"Recipe change, {proven}:"))
         for line in outcome.diff.splitlines():
             _print(console, Text(line, style=_DIFF_STYLES.get(line[:1], "")))
     if outcome.repaired:
         _print(
             console,
-            Text(
-                f"Written to {outcome.loaded.path}"
-                if written
-                else f"Write it with --write: {command}"
-            ),
+            Text(f"Written to {outcome.loaded.path}" if written else f"To save it: {command}"),
         )
 
 

@@ -18,10 +18,13 @@ def run(
     only: Only = None,
     toolchain: Toolchain = "isolated",
     jobs: Annotated[
-        int, typer.Option("--jobs", "-j", min=1, max=64, help="Stages that may run at once.")
+        int,
+        typer.Option(
+            "--jobs", "-j", min=1, max=64, help="How many stages may run at the same time."
+        ),
     ] = 2,
     force: Annotated[
-        bool, typer.Option("--force", help="Run every stage, whatever the store holds.")
+        bool, typer.Option("--force", help="Run every stage again, even if its result is cached.")
     ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Exit with 4 if a target was skipped.")
@@ -30,10 +33,10 @@ def run(
         bool, typer.Option("--track/--no-track", help="Log the run to MLflow.")
     ] = True,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Apply the remedies of what is found, and run again.")
+        bool, typer.Option("--repair", help="Apply the remedies of findings and rerun.")
     ] = False,
     write: Annotated[
-        bool, typer.Option("--write", help="With --repair: write a proven repair to the recipe.")
+        bool, typer.Option("--write", help="With --repair: save a proven repair to the recipe.")
     ] = False,
     scheduler: Annotated[
         str | None,
@@ -62,7 +65,7 @@ def run(
     from convkit.home import Home
 
     if write and not repair:
-        raise UsageError("--write writes what --repair has proven; give both")
+        raise UsageError("--write saves what --repair has proven; pass both")
 
     options = RunOptions(
         recipe=recipe,
@@ -87,7 +90,7 @@ def run(
                 outcome = run_recipe(options, progress)
     except KeyboardInterrupt:
         raise Interrupted(
-            "interrupted: what had finished is kept; run the same command again to go on"
+            "interrupted; finished stages are kept. Run the same command again to resume"
         ) from None
     if json:
         from convkit.cli.table import record_json
@@ -116,7 +119,7 @@ def _repair(options: "RunOptions", *, silent: bool) -> "RepairOutcome":
 
 
 def _end_repair(outcome: "RepairOutcome", *, write: bool, silent: bool) -> None:
-    """Write the recipe if that is wanted and proven, and tell."""
+    """Print how the repair ended; write the recipe if that was requested and is proven."""
     from convkit.cli.repairing import print_repair
     from convkit.execute.repair import write_recipe
 
@@ -136,7 +139,7 @@ def plan(
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
-    """Show a recipe's stages, their keys, which are in the store, and why the others must run."""
+    """Show which stages would run, and why; starts nothing."""
     from convkit.execute.planning import forecast
     from convkit.home import Home
 
@@ -151,4 +154,4 @@ def plan(
     for row in rows:
         typer.echo(f"{row.stage:{width}}  {row.state:4}  {(row.key or '?')[:12]:12}  {row.reason}")
     hits = sum(row.state == "hit" for row in rows)
-    typer.echo(f"{hits} of {len(rows)} stages are in the store")
+    typer.echo(f"{hits} of {len(rows)} stages are cached")

@@ -12,13 +12,13 @@ def verify(
     tolerance: Annotated[
         list[str] | None,
         typer.Option(
-            "--tolerance", metavar="LIMIT=VALUE", help="Such as max_abs=1e-3; may be repeated."
+            "--tolerance", metavar="LIMIT=VALUE", help="Such as max_abs=1e-3; can be repeated."
         ),
     ] = None,
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
-    """Judge a stored run again, under its own or another tolerance, without running any model."""
+    """Judge a stored run again without running any model."""
     from convkit.cli.table import record_json, summary
     from convkit.execute.rejudge import parse_tolerance, rejudge
     from convkit.execute.selecting import find_run
@@ -52,7 +52,7 @@ def show(run: Run, json: Json = False, home: HomeFolder = None) -> None:
 
 
 def track(run: Run, home: HomeFolder = None) -> None:
-    """Log a finished run to MLflow, for instance after the tracking server was down."""
+    """Log a finished run to MLflow. Useful if its server was down during the run."""
     from convkit.execute.run_folder import read_record
     from convkit.execute.selecting import find_run
     from convkit.home import Home
@@ -65,12 +65,10 @@ def track(run: Run, home: HomeFolder = None) -> None:
 
 
 def ui(
-    port: Annotated[
-        int, typer.Option("--port", help="0 takes a free one.", min=0, max=65535)
-    ] = 5000,
+    port: Annotated[int, typer.Option("--port", help="0: any free port.", min=0, max=65535)] = 5000,
     home: HomeFolder = None,
 ) -> None:
-    """Open MLflow's own pages on the runs, on this machine only."""
+    """Open MLflow's UI on the runs, on this machine only."""
     from convkit.cli.ui import serve_ui
     from convkit.home import Home
 

@@ -4,12 +4,12 @@ import typer
 
 from convkit.cli.options import HomeFolder
 
-app = typer.Typer(no_args_is_help=True, help="Look after the store.", rich_markup_mode=None)
+app = typer.Typer(no_args_is_help=True, help="Check the store.", rich_markup_mode=None)
 
 
 @app.command("verify")
 def verify(home: HomeFolder = None) -> None:
-    """Digest every object again and check every record; exit with 1 if anything is damaged."""
+    """Check every stored object and record. Exits with 1 on damage."""
     from convkit.home import Home
     from convkit.store.store import Store
 
@@ -27,7 +27,7 @@ def verify(home: HomeFolder = None) -> None:
 
 @app.command("size")
 def size(home: HomeFolder = None) -> None:
-    """Print how many objects the store holds, and their size."""
+    """Print the number of objects in the store, and their size."""
     from convkit.home import Home
     from convkit.store.store import Store
 

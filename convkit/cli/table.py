@@ -1,6 +1,4 @@
-"""The result of a run on the terminal: a table of targets, then what to know about the ones that
-failed.
-"""
+"""A run's result on the terminal: a table of targets, then the findings."""
 
 import dataclasses
 import json
@@ -29,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
     from rich.text import Text
 
-# Below this a table of seven columns breaks words; each target is then told in a few lines.
+# Below this width, seven columns would break words, so each target gets a few lines instead.
 _TABLE_WIDTH = 100
 
 _STYLES: dict[TargetStatus, str] = {
@@ -49,8 +47,7 @@ def record_json(record: RunRecord) -> str:
 def summary(
     record: RunRecord, *, up_to_date: bool, folder: Path | None = None, link: str | None = None
 ) -> "RenderableType":
-    """Return what a person wants to read after a run, for any width, with or without colour and
-    Unicode.
+    """Return a run's summary for any terminal width, with or without color and Unicode.
 
     `up_to_date`: nothing had to run. `folder`: the run's folder, for the report's path. `link`: the
     run in MLflow.
@@ -109,7 +106,7 @@ class _Summary:
         yield Text()
         yield Text(verdict(self.record), style="bold")
         if self.up_to_date:
-            yield Text("Up to date: every stage was taken from the store, nothing had to run.")
+            yield Text("Up to date: every stage is cached, nothing had to run.")
         yield from self._repair_lines()
         for located in located_findings(self.record):
             yield from _finding_lines(located)
@@ -124,7 +121,7 @@ class _Summary:
         if self.record.repaired_from is None:
             return
         yield Text()
-        yield Text(f"A repair of run {self.record.repaired_from}:", style="bold")
+        yield Text(f"Repairs run {self.record.repaired_from}:", style="bold")
         for step in self.record.repair:
             text = Text.assemble(
                 f"round {step.round}, {step.code} of {step.target}: ",
@@ -160,7 +157,7 @@ class _Summary:
         if not (items := left_out(self.record)):
             return
         yield Text()
-        yield Text("Left out (nothing is proven about these):", style="bold yellow")
+        yield Text("Not verified:", style="bold yellow")
         for item in items:
             yield Padding(
                 Text.assemble((item.what, "bold"), f": {item.reason}"), (0, 0, 0, 2), expand=False
@@ -177,7 +174,7 @@ class _Summary:
         if links:
             yield Text()
         for name, address in links:
-            # A path is for copying: it may run over the edge, and is not broken by us.
+            # Never wrap a path: people copy it.
             yield Text.assemble((f"{name}: ", "bold"), address, overflow="fold")
 
 
@@ -233,9 +230,8 @@ def _table(rows: list[_Row], *, ascii_only: bool) -> "RenderableType":
     table.add_column("time", justify="right", no_wrap=True)
     for row in rows:
         table.add_row(
-            Text(
-                row.target.name if row.first else ""
-            ),  # Text: a plain string would be read as rich's markup
+            # Text, because rich would parse a plain string as markup.
+            Text(row.target.name if row.first else ""),
             _status_text(row.status, ascii_only=ascii_only),
             Text(row.runtime),
             row.evidence,
@@ -280,7 +276,7 @@ def _finding_lines(located: Located) -> "RenderResult":
         yield Padding(Text(f"at {place}", style="dim"), (0, 0, 0, 2), expand=False)
     if finding.remedy is not None:
         yield Padding(
-            Text.assemble(("do: ", "bold"), finding.remedy.text), (0, 0, 0, 2), expand=False
+            Text.assemble(("fix: ", "bold"), finding.remedy.text), (0, 0, 0, 2), expand=False
         )
         for path, value in finding.remedy.change.items():
             shown = json.dumps(value, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Serves MLflow's pages for what this home has tracked, on this machine only."""
+"""Serves MLflow's UI for the runs logged in this home, on this machine only."""
 
 import contextlib
 import importlib.metadata
@@ -21,8 +21,7 @@ from convkit.track.location import VIEW, Location, find_location
 _START_SECONDS = 90.0
 _STOP_SECONDS = 5.0
 
-# For the server's process. Telemetry apart, these keep it to what is shown: no job runners for
-# features not used here.
+# For the server's process: no telemetry, and no job runners for features that convkit does not use.
 _SERVER_SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
@@ -38,12 +37,12 @@ def serve_ui(
     tracking_uri: str | None = None,
     announce: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve MLflow's pages until Ctrl-C; `announce` is given the link once they answer (default:
-    printed).
+    """Serve MLflow's UI until Ctrl-C; call `announce` with the link once it answers (default:
+    print it).
 
-    Without `port` a free one is taken. Where runs are tracked on a server, its own link is all
-    there is to say. Raises UsageError (nothing tracked yet, no MLflow pages installed, the port is
-    taken) and TrackingError (the server died).
+    Without `port`, any free port is used. If runs are logged to a server, only its link is
+    announced. Raises UsageError (nothing logged yet, MLflow's UI is not installed, the port is in
+    use) and TrackingError (the server died).
     """
     if announce is None:
         import typer
@@ -51,7 +50,7 @@ def serve_ui(
         announce = typer.echo
     location = find_location(tracking_uri, home)
     if location.is_server:
-        announce(f"Runs are tracked on a server, which has its own pages: {location.shown}")
+        announce(f"Runs are logged to a server with its own UI: {location.shown}")
         return
     _check(location, host)
     port = _free_port(host) if port is None else _checked_port(host, port)
@@ -62,7 +61,7 @@ def serve_ui(
         announce(f"MLflow: {link}/#/experiments{VIEW}   (Ctrl-C stops it)")
         code = server.wait()
         raise TrackingError(
-            f"MLflow's server ended by itself (exit code {code}); its log: {_log_file(home)}"
+            f"MLflow's server stopped unexpectedly (exit code {code}); log: {_log_file(home)}"
         )
 
 
@@ -71,18 +70,17 @@ def _check(location: Location, host: str) -> None:
         importlib.metadata.distribution("mlflow")
     except importlib.metadata.PackageNotFoundError as error:
         raise UsageError(
-            "MLflow's pages are not installed here. Install them with:\n"
-            f'  {sys.executable} -m uv pip install --python {sys.executable} "convkit[ui]"'
+            "MLflow's UI is not installed. Run this in your checkout of convkit:\n"
+            f'  {sys.executable} -m uv pip install --python {sys.executable} -e ".[ui]"'
         ) from error
     if location.database is not None and not location.database.exists():
         raise UsageError(
-            f"{location.database}: nothing was tracked here yet. Run a recipe first: convkit run"
-            " RECIPE"
+            f"{location.database}: no runs logged yet. Run a recipe first: convkit run RECIPE"
         )
     if not _is_loopback(host):
         raise UsageError(
-            f"--host {host}: MLflow's pages ask nobody for a password, so convkit serves them on"
-            " this machine only (127.0.0.1). To share them: mlflow server --backend-store-uri"
+            f"--host {host}: MLflow has no password by default, so convkit serves it on this"
+            " machine only (127.0.0.1). To share it: mlflow server --backend-store-uri"
             f" {location.shown} --host {host}"
         )
 
@@ -106,7 +104,7 @@ def _checked_port(host: str, port: int) -> int:
         socket.create_server((host, port), family=_family(host)).close()
     except (OSError, OverflowError) as error:
         raise UsageError(
-            f"port {port} cannot be used ({error}). Without --port a free one is taken."
+            f"port {port} is not available ({error}). Omit --port to use any free port."
         ) from error
     return port
 
@@ -123,9 +121,7 @@ def _log_file(home: Path) -> Path:
 def _server(
     location: Location, home: Path, host: str, port: int
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run MLflow's server in a session of its own; on Ctrl-C or SIGTERM end it with all its
-    workers.
-    """
+    """Run MLflow's server in its own session; on Ctrl-C or SIGTERM, end it and all its workers."""
     arguments = [
         "--backend-store-uri",
         location.uri,
@@ -153,21 +149,21 @@ def _server(
         try:
             yield server
         except KeyboardInterrupt:
-            pass  # this is how it is stopped
+            pass  # the normal way to stop it
         finally:
             _stop(server)
 
 
 @contextlib.contextmanager
 def _terminated_as_interrupt() -> Iterator[None]:
-    """Let SIGTERM end the server too, as Ctrl-C does; its own session would otherwise outlive us."""
+    """End the server on SIGTERM too; in its own session it would otherwise outlive convkit."""
 
     def interrupt(_number: int, _frame: types.FrameType | None) -> None:
         raise KeyboardInterrupt
 
     try:
         former = signal.signal(signal.SIGTERM, interrupt)
-    except ValueError:  # not the main thread, which alone gets signals
+    except ValueError:  # only the main thread receives signals
         yield
         return
     try:
@@ -188,7 +184,7 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
 
 
 def _answers(server: subprocess.Popen[bytes], link: str) -> bool:
-    """Wait until the server answers; False where it ends before or takes too long."""
+    """Wait until the server answers; False if it ends first or the wait times out."""
     deadline = time.monotonic() + _START_SECONDS
     while server.poll() is None and time.monotonic() < deadline:
         try:
@@ -206,4 +202,4 @@ def _failure(server: subprocess.Popen[bytes], home: Path) -> str:
     state = (
         "did not answer" if server.poll() is None else f"ended with exit code {server.returncode}"
     )
-    return f"MLflow's server {state}; the end of {_log_file(home)}:\n{tail}"
+    return f"MLflow's server {state}. Last lines of {_log_file(home)}:\n{tail}"

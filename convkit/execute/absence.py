@@ -1,6 +1,4 @@
-"""What a recipe's targets need and this machine lacks: devices, and libraries that not every index
-has.
-"""
+"""Devices and libraries that a recipe's targets need but this machine lacks."""
 
 from convkit.errors import ToolchainError
 from convkit.execute.facts import ToolchainKind
@@ -11,17 +9,14 @@ from convkit.toolchain.host import host_has
 from convkit.toolchain.requirements import environment_spec
 from convkit.toolchain.resolution import resolve
 
-_TENSORRT = "tensorrt"
-
 
 def absent_parts(
     recipe: Recipe, home: Home, toolchain: ToolchainKind, *, may_resolve: bool
 ) -> dict[str, str]:
-    """Return the devices and runtimes that targets name and that are not here, with what was found
-    in their place.
+    """Return the devices and runtimes that targets need but are missing here, with what was found
+    instead.
 
-    With `may_resolve`, packages that are known to be on few indexes are looked for where their
-    device is there.
+    With `may_resolve`, packages that few indexes carry are looked up if their device is present.
     """
     absent = {}
     for device in dict.fromkeys(target.device for target in recipe.targets.values()):
@@ -29,25 +24,32 @@ def absent_parts(
         if not found.there:
             absent[str(device)] = f"this machine has no {device} device ({found.detail})"
     for name, target in recipe.targets.items():
-        if target.runtime != _TENSORRT or target.device in absent:
+        if target.runtime_package is None or target.device in absent:
             continue
-        if (
-            why := _no_tensorrt(recipe, name, home, toolchain, may_resolve=may_resolve)
-        ) is not None:
-            absent[_TENSORRT] = why
+        why = _missing_package(
+            recipe, name, target.runtime_package, home, toolchain, may_resolve=may_resolve
+        )
+        if why is not None:
+            absent[target.runtime] = why
     return absent
 
 
-def _no_tensorrt(
-    recipe: Recipe, target: str, home: Home, toolchain: ToolchainKind, *, may_resolve: bool
+def _missing_package(
+    recipe: Recipe,
+    target: str,
+    package: str,
+    home: Home,
+    toolchain: ToolchainKind,
+    *,
+    may_resolve: bool,
 ) -> str | None:
-    """Return why TensorRT cannot be had here; None where it can."""
+    """Return why a runtime's package cannot be installed here; None if it can."""
     if toolchain == "host":
-        return None if host_has(_TENSORRT) else "this environment has no tensorrt"
+        return None if host_has(package) else f"this environment has no {package}"
     if not may_resolve:
         return None
     try:
         resolve(environment_spec(recipe, "build", target, None), home.root)
     except ToolchainError as error:
-        return f"TensorRT's packages cannot be had here: {str(error).splitlines()[0]}"
+        return f"the packages of {package} are not available here: {str(error).splitlines()[0]}"
     return None

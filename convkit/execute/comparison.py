@@ -1,9 +1,7 @@
-"""How alike two built artifacts are and where they differ: by digests, or else in an environment
-that reads models.
-"""
+"""Compares two built artifacts: by digest, or else in an environment that can read models."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Literal, assert_never, get_args
 
@@ -12,6 +10,8 @@ from convkit.errors import ModelFileError
 from convkit.execute.facts import ToolchainKind
 from convkit.execute.worker_process import run_worker
 from convkit.home import Home
+from convkit.runtimes.registry import runtimes
+from convkit.runtimes.row import Runtime
 from convkit.store.digests import digest_file
 from convkit.store.store import Store
 from convkit.toolchain.environments import Environment, ensure_environment
@@ -31,7 +31,6 @@ EPSILON = 1e-6
 ArtifactLikeness = Literal["BIT_IDENTICAL", "CANONICAL_IDENTICAL", "STRUCTURAL", "DIFFERENT"]
 
 _TIMEOUT_SECONDS = 3600.0
-_PACKAGE = ".mlpackage"
 _GRAPH = ".onnx"
 
 
@@ -46,13 +45,13 @@ def compare_artifacts(
 ) -> CompareResult:
     """Compare two built artifacts (folders, single files, or packages), file by file.
 
-    Floats in weights may be `epsilon` apart, relative to the largest magnitude in their tensor. No
-    worker is started where all bytes are the same (of a single ONNX file one is, for the weights
-    that it may have beside it). Raises ModelFileError for what is not there or cannot be compared,
-    ToolchainError where the environment cannot be made.
+    Floats in weights may differ by `epsilon`, relative to the largest magnitude in their tensor. No
+    worker is started if all bytes are equal (except for a single ONNX file, which may have external
+    data). Raises ModelFileError for artifacts that are missing or cannot be compared,
+    ToolchainError if the environment cannot be built.
     """
     files = _files(first), _files(second)
-    # A graph's file alone says nothing of the weights that may lie beside it.
+    # Equal graph files prove nothing about the external data beside them.
     whole = first.suffix != _GRAPH or first.is_dir()
     if (
         whole
@@ -65,18 +64,24 @@ def compare_artifacts(
                 for name in sorted(set(_units(first, files[0])))
             )
         )
-    job: Literal["compare", "coreml-compare"] = (
-        "coreml-compare"
-        if any(_package_of(path) for side in files for path in side.values())
-        else "compare"
-    )
+    runtime = _runtime_among(path for side in files for path in side.values())
     request = CompareRequest(str(first.resolve()), str(second.resolve()), epsilon)
-    return _compared(job, request, _environment(job, home, toolchain, progress), home, progress)
+    environment = _environment(runtime, home, toolchain, progress)
+    return _compared(runtime, request, environment, home, progress)
+
+
+def _runtime_among(paths: Iterable[Path]) -> Runtime | None:
+    """Return the runtime that compares its own built models, if one of the files is such a model."""
+    readers = [row for row in runtimes().values() if row.module_of("compare") is not None]
+    parts = {each for path in paths for each in (path, *path.parents)}
+    return next(
+        (row for row in readers if any(part.name.endswith(row.suffix) for part in parts)), None
+    )
 
 
 def worst_likeness(result: CompareResult) -> ArtifactLikeness:
-    """Return how alike two artifacts are as a whole: DIFFERENT where a side lacks a file, or
-    nothing is there.
+    """Return the likeness of two whole artifacts: DIFFERENT if either lacks a file or both are
+    empty.
     """
     order = get_args(ArtifactLikeness)
     likenesses = [_of_artifact(file.likeness) for file in result.files]
@@ -99,7 +104,7 @@ def _files(place: Path) -> dict[str, Path]:
         return {"": place}
     if not place.is_dir():
         raise ModelFileError(
-            f"{place}: no such file or folder; name a built file, or a folder of built files"
+            f"{place}: no such file or folder; pass a built file, or a folder of built files"
         )
     found = {
         path.relative_to(place).as_posix(): path
@@ -107,9 +112,7 @@ def _files(place: Path) -> dict[str, Path]:
         if path.is_file()
     }
     if not found:
-        raise ModelFileError(
-            f"{place}: an empty folder: there is nothing to compare; build the target again"
-        )
+        raise ModelFileError(f"{place}: the folder is empty; build the target again")
     return found
 
 
@@ -119,15 +122,20 @@ def _same(first: Path, second: Path) -> bool:
     )
 
 
+def _is_package(path: Path) -> bool:
+    """Say whether a path is named like a folder that counts as one file."""
+    return any(row.is_folder and path.name.endswith(row.suffix) for row in runtimes().values())
+
+
 def _package_of(path: Path) -> Path | None:
-    return next((each for each in (path, *path.parents) if each.suffix == _PACKAGE), None)
+    return next((each for each in (path, *path.parents) if _is_package(each)), None)
 
 
 def _units(place: Path, files: dict[str, Path]) -> list[str]:
-    """Return the names under which a worker tells of the files: those of a package under the
-    package's.
+    """Return the names by which a worker reports files: a package's files under the package's
+    name.
     """
-    if place.is_file() or place.suffix == _PACKAGE:
+    if place.is_file() or _is_package(place):
         return [place.name]
     names = []
     for name in files:
@@ -137,20 +145,17 @@ def _units(place: Path, files: dict[str, Path]) -> list[str]:
 
 
 def _environment(
-    job: Literal["compare", "coreml-compare"],
-    home: Home,
-    toolchain: ToolchainKind,
-    progress: Callable[[str], None],
+    runtime: Runtime | None, home: Home, toolchain: ToolchainKind, progress: Callable[[str], None]
 ) -> Environment:
     """Return the environment in which models of the kind are inspected, too."""
-    spec = inspection_spec("coreml-inspect" if job == "coreml-compare" else "inspect")
+    spec = inspection_spec(runtime)
     if toolchain == "host":
         return host_environment(spec)
     return ensure_environment(resolve(spec, home.root), home.root, progress=progress)
 
 
 def _compared(
-    job: Literal["compare", "coreml-compare"],
+    runtime: Runtime | None,
     request: CompareRequest,
     environment: Environment,
     home: Home,
@@ -161,7 +166,13 @@ def _compared(
         output.mkdir()
         outcome = run_worker(
             environment.python,
-            Envelope(PROTOCOL, job, str(output), encode(request)),
+            Envelope(
+                PROTOCOL,
+                "compare",
+                str(output),
+                encode(request),
+                runtime=runtime.package if runtime is not None else None,
+            ),
             folder,
             timeout_seconds=_TIMEOUT_SECONDS,
             on_event=lambda message, _done: progress(message),
@@ -169,5 +180,5 @@ def _compared(
         )
     if outcome.answer is None or outcome.answer.outcome != "done":
         reason = outcome.answer.error if outcome.answer else f"{outcome.ending}\n{outcome.log_tail}"
-        raise ModelFileError(f"{request.first} and {request.second} cannot be compared: {reason}")
+        raise ModelFileError(f"cannot compare {request.first} and {request.second}: {reason}")
     return decode(CompareResult, outcome.answer.result)

@@ -1,6 +1,4 @@
-"""`convkit diagnose`: of a run, a recipe or a bare model file, what is wrong, from its cause to its
-symptoms.
-"""
+"""`convkit diagnose`: traces what is wrong with a run, a recipe or a model file to its cause."""
 
 import dataclasses
 import tempfile
@@ -22,18 +20,17 @@ from convkit.worker.protocol import InspectResult
 
 Listening = Callable[[], AbstractContextManager[Listener]]
 
-# What float16 is to be proven within, of a bare file of which nothing else is known: cosine
-# similarity. Two dozen layers of roundings leave more than this; a module that overflows or loses
-# what it carries leaves less.
+# The cosine similarity that float16 must reach for a bare file, about which nothing else is known.
+# Two dozen layers of rounding stay above it; a module that overflows or loses its signal does not.
 _HALF_COSINE = 0.99
 
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """One target under one runtime release: the finding nearest to the cause, and the others,
+    """One target under one runtime release: the finding closest to the cause, then the others,
     causes first.
 
-    `cause` is None where nothing is wrong. `evidence` is what the verdict rests on.
+    `cause` is None if nothing is wrong. `evidence` is the basis of the verdict.
     """
 
     target: str
@@ -54,7 +51,7 @@ def _diagnoses(target: TargetReport) -> list[Diagnosis]:
     for verification in target.verifications:
         findings = [*verification.findings, *target.findings]
         errors = [finding for finding in findings if finding.is_error]
-        # What stopped a stage is in the target's findings; what a verification found stands in
+        # Findings that stopped a stage belong to the target; those of a verification are in
         # causal order already.
         leading = [
             finding for finding in errors if verification.headline.startswith(f"{finding.code} ")
@@ -78,7 +75,7 @@ def _diagnoses(target: TargetReport) -> list[Diagnosis]:
 
 
 def diagnose_recipe(options: RunOptions, listening: Listening) -> RunRecord:
-    """Run a recipe, of which what ran before is a hit; return its record."""
+    """Run a recipe, reusing finished stages; return its record."""
     with listening() as listener:
         return run_recipe(options, listener).record
 
@@ -86,12 +83,11 @@ def diagnose_recipe(options: RunOptions, listening: Listening) -> RunRecord:
 def diagnose_model(
     model: Path, options: RunOptions, listening: Listening, say: Callable[[str], None]
 ) -> RunRecord:
-    """Run an ONNX file by itself: as it is, and, where it is in float32, in float16; return the
-    record.
+    """Run a bare ONNX file as it is and, if it is in float32, also in float16; return the record.
 
-    Of a bare file nothing is known but its inputs and outputs: it is compared with itself, so that
-    what is found is what a precision, the runtime or certain inputs do to it. Raises ModelFileError
-    for a file that is no ONNX model.
+    Only the file's inputs and outputs are known, so it is compared with itself: findings show what
+    a precision, the runtime or certain inputs do to it. Raises ModelFileError for a file that is
+    not an ONNX model.
     """
     inspected = inspect_model(model, options.home, say)
     file = (model / "model.onnx" if model.is_dir() else model).resolve()
@@ -105,7 +101,7 @@ def diagnose_model(
 
 
 def _with_targets(text: str, inspected: InspectResult) -> str:
-    """Return a drafted recipe with the targets that a bare file is looked at in."""
+    """Return a drafted recipe with the targets to diagnose a bare file in."""
     content = read_document(text, "recipe.yaml").content
     targets: dict[str, Json] = {"as-it-is": {"runtime": "onnxruntime"}}
     if inspected.elements.get("float32"):
@@ -118,12 +114,12 @@ def _with_targets(text: str, inspected: InspectResult) -> str:
 
 
 def is_recipe(path: Path) -> bool:
-    """Say whether an argument names a recipe's file."""
+    """Return whether an argument names a recipe file."""
     return path.suffix in (".yaml", ".yml")
 
 
 def is_model(path: Path) -> bool:
-    """Say whether an argument names an ONNX file, or a folder that holds one and no run's record."""
+    """Return whether an argument names an ONNX file, or a folder with one that is not a run."""
     return path.suffix == ".onnx" or (
         (path / "model.onnx").is_file() and not (path / "result.json").is_file()
     )

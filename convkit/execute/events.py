@@ -1,4 +1,4 @@
-"""What a run tells whoever watches it."""
+"""Progress events of a run."""
 
 from typing import Protocol
 
@@ -6,23 +6,23 @@ from convkit.record.model import StageStatus
 
 
 class Listener(Protocol):
-    """Told of every stage as it goes; called from several threads."""
+    """Receives the progress of every stage; called from several threads."""
 
     def stage_waiting(self, stage: str) -> None:
         """A stage is part of the plan."""
 
     def stage_started(self, stage: str, reason: str) -> None:
-        """A stage starts to run, and why it must."""
+        """A stage starts; `reason` says why it must run."""
 
     def stage_progress(self, stage: str, message: str, done: float | None) -> None:
-        """What a stage does now, and the share that is done where it is known."""
+        """What a stage is doing, and the fraction done if known."""
 
     def stage_finished(self, stage: str, status: StageStatus, seconds: float) -> None:
         """A stage has ended; `seconds` of work (0 for a hit)."""
 
 
 class Silence:
-    """A listener that says nothing."""
+    """A listener that ignores everything."""
 
     def stage_waiting(self, stage: str) -> None:
         """Say nothing."""

@@ -1,4 +1,4 @@
-"""Walks the stages of a plan: each as soon as what it needs is settled, several at once."""
+"""Runs the stages of a plan, several at once, each as soon as its inputs are ready."""
 
 import concurrent.futures
 import threading
@@ -14,7 +14,7 @@ from convkit.record.model import StageReport
 
 
 class Settler(Protocol):
-    """Settles one stage, given the artifacts it reads by stage id."""
+    """Runs or reuses one stage, given the artifacts it reads by stage id."""
 
     def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
         """Return how the stage ended."""
@@ -28,10 +28,10 @@ def execute(
     *,
     jobs: int,
 ) -> dict[str, Settled]:
-    """Settle all stages with up to `jobs` at once; return them by id.
+    """Run or reuse all stages, up to `jobs` at once; return them by id.
 
-    A stage whose inputs are not usable is blocked. A ConvkitError in one stage breaks that stage
-    alone. Ctrl-C sets `cancelled`, waits for the workers to end and raises Interrupted.
+    A stage whose inputs are not usable is blocked. A ConvkitError in one stage breaks only that
+    stage. Ctrl-C sets `cancelled`, waits for the workers to end and raises Interrupted.
     """
     settled: dict[str, Settled] = {}
     waiting = {stage.id: stage for stage in stages}
@@ -42,14 +42,14 @@ def execute(
         try:
             while waiting or running:
                 _submit_ready(waiting, running, settled, settler, listener, pool)
-                # A finite wait, so that Ctrl-C is seen at once.
+                # A finite wait, so that Python handles Ctrl-C promptly.
                 finished, _ = concurrent.futures.wait(
                     running, timeout=0.2, return_when="FIRST_COMPLETED"
                 )
                 for future in finished:
                     stage = running.pop(future)
                     settled[stage.id] = _outcome(stage, future, listener)
-        except BaseException:  # Ctrl-C, or a bug: either way no worker may outlive this
+        except BaseException:  # Ctrl-C or a bug: no worker may outlive this call
             cancelled.set()
             raise
     return settled
@@ -81,7 +81,7 @@ def _submit_ready(
 
 
 def blocked(stage: Stage, cause: Settled) -> Settled:
-    """Return a stage that could not run since one before it did not finish."""
+    """Return a stage that could not run because an earlier one did not finish."""
     origin, reason = cause.report.id, f"{cause.report.id} did not finish"
     if cause.report.status == "blocked":
         origin, reason = cause.report.error or origin, cause.report.reason
@@ -102,11 +102,7 @@ def _outcome(
         raise KeyboardInterrupt from error
     except ConvkitError as error:
         finding = Finding(
-            "E204",
-            "error",
-            str(error),
-            evidence={"stage": stage.id},
-            remedy=Remedy("See the message."),
+            "E204", str(error), evidence={"stage": stage.id}, remedy=Remedy("See the message.")
         )
         report = StageReport(
             stage.id,

@@ -1,31 +1,34 @@
-"""Gathers what planning must know of the world: digests of what the recipe names, resolved tools,
-this machine.
+"""Gathers the facts that planning needs: digests of the recipe's files, resolved tools, this
+machine.
 """
 
 import dataclasses
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal, assert_never
 
+from convkit.errors import UsageError
 from convkit.execute.tools import Resolver
 from convkit.home import Home
 from convkit.plan.imported_code import code_digest
-from convkit.plan.stages import Facts, Stage, calibration_file
+from convkit.plan.keys import Facts
+from convkit.plan.requests import named_files
+from convkit.plan.stages import Stage
 from convkit.recipe.loading import LoadedRecipe
-from convkit.recipe.models import File, Model
+from convkit.recipe.models import Model
+from convkit.runtimes.registry import runtimes
 from convkit.store.digests import DigestCache, digest_json
 from convkit.store.external_files import external_files
 from convkit.toolchain.host import host_packages
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution
 from convkit.worker.jobs import JOBS
-from convkit.worker.protocol import JobKind
 
 ToolchainKind = Literal["isolated", "host"]
 
-# Instruction sets that change float results or kernels (onnxruntime's MLAS picks by them).
+# Instruction sets that change float results: onnxruntime's MLAS selects kernels by them.
 _PROCESSOR_FLAGS = (
     "avx2",
     "avx512f",
@@ -41,21 +44,20 @@ _PROCESSOR_FLAGS = (
 
 @dataclasses.dataclass(frozen=True)
 class Surroundings:
-    """Facts, and what they were read from: needed again to make requests."""
+    """Facts, and the sources they were read from, which requests need too."""
 
     facts: Facts
-    texts: tuple[str, ...]
     resolutions: Mapping[EnvironmentSpec, Resolution]
 
 
 def gather(
     loaded: LoadedRecipe,
-    stages: Iterable[Stage],
+    stages: Collection[Stage],
     home: Home,
     toolchain: ToolchainKind,
     tools: Resolver,
 ) -> Surroundings:
-    """Return the facts for a recipe's stages; `tools` gives the isolated environments' versions."""
+    """Return the facts for a recipe's stages; `tools` resolves isolated environments' versions."""
     digests = DigestCache(home.store / "digests")
     resolutions: dict[EnvironmentSpec, Resolution] = {}
     packages: dict[EnvironmentSpec, Mapping[str, str]] = {}
@@ -72,28 +74,32 @@ def gather(
         source=_source_identity(loaded.recipe.model, loaded.dirname, digests),
         original=_source_identity(loaded.recipe.reference_model, loaded.dirname, digests),
         files=_file_digests(loaded, digests),
+        texts=_read_texts(loaded.dirname / texts) if texts else (),
         packages=packages,
-        worker_code=worker_code_digests(),
+        code={stage.id: stage_code(stage) for stage in stages},
         platform=f"{platform.system()}-{platform.machine()}".lower(),
         processor=processor(),
         toolchain=toolchain,
     )
-    return Surroundings(facts, _read_texts(loaded.dirname / texts) if texts else (), resolutions)
+    return Surroundings(facts, resolutions)
 
 
 def _source_identity(model: Model, dirname: Path, digests: DigestCache) -> str:
-    """Return what identifies a model by content; pinned sources are identified by their pins."""
+    """Return what identifies a model's content; a pinned source is identified by its pin."""
     if model.path is not None:
         return digests.tree(dirname / model.path)
     if model.onnx is not None:
         return _onnx_identity(dirname / model.onnx, digests)
     if model.factory is not None:
         return digests.file(dirname / model.factory.call.rpartition(":")[0])
+    if model.package is not None:
+        package = model.package
+        return f"{package.name}=={package.version}: {package.path}"
     return "pinned by the recipe"
 
 
 def _onnx_identity(path: Path, digests: DigestCache) -> str:
-    """Digest an ONNX file and the files that its weights lie in."""
+    """Digest an ONNX file together with its external data files."""
     files = [path, *external_files(path)]
     return digest_json(
         {file.relative_to(path.parent).as_posix(): digests.file(file) for file in files}
@@ -102,11 +108,8 @@ def _onnx_identity(path: Path, digests: DigestCache) -> str:
 
 def _file_digests(loaded: LoadedRecipe, digests: DigestCache) -> dict[str, str]:
     recipe = loaded.recipe
-    named = [tensor.sample.file for tensor in recipe.inputs if isinstance(tensor.sample, File)]
-    named += [recipe.verify.texts] if recipe.verify.texts else []
-    named += [
-        file for target in recipe.targets.values() if (file := calibration_file(target)) is not None
-    ]
+    texts = [recipe.verify.texts] if recipe.verify.texts else []
+    named = [*named_files(recipe), *texts]
     return {name: digests.file(loaded.dirname / name) for name in named}
 
 
@@ -115,13 +118,20 @@ def _read_texts(path: Path) -> tuple[str, ...]:
     return tuple(line.strip() for line in lines if line.strip())
 
 
-def worker_code_digests() -> dict[JobKind, str]:
-    """Return the digest of convkit's own code that runs in each job."""
-    return {kind: code_digest([job.module]) for kind, job in JOBS.items()}
+def stage_code(stage: Stage) -> str:
+    """Return the digest of the code that runs in a stage, its runtime's included."""
+    runtime = runtimes()[stage.runtime] if stage.runtime is not None else None
+    module = JOBS[stage.kind].module_for(runtime)
+    if module is None:
+        raise UsageError(f"the runtime {stage.runtime} has no {stage.kind} stage")
+    if runtime is None:
+        return code_digest([module])
+    options = runtime.full_name(runtime.options.partition(":")[0])
+    return code_digest([module, runtime.package, options], runtime.package.partition(".")[0])
 
 
 def processor() -> str:
-    """Return the processor's model and the instruction sets that change numerical results."""
+    """Return the CPU model and the instruction sets that change numerical results."""
     match sys.platform:
         case "linux":
             return _linux_processor(Path("/proc/cpuinfo"))
@@ -143,7 +153,7 @@ def _linux_processor(cpuinfo: Path) -> str:
 
 
 def describe_host(kind: ToolchainKind) -> dict[str, str]:
-    """Return what a run's record says of the machine."""
+    """Return what a run's record says about the machine."""
     match kind:
         case "isolated":
             tools = "isolated environments"

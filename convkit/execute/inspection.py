@@ -1,14 +1,15 @@
-"""`convkit inspect`: a look into a model file, in an environment that can read it."""
+"""`convkit inspect`: reads a model file, in an environment that has the library for it."""
 
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 from convkit.codec import decode, encode
 from convkit.errors import ModelFileError
 from convkit.execute.worker_process import run_worker
 from convkit.home import Home
+from convkit.runtimes.registry import runtimes
+from convkit.runtimes.row import Runtime
 from convkit.store.store import Store
 from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.requirements import inspection_spec
@@ -16,39 +17,47 @@ from convkit.toolchain.resolution import resolve
 from convkit.worker.protocol import PROTOCOL, Envelope, InspectRequest, InspectResult
 
 _TIMEOUT_SECONDS = 600.0
-_PACKAGES = (".mlpackage", ".mlmodel", ".mlmodelc")
+_GRAPH = ".onnx"
 
 
-def _file_and_job(path: Path) -> tuple[Path, Literal["inspect", "coreml-inspect"]]:
-    if path.suffix in _PACKAGES and path.exists():
-        return path, "coreml-inspect"
-    if (path / "model.mlpackage").is_dir():
-        return path / "model.mlpackage", "coreml-inspect"
-    file = path / "model.onnx" if path.is_dir() else path
+def _file_and_runtime(path: Path) -> tuple[Path, Runtime | None]:
+    """Return the model at a path, or in a folder, and the runtime whose job reads it; None where
+    convkit's own does.
+    """
+    readers = [row for row in runtimes().values() if row.module_of("inspect") is not None]
+    for row in readers:
+        found = next(iter(sorted(path.glob(f"*{row.suffix}"))), None) if path.is_dir() else None
+        if path.exists() and path.name.endswith(row.suffix):
+            return path, row
+        if found is not None:
+            return found, row
+    file = path / f"model{_GRAPH}" if path.is_dir() else path
     if not file.is_file():
-        raise ModelFileError(
-            f"{path}: no such file, nor a folder with a model.onnx or a model.mlpackage"
-        )
-    return file, "inspect"
+        known = ", ".join(f"model{suffix}" for suffix in (_GRAPH, *(row.suffix for row in readers)))
+        raise ModelFileError(f"{path}: no such file, nor a folder with one of {known}")
+    return file, None
 
 
 def inspect_model(
     path: Path, home: Home, progress: Callable[[str], None], *, modules: bool = False
 ) -> InspectResult:
-    """Return what an ONNX file or a Core ML package (or a folder that holds one of them) is; raises
-    ModelFileError.
+    """Describe an ONNX file, a Core ML package, or a folder with either; raises ModelFileError.
 
-    With `modules`, element types are told by module.
+    With `modules`, include element types by module.
     """
-    file, job = _file_and_job(path)
+    file, runtime = _file_and_runtime(path)
     environment = ensure_environment(
-        resolve(inspection_spec(job), home.root), home.root, progress=progress
+        resolve(inspection_spec(runtime), home.root), home.root, progress=progress
     )
     with Store(home.store).staging() as folder:
         output = folder / "output"
         output.mkdir()
         envelope = Envelope(
-            PROTOCOL, job, str(output), encode(InspectRequest(str(file.resolve()), modules))
+            PROTOCOL,
+            "inspect",
+            str(output),
+            encode(InspectRequest(str(file.resolve()), modules)),
+            runtime=runtime.package if runtime is not None else None,
         )
         outcome = run_worker(
             environment.python,

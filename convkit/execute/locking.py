@@ -1,4 +1,4 @@
-"""`convkit lock`: resolves every environment that a recipe can need, on this machine and on others."""
+"""`convkit lock`: resolves every environment that a recipe can need, on this machine and others."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping
@@ -12,14 +12,11 @@ from convkit.toolchain.lockfile import PLATFORMS, Lock, LockedEnvironment, this_
 from convkit.toolchain.requirements import EnvironmentSpec, package_name
 from convkit.toolchain.resolution import Resolution, resolve_anew
 
-# What a machine may lack; another plan, with other environments, stands in for it.
-_ABSENT = frozenset({"cuda", "tensorrt"})
-
 
 @dataclasses.dataclass(frozen=True)
 class Locked:
-    """A new lock, and the environments that could not be resolved, with the reason: those are not
-    in it.
+    """A new lock, and the environments missing from it because they could not be resolved, with
+    the reason.
     """
 
     lock: Lock
@@ -28,13 +25,13 @@ class Locked:
 
 @dataclasses.dataclass(frozen=True)
 class Upgrade:
-    """Which tools may become newer than a lock says: all, or those named."""
+    """Which tools may be upgraded beyond the existing lock: all, or those named."""
 
     everything: bool = False
     tools: tuple[str, ...] = ()
 
     def preferred(self, before: Mapping[str, str]) -> dict[str, str]:
-        """Return the versions to stay with."""
+        """Return the versions to keep."""
         named = {package_name(tool) for tool in self.tools}
         return (
             {} if self.everything else {name: v for name, v in before.items() if name not in named}
@@ -42,11 +39,15 @@ class Upgrade:
 
 
 def recipe_environments(recipe: Recipe) -> dict[EnvironmentSpec, tuple[str, ...]]:
-    """Return every environment that a recipe's stages use, with devices and without, and the stages
-    that use each.
+    """Return every environment that a recipe's stages use, with and without devices, with the
+    stages that use it.
     """
     stages: dict[EnvironmentSpec, list[str]] = {}
-    for absent in (frozenset[str](), _ABSENT):
+    lacking = frozenset(
+        part for target in recipe.targets.values() for part in (target.device, target.runtime)
+    ) - {"cpu"}
+    # A machine that lacks a device runs another plan, with other environments.
+    for absent in (frozenset[str](), lacking):
         for stage in plan_stages(recipe, (), absent):
             stages.setdefault(stage.environment, []).append(stage.id)
     return {spec: tuple(dict.fromkeys(names)) for spec, names in stages.items()}
@@ -55,19 +56,20 @@ def recipe_environments(recipe: Recipe) -> dict[EnvironmentSpec, tuple[str, ...]
 def lock_recipe(
     loaded: LoadedRecipe, before: Lock | None, platforms: Iterable[str], upgrade: Upgrade
 ) -> Locked:
-    """Return a lock of a recipe's tools for platforms (default: those of before, else this one).
+    """Return a lock of a recipe's tools for platforms (default: the lock's, else this one).
 
-    Versions stay as they were where the recipe allows it and `upgrade` does not name them. An
-    environment that cannot be resolved for want of a package on the index (TensorRT is on few) is
-    left out and told. Raises UsageError for an unknown platform or tool, ToolchainError where
-    nothing can be resolved.
+    Versions stay as they are if the recipe allows them and `upgrade` does not name them. An
+    environment that needs a package that the index lacks is left out and reported. Raises
+    UsageError for an unknown platform or tool, ToolchainError if nothing can be resolved.
     """
     chosen = (
         tuple(platforms) or tuple(before.hashes if before is not None else ()) or (this_platform(),)
     )
     for platform in chosen:
         if platform not in PLATFORMS:
-            raise UsageError(f"--platform {platform}: known are {', '.join(PLATFORMS)}")
+            raise UsageError(
+                f"--platform {platform}: unknown platform; choose from {', '.join(PLATFORMS)}"
+            )
     environments: list[LockedEnvironment] = []
     hashes: dict[str, dict[str, tuple[str, ...]]] = {platform: {} for platform in sorted(chosen)}
     failed: dict[str, str] = {}
@@ -85,17 +87,17 @@ def lock_recipe(
                 f"{name}=={v}": resolution.hashes[name] for name, v in resolution.packages.items()
             }
     if not environments:
-        raise ToolchainError("nothing could be resolved: " + "; ".join(failed.values()))
+        raise ToolchainError("no environment could be resolved: " + "; ".join(failed.values()))
     _check_tools(upgrade, environments)
     return Locked(Lock(loaded.recipe.name, tuple(environments), hashes), failed)
 
 
 def check_lock(loaded: LoadedRecipe, lock: Lock | None, file: Path) -> list[str]:
-    """Return where a lock does not fit its recipe, a line each; nothing where it does. Asks no
-    index.
+    """Return how a lock differs from what its recipe needs, one line each; empty if it is up to
+    date. Does not contact the index.
     """
     if lock is None:
-        return [f"{file}: there is no lock; write it with `convkit lock {loaded.path}`"]
+        return [f"{file}: no such lock; create it with `convkit lock {loaded.path}`"]
     wanted = recipe_environments(loaded.recipe)
     problems = []
     for spec, stages in wanted.items():
@@ -130,7 +132,7 @@ def _resolve(
 def _nearest(
     lock: Lock | None, spec: EnvironmentSpec, stages: tuple[str, ...]
 ) -> LockedEnvironment | None:
-    """Return what was locked for a specification, or for the same stages before the recipe changed."""
+    """Return the lock entry for a specification, or for its stages before the recipe changed."""
     if lock is None:
         return None
     exact = lock.find(spec)
@@ -156,6 +158,6 @@ def _check_tools(upgrade: Upgrade, environments: Iterable[LockedEnvironment]) ->
     for tool in upgrade.tools:
         if package_name(tool) not in known:
             raise UsageError(
-                f"--upgrade {tool}: no environment of the recipe has it;"
+                f"--upgrade {tool}: no environment of this recipe contains it;"
                 f" {', '.join(sorted(known)[:8])}, ..."
             )

@@ -1,6 +1,4 @@
-"""What a run was made from, for its provenance: the models' origins, files that the recipe names,
-seeds.
-"""
+"""A run's inputs, for its provenance: the models' origins, files named in the recipe, seeds."""
 
 from collections.abc import Mapping
 
@@ -16,7 +14,7 @@ from convkit.store.store import Store
 
 
 def materials_of(loaded: LoadedRecipe, surroundings: Surroundings, home: Home) -> Materials:
-    """Return what a recipe's models are made from, as the run found it."""
+    """Return the origins of a recipe's models at the time of the run."""
     recipe, facts = loaded.recipe, surroundings.facts
     found = [_source("source", recipe.model, facts.source, home)]
     if recipe.original is not None:
@@ -31,12 +29,12 @@ def materials_of(loaded: LoadedRecipe, surroundings: Surroundings, home: Home) -
         | _seeds("model", recipe.model)
         | _seeds("original", recipe.original),
         platform=facts.platform,
-        worker_code={str(job): digest for job, digest in facts.worker_code.items()},
+        worker_code=dict(facts.code),
     )
 
 
 def built_files(record: RunRecord, store: Store) -> dict[str, FileDigest]:
-    """Return the digests that built files had when the store took them in, by path in the run's
+    """Return the digests of built files when they entered the store, by path in the run's
     folder.
     """
     return {
@@ -57,7 +55,7 @@ def _seeds(place: str, model: Model | None) -> dict[str, int]:
 
 
 def _source(kind: str, model: Model, identity: str, home: Home) -> Dependency:
-    """Return a model's origin. `identity` is its digest where it lies on this machine."""
+    """Return a model's origin. `identity` is its digest if it is a local file or folder."""
     notes: dict[str, Json]
     tree = {"convkitTree": identity}
     if model.hub is not None:

@@ -1,4 +1,4 @@
-"""Asks the kernel whether it has killed processes for want of memory."""
+"""Asks the kernel whether it has killed processes because memory ran out."""
 
 import sys
 from pathlib import Path
@@ -8,12 +8,11 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 def memory_kills(membership: Path = _MEMBERSHIP, root: Path = _ROOT) -> int | None:
-    """Return how many processes of our control group the kernel has killed for memory; None where
-    that is not told.
+    """Return how many processes of our control group the kernel's OOM killer has killed; None if
+    the kernel does not report it.
 
-    Workers belong to the group of the process that starts them. Version 2 of control groups counts
-    in `memory.events`, version 1 in `memory.oom_control` (the kernel's documentation of both:
-    `oom_kill`).
+    Workers belong to the control group of the process that starts them. cgroup v2 counts in
+    `memory.events`, v1 in `memory.oom_control` (both documented by the kernel as `oom_kill`).
     """
     if sys.platform != "linux":
         return None

@@ -9,14 +9,15 @@ from convkit.execute.facts import ToolchainKind, gather
 from convkit.execute.run import settled_records
 from convkit.execute.tools import recipe_tools
 from convkit.home import Home
-from convkit.plan.stages import explain_change, ingredients, plan_stages, stage_key
+from convkit.plan.keys import explain_change, ingredients, same_but_inputs, stage_key
+from convkit.plan.stages import plan_stages
 from convkit.recipe.loading import load_recipe
 from convkit.store.store import Store
 
 
 @dataclasses.dataclass(frozen=True)
 class Forecast:
-    """One stage: `key` is unknown while the artifacts it reads are. `reason` says why it must run."""
+    """One stage: `key` is unknown until the artifacts it reads exist. `reason`: why it must run."""
 
     stage: str
     state: Literal["hit", "run"]
@@ -28,9 +29,7 @@ class Forecast:
 def forecast(
     recipe: Path, home: Home, only: tuple[str, ...], toolchain: ToolchainKind
 ) -> list[Forecast]:
-    """Return what a run of a recipe would do, stage by stage. Resolves no tools and starts no
-    process.
-    """
+    """Return what a run would do, stage by stage. Resolves no tools and starts no process."""
     loaded = load_recipe(recipe)
     absent = absent_parts(loaded.recipe, home, toolchain, may_resolve=False)
     stages = plan_stages(loaded.recipe, only, frozenset(absent))
@@ -45,21 +44,21 @@ def forecast(
         if stage.id in records:
             rows.append(Forecast(stage.id, "hit", records[stage.id].key, "", tools))
             continue
-        parts = ingredients(stage, loaded.recipe, facts)
+        inputs = {name: records[name].artifact for name in stage.needs if name in records}
+        parts = ingredients(stage, loaded.recipe, facts, inputs)
         if parts is None:
             rows.append(Forecast(stage.id, "run", None, "its tools are not resolved yet", tools))
             continue
         running = [name for name in stage.needs if name not in records]
         before = store.latest(loaded.recipe.name, stage.id)
-        inputs = {name: records[name].artifact for name in stage.needs if name in records}
         if before is None:
             reason = "new"
-        elif parts != before.ingredients or not running:
+        elif not running or not same_but_inputs(parts, before.ingredients):
             reason = explain_change(
                 parts, inputs, before.ingredients, {n: before.inputs.get(n, "") for n in inputs}
             )
         else:
-            reason = f"{' and '.join(running)} must run; a hit if that gives the same artifact"
-        key = None if running else stage_key(stage, parts, inputs)
+            reason = f"{' and '.join(running)} must run; cached if the artifact comes out the same"
+        key = None if running else stage_key(parts)
         rows.append(Forecast(stage.id, "run", key, reason, tools))
     return rows

@@ -1,5 +1,5 @@
-"""`convkit inspect RECIPE --precision`: what each target's precision means for its modules; nothing
-is built.
+"""`convkit inspect RECIPE --precision`: what each target's precision does to its modules, before
+anything is built.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from convkit.worker.protocol import PrecisionResult
 
 @dataclasses.dataclass(frozen=True)
 class TargetPlan:
-    """One target's precision plan, and what was found on the way."""
+    """One target's precision plan and the findings about it."""
 
     target: str
     plan: PrecisionResult
@@ -33,11 +33,11 @@ class TargetPlan:
 def preview_precision(
     recipe: Path, home: Home, only: tuple[str, ...], toolchain: ToolchainKind, listener: Listener
 ) -> list[TargetPlan]:
-    """Run what comes before the builds of the targets whose precision is planned; return their
+    """Run the precision stages, and what they need, of all low-precision targets; return their
     plans.
 
-    Stages that have run before are hits. Raises UsageError where no target has a low precision,
-    WorkerError where a stage does not finish.
+    Finished stages are reused. Raises UsageError if no target has a low precision, WorkerError if a
+    stage does not finish.
     """
     loaded = load_recipe(recipe)
     absent = absent_parts(loaded.recipe, home, toolchain, may_resolve=False)
@@ -45,8 +45,7 @@ def preview_precision(
     wanted = [stage for stage in planned if stage.kind == "precision"]
     if not wanted:
         raise UsageError(
-            f"{recipe}: no target has a low precision to plan; write precision: float16 under a"
-            " target"
+            f"{recipe}: no target has a low precision; write precision: float16 under a target"
         )
     stages = _with_needs(wanted, planned)
     settled = _settle(loaded, stages, home, toolchain, listener)

@@ -1,4 +1,4 @@
-"""`convkit verify RUN`: a stored run's metrics under other limits, with no model run again."""
+"""`convkit verify RUN`: judges a stored run's metrics again, without running any model."""
 
 import contextlib
 import dataclasses
@@ -18,9 +18,7 @@ from convkit.worker.protocol import CaseMetrics, CaseRecord, ReferenceResult, Ve
 
 
 def parse_tolerance(limits: Sequence[str]) -> Tolerance | None:
-    """Return the tolerance that `max_abs=1e-3`-like texts give; None for no text. Raises
-    UsageError.
-    """
+    """Parse texts like `max_abs=1e-3` into a tolerance; None without texts. Raises UsageError."""
     if not limits:
         return None
     values = dict(map(_limit, limits))
@@ -38,12 +36,12 @@ def _limit(text: str) -> tuple[str, float]:
             return name, float(value)
     known = ", ".join(Tolerance.model_fields)
     raise UsageError(
-        f"--tolerance {text}: write LIMIT=VALUE with one of {known}, such as max_abs=1e-3"
+        f"--tolerance {text}: write LIMIT=VALUE, such as max_abs=1e-3; the limits are {known}"
     )
 
 
 def rejudge(folder: Path, tolerance: Tolerance | None) -> RunRecord:
-    """Return a run's record with every verification judged again, under `tolerance` in place of the
+    """Return a run's record with every verification judged again, with `tolerance` replacing the
     recipe's.
     """
     record = read_record(folder)
@@ -54,14 +52,14 @@ def rejudge(folder: Path, tolerance: Tolerance | None) -> RunRecord:
 
 
 def _recorded_recipe(record: RunRecord, folder: Path) -> Recipe:
-    """Return the recipe as it was when it ran; the files it names need not be there any more."""
+    """Return the recipe as it was when it ran; files that it names may no longer exist."""
     try:
         return Recipe.model_validate(
             read_document(record.recipe_text, str(folder / "recipe.yaml")).content
         )
     except ValidationError as error:
         raise UsageError(
-            f"{folder}: its recipe is not one that this convkit reads: {error}"
+            f"{folder}: this version of convkit cannot read the run's recipe: {error}"
         ) from error
 
 

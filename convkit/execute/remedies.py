@@ -1,8 +1,8 @@
-"""Which remedies of a run a repair may apply, in which order, and how several are made one change.
-Pure.
+"""Chooses which remedies of a run a repair may apply, orders them, and merges them into one change.
+Pure functions.
 
-What decides whether a model is right is the user's alone: tolerances, cases, targets, runtime
-releases, tools and the sizes of axes are never changed, whatever a finding offers.
+A repair never changes the acceptance criteria, whatever a finding suggests: tolerances, cases,
+targets, runtime releases, tools and axis sizes belong to the user.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from convkit.record.model import RunRecord, TargetReport
 
 Change = dict[str, Json]
 
-# What a repair may change; `*` is any one key, a path below one of these may be changed too.
+# What a repair may change. `*` matches any one key; everything below a listed path is included.
 _CHANGEABLE: tuple[tuple[str, ...], ...] = (
     ("model", "dtype"),
     ("model", "attn_implementation"),
@@ -41,16 +41,16 @@ _CHANGEABLE: tuple[tuple[str, ...], ...] = (
     ("targets", "*", "export"),
 )
 
-# What a search for the modules to keep in float32 found.
+# The finding that reports which modules the search of `auto` keeps in float32.
 _FOUND = "N208"
 
-# Symptoms, which come after whatever may be their cause.
+# Symptoms: tried only after everything that may be their cause.
 _SYMPTOMS = ("N101", "N102", "N103", "N104")
 
 
 @dataclasses.dataclass(frozen=True)
 class Offer:
-    """The part of a finding's remedy that is to be applied."""
+    """The part of a finding's remedy that a repair may apply."""
 
     target: str
     finding: Finding
@@ -59,7 +59,7 @@ class Offer:
 
 @dataclasses.dataclass(frozen=True)
 class Withheld:
-    """A change that a finding offers and a repair does not make, and why."""
+    """A change that a finding suggests but a repair may not make, and why not."""
 
     target: str
     code: str
@@ -70,8 +70,8 @@ class Withheld:
 
 @dataclasses.dataclass(frozen=True)
 class Proposal:
-    """What a round may do: `offers` in order, made into the one `change`; `content` is the recipe
-    with it.
+    """The next round: `offers` in order, merged into one `change`; `content` is the changed
+    recipe.
     """
 
     offers: tuple[Offer, ...]
@@ -81,11 +81,11 @@ class Proposal:
 
 
 def propose(record: RunRecord, content: Content) -> Proposal:
-    """Return what the findings of a run offer to do about the targets that failed.
+    """Return the remedies that a run's findings suggest for the targets that failed.
 
-    Errors count, the headline's first; the warnings of a target only where none of its errors
-    offers anything, and what is offered for mere symptoms (`keep_float32: auto` for any error of a
-    low precision) where nothing else is.
+    Errors come first, the headline's before the others. A target's warnings are used only if none
+    of its errors has a remedy, and remedies for mere symptoms (`keep_float32: auto` for any error
+    of a low-precision target) only if nothing else has one.
     """
     offers: list[tuple[int, Offer]] = []
     withheld: list[Withheld] = []
@@ -107,8 +107,8 @@ def propose(record: RunRecord, content: Content) -> Proposal:
 
 
 def found_patterns(record: RunRecord, content: Content, original: Content) -> Proposal:
-    """Return what makes a repair last: the patterns found, in place of a search that the repair
-    itself asked for.
+    """Return the patterns that a search found, to replace a `keep_float32: auto` that the repair
+    itself introduced.
     """
     offers = [
         Offer(target.name, finding, finding.remedy.change)
@@ -126,9 +126,7 @@ def _searches(content: Content, target: str) -> bool:
 
 
 def _groups(target: TargetReport) -> Iterator[list[Finding]]:
-    """Yield a target's findings in groups, of which a later one counts where those before it offer
-    nothing.
-    """
+    """Yield a target's findings in groups; a group is used only if earlier ones have no remedy."""
     findings = [
         *target.findings,
         *(finding for each in target.verifications for finding in each.findings),
@@ -141,7 +139,7 @@ def _groups(target: TargetReport) -> Iterator[list[Finding]]:
 
 
 def _rank(finding: Finding, headline: str) -> int:
-    """Return how near to the cause a finding is, among those of all targets; the least goes first."""
+    """Return how far from the cause a finding is; remedies with the lowest rank go first."""
     if finding.code in _SYMPTOMS:
         return 3
     if headline.startswith(f"{finding.code} {finding.message}"):
@@ -152,7 +150,9 @@ def _rank(finding: Finding, headline: str) -> int:
 def _offer(
     target: str, finding: Finding, content: Content, withheld: list[Withheld]
 ) -> Offer | None:
-    """Return what of a finding's remedy may be applied and changes anything; note what is withheld."""
+    """Return the part of a remedy that a repair may make and that changes the recipe; append the
+    rest to `withheld`.
+    """
     if finding.remedy is None:
         return None
     change: Change = {}
@@ -167,7 +167,7 @@ def _offer(
 
 
 def _of_own_export(path: KeyPath, target: str, content: Content) -> KeyPath:
-    """Return the path of a target's own export, where it has one, for that of the recipe's."""
+    """Redirect a path below the recipe's `export` to the target's own `export`, if it has one."""
     if path[0] == "export" and "export" in content["targets"][target]:
         return ("targets", target, *path)
     return path
@@ -177,11 +177,11 @@ def _reason_to_withhold(path: KeyPath, value: Json, content: Content) -> str | N
     if len(path) == 1 and path[0] in SIDES:
         return _lost_tensors(str(path[0]), value, content)
     if not any(_covers(pattern, path) for pattern in _CHANGEABLE):
-        return "it changes what is proven or what it is proven with, which is for people to decide"
+        return "left to you: it changes what is proven or what it is proven with"
     if path[0] == "targets" and path[2] == "precision" and len(path) == 3:
         present = content["targets"][path[1]].get("precision", "float32")
         if _kind(value) != _kind(present):
-            return f"it gives up {_kind(present)}, which is for people to decide"
+            return f"left to you: it gives up {_kind(present)}"
     return None
 
 
@@ -192,7 +192,7 @@ def _covers(pattern: tuple[str, ...], path: KeyPath) -> bool:
 
 
 def _lost_tensors(side: str, value: Json, content: Content) -> str | None:
-    """Say what would go, where a list leaves out inputs or outputs that the recipe has."""
+    """Name the inputs or outputs that a new list would drop; None if it drops none."""
     named = (
         {item.get("name") for item in value if isinstance(item, Mapping)}
         if isinstance(value, list)
@@ -200,14 +200,12 @@ def _lost_tensors(side: str, value: Json, content: Content) -> str | None:
     )
     lost = [item["name"] for item in content[side] if item["name"] not in named]
     return (
-        f"it takes {', '.join(map(repr, lost))} out of the contract, which is for people to decide"
-        if lost
-        else None
+        f"left to you: it removes {', '.join(map(repr, lost))} from the contract" if lost else None
     )
 
 
 def _kind(precision: Json) -> str:
-    """Return what a precision is at heart, its exceptions and options apart."""
+    """Return a precision's base kind, without exceptions and options."""
     if isinstance(precision, Mapping):
         return str(precision.get("quantize") or precision.get("default"))
     return str(precision)
@@ -221,10 +219,10 @@ def _changes(content: Content, change: Change) -> bool:
 
 
 def meaning(content: Content) -> str:
-    """Return a text that is the same for recipes that mean the same: with what is left out at its
-    default.
+    """Return a canonical text, equal for recipes with equal meaning: omitted keys are filled in
+    with their defaults.
     """
-    with contextlib.suppress(ValidationError):  # a part of a change need not give a recipe
+    with contextlib.suppress(ValidationError):  # part of a change may not be valid by itself
         content = Recipe.model_validate(content).model_dump(mode="json", by_alias=True)
     return json.dumps(content, sort_keys=True)
 
@@ -234,7 +232,7 @@ def _text(path: KeyPath) -> str:
 
 
 def _merged(offers: list[Offer], content: Content, withheld: list[Withheld]) -> Proposal:
-    """Make one change of several offers; of two that cannot be had together the first is taken."""
+    """Merge several offers into one change; of two that conflict, the first wins."""
     change: Change = {}
     taken: list[Offer] = []
     for offer in offers:
@@ -242,7 +240,7 @@ def _merged(offers: list[Offer], content: Content, withheld: list[Withheld]) -> 
         for path, value in offer.change.items():
             together[path] = merge_values(together[path], value) if path in together else value
         if same(together, change):
-            continue  # all of it is taken already, or another value of its key is
+            continue  # nothing new, or its keys already have other values
         if (wrong := _wrong(content, together)) is not None:
             withheld += [
                 Withheld(offer.target, offer.finding.code, path, v, wrong)
@@ -256,8 +254,8 @@ def _merged(offers: list[Offer], content: Content, withheld: list[Withheld]) -> 
 
 
 def merge_values(first: Json, second: Json) -> Json:
-    """Return two new values of one key as one: exceptions of a precision are united, else the first
-    is taken.
+    """Merge two new values of one key: unite the exceptions of two precisions, else keep the
+    first.
     """
     if not (isinstance(first, Mapping) and isinstance(second, Mapping)) or _kind(first) != _kind(
         second
@@ -274,12 +272,12 @@ def merge_values(first: Json, second: Json) -> Json:
 
 
 def _wrong(content: Content, change: Change) -> str | None:
-    """Say why a recipe with a change would be none; None where it is one."""
+    """Return why a change would make the recipe invalid; None if it would not."""
     try:
         Recipe.model_validate(changed(content, change))
     except ChangeError as error:
         return str(error)
     except ValidationError as error:
         problem = error.errors(include_url=False)[0]
-        return f"the recipe would be wrong with it: {key_text(problem['loc'])}: {problem['msg']}"
+        return f"it would make the recipe invalid: {key_text(problem['loc'])}: {problem['msg']}"
     return None

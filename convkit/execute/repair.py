@@ -1,8 +1,8 @@
-"""`convkit run --repair`: applies the remedies of findings and runs again, until all is verified or
-none is left.
+"""`convkit run --repair`: applies the remedies of findings and reruns, until every target is
+verified or no remedy is left.
 
-Every round is a run like any other, of a recipe whose text holds the changes so far. The file is
-left as it is; see `write_recipe`.
+Each round is a normal run of the recipe text with the changes so far. Only `write_recipe` touches
+the file.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ from convkit.recipe.editing import EditError, edited
 from convkit.recipe.loading import LoadedRecipe, load_recipe, parse_recipe
 from convkit.record.model import RepairStep, RunRecord
 
-# A remedy can bring to light what it hid: a wrong order a wrong type, that an overflow. More than
-# this is no repair.
+# Fixing one fault can reveal the next: a wrong order hides a wrong type, which hides an overflow.
+# A recipe that needs more rounds than this needs a person.
 MOST_ROUNDS = 4
 
 Listening = Callable[[], AbstractContextManager[Listener]]
@@ -34,12 +34,10 @@ Listening = Callable[[], AbstractContextManager[Listener]]
 
 @dataclasses.dataclass(frozen=True)
 class RepairOutcome:
-    """What came of a repair: the last run, the remedies that were applied, the recipe's text with
-    them.
+    """A finished repair: the last run, the remedies that were applied, the changed recipe text.
 
-    `first` is the run that was to be repaired; `ending` says in a sentence why there was no further
-    round; `withheld` are the changes that the last run's findings offer and that a repair does not
-    make.
+    `first` is the run to repair. `ending` says in a sentence why there was no further round.
+    `withheld` lists changes that the last run's findings suggest but a repair may not make.
     """
 
     loaded: LoadedRecipe
@@ -52,17 +50,17 @@ class RepairOutcome:
 
     @property
     def repaired(self) -> bool:
-        """True where something was wrong, something was changed, and nothing is wrong any more."""
+        """True if something was wrong, something was changed, and nothing is wrong anymore."""
         return bool(self.steps) and not needs_repair(self.last.record)
 
     @property
     def needed(self) -> bool:
-        """True where there was something to repair."""
+        """True if there was something to repair."""
         return needs_repair(self.first)
 
     @property
     def diff(self) -> str:
-        """The change to the recipe as a unified diff; empty where there is none."""
+        """The change to the recipe as a unified diff; empty if there is none."""
         name = os.path.relpath(self.loaded.path)
         before, after = (text.splitlines(keepends=True) for text in (self.loaded.text, self.text))
         lines = difflib.unified_diff(before, after, name, f"{name} (repaired)")
@@ -73,9 +71,7 @@ class RepairOutcome:
 
 
 def needs_repair(record: RunRecord) -> bool:
-    """Say whether a target failed or a stage broke; a skipped target is nothing that a recipe could
-    mend.
-    """
+    """Return whether a target failed or broke. A recipe change cannot fix a skipped target."""
     return any(target.status in ("failed", "broken") for target in record.targets)
 
 
@@ -84,9 +80,9 @@ def repair_recipe(
     listening: Listening | None = None,
     announce: Callable[[tuple[RepairStep, ...]], None] = lambda steps: None,  # noqa: ARG005 - a default that does nothing
 ) -> RepairOutcome:
-    """Run a recipe, and run it again with the remedies of what was found.
+    """Run a recipe, then rerun it with the remedies of its findings.
 
-    `listening` gives a listener for each run, `announce` is told the remedies of each round before
+    `listening` makes a listener for each run; `announce` receives the remedies of each round before
     it runs. Raises as `run_recipe`.
     """
     return _Repair(options, listening or _silence, announce).outcome()
@@ -143,7 +139,7 @@ class _Repair:
         return found_patterns(record, self._content, self._loaded.document.content)
 
     def _ending(self, record: RunRecord, proposal: Proposal) -> str | None:
-        """Say why this was the last round, before a further one is tried."""
+        """Return why there is no further round; None if there is one."""
         rounds = self._steps[-1].round if self._steps else 0
         if not needs_repair(record) and not (
             proposal.offers and meaning(proposal.content) not in self._tried
@@ -156,22 +152,18 @@ class _Repair:
         remains = outcome_text(record.targets)
         if not proposal.offers:
             if not rounds:
-                return (
-                    "no remedy on offer: nothing that was found says what to change in the recipe"
-                    f" ({remains})"
-                )
-            return (
-                f"the remedies were applied and this remains, for which none is on offer: {remains}"
-            )
+                return f"no finding suggests a change to the recipe ({remains})"
+            return f"still failing; no automatic fix for: {remains}"
         if meaning(proposal.content) in self._tried:
-            return f"the remedy on offer was tried before, and this remains: {remains}"
+            return f"still failing; the only fix left was already tried: {remains}"
         if rounds >= MOST_ROUNDS and needs_repair(record):
-            return f"{MOST_ROUNDS} rounds were not enough, and this remains: {remains}"
+            return f"still failing after {MOST_ROUNDS} rounds: {remains}"
         return None
 
     def _round(self, first: RunRecord, proposal: Proposal) -> RunOutcome:
-        """Run the recipe with a proposal's changes; raises EditError or RecipeError where that is
-        no recipe.
+        """Run the recipe with a proposal's changes.
+
+        Raises EditError if the text cannot be edited, RecipeError if the result is invalid.
         """
         self._tried.add(meaning(proposal.content))
         following = parse_recipe(edited(self._present.text, proposal.content), self._loaded.path)
@@ -187,7 +179,7 @@ class _Repair:
         lineage = Lineage(first.id, (*self._steps, *new))
         last = self._run(dataclasses.replace(self._options, force=False), lineage)
         self._steps = lineage.ended_as(last.record.targets)
-        if last.up_to_date:  # a run of old, which may have come about in another way
+        if last.up_to_date:  # an earlier run, perhaps not part of a repair
             record = dataclasses.replace(last.record, repaired_from=first.id, repair=self._steps)
             last = dataclasses.replace(last, record=record)
         return last
@@ -198,17 +190,17 @@ class _Repair:
 
 
 def write_recipe(outcome: RepairOutcome) -> Path:
-    """Put the repaired text in the place of the recipe's, at once and whole, with the file's own
-    mode; return its path.
+    """Atomically replace the recipe's file with the repaired text, keeping its mode; return its
+    path.
 
-    Raises ConvkitError where the file changed meanwhile or cannot be written.
+    Raises ConvkitError if the file changed meanwhile or cannot be written.
     """
-    assert outcome.repaired  # nothing unproven is ever written
-    path = outcome.loaded.path.resolve()  # a link stays one
+    assert outcome.repaired  # never write an unproven change
+    path = outcome.loaded.path.resolve()  # replace the target of a symbolic link, not the link
     try:
         if path.read_bytes() != outcome.loaded.text.encode():
             raise ConvkitError(
-                f"{path}: the recipe was changed while it was being repaired; it is left as it is"
+                f"{path}: the recipe was edited during the repair, so it was not overwritten"
             )
         mode = stat.S_IMODE(path.stat().st_mode)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -224,6 +216,6 @@ def write_recipe(outcome: RepairOutcome) -> Path:
             raise
     except OSError as error:
         raise ConvkitError(
-            f"{path}: the repaired recipe cannot be written: {error.strerror or error}"
+            f"{path}: cannot write the repaired recipe: {error.strerror or error}"
         ) from error
     return path

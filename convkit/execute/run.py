@@ -1,4 +1,4 @@
-"""`convkit run`: from a recipe's file to a finished run on disk."""
+"""`convkit run`: from a recipe file to a finished run on disk."""
 
 import concurrent.futures
 import dataclasses
@@ -23,7 +23,9 @@ from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.execute.tools import Resolver, recipe_tools, recorded_tools
 from convkit.execute.variation import Variation
 from convkit.home import Home
-from convkit.plan.stages import Facts, Stage, contract_of, ingredients, plan_stages, stage_key
+from convkit.plan.keys import Facts, ingredients, stage_key
+from convkit.plan.requests import contract_of
+from convkit.plan.stages import Stage, plan_stages
 from convkit.recipe.loading import LoadedRecipe, load_recipe
 from convkit.record.model import FORMAT, RepairStep, RunRecord, TargetReport
 from convkit.store.digests import digest_json
@@ -37,8 +39,8 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions:
-    """What the command line says of a run. Stages of the kinds in `rerun` always run, whatever the
-    store holds.
+    """A run's command-line options. Stages of the kinds in `rerun` always run, even if they are
+    cached.
     """
 
     recipe: Path
@@ -57,8 +59,8 @@ class RunOptions:
 
 @dataclasses.dataclass(frozen=True)
 class RunOutcome:
-    """A run's record and folder. `untracked` says why MLflow did not take it, `up_to_date` that
-    nothing ran.
+    """A run's record and folder. `untracked`: why it could not be logged to MLflow. `up_to_date`:
+    nothing had to run.
     """
 
     record: RunRecord
@@ -70,15 +72,15 @@ class RunOutcome:
 
 @dataclasses.dataclass(frozen=True)
 class Lineage:
-    """The run that another one repairs, and the remedies that it applies; the last have no outcome
-    yet.
+    """The run that this one repairs, and the remedies applied so far; those of the current round
+    have no outcome yet.
     """
 
     repaired_from: str
     steps: tuple[RepairStep, ...]
 
     def ended_as(self, targets: Sequence[TargetReport]) -> tuple[RepairStep, ...]:
-        """Return the steps with what came of the last ones."""
+        """Return the steps, with the outcome of the current round filled in."""
         outcome = outcome_text(targets)
         return tuple(
             dataclasses.replace(step, outcome=step.outcome or outcome) for step in self.steps
@@ -86,7 +88,7 @@ class Lineage:
 
 
 def outcome_text(targets: Sequence[TargetReport]) -> str:
-    """Return how targets stand, in a few words: the first one that is wrong with its headline."""
+    """Summarize the targets in a few words: the first one that failed, with its headline."""
     wrong = next((target for target in targets if target.status in ("failed", "broken")), None)
     return (
         f"{wrong.name} {wrong.status}: {wrong.headline}"
@@ -96,7 +98,7 @@ def outcome_text(targets: Sequence[TargetReport]) -> str:
 
 
 def run_recipe(options: RunOptions, listener: Listener | None = None) -> RunOutcome:
-    """Run a recipe, or return the run that settled it before.
+    """Run a recipe, or return the earlier run that already has the result.
 
     Raises RecipeError and other ConvkitErrors before any stage starts; KeyboardInterrupt after
     stopping the workers.
@@ -111,9 +113,9 @@ def run_loaded(
     lineage: Lineage | None = None,
     tools: Resolver | None = None,
 ) -> RunOutcome:
-    """Run a recipe that has been read, as `run_recipe`; its text may be another than the file's.
+    """Like `run_recipe`, for a recipe that is already loaded; its text may differ from the file's.
 
-    `tools` gives exact versions in place of the recipe's lock or this home's memory.
+    `tools` resolves exact versions instead of the recipe's lock or this home's earlier resolutions.
     """
     with fleet_of(options.scheduler, options.shared_store, options.home) as fleet:
         absent = (
@@ -137,7 +139,7 @@ def run_loaded(
 
 @dataclasses.dataclass(frozen=True)
 class _Work:
-    """One run's work: what is to be done, where, and who is told."""
+    """One run in progress: its plan, its store and its listener."""
 
     options: RunOptions
     loaded: LoadedRecipe
@@ -149,7 +151,7 @@ class _Work:
     fleet: Fleet | None
 
     def tools(self, *, may_resolve: bool) -> Resolver:
-        """Return what gives exact versions: the recipe's lock or this home's memory."""
+        """Return the resolver of exact versions: the recipe's lock, or earlier resolutions."""
         if self.options.toolchain == "host":
             return recorded_tools({})  # asked for nothing
         return recipe_tools(
@@ -158,7 +160,7 @@ class _Work:
 
 
 def _run_tracked(work: _Work, tools: Resolver | None) -> RunOutcome:
-    """Return the run that settled this before, or run and log."""
+    """Return the earlier run with this result, or run and log."""
     options = work.options
     if not options.force and not options.rerun:
         known_tools = tools or work.tools(may_resolve=False)
@@ -167,7 +169,7 @@ def _run_tracked(work: _Work, tools: Resolver | None) -> RunOutcome:
         if settled is not None:
             return RunOutcome(read_record(settled), settled, up_to_date=True)
     with concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="track") as tracking:
-        # MLflow takes two seconds to import and open: that goes on while the stages run.
+        # MLflow takes two seconds to import and open, so that happens while the stages run.
         tracker = tracking.submit(_prepare_tracker, options) if options.track else None
         outcome = _run(work, tools or work.tools(may_resolve=True))
         return _log(outcome, tracker)
@@ -202,9 +204,7 @@ def _run(work: _Work, tools: Resolver) -> RunOutcome:
 def find_settled(
     loaded: LoadedRecipe, stages: tuple[Stage, ...], facts: Facts, store: Store
 ) -> Path | None:
-    """Return the folder of the run that settled a recipe as it stands now, or None when some stage
-    must run.
-    """
+    """Return the folder of an earlier run with this exact result, or None if a stage must run."""
     records = settled_records(loaded, stages, facts, store)
     if len(records) < len(stages):
         return None
@@ -218,19 +218,19 @@ def settled_records(
     """Return the records of the stages that are hits, by stage id."""
     records: dict[str, StageRecord] = {}
     for stage in stages:
-        parts = ingredients(stage, loaded.recipe, facts)
-        if parts is None or not all(name in records for name in stage.needs):
+        if not all(name in records for name in stage.needs):
             continue
         inputs = {name: records[name].artifact for name in stage.needs}
-        record = store.record(stage_key(stage, parts, inputs))
+        parts = ingredients(stage, loaded.recipe, facts, inputs)
+        record = store.record(stage_key(parts)) if parts is not None else None
         if record is not None:
             records[stage.id] = record
     return records
 
 
 def run_key(loaded: LoadedRecipe, stage_keys: Mapping[str, str]) -> str:
-    """Return the digest of all that decides a run's outcome: its stages, and the limits they are
-    judged by.
+    """Return the digest of everything that determines a run's outcome: its stages and their
+    limits.
     """
     dump = loaded.recipe.model_dump(mode="json")
     judged = {name: dump[name] for name in ("name", "description", "verify", "targets", "track")}
@@ -298,7 +298,7 @@ def _prepare_tracker(options: RunOptions) -> "Tracker":
 
 
 def _log(outcome: RunOutcome, tracker: "concurrent.futures.Future[Tracker] | None") -> RunOutcome:
-    """Log a run to MLflow. Its result is on disk: whatever MLflow does, nothing is lost."""
+    """Log a run to MLflow. The result is already on disk, so nothing is lost if this fails."""
     if tracker is None:
         return outcome
     try:

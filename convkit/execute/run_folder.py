@@ -1,4 +1,4 @@
-"""A finished run on disk: its folder, written aside and moved into place, whole."""
+"""A finished run's folder, written to a temporary place and moved into place atomically."""
 
 import json
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ def write_folder(
     store: Store,
     home: Home,
 ) -> Path:
-    """Write a run's folder aside and move it into place, whole."""
+    """Write a run's folder to a temporary place, then move it into place atomically."""
     from convkit.report.render import write_report  # noqa: PLC0415 - the template engine, only when a run has finished
 
     folder = home.runs_of(record.recipe) / record.id
@@ -64,14 +64,14 @@ def write_folder(
 
 
 def stage_file(stage: str) -> str:
-    """Return the name, without its ending, that a stage's log and lock have in a run's folder."""
+    """Return the file name, without suffix, of a stage's log and lock in a run's folder."""
     return "".join(
         character if character.isalnum() or character in "-_.=<>~!*" else "-" for character in stage
     )
 
 
 def read_record(folder: Path) -> RunRecord:
-    """Return a finished run's record; raises ConvkitError where it cannot be read."""
+    """Return a finished run's record; raises ConvkitError if it cannot be read."""
     try:
         value = json.loads((folder / "result.json").read_text(encoding="utf-8"))
         if value.get("format") != FORMAT:

@@ -11,7 +11,7 @@ def find_run(name: str, home: Home) -> Path:
     """Return a run's folder from its path, `recipe/id`, an id, a recipe's name (its last run), or
     `latest`.
 
-    Raises UsageError that lists what there is.
+    Raises a UsageError that lists the newest runs.
     """
     given = Path(name)
     if (given / "result.json").is_file():
@@ -34,7 +34,7 @@ def find_run(name: str, home: Home) -> Path:
 def _unknown(name: str, runs: list[Path], home: Home) -> str:
     if not runs:
         return (
-            f"no run {name!r}: {home.root} holds no finished run yet (another folder: --home or"
+            f"no run {name!r}: {home.root} has no finished runs yet (another folder: --home or"
             " CONVKIT_HOME)"
         )
     known = [f"{folder.parent.name}/{folder.name}" for folder in runs]

@@ -16,14 +16,17 @@ from convkit.codec import CodecError, decode, encode
 from convkit.errors import Interrupted, WorkerError
 from convkit.execute.events import Listener
 from convkit.execute.facts import Surroundings
-from convkit.execute.requests import request_for
+from convkit.execute.locations import Locations
 from convkit.execute.variation import Variation
 from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
-from convkit.findings.model import Finding, Place, Remedy, Severity
+from convkit.findings.model import Finding, Place, Remedy
 from convkit.home import Home
-from convkit.plan.stages import Stage, explain_change, ingredients, stage_key
+from convkit.plan.keys import explain_change, ingredients, stage_key
+from convkit.plan.requests import request_for
+from convkit.plan.stages import Stage
 from convkit.recipe.loading import LoadedRecipe
 from convkit.record.model import StageReport
+from convkit.runtimes.registry import package_folder, runtimes
 from convkit.store.store import StageRecord, Store
 from convkit.toolchain.devices import find_device
 from convkit.toolchain.environments import ensure_environment
@@ -73,9 +76,9 @@ class StageRunner:
         Raises a ConvkitError where this cannot even be tried, Interrupted when the run is
         cancelled.
         """
-        parts = ingredients(stage, self.loaded.recipe, self.surroundings.facts)
+        parts = ingredients(stage, self.loaded.recipe, self.surroundings.facts, inputs)
         assert parts is not None  # a run resolves every environment before it settles stages
-        key = stage_key(stage, parts, inputs)
+        key = stage_key(parts)
         with self._only_one(key):
             known = self.store.record(key)
             if known is not None and not self.is_forced(stage):
@@ -217,9 +220,8 @@ class StageRunner:
         why = self.absent.get(target.device) or self.absent.get(
             target.runtime, f"{target.runtime} is absent"
         )
-        if target.runtime == "tensorrt":
-            return _absent(stage, f"no engine was built: {why}", "warning")
-        return _absent(stage, f"{why}: judged by simulation", "note")
+        message, severity = target.absent(why)
+        return dataclasses.replace(_absent(stage, message), severity=severity)
 
     def _work(self, stage: Stage, inputs: Mapping[str, str], folder: Path) -> WorkerOutcome:
         def progress(message: str, done: float | None = None) -> None:
@@ -227,11 +229,19 @@ class StageRunner:
 
         python = self._python(stage, progress)
         views = {name: self.store.view(artifact) for name, artifact in inputs.items()}
-        request = request_for(stage, self.loaded, self.surroundings, views, self.home)
+        request = request_for(stage, self.loaded.recipe, self._locations(views))
         output = folder / "output"
         output.mkdir()
+        runtime = runtimes()[stage.runtime] if stage.runtime is not None else None
+        outside = package_folder(runtime) if runtime is not None else None
         envelope = Envelope(
-            PROTOCOL, stage.job, str(output), encode(request), expected=self._expected(stage)
+            PROTOCOL,
+            stage.kind,
+            str(output),
+            encode(request),
+            runtime=runtime.package if runtime is not None else None,
+            runtime_folder=str(outside) if outside is not None else None,
+            expected=self._expected(stage),
         )
         varied = self.variation
         return run_worker(
@@ -248,6 +258,9 @@ class StageRunner:
             environment=varied.applied_to(os.environ) if varied is not None else None,
             hash_seed=varied.hash_seed if varied is not None else 0,
         )
+
+    def _locations(self, views: Mapping[str, Path]) -> Locations:
+        return Locations(self.loaded, self.home, views, self.surroundings.facts.texts)
 
     def _python(self, stage: Stage, progress: Callable[[str], None]) -> Path:
         if self.surroundings.facts.toolchain == "host":
@@ -336,25 +349,19 @@ def _result_of(stage: Stage, answer: Answer) -> StageResult:
 
 
 def _skipped(report: StageReport, stage: Stage, error: str) -> StageReport:
-    findings = (*report.findings, _absent(stage, error, "warning"))
+    findings = (*report.findings, _absent(stage, error))
     return dataclasses.replace(report, status="skipped", error=error, findings=findings)
 
 
-def _absent(stage: Stage, message: str, severity: Severity) -> Finding:
+def _absent(stage: Stage, message: str) -> Finding:
     return Finding(
-        "E101",
-        severity,
-        message,
-        Place(),
-        {"stage": stage.id},
-        Remedy("Run it where that is there."),
+        "E101", message, Place(), {"stage": stage.id}, Remedy("Run it where that is there.")
     )
 
 
 def _two_artifacts(stage: Stage, known: StageRecord, artifact: str) -> Finding:
     return Finding(
         "R101",
-        "warning",
         f"{stage.id} gave another artifact than before from the same inputs and tools: "
         f"{known.artifact[:12]}, now {artifact[:12]}",
         evidence={"before": known.artifact, "now": artifact},

@@ -1,6 +1,4 @@
-"""Where a run's exact versions come from: a lock beside the recipe, what was resolved before, or a
-past run.
-"""
+"""Sources of a run's exact versions: the recipe's lock, earlier resolutions, or a past run."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -12,20 +10,17 @@ from convkit.toolchain.lockfile import lock_file, read_lock, this_platform
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution, resolve, resolved
 
-# Gives the versions for a specification; None where they are not known yet, and are not to be
-# looked for.
+# Returns the versions for a specification; None if they are unknown and must not be resolved.
 Resolver = Callable[[EnvironmentSpec], Resolution | None]
 
 
 def recipe_tools(
     loaded: LoadedRecipe, home: Home, *, may_resolve: bool, strict: bool = True
 ) -> Resolver:
-    """Return the resolver of a recipe: its lock, where there is one, else what was or is resolved
-    in this home.
+    """Return a recipe's resolver: its lock if it has one, else this home's resolutions.
 
-    Raises ToolchainError for a lock that cannot be read. The resolver raises it for a specification
-    that the lock does not have, unless `strict` is false: a repair's recipe is not the one that was
-    locked.
+    Raises ToolchainError for an unreadable lock. The resolver raises it for a specification that
+    the lock does not have, unless `strict` is false: a repair changes the recipe that was locked.
     """
     file = lock_file(loaded.path)
     lock = read_lock(file)
@@ -43,7 +38,7 @@ def recipe_tools(
                     f" {here}"
                 )
             raise ToolchainError(
-                f"{name} does not fit the recipe: nothing is locked for"
+                f"{name} is out of date: nothing is locked for"
                 f" {', '.join(spec.requirements)} on Python {spec.python}. Lock it again: convkit"
                 f" lock {recipe}"
             )
@@ -53,8 +48,8 @@ def recipe_tools(
 
 
 def recorded_tools(recorded: Mapping[EnvironmentSpec, Resolution]) -> Resolver:
-    """Return a resolver that knows what a past run recorded, and nothing else; it raises
-    ToolchainError for more.
+    """Return a resolver limited to what a past run recorded; it raises ToolchainError for anything
+    else.
     """
 
     def choose(spec: EnvironmentSpec) -> Resolution:

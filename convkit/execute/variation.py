@@ -1,4 +1,4 @@
-"""What a reproduction changes on purpose around each stage: nothing of it may change a result."""
+"""What a reproduction varies on purpose around each stage; none of it may change a result."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,16 +6,14 @@ from collections.abc import Mapping
 
 @dataclasses.dataclass(frozen=True)
 class Variation:
-    """Another seed of Python's hashes, time zone (POSIX form) and number of threads; folders differ
-    by themselves.
-    """
+    """A different hash seed, time zone (POSIX form) and thread count. Folders differ anyway."""
 
     hash_seed: int = 4711
     timezone: str = "XYZ-11:30"
     threads: int | None = 1
 
     def applied_to(self, environment: Mapping[str, str]) -> dict[str, str]:
-        """Return an environment with the time zone in it."""
+        """Return an environment with the time zone set."""
         return {**environment, "TZ": self.timezone}
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""How a worker process ended, and the findings that makes."""
+"""How a worker process ended, and the findings about that."""
 
 import dataclasses
 import re
@@ -10,9 +10,9 @@ from convkit.codec import Json
 from convkit.findings.model import Finding, Remedy
 from convkit.worker.protocol import Answer, JobKind
 
-# answered: the result file is whole, whatever the process did afterwards · signalled: ended by a
-# signal of its own making · out_of_memory: killed from outside · timed_out, cancelled: stopped by
-# convkit · no_answer: it ended by itself and left no readable result.
+# answered: the result file is complete, whatever the process did afterwards · signalled: crashed
+# with a signal · out_of_memory: killed from outside · timed_out, cancelled: stopped by convkit ·
+# no_answer: the process exited without a readable result.
 Ending = Literal["answered", "signalled", "out_of_memory", "timed_out", "cancelled", "no_answer"]
 
 _TAIL_LINES = 40
@@ -20,7 +20,7 @@ _TAIL_LINES = 40
 # store.
 _HEAD_BYTES = 256 * 1024
 _END_BYTES = 1024 * 1024
-# Colours and cursor movements (ECMA-48 control sequences) and titles (operating system commands).
+# Colors and cursor movements (ECMA-48 control sequences) and titles (operating system commands).
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 # What tools say when an allocation fails: Python, C++, torch's CPU and CUDA allocators,
 # onnxruntime's arena.
@@ -33,11 +33,10 @@ _MEMORY_WORDS = re.compile(
 
 @dataclasses.dataclass(frozen=True)
 class WorkerOutcome:
-    """How a worker ended. `answer` is there when it answered; times are seconds since the epoch.
+    """How a worker ended. `answer` is set if it answered; times are seconds since the epoch.
 
-    `signal` is the number of the signal that ended the process, `exit_code` what it exited with
-    otherwise. `detail` says what more is known of the ending; `log` is what was printed, without
-    colours, cut in the middle when long.
+    `signal` is the signal that ended the process, otherwise `exit_code` is its exit code. `detail`
+    adds what else is known. `log` is the output without colors, cut in the middle if long.
     """
 
     ending: Ending
@@ -56,8 +55,8 @@ class WorkerOutcome:
 
 
 def read_log(path: Path) -> str:
-    """Return a log as text, as a terminal would show it in the end: no colours, progress bars at
-    their last state.
+    """Return a log as a terminal would finally show it: no colors, progress bars in their last
+    state.
     """
     size = path.stat().st_size
     with path.open("rb") as stream:
@@ -77,8 +76,8 @@ def _plain(printed: bytes) -> str:
 
 
 def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> tuple[Finding, ...]:
-    """Return the findings of a worker that did not do its stage; none where it did, was skipped or
-    was cancelled.
+    """Return the findings about a worker that failed; none if it finished, was skipped or was
+    cancelled.
     """
     answer = outcome.answer
     match outcome.ending:
@@ -103,13 +102,7 @@ def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> t
                 "See the log's tail for the place; try another version of the tool under tools:."
             )
             return (
-                Finding(
-                    "E201",
-                    "error",
-                    message,
-                    evidence=_evidence(outcome, stage, target),
-                    remedy=remedy,
-                ),
+                Finding("E201", message, evidence=_evidence(outcome, stage, target), remedy=remedy),
             )
         case "out_of_memory":
             return (_out_of_memory(f"{stage}: {outcome.detail}", outcome, stage, target),)
@@ -122,13 +115,7 @@ def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> t
                 {"verify.timeout": max(60, round(_seconds(outcome) * 4))},
             )
             return (
-                Finding(
-                    "E203",
-                    "error",
-                    message,
-                    evidence=_evidence(outcome, stage, target),
-                    remedy=remedy,
-                ),
+                Finding("E203", message, evidence=_evidence(outcome, stage, target), remedy=remedy),
             )
         case "no_answer":
             message = f"{stage}: the process ended without an answer ({outcome.detail})"
@@ -137,13 +124,7 @@ def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> t
                 " process."
             )
             return (
-                Finding(
-                    "E204",
-                    "error",
-                    message,
-                    evidence=_evidence(outcome, stage, target),
-                    remedy=remedy,
-                ),
+                Finding("E204", message, evidence=_evidence(outcome, stage, target), remedy=remedy),
             )
         case _:
             assert_never(outcome.ending)
@@ -161,7 +142,7 @@ def _findings_of_answer(
     else:
         remedy = Remedy("See the message; the log has the tool's own words.")
         failure = Finding(
-            "E204", "error", message, evidence=_evidence(outcome, stage, target), remedy=remedy
+            "E204", message, evidence=_evidence(outcome, stage, target), remedy=remedy
         )
     return (*answer.findings, failure)
 
@@ -170,9 +151,7 @@ def _out_of_memory(
     message: str, outcome: WorkerOutcome, stage: JobKind, target: str | None
 ) -> Finding:
     remedy = Remedy("Use smaller axes, run with --jobs 1, or take a machine with more memory.")
-    return Finding(
-        "E202", "error", message, evidence=_evidence(outcome, stage, target), remedy=remedy
-    )
+    return Finding("E202", message, evidence=_evidence(outcome, stage, target), remedy=remedy)
 
 
 def _evidence(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> dict[str, Json]:

@@ -4,15 +4,12 @@ CODE` prints it.
 
 import dataclasses
 
-from convkit.findings.model import Severity
-
 
 @dataclasses.dataclass(frozen=True)
 class Explanation:
     """The story behind a code."""
 
     title: str
-    severity: Severity
     meaning: str
     missed: str
     remedy: str
@@ -31,7 +28,6 @@ FAMILIES: dict[str, str] = {
 CATALOGUE: dict[str, Explanation] = {
     "C101": Explanation(
         "an input is missing",
-        "error",
         "The recipe declares an input that the model does not have: the exporter dropped it because"
         " nothing used it, or the model never had it.",
         "TorchScript exports drop unused inputs without a word; feeding by position then shifts"
@@ -41,7 +37,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "C102": Explanation(
         "an input is not in the contract",
-        "error",
         "The model has an input that the recipe does not declare, so no caller knows what to feed.",
         "A runtime reports it only at the first call, and a caller that binds by position shifts"
         " every later input.",
@@ -49,7 +44,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "C103": Explanation(
         "the inputs stand in another order",
-        "error",
         "The model's inputs and the recipe's have the same names in another order. Callers that"
         " bind by position (C++, TensorRT, Triton) feed one tensor as another.",
         "Two inputs of one type and shape can be exchanged without any error; a BERT then gives"
@@ -59,7 +53,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "C104": Explanation(
         "an input was renamed",
-        "error",
         "A declared input is missing and an undeclared one of the same type and shape stands in its"
         " place.",
         "Exporters rename inputs (input.1, onnx::Gather_0) when names are not given or are taken.",
@@ -67,14 +60,12 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "C105": Explanation(
         "an input has another element type",
-        "error",
         "The model takes an input in another element type than the recipe declares.",
         "Some runtimes convert in silence; others read the bytes as what they are not.",
         "Give the input's dtype in the recipe as the model takes it.",
     ),
     "C106": Explanation(
         "an axis was fixed",
-        "error",
         "An axis that the recipe calls symbolic has a fixed size in the model, in the declared"
         " shape or inside the graph: other sizes fail or give wrong results.",
         "Checks that run only the example's shape pass.",
@@ -83,14 +74,12 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "C107": Explanation(
         "an input has another shape",
-        "error",
         "The number of axes or a fixed size differs from the recipe.",
         "Runtimes that do not check shapes read past the end or broadcast.",
         "Give the input's shape in the recipe as the model takes it.",
     ),
     "C108": Explanation(
         "an input has no influence",
-        "error",
         "Changing the input changes no output of the converted model, though it changes the"
         " original's.",
         "Parity on inputs where the value does not matter (all-ones masks, zero token types)"
@@ -100,7 +89,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "C109": Explanation(
         "two inputs were merged",
-        "error",
         "The converted model takes one input's values for another: it gives what the original gives"
         " when both are fed the same values.",
         "Passing one tensor object for several inputs to an exporter merges them; the graph still"
@@ -109,7 +97,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "C110": Explanation(
         "inputs are exchanged",
-        "error",
         "Parity fails as declared and holds when the named inputs are exchanged.",
         "The exchanged inputs have one type and shape, so nothing complains; a BERT gives wrong"
         " numbers or NaN.",
@@ -117,7 +104,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "C111": Explanation(
         "the tokenizer's input is not in the contract",
-        "error",
         "The model's own tokenizer produces an input that changes the model's outputs, and the"
         " recipe leaves it out.",
         "The model takes its default, which is right for some texts (single sentences) and wrong"
@@ -126,14 +112,12 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "C112": Explanation(
         "an input never had an influence",
-        "warning",
         "Changing the input changes no output, in the original as in the converted model.",
         "A dead input looks like a part of the contract; exporters may drop it at any release.",
         "Remove the input from the recipe, or choose samples under which it matters.",
     ),
     "C113": Explanation(
         "an axis cannot vary as declared",
-        "error",
         "The model works for a part of the declared sizes only (positions up to 512, multiples of"
         " 8), or only where two axes have one size.",
         "Checks that run only the example's shape pass; the other sizes fail in service.",
@@ -142,7 +126,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "C114": Explanation(
         "the outputs depend on weights that were not loaded",
-        "error",
         "The checkpoint lacks weights that the outputs need; they were filled with random numbers.",
         "transformers warns and goes on; original and converted model agree, both on nonsense.",
         "Choose the model.task that the checkpoint was trained for, or outputs that do not need"
@@ -150,28 +133,24 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "C201": Explanation(
         "an output is missing",
-        "error",
         "The recipe declares an output that the model does not give.",
         "Comparing outputs by position compares something else instead.",
         "Use a name that the model gives.",
     ),
     "C202": Explanation(
         "an output is not in the contract",
-        "error",
         "The model gives an output that the recipe does not declare.",
         "It costs time and memory at every call and shifts outputs bound by position.",
         "Declare the output or remove it from the model.",
     ),
     "C203": Explanation(
         "the outputs stand in another order",
-        "error",
         "The model's outputs and the recipe's have the same names in another order.",
         "Callers that bind by position take one output for another.",
         "Put the recipe's outputs in the model's order.",
     ),
     "C204": Explanation(
         "an output was renamed",
-        "error",
         "A declared output is missing and an undeclared one of the same type and shape stands in"
         " its place.",
         "Exporters name outputs by position; a dictionary's keys get lost.",
@@ -179,42 +158,36 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "C205": Explanation(
         "an output has another element type",
-        "error",
         "The model gives an output in another element type than the recipe declares.",
         "Comparisons that cast first do not see it.",
         "Give the output's dtype in the recipe as the model gives it.",
     ),
     "C206": Explanation(
         "an output's axis was fixed",
-        "error",
         "An output's axis that the recipe calls symbolic has a fixed size in the model.",
         "Checks that run only the example's shape pass.",
         "Export with the axis symbolic.",
     ),
     "C207": Explanation(
         "an output has another shape",
-        "error",
         "The number of axes or a fixed size of an output differs from the recipe.",
         "Comparisons that broadcast do not see it.",
         "Give the output's shape in the recipe as the model gives it.",
     ),
     "C208": Explanation(
         "outputs are exchanged",
-        "error",
         "The converted model gives one declared output's values under another's name.",
         "Exporters that name outputs by position mislabel a dictionary's entries.",
         "Exchange the names of the outputs in the recipe or correct the exporter's output names.",
     ),
     "C301": Explanation(
         "the model carries no contract",
-        "error",
         "A model file was opened that has no convkit contract in its metadata, or a damaged one.",
         "Without it names, order and shapes can only be guessed.",
         "Open the file that convkit built, or add the model to a recipe with model.onnx.",
     ),
     "C302": Explanation(
         "the engine lists its tensors in an order of its own",
-        "note",
         "A TensorRT engine has the declared inputs or outputs, and lists them in another order than"
         " the contract.",
         "Code that binds buffers by position takes one tensor for another: a BERT whose attention"
@@ -224,7 +197,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N101": Explanation(
         "results differ from the original",
-        "error",
         "An output differs from the original by more than the tolerance.",
         "Checks on one easy input, or on the first output, pass; a warning after 'export succeeded'"
         " is overlooked.",
@@ -232,7 +204,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N102": Explanation(
         "the converted model gives NaN or infinity",
-        "error",
         "An output has non-finite elements where the original's are finite.",
         "Comparisons written as `error > tolerance` pass on NaN.",
         "Look at the first failing case: a fully masked row and low precision are the usual"
@@ -240,7 +211,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N103": Explanation(
         "the original gives NaN",
-        "error",
         "The original model itself gives NaN on a case, so nothing can be proven there. NaN on both"
         " sides is no match.",
         "Comparisons that treat NaN as equal pass.",
@@ -248,14 +218,12 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N104": Explanation(
         "nothing was compared",
-        "error",
         "An output had no elements, or no case could be run: no statement is possible.",
         "A loop over nothing passes.",
         "Give the axes sizes of at least one and keep at least one case.",
     ),
     "N201": Explanation(
         "a constant is beyond the precision's range",
-        "note",
         "A constant of the graph (a mask of float32's lowest value, as a rule) becomes infinite in"
         " the target's precision. A note where no output suffers from it, an error where one is not"
         " finite because of it.",
@@ -266,7 +234,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N202": Explanation(
         "an activation overflows",
-        "error",
         "A tensor is beyond the range of the target's precision (65504 in float16), and outputs are"
         " not finite because of it. The finding names the first one on the way to the outputs.",
         "onnxruntime's CPU computes most of float16 in float32: a graph that overflows on every"
@@ -275,7 +242,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N203": Explanation(
         "a guard against zero was flushed to zero",
-        "error",
         "A small value (an epsilon of 1e-12) is zero in the target's precision, and a division,"
         " logarithm or power behind it gives NaN or infinity.",
         "It takes an input on which the guard is needed: a constant row, a masked row.",
@@ -283,7 +249,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N204": Explanation(
         "a tensor lost its variance",
-        "warning",
         "A tensor that varies in float32 is constant in the target's precision: what it carried is"
         " gone. An error where an output is constant too.",
         "Its values are finite and of the right size, so range checks pass.",
@@ -291,7 +256,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N205": Explanation(
         "a fully masked row becomes NaN",
-        "error",
         "All positions of a row in front of a softmax are minus infinity in the target's precision,"
         " because the mask's value is beyond its range. In float32 the row is finite.",
         "Rows with one live position are right, and tests rarely mask a row whole; batches padded"
@@ -301,7 +265,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N206": Explanation(
         "a precision pattern names no module",
-        "error",
         "A pattern under precision.keep_float32 matches none of the graph's modules.",
         "A misspelt or outdated pattern has no effect, and the module that it should protect is in"
         " low precision.",
@@ -309,14 +272,12 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N207": Explanation(
         "nothing is in low precision",
-        "error",
         "The target asks for a low precision, and no node of the graph computes in it.",
         "The converter returns the model as it was and reports success.",
         "Narrow precision.keep_float32, or write precision: float32.",
     ),
     "N208": Explanation(
         "what stays in float32 was found",
-        "note",
         "The recipe says keep_float32: auto. The modules named are the ones that must stay in"
         " float32 for the target to meet its tolerance in simulation.",
         "A plan that is worked out anew with every run moves when the model does; written down, it"
@@ -325,7 +286,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N209": Explanation(
         "no precision plan meets the tolerance",
-        "error",
         "keep_float32: auto looked for modules to keep in float32, simulated each plan on every"
         " case, and none of them met the target's tolerance.",
         "A search that gives its last try as its result looks like a success.",
@@ -334,7 +294,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N210": Explanation(
         "a module's values are beyond the precision's range",
-        "note",
         "In float32, tensors of these modules reach magnitudes that the target's precision cannot"
         " hold. It is known before anything is built; whether outputs suffer from it is for the"
         " simulation to say.",
@@ -343,7 +302,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N211": Explanation(
         "device and CPU disagree",
-        "warning",
         "A target ran on its device, and its graph on the CPU (in simulation, where its precision"
         " is low), and a case passes in one and fails in the other. The target's verdict is the"
         " device's.",
@@ -353,7 +311,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N212": Explanation(
         "device and CPU agree",
-        "note",
         "A target ran on its device, and its graph on the CPU (in simulation, where its precision"
         " is low), and both come to the same verdict in every case. The finding says how far their"
         " outputs are apart.",
@@ -362,7 +319,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N213": Explanation(
         "Core ML's CPU and all units are apart",
-        "note",
         "The same package was predicted on the CPU alone and on all of the machine's units, the GPU"
         " and the Neural Engine among them. The figure is the largest absolute difference over all"
         " cases.",
@@ -371,7 +327,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N301": Explanation(
         "padding moves real positions",
-        "error",
         "More padding, or other values at masked positions, change what the built model gives at"
         " real positions (or a pooled output), by more than they change it in the original and"
         " twice the tolerance.",
@@ -382,7 +337,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N302": Explanation(
         "a row depends on its batch",
-        "error",
         "The built model gives a row alone other outputs than the same row among others, by more"
         " than the original does and twice the tolerance.",
         "One sample at a time, every output is right; a server that batches requests mixes"
@@ -392,7 +346,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N303": Explanation(
         "two runs differ",
-        "warning",
         "The same inputs give other outputs when they are run again. An error where they differ by"
         " more than the tolerance (and than the original does), a warning where they differ at all."
         " On the reference stage: the original itself is random, so parity with it says little.",
@@ -402,7 +355,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N304": Explanation(
         "an output collapsed",
-        "error",
         "An output is constant, over all its elements or over all rows, where the original's"
         " varies. No tolerance is asked.",
         "Zeros are finite, and within a tolerance that is wide enough for them.",
@@ -411,7 +363,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N305": Explanation(
         "the original itself depends on padding",
-        "warning",
         "More padding changes what the original gives at real positions, far beyond rounding. The"
         " built model is only asked to depend on it no more than that.",
         "A converted model that agrees with it passes, and both answer differently in other"
@@ -421,7 +372,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N401": Explanation(
         "the runtime's optimisation changes the results",
-        "error",
         "The built model is wrong at the target's optimisation level and right at a lower one: a"
         " fusion of the runtime takes a pattern of operators for another.",
         "The exported file is right, and so is every check on it alone.",
@@ -429,7 +379,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "N402": Explanation(
         "the exported graph differs from the original",
-        "error",
         "The float32 graph gives other results than the original model, also without any"
         " optimisation: the exporter took something differently, or the file is of another model.",
         "Exporters validate one shape and one input, or call a difference a warning.",
@@ -437,7 +386,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "T101": Explanation(
         "no kernel for an operator in this element type",
-        "error",
         "The runtime has the operator, but no implementation for these element types at this opset"
         " on this provider; bfloat16 on the CPU is the usual case. float16 is served on the CPU"
         " through casts that onnxruntime inserts.",
@@ -448,7 +396,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "T102": Explanation(
         "element types disagree",
-        "error",
         "An operator that needs one element type gets several (float32 and float16), or a node"
         " gives a type that the graph does not declare.",
         "Exporters write such graphs when weights were loaded in different types, converters when"
@@ -457,7 +404,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "T103": Explanation(
         "an operator does not take this element type",
-        "error",
         "ONNX does not allow the element type for this input or output of the operator at the"
         " model's opset.",
         "An exporter that knows a newer opset writes what the older one does not allow.",
@@ -465,7 +411,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "T104": Explanation(
         "element types are unknown",
-        "warning",
         "The graph does not say the types of some values and they cannot be inferred, so their"
         " nodes were not checked.",
         "A check that passes over what it does not know looks green.",
@@ -473,7 +418,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "T105": Explanation(
         "TensorRT has no layer for an operator",
-        "error",
         "The graph has an operator, or an operator in an element type, that the parser's"
         " documentation does not list. It is asked where TensorRT itself is not there; where it is,"
         " the parser's own word counts (E213).",
@@ -483,7 +427,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "T106": Explanation(
         "TensorRT narrows float64",
-        "warning",
         "Nodes compute in float64; TensorRT computes them in float32 and clamps values to its"
         " range.",
         "The parser mentions it in a log line.",
@@ -491,7 +434,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "T107": Explanation(
         "TensorRT does not take these zero points",
-        "error",
         "A QuantizeLinear or DequantizeLinear has a zero point other than zero, or an unsigned"
         " type.",
         "onnxruntime's quantisers write uint8 activations with zero points by default, and its CPU"
@@ -500,7 +442,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "V101": Explanation(
         "the opset is newer than the runtime",
-        "error",
         "The model uses a version of an operator set that this release of the runtime does not"
         " load.",
         "It loads on the developer's machine, where the runtime is newer.",
@@ -509,7 +450,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "V102": Explanation(
         "the file format is newer than the runtime",
-        "error",
         "The file's IR version is newer than this release of the runtime reads. It is independent"
         " of the opset: exporters write the newest format they know.",
         "Lowering export.opset does not change it.",
@@ -518,7 +458,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "V103": Explanation(
         "the runtime does not know an operator",
-        "error",
         "A node's operator, or the domain it is from, is not registered in this release of the"
         " runtime: a custom operator, or one of the runtime's own from a later release.",
         "Exporters and optimisers of a later release write operators that only that release knows.",
@@ -526,7 +465,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "V104": Explanation(
         "TensorRT's parser does not read the opset",
-        "error",
         "The graph is of an opset older or newer than the parser reads (9 to 24 in TensorRT"
         " 10.15).",
         "The parser tries all the same, and fails at a node that has changed since.",
@@ -534,7 +472,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "V105": Explanation(
         "a tool's release was withdrawn",
-        "warning",
         "A release that the recipe pins was yanked: its makers took it back, for a broken build or"
         " wrong results, and it stays on the index only for those who pin it exactly. The reason is"
         " theirs.",
@@ -545,7 +482,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "V106": Explanation(
         "a stage used other tools than were resolved for it",
-        "error",
         "What the stage imported is not of the versions that were resolved or locked for its"
         " environment: somebody installed into it, or another folder got in front of it on the"
         " path.",
@@ -555,7 +491,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "E101": Explanation(
         "the device or provider is absent",
-        "warning",
         "The target asks for a device or provider that this machine, or this build of the runtime,"
         " does not have.",
         "onnxruntime falls back to the CPU and says so in a log line only.",
@@ -563,21 +498,18 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "E102": Explanation(
         "nodes fell back to the CPU",
-        "warning",
         "Some nodes ran on the CPU though the target asks for another device.",
         "The session starts and the numbers are right; only the time tells.",
         "See the list of nodes: an operator or element type without a kernel on the device.",
     ),
     "E201": Explanation(
         "the stage's process crashed",
-        "error",
         "The worker was ended by a signal such as a segmentation fault inside a tool.",
         "In one process with the tool, the whole run would have been lost.",
         "See the log's tail; try another version of the tool under tools:.",
     ),
     "E202": Explanation(
         "the stage ran out of memory",
-        "error",
         "The worker was killed by the system (SIGKILL), which is what the kernel does when memory"
         " runs out.",
         "The log simply ends.",
@@ -585,35 +517,30 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "E203": Explanation(
         "the stage took too long",
-        "error",
         "The worker was stopped at verify.timeout.",
         "A hanging tool hangs the pipeline.",
         "Raise verify.timeout, or see the log for where it hung.",
     ),
     "E204": Explanation(
         "a tool failed",
-        "error",
         "The stage's tool raised an error.",
         "Some pipelines log it and go on.",
         "See the message and the log's tail.",
     ),
     "E205": Explanation(
         "the runtime refused the model",
-        "error",
         "The runtime could not load the built model.",
         "The exporter's own checker accepts graphs that a runtime has no kernel for.",
         "See the runtime's message; another runtime release or opset may serve.",
     ),
     "E206": Explanation(
         "the runtime failed on a case",
-        "error",
         "The built model loaded, and failed to run on a legal input.",
         "Checks that run only the example's shape pass.",
         "See the case's sizes; a shape fixed inside the graph is the usual cause.",
     ),
     "E207": Explanation(
         "training mode was left on",
-        "error",
         "Nodes of the exported graph compute as in training: dropout draws anew at every call,"
         " batch norms take the mean and variance of the batch in place of those of the training.",
         "Results look plausible, and differ from call to call or with the batch they are in.",
@@ -622,7 +549,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "E208": Explanation(
         "a branch on values became constant",
-        "error",
         "The model's Python decides by the values of a tensor (if x.mean() > 0, int(x.max())). An"
         " export that follows one example keeps the side that the example took, for all inputs."
         " Told where such a line exists and the converted model's results are off.",
@@ -632,7 +558,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "E209": Explanation(
         "weights are stored more than once",
-        "warning",
         "The file holds equal weights under several names, or a matrix and its transpose: a tied"
         " output layer that was written twice. They cost the space and the memory of all their"
         " copies.",
@@ -643,7 +568,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "E210": Explanation(
         "weights are not where the model says",
-        "error",
         "The model's weights lie in a file of their own, which is missing, outside the model's"
         " folder, truncated, or has other bytes at a weight's place than its shape and type need.",
         "The graph's file opens in a viewer and passes for the model; a runtime names its own line"
@@ -652,7 +576,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "E211": Explanation(
         "the evaluator does not know an operation of the program",
-        "error",
         "A Core ML program is judged off macOS by evaluating it, and it holds an operation that the"
         " evaluator has no kernel for. Nothing is known of its results.",
         "Converting and saving succeed; tools that cannot run a program pass it.",
@@ -661,7 +584,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "E212": Explanation(
         "the model was followed on an example instead of traced whole",
-        "note",
         "torch.export cannot trace the model, so torch.jit.trace followed it on an example for Core"
         " ML. Whatever Python decided by values there is fixed; what it decided by sizes may be.",
         "Converters fall back without a word, and results are right wherever the example's branches"
@@ -671,14 +593,12 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "E213": Explanation(
         "TensorRT's parser refuses a node",
-        "error",
         "The parser cannot turn a node of the graph into layers; the message is its own.",
         "Tools that wrap the parser show the last line of its log, without the node.",
         "Export with another opset or exporter, or have the model compute it otherwise.",
     ),
     "E214": Explanation(
         "the engine computes in other types than planned",
-        "error",
         "The engine inspector's table shows layers whose results are of another float type than the"
         " graph's nodes that they were made of. Engines are built strongly typed, so this must"
         " not be.",
@@ -689,7 +609,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "Q101": Explanation(
         "nothing was quantised",
-        "error",
         "The target asks for quantisation, and no node of the graph was quantised: none has weights"
         " that the quantiser knows, or precision.keep_float32 covers all of them.",
         "The quantiser writes the model as it was and reports success.",
@@ -698,7 +617,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "Q102": Explanation(
         "some modules lose most by quantisation",
-        "warning",
         "Outputs are far from the original's, and the finding lists the modules whose quantisation"
         " moves them most: the error at the outputs with that module alone quantised, the"
         " signal-to-noise ratio of its weights and of its own results (in dB; six dB are one bit).",
@@ -709,7 +627,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "Q103": Explanation(
         "the weights are quantised already",
-        "error",
         "The model carries its weights as whole numbers: packed into int32, as GPTQ's layers have"
         " them, or with a quantiser's own operators. Quantisation would pass them over, or quantise"
         " the scales and shifts around them.",
@@ -719,7 +636,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "Q104": Explanation(
         "a scale does not fit its weight",
-        "error",
         "A DequantizeLinear's scales have another number than the axis they stand along, stand"
         " along another axis than their numbers were scaled by, or have another shape than their"
         " zero points.",
@@ -730,7 +646,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "Q105": Explanation(
         "eight-bit results depend on the processor",
-        "note",
         "This x86 processor has no VNNI instructions: it adds pairs of eight-bit products in 16"
         " bits, which saturate. Results differ from those of a processor that has them, and may be"
         " worse.",
@@ -741,7 +656,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "Q106": Explanation(
         "a calibrated range is of no use",
-        "warning",
         "A tensor that static quantisation scales was constant in all cases of the calibration,"
         " reaches to a mask's value, or was not finite (then an error). Its node stays in float32,"
         " or clips what it has not seen.",
@@ -751,7 +665,6 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "Q107": Explanation(
         "the opset was raised",
-        "note",
         "Four-bit weights in standard operators, and scales for each channel, need a later opset"
         " than the export's. convkit raised it, having checked that every operator of the graph"
         " means the same in both.",
@@ -761,14 +674,12 @@ CATALOGUE: dict[str, Explanation] = {
     ),
     "R101": Explanation(
         "one key, two artifacts",
-        "warning",
         "The same stage with the same inputs and tools gave different files.",
         "Without content digests nobody notices.",
         "Compare the two artifacts; a tool writes dates, random names or the order of a hash map.",
     ),
     "R102": Explanation(
         "the artifact suits this kind of machine",
-        "note",
         "The runtime optimised the graph for the processor it was built on and the result was"
         " saved: its layout, and the operators in it, belong to that kind of processor.",
         "The file loads elsewhere, slower or not at all, and nothing in it says why.",

@@ -1,11 +1,13 @@
 """The types of a finding. Standard library only: workers make findings too."""
 
 import dataclasses
-from typing import Literal
+import typing
 
 from convkit.codec import Json
+from convkit.findings.severity import Severity, severity_of
 
-Severity = Literal["error", "warning", "note"]
+# In place of a severity: the one that belongs to the code.
+_FROM_CODE = typing.cast("Severity", "from code")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,16 +42,23 @@ class Remedy:
 class Finding:
     """A coded result of a check. `code` is a key of `convkit.findings.catalogue.CATALOGUE`.
 
-    `chain` leads from the cause to the symptom, one step a line, where the check followed it.
+    `severity` follows from the code. A check passes its own only if it measured how grave this one
+    is, such as an overflow that reaches no output; the catalogue's entry then says so under
+    `varies`. `chain` leads from the cause to the symptom, one step per line, if the check traced
+    it.
     """
 
     code: str
-    severity: Severity
+    severity: Severity = dataclasses.field(default=_FROM_CODE, kw_only=True)
     message: str
     place: Place = dataclasses.field(default_factory=Place)
     evidence: dict[str, Json] = dataclasses.field(default_factory=dict)
     remedy: Remedy | None = None
     chain: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.severity == _FROM_CODE:
+            object.__setattr__(self, "severity", severity_of(self.code))
 
     @property
     def is_error(self) -> bool:

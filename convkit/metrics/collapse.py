@@ -139,7 +139,6 @@ def _finding(
     what = "is the same everywhere" if across == "elements" else "is the same for every row"
     return Finding(
         "N304",
-        "error",
         f"output {spread.output!r} {what} in case {spread.case!r}: its values spread over"
         f" {built:.3g}, the original's over {original:.3g}",
         Place(tensor=spread.output, case=spread.case),

@@ -3,29 +3,24 @@ itself.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 
-from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.tensors import compare
-from convkit.worker.protocol import CaseMetrics, Device, TensorMetrics
-from convkit.worker.sessions import ModelRefusedError, RunFailedError, Runtime
+from convkit.worker.protocol import CaseMetrics, OptionsT, TensorMetrics
+from convkit.worker.sessions import ModelRefusedError, RunFailedError, RuntimeSession
 
 # float32 kernels of any kind agree to many more digits than this on a model of any depth.
 _ESTRANGED = 0.99999
-_LEVELS = ("none", "basic", "extended", "all")
 
 Tensors = Mapping[str, np.ndarray]
 Padding = Callable[[Tensors, str], np.ndarray | None]
 
 
 def parity_cause(
-    runtime: Runtime,
-    model: Path,
-    device: Device,
-    options: Mapping[str, Json],
+    reopened: Callable[[OptionsT], RuntimeSession],
+    plainer: Sequence[tuple[str, OptionsT]],
     cases: Sequence[CaseMetrics],
     feeds: Callable[[str], Tensors],
     expected: Callable[[str], Tensors],
@@ -34,18 +29,17 @@ def parity_cause(
     """Look closer at the first case in which outputs are estranged from the original's; return
     N401, N402 or nothing.
 
-    The same model is run at lower optimisation levels: N401 where one of them is right, N402 where
-    none is.
+    The same model is opened anew with `plainer` options, those with the fewest optimizations first:
+    N401 where they are right, N402 where not even the plainest are.
     """
     off = next((case.case for case in cases if any(map(_is_estranged, case.outputs))), None)
     if off is None:
         return []
     given, original = feeds(off), expected(off)
-    chosen = str(options.get("optimization", "all"))
     right: str | None = None
-    for level in _LEVELS[: _LEVELS.index(chosen)]:
+    for name, options in plainer:
         try:
-            found = runtime.open(model, device, {**options, "optimization": level}).run(given)
+            found = reopened(options).run(given)
         except (ModelRefusedError, RunFailedError):
             continue
         agrees = not any(
@@ -55,8 +49,8 @@ def parity_cause(
         )
         if not agrees:
             break
-        right = level
-    return [_by_optimisation(off, chosen, right)] if right is not None else [_by_export(off)]
+        right = name
+    return [_by_optimization(off, right)] if right is not None else [_by_export(off)]
 
 
 def _is_estranged(output: TensorMetrics) -> bool:
@@ -65,14 +59,13 @@ def _is_estranged(output: TensorMetrics) -> bool:
     return bool(output.nan_candidate or output.inf_mismatched) or not output.cosine >= _ESTRANGED
 
 
-def _by_optimisation(case: str, chosen: str, right: str) -> Finding:
+def _by_optimization(case: str, right: str) -> Finding:
     return Finding(
         "N401",
-        "error",
-        f"the runtime's optimisation changes the results: case {case!r} is wrong at level {chosen},"
-        f" right at {right}",
+        f"the runtime's optimizations change the results: case {case!r} is wrong as built, and"
+        f" right at the optimization level {right}",
         Place(case=case),
-        {"wrong": chosen, "right": right},
+        {"right": right},
         Remedy(
             f"Take the optimisation level {right} or another release of the runtime"
             " (target.optimization).",
@@ -84,7 +77,6 @@ def _by_optimisation(case: str, chosen: str, right: str) -> Finding:
 def _by_export(case: str) -> Finding:
     return Finding(
         "N402",
-        "error",
         f"the exported graph itself differs from the original in case {case!r}, at every"
         " optimisation level: the fault is in the graph, not in the runtime",
         Place(case=case),

@@ -311,12 +311,7 @@ class _Check:
     ) -> Finding:
         code = f"C{_FIRST_CODE[self._side] + number}"
         return Finding(
-            code,
-            "error",
-            message,
-            Place(tensor=tensor),
-            evidence | {"boundary": self._boundary},
-            remedy,
+            code, message, Place(tensor=tensor), evidence | {"boundary": self._boundary}, remedy
         )
 
 

@@ -6,18 +6,11 @@ key and a change elsewhere does not.
 
 import functools
 import hashlib
+import importlib
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import convkit
-
-# A regular expression in place of a parser: a run reads some 300 files, within its first half
-# second. A test holds the two equal for every file of the package.
-_IMPORT = re.compile(
-    r"^[ \t]*(?:from[ \t]+(convkit[\w.]*)[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+(convkit[\w.]*))",
-    re.MULTILINE,
-)
 _NAME = re.compile(r"\w+")
 _COMMENT = re.compile(r"#.*")
 
@@ -25,59 +18,76 @@ _COMMENT = re.compile(r"#.*")
 _STARTS = ("convkit.worker.bootstrap", "convkit.worker.process")
 
 
-def code_digest(modules: Iterable[str]) -> str:
-    """Return the digest of the files that a worker can come to run from some modules of convkit."""
-    root = _package().parent
+def code_digest(modules: Iterable[str], package: str = "convkit") -> str:
+    """Return the digest of the files that a worker can come to run from some modules.
+
+    `package` is the top package of a runtime that comes from elsewhere: its files count too.
+    """
     digest = hashlib.sha256()
-    for file in imported_files(modules):
+    known = _modules(package)
+    names = {file: name for name, file in known.items()}
+    for file in imported_files(modules, package):
         content = hashlib.sha256(_source(file)).hexdigest()
-        digest.update(f"{file.relative_to(root).as_posix()} {content}\n".encode())
+        digest.update(f"{names[file]} {content}\n".encode())
     return digest.hexdigest()
 
 
-def imported_files(modules: Iterable[str]) -> tuple[Path, ...]:
-    """Return the files of convkit that modules can come to import, their own included, sorted."""
-    known = _modules()
+def imported_files(modules: Iterable[str], package: str = "convkit") -> tuple[Path, ...]:
+    """Return the files that modules can come to import, their own included, sorted."""
+    known = _modules(package)
     pending = [known[name] for name in (*modules, *_STARTS)]
     found: set[Path] = set()
     while pending:
         file = pending.pop()
         if file not in found:
             found.add(file)
-            pending += imports_of(file)
+            pending += imports_of(file, package)
     return tuple(sorted(found))
 
 
 @functools.cache
-def imports_of(file: Path) -> frozenset[Path]:
-    """Return the files of convkit that one file imports, the packages they lie in included."""
-    known = _modules()
+def imports_of(file: Path, package: str = "convkit") -> frozenset[Path]:
+    """Return the files of convkit and of one other package that a file imports, with the packages
+    that contain them.
+    """
+    known = _modules(package)
     names: set[str] = set()
-    for base, listed, plain in _IMPORT.findall(_source(file).decode("utf-8")):
+    for base, listed, plain in _imports(package).findall(_source(file).decode("utf-8")):
         names.add(base or plain)
         names |= {f"{base}.{name}" for name in _NAME.findall(_COMMENT.sub("", listed)) if base}
     files = set()
     for name in names:
         parts = name.split(".")
-        # The package's own __init__ runs first for everybody; it imports nothing by itself.
-        for length in range(2, len(parts) + 1):
+        # convkit's own __init__ runs first for everybody; it imports nothing by itself.
+        for length in range(2 if parts[0] == "convkit" else 1, len(parts) + 1):
             if (found := known.get(".".join(parts[:length]))) is not None:
                 files.add(found)
     return frozenset(files)
 
 
-def _package() -> Path:
-    return Path(convkit.__file__).parent
+@functools.cache
+def _imports(package: str) -> re.Pattern[str]:
+    """Return what finds import statements of convkit and of one other package.
+
+    A regular expression instead of a parser: a run reads some 300 files within its first half
+    second. A test holds the two equal for every file of the package.
+    """
+    name = rf"(?:convkit|{re.escape(package)})(?:\.\w+)*"
+    return re.compile(
+        rf"^[ \t]*(?:from[ \t]+({name})[ \t]+import[ \t]+(\([^)]*\)|[^\n]*)|import[ \t]+({name}))",
+        re.MULTILINE,
+    )
 
 
 @functools.cache
-def _modules() -> Mapping[str, Path]:
-    """Return every module of convkit by its dotted name."""
-    root = _package().parent
+def _modules(package: str) -> Mapping[str, Path]:
+    """Return every module of convkit, and of one other package, by its dotted name."""
     modules = {}
-    for file in _package().rglob("*.py"):
-        name = ".".join(file.relative_to(root).with_suffix("").parts)
-        modules[name.removesuffix(".__init__")] = file
+    for top in {"convkit", package}:
+        folder = Path(str(importlib.import_module(top).__file__)).parent
+        for file in folder.rglob("*.py"):
+            name = ".".join(file.relative_to(folder.parent).with_suffix("").parts)
+            modules[name.removesuffix(".__init__")] = file
     return modules
 
 

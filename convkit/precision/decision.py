@@ -1,44 +1,47 @@
-"""What the precision stage decided, as a file that builds and verifications read. Standard library
-only.
-"""
+"""What the precision stage decided, as a file that builds and verifications read."""
 
+import dataclasses
 import json
 from pathlib import Path
+from typing import Any, TypeVar
 
-from convkit.codec import Json
-from convkit.precision.options import is_undecided
+from convkit.codec import CodecError, decode, encode
 from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import BuildRequest, Precision, Quantization, VerifyRequest
 
 DECISION_FILE = "precision.json"
 
-
-def write_decision(folder: Path, precision: Json) -> None:
-    """Write a precision in the form of the target's option, `auto` worked out."""
-    (folder / DECISION_FILE).write_text(
-        json.dumps(precision, indent=1, sort_keys=True) + "\n", encoding="utf-8"
-    )
+RequestT = TypeVar("RequestT", bound="BuildRequest[Any] | VerifyRequest[Any]")
 
 
-def decided(options: dict[str, Json], folder: str | None) -> dict[str, Json]:
-    """Return a target's options with the precision that was decided; raises StageFailedError where
-    none was.
-    """
-    if folder is None:
-        if is_undecided(options):
+def write_decision(folder: Path, precision: Precision) -> None:
+    """Write a precision with `auto` worked out."""
+    text = json.dumps(encode(precision), indent=1, sort_keys=True)
+    (folder / DECISION_FILE).write_text(text + "\n", encoding="utf-8")
+
+
+def with_decision(request: RequestT) -> RequestT:
+    """Return a request whose precision is decided; raises StageFailedError where it cannot be."""
+    given = request.precision
+    if request.decision is None:
+        if given is not None and given.keep_float32 == "auto":
             raise StageFailedError(
-                "keep_float32: auto is undecided: no precision stage went before"
+                "keep_float32: auto is undecided: the precision stage has not run"
             )
-        return options
-    file = Path(folder) / DECISION_FILE
+        return request
+    decided = _read_decision(Path(request.decision))
+    if isinstance(given, Quantization) and isinstance(decided, Quantization):
+        # The target says where the calibration file is on this machine; an artifact cannot.
+        decided = dataclasses.replace(decided, calibration=given.calibration)
+    return dataclasses.replace(request, precision=decided)
+
+
+def _read_decision(folder: Path) -> Precision:
+    file = folder / DECISION_FILE
     try:
-        precision: Json = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        kind: type[Precision] = Precision  # type: ignore[assignment]
+        return decode(kind, json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, CodecError) as error:
         raise StageFailedError(
-            f"the precision stage left no readable {DECISION_FILE}: {error}"
+            f"cannot read {DECISION_FILE} of the precision stage: {error}"
         ) from error
-    given = options.get("precision")
-    if isinstance(given, dict) and given.get("calibration") is not None:
-        precision = precision | {
-            "calibration": given["calibration"]
-        }  # it says where the file lies on this machine
-    return options | {"precision": precision}

@@ -1,17 +1,15 @@
 """Changes to a recipe's values, as remedies offer them: key paths and new values.
 
-A key path is written with dots: `export.opset`, `targets.ort-cpu.precision`. Names that hold dots
-themselves are found by the recipe's own keys. `inputs` and `outputs` can be changed in two ways:
+A key path uses dots: `export.opset`, `targets.ort-cpu.precision`. Names that contain dots
+themselves are matched against the recipe's keys. `inputs` and `outputs` can change in two ways:
 
-- `inputs.1.dtype: int64` changes one key of the tensor that stands at that place (from 0) in the
-  recipe as it is.
-- `inputs: [{name: a}, {name: b, dtype: int64, shape: [batch]}]` gives the whole list in its new
-  order. An item names a
-  tensor; what it does not say of a tensor that the recipe has already stays as it is there.
+- `inputs.1.dtype: int64` changes one key of the tensor at that index (from 0) in the recipe before
+  any change.
+- `inputs: [{name: a}, {name: b, dtype: int64, shape: [batch]}]` lists all tensors in their new
+  order. For a tensor that the recipe already declares, keys that an item omits keep their values.
 
-Both may come at once: places mean the recipe before any change. Where a tensor gets another name,
-what speaks of it (masks, tolerances by output) follows; an axis that no shape uses any more is
-dropped, as a recipe may not declare one.
+Both can be combined. If a tensor is renamed, references to it (masks, tolerances by output) follow.
+An axis that no shape uses anymore is dropped, because a recipe may not declare unused axes.
 """
 
 import copy
@@ -28,12 +26,12 @@ SIDES = ("inputs", "outputs")
 
 
 class ChangeError(ValueError):
-    """A change does not fit the recipe: it names a place that is not there."""
+    """A change refers to a place that the recipe does not have."""
 
 
 def key_path(text: str, content: Mapping[str, Json]) -> KeyPath:
-    """Return the path that a dotted text means in a recipe: of its keys the longest that fit, then
-    new ones.
+    """Resolve a dotted path: match the longest existing keys first, then treat the rest as new
+    keys.
     """
     path: list[str | int] = []
     node: Json = content
@@ -60,16 +58,14 @@ def key_path(text: str, content: Mapping[str, Json]) -> KeyPath:
 
 
 def changed(content: Mapping[str, Json], change: Mapping[str, Json]) -> Content:
-    """Return a recipe's values with a change made; raises ChangeError. What was given stays
-    untouched.
-    """
+    """Return a changed copy of a recipe's values; raises ChangeError."""
     result: Content = copy.deepcopy(dict(content))
     paths = {key_path(text, content): copy.deepcopy(value) for text, value in change.items()}
     before = _used_axes(content)
     for path, value in paths.items():
         if len(path) == 1 and path[0] in SIDES:
             result[path[0]] = _listed(content.get(path[0]), value)
-    # Found before any of them is set: one of the keys may be the name.
+    # Resolve all tensors before setting anything, because a change may rename one.
     of_tensors = {
         path: _tensor(content, result, path) for path in paths if path[0] in SIDES and len(path) > 1
     }
@@ -90,11 +86,11 @@ def changed(content: Mapping[str, Json], change: Mapping[str, Json]) -> Content:
 
 
 def _listed(present: Json, wanted: Json) -> list[Content]:
-    """Return a list of tensors in its new order, each with what the recipe says of it."""
+    """Return a list of tensors in its new order, completed with the recipe's keys."""
     if not isinstance(wanted, list) or not all(
         isinstance(item, Mapping) and "name" in item for item in wanted
     ):
-        raise ChangeError("a list of inputs or outputs holds mappings, each with a name")
+        raise ChangeError("a list of inputs or outputs must hold mappings with a name")
     known = {
         item["name"]: item for item in present or () if isinstance(item, Mapping) and "name" in item
     }
@@ -102,7 +98,7 @@ def _listed(present: Json, wanted: Json) -> list[Content]:
 
 
 def _tensor(content: Mapping[str, Json], result: Content, path: KeyPath) -> Content:
-    """Return the tensor, wherever it stands now, that stood at a path's place in the recipe."""
+    """Return the tensor that was at this index in the recipe, wherever it is now."""
     side, place, *rest = path
     present = content.get(str(side))
     if (
@@ -111,7 +107,7 @@ def _tensor(content: Mapping[str, Json], result: Content, path: KeyPath) -> Cont
         or place >= len(present)
         or not rest
     ):
-        raise ChangeError(f"{side}.{place}: the recipe has no such place")
+        raise ChangeError(f"{side}.{place}: the recipe has no such entry")
     name = present[place]["name"]
     found: Content | None = next((item for item in result[str(side)] if item["name"] == name), None)
     if found is None:
@@ -120,23 +116,19 @@ def _tensor(content: Mapping[str, Json], result: Content, path: KeyPath) -> Cont
 
 
 def _set(node: Content, path: KeyPath, value: Json) -> None:
-    """Set a value; a precision that is one word (`float16`) becomes a mapping where a key of it is
-    set.
-    """
+    """Set a value. Setting a key of a one-word precision (`float16`) turns it into a mapping."""
     *parents, last = path
     for parent in parents:
         if parent == "precision" and isinstance(node.get(parent), str):
             node[parent] = {"default": node[parent]}
         node = node.setdefault(str(parent), {})
         if not isinstance(node, dict):
-            raise ChangeError(f"{'.'.join(map(str, path))}: {parent} holds no keys")
+            raise ChangeError(f"{'.'.join(map(str, path))}: {parent} has no keys")
     node[str(last)] = value
 
 
 def _rename_references(content: Content, side: str, names: Mapping[str, Json]) -> None:
-    """Give what speaks of inputs or outputs their new names, all at once: two may have been
-    exchanged.
-    """
+    """Update references to renamed inputs or outputs, all at once: two may have swapped names."""
     if side == "inputs":
         for output in content.get("outputs", ()):
             if output.get("mask") in names:

@@ -1,8 +1,8 @@
-"""What must hold between parts of a recipe: axes are declared, names are unique, outputs exist,
-sizes are possible.
+"""Checks between the parts of a recipe: axes are declared, names are unique, outputs exist, sizes
+are possible.
 
-These checks read plain values and pass over whatever has not the form it should have. So they also
-serve a recipe that is wrong elsewhere, and one loading reports everything that is wrong.
+The checks read plain values and skip anything malformed. So they also work on a recipe with other
+errors, and a single load reports everything that is wrong.
 """
 
 import dataclasses
@@ -16,17 +16,15 @@ KeyPath = tuple[str | int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """Something wrong under a key path (relative to the part that was checked); the message says
-    what to write.
-    """
+    """A mistake at a key path (relative to the checked part); the message says what to write."""
 
     path: KeyPath
     message: str
 
 
 class FaultsError(ValueError):
-    """Faults with their places, raised from a model's validator; pydantic alone knows only the
-    model's own place.
+    """Faults with their places, raised from a model's validator. pydantic itself would only report
+    the model's own place.
     """
 
     def __init__(self, faults: Sequence[Fault]) -> None:
@@ -34,12 +32,12 @@ class FaultsError(ValueError):
         self.faults = tuple(faults)
 
 
-# What people write for words that look like another one: gpu is not a slip for cpu.
+# Frequent words that resemble a wrong one: gpu is not a misspelled cpu.
 _SYNONYMS = {"gpu": "cuda"}
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the known word that `word` was probably meant to be."""
+    """Return the known word that `word` probably meant."""
     words = {name.lower(): name for name in known}
     if (meant := _SYNONYMS.get(word.lower())) in words:
         return words[meant]
@@ -54,14 +52,12 @@ def perhaps(word: str, known: Iterable[str]) -> str:
 
 
 def consistency_faults(recipe: Mapping[str, object]) -> list[Fault]:
-    """Return what does not hold between the parts of a recipe, under the keys a user writes."""
+    """Return the inconsistencies between a recipe's parts, under the keys a user writes."""
     return [fault for check in _CHECKS for fault in check(recipe)]
 
 
 def mapping(value: object) -> Mapping[str, object]:
-    """Return a value that is to be a mapping; an empty one where it is none, which is reported
-    elsewhere.
-    """
+    """Return a value that should be a mapping; empty if it is not, which is reported elsewhere."""
     return value if isinstance(value, dict) else {}
 
 
@@ -96,7 +92,8 @@ def _names_are_unique(recipe: Mapping[str, object]) -> Iterator[Fault]:
         if name in first:
             yield Fault(
                 (*path, "name"),
-                f"{first[name]} is called {name!r} already; write another name (and `from`)",
+                f"{first[name]} is already called {name!r}; choose another name (keep this"
+                " one as `from`)",
             )
         first.setdefault(name, f"{path[0]}[{path[1]}]")
 
@@ -110,7 +107,7 @@ def _origins_are_unique(recipe: Mapping[str, object]) -> Iterator[Fault]:
                 continue
             if origin in first and "from" in tensor:
                 yield Fault(
-                    (*path, "from"), f"{first[origin]} stands for the model's {origin!r} already"
+                    (*path, "from"), f"{first[origin]} already refers to the model's {origin!r}"
                 )
             first.setdefault(origin, f"{kind}[{path[1]}]")
 
@@ -149,12 +146,12 @@ def _sizes_are_possible(recipe: Mapping[str, object]) -> Iterator[Fault]:
             try:
                 size = dimension_size(dimension, sizes)
             except DimensionError as error:
-                yield Fault(path, f"{error} where every axis is at its {moment}")
+                yield Fault(path, f"{error} with every axis at its {moment}")
                 break
             if size < 0:
                 yield Fault(
                     path,
-                    f"{dimension!r} is {size} where every axis is at its {moment}; a size is at"
+                    f"{dimension!r} is {size} with every axis at its {moment}; sizes must be at"
                     " least 0",
                 )
                 break
@@ -186,7 +183,7 @@ def _omissions_are_omitted(recipe: Mapping[str, object]) -> Iterator[Fault]:
     for i, name in enumerate(omitted if isinstance(omitted, list | tuple) else ()):
         if isinstance(name, str) and name in taken:
             yield Fault(
-                ("model", "omit", i), f"{name!r} is one of the inputs; leave it out here or there"
+                ("model", "omit", i), f"{name!r} is also one of the inputs; remove it here or there"
             )
 
 
@@ -197,8 +194,7 @@ def _texts_have_a_tokenizer(recipe: Mapping[str, object]) -> Iterator[Fault]:
     for kind in ("config", "factory", "onnx"):
         if model.get(kind) is not None:
             yield Fault(
-                ("verify", "texts"),
-                f"a model from {kind} has no tokenizer to read texts with; remove it",
+                ("verify", "texts"), f"a model from {kind} has no tokenizer for texts; remove it"
             )
             return
     inputs = [tensor.get("sample") for _, tensor in _tensors(recipe, ("inputs",))]
@@ -206,7 +202,7 @@ def _texts_have_a_tokenizer(recipe: Mapping[str, object]) -> Iterator[Fault]:
         isinstance(sample, str) and sample not in ("padding_mask", "positions") for sample in inputs
     ):
         yield Fault(
-            ("verify", "texts"), "no input has sample: token_ids, so no text can be fed; remove it"
+            ("verify", "texts"), "no input has sample: token_ids, so texts cannot be fed; remove it"
         )
 
 
@@ -217,13 +213,12 @@ def _original_is_another(recipe: Mapping[str, object]) -> Iterator[Fault]:
     if mapping(recipe.get("model")).get("onnx") is None:
         yield Fault(
             ("original",),
-            "means something only beside model.onnx: any other model is its own original;"
-            " remove it",
+            "only applies to model.onnx: any other model is its own original; remove it",
         )
     elif mapping(original).get("onnx") is not None:
         yield Fault(
             ("original", "onnx"),
-            "the original of an ONNX file is the model it was exported from; name that one",
+            "the original of an ONNX file must be the model it was exported from",
         )
 
 
@@ -238,7 +233,7 @@ def _masks_fit(recipe: Mapping[str, object]) -> Iterator[Fault]:
         if mask not in shapes:
             yield Fault(
                 (*path, "mask"),
-                f"{mask!r} is no input{perhaps(mask, shapes)}; inputs: {', '.join(shapes)}",
+                f"{mask!r} is not an input{perhaps(mask, shapes)}; inputs: {', '.join(shapes)}",
             )
             continue
         own = shapes[mask]
@@ -249,7 +244,8 @@ def _masks_fit(recipe: Mapping[str, object]) -> Iterator[Fault]:
         ):
             yield Fault(
                 (*path, "mask"),
-                f"the shape of {mask!r}, {list(own)}, must begin the output's, {list(shape)}",
+                f"the shape of {mask!r}, {list(own)}, must be the beginning of the output's"
+                f" shape, {list(shape)}",
             )
 
 
@@ -267,28 +263,26 @@ _CHECKS: tuple[Callable[[Mapping[str, object]], Iterator[Fault]], ...] = (
 
 
 def sample_fault(dtype: str, kind: str, numbers: Sequence[float]) -> str | None:
-    """Return why values of this kind cannot be drawn for an input of this dtype; None where they
-    can.
-    """
+    """Return why this kind of sample does not suit an input of this dtype; None if it does."""
     whole = _whole_range(dtype)
     if whole is None:
         unfit = kind in ("token_ids", "positions")
-        return f"{kind} are whole numbers, but the input is {dtype}" if unfit else None
+        return f"{kind} are integers, but the input is {dtype}" if unfit else None
     if kind in ("normal", "uniform"):
         return (
-            f"{kind} draws fractions, but the input is {dtype}; write {{integers: [0,"
+            f"{kind} samples fractions, but the input is {dtype}; write {{integers: [0,"
             f" {min(whole[1], 9) + 1}]}}"
         )
     if kind == "constant" and numbers[0] != int(numbers[0]):
-        return f"{numbers[0]} is no whole number, but the input is {dtype}"
+        return f"{numbers[0]} is not an integer, but the input is {dtype}"
     last = [numbers[0], numbers[1] - 1] if kind == "integers" else [*numbers]
     if not all(whole[0] <= number <= whole[1] for number in last):
-        return f"found values outside {dtype}, which holds {whole[0]} to {whole[1]}"
+        return f"found values outside {dtype}, which ranges from {whole[0]} to {whole[1]}"
     return None
 
 
 def _whole_range(dtype: str) -> tuple[int, int] | None:
-    """Return the smallest and largest value of a whole-number dtype; None for floats."""
+    """Return the smallest and largest value of an integer dtype; None for floats."""
     if dtype == "bool":
         return 0, 1
     if dtype.startswith("uint"):

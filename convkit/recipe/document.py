@@ -1,8 +1,8 @@
-"""Recipe text to plain values, with the place of every key. The dialect of YAML is described in
-docs/recipe.md.
+"""Turns recipe text into plain values, with the position of every key. docs/recipe.md describes the
+YAML dialect.
 
-The parser's events are read one by one, so that what a recipe may not hold (aliases, tags, a second
-document, deep nesting) is refused before anything is built from it.
+It reads the parser's events one by one and rejects what recipes may not contain (aliases, tags, a
+second document, deep nesting) before it builds any value.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclasses.dataclass(frozen=True)
 class Position:
-    """A place in a recipe's text; line and column count from 1, columns in characters."""
+    """A position in a recipe's text. Line and column start at 1; columns count characters."""
 
     line: int
     column: int
@@ -35,11 +35,11 @@ class Position:
 
 @dataclasses.dataclass(frozen=True)
 class Document:
-    """A recipe's values and where they stand.
+    """A recipe's values and their positions.
 
-    `keys` gives the place of each key (of a list's item: the item), `values` that of each value,
-    `sources` each unquoted scalar as it was written. `problems` are mistakes of the text that did
-    not hinder reading on; under the key paths in `unreliable` the values say nothing.
+    `keys` holds the position of each key (for a list item: the item), `values` that of each value,
+    `sources` each unquoted scalar as written. `problems` are mistakes that did not stop the
+    parser; values under the key paths in `unreliable` are meaningless.
     """
 
     content: Json
@@ -50,7 +50,7 @@ class Document:
     unreliable: frozenset[KeyPath]
 
     def existing(self, path: KeyPath) -> KeyPath:
-        """Return the longest part of a key path, from the root, that stands in the text."""
+        """Return the longest leading part of a key path that exists in the text."""
         while path and path not in self.keys:
             path = path[:-1]
         return path
@@ -69,15 +69,15 @@ def key_text(path: KeyPath) -> str:
 
 
 def read_document(text: str, file: str) -> Document:
-    """Return the values of a recipe's text; raises RecipeError where it cannot be read on. `file`
-    is for messages.
+    """Parse a recipe's text; raises RecipeError at the first syntax error. `file` is used in
+    messages.
     """
     if found := _UNPRINTABLE.search(text):
         lines = _LINE_BREAK.split(text[: found.start()])
         raise _refusal(
             file,
             Position(len(lines), len(lines[-1]) + 1),
-            f"a character that cannot be printed, U+{ord(found[0]):04X}; remove it",
+            f"the unprintable character U+{ord(found[0]):04X}; remove it",
         )
     builder = _Builder(file)
     for event in _events(text, file):
@@ -99,12 +99,12 @@ def _events(text: str, file: str) -> Iterator[yaml.Event]:
         line = next((i for i, line in enumerate(lines) if "\\U" in line), 0)
         column = max(lines[line].find("\\U"), 0)
         raise _refusal(
-            file, Position(line + 1, column + 1), "this escape names no character"
+            file, Position(line + 1, column + 1), "this escape is not a valid character"
         ) from error
 
 
 def _within(position: Position, lines: list[str]) -> Position:
-    """Return the position, or the text's end where the parser points past it."""
+    """Return the position, or the end of the text if the parser points past it."""
     end = Position(len(lines), len(lines[-1]) + 1)
     if position.line > len(lines):
         return end
@@ -117,7 +117,7 @@ def _refusal(file: str, position: Position, message: str) -> RecipeError:
 
 @dataclasses.dataclass
 class _Frame:
-    """A mapping or list that is being read. `key` is a mapping's key that waits for its value."""
+    """A mapping or list being read. `key` is a mapping's key that still needs its value."""
 
     container: dict[str, Json] | list[Json]
     path: KeyPath
@@ -140,12 +140,10 @@ class _Builder:
         self._unreliable: set[KeyPath] = set()
 
     def document(self) -> Document:
-        """Return what was read."""
+        """Return the finished document."""
         if self._content is None:
             raise _refusal(
-                self._file,
-                Position(1, 1),
-                "the file holds no recipe; `convkit init` writes one to start from",
+                self._file, Position(1, 1), "the file is empty; `convkit init` drafts a recipe"
             )
         problems = tuple(self._problems)
         return Document(
@@ -181,29 +179,25 @@ class _Builder:
         self._documents += 1
         if event.version or event.tags:
             raise _refusal(
-                self._file,
-                _position(event),
-                "a directive (%...) has no place in a recipe; remove it",
+                self._file, _position(event), "directives (%...) are not supported; remove it"
             )
         if self._documents > 1:
             raise _refusal(
                 self._file,
                 _position(event),
-                "a second document begins here (---); a recipe is one document",
+                "a second document starts here (---); a recipe is a single document",
             )
 
     def _open(self, event: yaml.MappingStartEvent | yaml.SequenceStartEvent) -> None:
         if len(self._frames) == MAX_DEPTH:
             raise _refusal(
-                self._file,
-                _position(event),
-                f"nested more than {MAX_DEPTH} deep, which no recipe needs",
+                self._file, _position(event), f"nested more than {MAX_DEPTH} levels deep"
             )
         if self._expects_key():
             raise _refusal(
                 self._file,
                 _position(event),
-                "a list or mapping cannot be a key; write text before the colon",
+                "a list or mapping cannot be a key; write a plain key before the colon",
             )
         container: dict[str, Json] | list[Json] = (
             {} if isinstance(event, yaml.MappingStartEvent) else []
@@ -220,7 +214,7 @@ class _Builder:
         )
 
     def _key(self, frame: _Frame, event: yaml.ScalarEvent) -> None:
-        """Take a scalar as the key of the mapping."""
+        """Use a scalar as the mapping's next key."""
         assert isinstance(frame.container, dict)
         frame.key, frame.drop = event.value, False
         path = (*frame.path, event.value)
@@ -230,22 +224,26 @@ class _Builder:
             first = self._keys[path]
             frame.drop = True
             self._problem(
-                path, _position(event), f"stands twice, first in line {first.line}; remove one"
+                path,
+                _position(event),
+                f"duplicate key, first used in line {first.line}; remove one",
             )
         self._keys.setdefault(path, _position(event))
 
     def _check_key(self, event: yaml.ScalarEvent, path: KeyPath) -> None:
         text: str = event.value
         if unprintable := _UNPRINTABLE.search(text):
-            message = f"a key holds U+{ord(unprintable[0]):04X}, which cannot be printed; remove it"
+            message = (
+                f"a key contains the unprintable character U+{ord(unprintable[0]):04X}; remove it"
+            )
         elif not event.implicit[0]:
             return
         elif text == "<<":
-            message = "merge keys (<<) are not read; write the keys out"
+            message = "merge keys (<<) are not supported; write the keys out"
         elif text == "":
             message = "a key is missing before the colon"
         elif not _is_text(text):
-            message = f'a key must be text; write "{text}" in quotes if it is meant'
+            message = f'a key must be text; put it in quotes if you mean it: "{text}"'
         else:
             return
         self._problem(path, _position(event), message, unreliable=True)
@@ -260,8 +258,7 @@ class _Builder:
                 message = str(error)
         elif unprintable := _UNPRINTABLE.search(event.value):
             message = (
-                f"an escape stands for U+{ord(unprintable[0]):04X}, which cannot be printed;"
-                " remove it"
+                f"an escape for the unprintable character U+{ord(unprintable[0]):04X}; remove it"
             )
         path = self._place(event, value)
         if event.implicit[0]:
@@ -276,28 +273,25 @@ class _Builder:
                 self._file, _position(event), "an alias cannot be a key; write the key out"
             )
         path = self._place(event, None)
-        message = (
-            f"aliases (*{event.anchor}) are not read; write the value out, so that each place says"
-            " what it means"
-        )
+        message = f"aliases (*{event.anchor}) are not supported; write the value out in each place"
         self._problem(path, _position(event), message, unreliable=True)
 
     def _refuse_extras(self, event: yaml.NodeEvent, path: KeyPath) -> None:
         """Report an anchor or a tag."""
         if event.anchor is not None:
             message = (
-                f"anchors (&{event.anchor}) are not read; remove it and write the value out where"
-                " it is used"
+                f"anchors (&{event.anchor}) are not supported; remove it and write the value out"
+                " where it is used"
             )
             self._problem(path, _position(event), message)
         tag = getattr(event, "tag", None)
         if tag is not None:
             short = tag.replace("tag:yaml.org,2002:", "!!")
-            message = f"tags ({short}) are not read: a recipe is data; write the plain value"
+            message = f"tags ({short}) are not supported; write the plain value"
             self._problem(path, _position(event), message, unreliable=True)
 
     def _place(self, event: yaml.Event, value: Json) -> KeyPath:
-        """Put a value where it belongs and return its key path."""
+        """Store a value in its parent and return its key path."""
         if not self._frames:
             self._content = value
             self._keys[()] = self._values[()] = _position(event)

@@ -1,6 +1,4 @@
-"""Drafts a recipe for a model: complete, commented, and accepted by the loader, for people to read
-and adapt.
-"""
+"""Drafts a recipe for a model: complete, commented and valid, as a starting point to edit."""
 
 import dataclasses
 import importlib.metadata
@@ -23,7 +21,7 @@ from convkit.recipe.families import (
 from convkit.recipe.scalars import ScalarError, plain_value
 from convkit.tensors import Contract, TensorSpec
 
-# Releases that the recipes in this repository are proved with.
+# The versions that this repository's recipes are verified with.
 _TOOLS = {"torch": "==2.13.*", "transformers": "==5.23.*", "onnxruntime": "==1.31.*"}
 _PYTHON = "3.11"
 
@@ -44,7 +42,7 @@ _UNKNOWN_MODEL = (
 )
 _UNKNOWN_SIZES = (
     (
-        "# TODO: the model's config.json could not be read here. The sizes below are a guess:"
+        "# TODO: the model's config.json could not be read. The sizes below are a guess:"
         " replace those of the outputs"
     ),
     "# and axes with the model's own.",
@@ -53,7 +51,7 @@ _UNKNOWN_SIZES = (
 
 @dataclasses.dataclass(frozen=True)
 class _Origin:
-    """Where the model comes from: the lines under `model:`, and what is known about it."""
+    """A model's source: the lines under `model:`, and what is known about it."""
 
     name: str
     lines: tuple[str, ...]
@@ -72,13 +70,12 @@ def draft_recipe(
     architecture: str | None = None,
     contract: Contract | None = None,
 ) -> str:
-    """Return the text of a recipe that is to stand at `destination`, from which its paths are
-    relative.
+    """Return the text of a recipe to be written at `destination`; its paths are relative to that.
 
     `model` is a folder in transformers' layout, an ONNX file (with its `contract`),
     `package==version:path`, `owner/name@commit` on a hub, or one of transformers' architectures
-    such as `bert`. `architecture` tells the model_type where it cannot be read here. What the draft
-    had to guess is marked TODO. Raises UsageError.
+    such as `bert`. `architecture` is the model_type of a model whose configuration is not available
+    here. Guesses are marked TODO. Raises UsageError.
     """
     origin = _origin(model, destination.absolute().parent, architecture, contract)
     doubt = None
@@ -93,7 +90,7 @@ def draft_recipe(
             signature = signature_of(origin.family, origin.config, task)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise UsageError(
-                f"{model}: config.json is not as its model_type has it: {error!r}"
+                f"{model}: config.json does not fit its model_type: {error!r}"
             ) from error
     lines = _render(origin, name or origin.name, signature, doubt)
     return "\n".join(lines) + "\n"
@@ -127,7 +124,7 @@ def _origin(
             f" {model.partition('@')[0]}@<40 hex digits>"
         )
     raise UsageError(
-        f"{model}: no such folder. Give a folder in transformers' layout, an .onnx file,"
+        f"{model}: no such folder. Pass a folder in transformers' layout, an .onnx file,"
         f" package==version:path, owner/name@commit, or an architecture ({', '.join(FAMILIES)})"
     )
 
@@ -137,8 +134,8 @@ def _onnx_origin(path: Path, folder: Path, contract: Contract | None) -> _Origin
         raise UsageError(f"{path}: no such file")
     if contract is None:
         raise UsageError(
-            f"{path}: reading an ONNX file's inputs and outputs needs the onnx package here; "
-            'install it beside convkit with: uv pip install "convkit[onnx]"'
+            f"{path}: reading an ONNX file needs the onnx package; install it in convkit's"
+            " environment: uv pip install onnx"
         )
     return _Origin(
         _recipe_name(path.stem),
@@ -158,9 +155,7 @@ def _folder_origin(path: Path, folder: Path, architecture: str | None) -> _Origi
 
 
 def _package_origin(name: str, version: str, path: str, architecture: str | None) -> _Origin:
-    """Read the configuration where the package happens to be installed here; nothing is downloaded
-    for a draft.
-    """
+    """Read the configuration if the package happens to be installed; a draft downloads nothing."""
     lines = (
         "package:",
         f"  name: {_scalar(name)}",
@@ -201,12 +196,12 @@ def _read_config(path: Path) -> Mapping[str, Json]:
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path}: cannot be read as JSON: {error}") from error
     if not isinstance(config, dict):
-        raise UsageError(f"{path}: holds no JSON object")
+        raise UsageError(f"{path}: is not a JSON object")
     return config
 
 
 def _relative(path: Path, folder: Path) -> str:
-    """Return the path as written in a recipe in `folder`; absolute where it lies on another drive."""
+    """Return the path to write in a recipe in `folder`; absolute if it is on another drive."""
     try:
         return Path(os.path.relpath(path.absolute(), folder)).as_posix()
     except ValueError:
@@ -228,9 +223,7 @@ def _guess(config: Mapping[str, Json], task: str | None) -> DraftSignature:
 
 
 def _signature_of_contract(contract: Contract) -> DraftSignature:
-    """Return a contract as a draft. Other tools name axes freely (`batch-size`), a recipe's axes
-    are identifiers.
-    """
+    """Return a contract as a draft. Axes become identifiers: other tools allow `batch-size`."""
     names = {
         axis.name: re.sub(r"^(?=[0-9])|[^A-Za-z0-9_]", "_", axis.name) for axis in contract.axes
     }
@@ -279,7 +272,7 @@ def _render(
     if signature.task:
         yield f"  task: {_scalar(signature.task)} # the head that transformers loads"
     yield ""
-    yield "# Every stage runs in an environment of its own, made from these versions."
+    yield "# Every stage runs in its own environment, built from these versions."
     yield "tools:"
     yield f'  python: "{_PYTHON}"'
     for package, specifier in _TOOLS.items():
@@ -293,7 +286,7 @@ def _render(
 def _render_signature(signature: DraftSignature) -> Iterator[str]:
     if signature.axes:
         yield (
-            "# The sizes that the converted model must serve. Verification tries the smallest,"
+            "# The sizes the converted model must support. Verification tries the smallest,"
             " typical and largest."
         )
         yield "axes:"
@@ -314,7 +307,7 @@ def _render_signature(signature: DraftSignature) -> Iterator[str]:
 def _render_rest(origin: _Origin) -> Iterator[str]:
     yield "verify:"
     if origin.has_tokenizer and (origin.family is None or "vision" not in origin.family.kind):
-        yield "  # texts: texts.txt   # real texts, one a line, through the model's own tokenizer"
+        yield "  # texts: texts.txt   # real texts, one per line, through the model's own tokenizer"
     yield "  tolerance:"
     yield "    max_abs: 1.0e-4 # the largest error of any element"
     yield "    cosine: 0.99999 # the smallest cosine similarity"
@@ -348,7 +341,7 @@ def _one_line(text: str) -> str:
 
 
 def _scalar(value: str | int) -> str:
-    """Return a value as YAML, in quotes where it would not be read as the same text without."""
+    """Return a value as YAML, quoted if it would otherwise not be read as the same text."""
     if isinstance(value, int):
         return str(value)
     try:

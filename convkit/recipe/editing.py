@@ -1,9 +1,9 @@
 """Changes values in a recipe's text and leaves every other character as its author wrote it.
 
-Comments, order, quotes, alignment and line ends stay: only the text of what changes is written
-anew. A round trip through a YAML emitter would lay out each flow mapping and each indentation
-afresh, and the change would drown in it. The result is read again before it is returned: a text
-that cannot be edited in this way is refused, never spoilt.
+Comments, order, quotes, alignment and line endings stay; only changed values are rewritten. A round
+trip through a YAML emitter would reformat every flow mapping and indentation, and bury the change
+in noise. The result is parsed again before it is returned, so a text that cannot be edited this way
+is rejected, never damaged.
 """
 
 import json
@@ -18,7 +18,7 @@ from convkit.errors import RecipeError
 from convkit.recipe.document import read_document
 from convkit.recipe.scalars import ScalarError, plain_value
 
-# What needs no quotes anywhere, also between brackets.
+# Text that never needs quotes, even inside brackets.
 _PLAIN = re.compile(r"[A-Za-z_./][\w./*+-]*( [\w./*+-]+)*")
 
 
@@ -27,15 +27,15 @@ class EditError(ValueError):
 
 
 def edited(text: str, wanted: Json) -> str:
-    """Return a recipe's text with such changes that its values are `wanted`; raises EditError where
-    that fails.
+    """Return a recipe's text, edited so that its values become `wanted`; raises EditError if that
+    fails.
 
-    `text` must be a recipe that can be read. Items of a list are recognised by their `name` or
-    their value, so they may move, and their comments with them.
+    `text` must be a valid recipe. List items are matched by `name` or value, so they can move, and
+    their comments move with them.
     """
     present = read_document(text, "recipe").content
     root = yaml.compose(text, Loader=yaml.SafeLoader)
-    assert root is not None  # an empty document is no recipe
+    assert root is not None  # an empty document is not a recipe
     result = _Editor(text).document(root, present, wanted)
     try:
         found = read_document(result, "recipe")
@@ -43,7 +43,7 @@ def edited(text: str, wanted: Json) -> str:
         raise EditError(f"the recipe's text cannot be edited in place: {error}") from error
     if found.problems or _canonical(found.content) != _canonical(wanted):
         raise EditError(
-            "the recipe's text cannot be edited in place: it is written in an unusual way"
+            "the recipe's text cannot be edited in place, because its layout is unusual"
         )
     return result
 
@@ -53,13 +53,13 @@ def _canonical(value: Json) -> str:
 
 
 def same(one: Json, other: Json) -> bool:
-    """Say whether two values are the same recipe text's: 1, 1.0 and true are three."""
+    """Return whether two values are equal in YAML, where 1, 1.0 and true differ."""
     return _canonical(one) == _canonical(other)
 
 
 class _Editor:
-    """Writes the new text of nodes. A node's span is its source; a block's ends with its last line,
-    comment and all.
+    """Writes the new text of nodes. A node's span is its source; a block ends after its last line,
+    including the comment.
     """
 
     def __init__(self, text: str) -> None:
@@ -78,8 +78,8 @@ class _Editor:
         return index
 
     def _content_end(self, node: yaml.Node) -> int:
-        """Return where a node's last character stands: the end marks of blocks lie behind comments
-        that follow.
+        """Return the end of a node's own text. The parser puts a block's end after any comments
+        that follow it.
         """
         if _is_block(node) and node.value:
             last = node.value[-1]
@@ -98,7 +98,7 @@ class _Editor:
         return found.start() if found else len(self._text)
 
     def _node(self, node: yaml.Node, present: Json, wanted: Json) -> str:
-        """Return a node's new text, for its span."""
+        """Return the new text for a node's span."""
         start, end = self._start(node), self._end(node)
         if same(present, wanted):
             return self._text[start:end]
@@ -112,15 +112,15 @@ class _Editor:
             )
         return (
             self.written(wanted) if end > start else f" {self.written(wanted)}"
-        )  # nothing stood behind the colon
+        )  # there was nothing after the colon
 
     # Mappings
-    # ---------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------------------------------
 
     def _entry(
         self, key: yaml.Node, value: yaml.Node, name: str, present: Json, wanted: Json
     ) -> str:
-        """Return an entry's new text, from its key to its value's end."""
+        """Return an entry's new text, from its key to the end of its value."""
         start, end = self._start(key), self._start(value)
         key_text = (
             self._text[start : key.end_mark.index] if key.value == name else self.written(name)
@@ -152,7 +152,7 @@ class _Editor:
             end = self._line_end(self._content_end(value))
             name = names.get(key.value, key.value)
             if name not in wanted:
-                # Its line goes; what stands above it, a comment perhaps, stays.
+                # Drop its line, but keep what is above it, perhaps a comment.
                 text += lead.rstrip(" ").removesuffix(self._newline)
                 continue
             entry = self._entry(key, value, name, present[key.value], wanted[name])
@@ -179,7 +179,7 @@ class _Editor:
         return self._flow(node, spans, items)
 
     # Lists
-    # ------------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------------------------------
 
     def _flow_sequence(self, node: yaml.Node, present: list[Json], wanted: list[Json]) -> str:
         spans = [(self._start(item), self._end(item)) for item in node.value]
@@ -202,9 +202,7 @@ class _Editor:
         spans: Sequence[tuple[int, int]],
         items: Sequence[tuple[int | None, str]],
     ) -> str:
-        """Return a bracket with new items; between them stands what stood there, so far as there
-        was something.
-        """
+        """Return a bracket with new items, keeping the existing separators."""
         start, end = self._start(node), self._end(node)
         if not spans:
             opening, closing = self._text[start], self._text[end - 1]
@@ -220,8 +218,8 @@ class _Editor:
     def _block_sequence(
         self, node: yaml.Node, present: list[Json], wanted: list[Json], start: int | None = None
     ) -> str:
-        """Return a list's new text. From `start`, the end of its key's line, also the comments
-        above its items move.
+        """Return a list's new text. Comments above items, after `start` (the end of its key's
+        line), move with them.
         """
         end = self._start(node) if start is None else start
         leads, bodies = [], []
@@ -247,9 +245,7 @@ class _Editor:
         return text
 
     def _dash(self, start: int, item: yaml.Node) -> int:
-        """Return where the dash of an item stands: the last one in front of it that is in no
-        comment.
-        """
+        """Return the position of an item's dash: the last one before it outside of comments."""
         lines = self._text[start : self._start(item)]
         places = [match.start(1) for match in re.finditer(r"(?m)^[ ]*(-)(?=\s|$)", lines)] or [
             lines.rfind("-")
@@ -260,10 +256,10 @@ class _Editor:
         return index - max(self._text.rfind("\n", 0, index), self._text.rfind("\r", 0, index)) - 1
 
     # New text
-    # ---------------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------------------------------
 
     def written(self, value: Json) -> str:
-        """Return a value as text on one line, in the manner of the recipe's own brackets."""
+        """Return a value as text on one line, in the style of the recipe's own brackets."""
         if isinstance(value, dict):
             pairs = ", ".join(
                 f"{self.written(key)}: {self.written(item)}" for key, item in value.items()
@@ -288,9 +284,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _renamed(present: dict[str, Json], wanted: dict[str, Json]) -> dict[str, str]:
-    """Return the key that got another name, if one did: the only one that went, for the only one
-    that came.
-    """
+    """Return the key that was renamed, if any: exactly one key is gone and one is new."""
     gone = [key for key in present if key not in wanted]
     come = [key for key in wanted if key not in present]
     if len(gone) == len(come) == 1 and same(present[gone[0]], wanted[come[0]]):
@@ -299,9 +293,7 @@ def _renamed(present: dict[str, Json], wanted: dict[str, Json]) -> dict[str, str
 
 
 def _origins(present: list[Any], wanted: list[Any]) -> list[int | None]:
-    """Return, for each wanted item, the place of the one it was: by its value, its name, or where
-    it stands.
-    """
+    """Return the old index of each wanted item, matched by value, name or position."""
     origins: list[int | None] = [None] * len(wanted)
     left = list(range(len(present)))
 

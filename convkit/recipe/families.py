@@ -1,8 +1,6 @@
-"""What inputs and outputs transformers' models have, by family: enough to draft a recipe, which
-people then read.
+"""Inputs and outputs of transformers' models by family: enough to draft a recipe for review.
 
-Sizes come from a model's config.json, or from a small configuration of the family's own where there
-is none.
+Sizes come from a model's config.json if there is one, else from the family's small configuration.
 """
 
 import dataclasses
@@ -45,12 +43,12 @@ class DraftSignature:
 
 @dataclasses.dataclass(frozen=True)
 class Family:
-    """Models that look alike from outside.
+    """Models with the same interface.
 
     `small` is a configuration of the family that is quick to convert, for a recipe without weights.
     `width` is the configuration's key for the size of the hidden state, `positions` that for the
     longest sequence, of which `reserved` are never used (RoBERTa counts positions from 2).
-    `extra_tokens` stand before an image's patches.
+    `extra_tokens` precede an image's patches.
     """
 
     kind: Literal["text encoder", "decoder", "vision transformer", "vision pyramid"]
@@ -117,7 +115,7 @@ _RESNET = Family(
     },
 )
 
-# By transformers' model_type. The tests run a small model of each family against what is said here.
+# By transformers' model_type. Tests run a small model of each family against these signatures.
 FAMILIES: dict[str, Family] = {
     "albert": Family("text encoder", {**_SMALL_TEXT, "embedding_size": 32}, token_types=True),
     "bert": _BERT,
@@ -157,8 +155,8 @@ _BATCH = (1, 4, 16)
 def task_of(family: Family, config: Mapping[str, Json]) -> str:
     """Return the task that a checkpoint was trained for, as far as the draft knows its outputs.
 
-    A masked-language head is passed over: such checkpoints are converted for their hidden states
-    nearly always.
+    It ignores masked-language heads: such checkpoints are nearly always converted for their hidden
+    states.
     """
     if family.kind == "decoder":
         return "text-generation"
@@ -172,10 +170,10 @@ def task_of(family: Family, config: Mapping[str, Json]) -> str:
 def signature_of(
     family: Family, config: Mapping[str, Json], task: str | None = None
 ) -> DraftSignature:
-    """Return what a model of the family takes and gives, for a configuration as in config.json.
+    """Return the signature of a model of the family, for a configuration as in config.json.
 
-    Raises KeyError, TypeError or ValueError for a configuration that lacks a size or has something
-    else in its place.
+    Raises KeyError, TypeError or ValueError for a configuration in which a size is missing or of
+    the wrong type.
     """
     task = task or task_of(family, config)
     if family.kind in ("vision transformer", "vision pyramid"):

@@ -1,8 +1,7 @@
-"""What the recipe's models are made of: strict scalars, and patterns with the words that explain
-them.
+"""Building blocks of the recipe's models: strict scalars, and patterns with their descriptions.
 
-Scalars are strict: YAML has told text from numbers and switches already, and a quoted number is a
-mistake to report.
+Scalars are strict, because YAML already distinguishes text from numbers and booleans: a quoted
+number is a mistake to report.
 """
 
 import keyword
@@ -26,25 +25,25 @@ NPZ_PATTERN = r"^.+\.npz$"
 _SEGMENT = r"(\*\*|\*|\*?[^.*\s]+(\*[^.*\s]+)*\*?)"
 MODULES_PATTERN = rf"^({_SEGMENT}(\.{_SEGMENT})*\.?|\.)$"
 
-# What to write where a pattern does not fit. A test holds the keys equal to the patterns in the
+# What to write if a pattern does not match. A test checks that the keys equal the patterns in the
 # JSON Schema.
 PATTERNS: dict[str, str] = {
-    NAME_PATTERN: "letters, digits, '.', '_' and '-', beginning with a letter or digit",
-    AXIS_PATTERN: "letters, digits and '_', beginning with a letter or '_', such as batch",
+    NAME_PATTERN: "letters, digits, '.', '_' and '-', starting with a letter or digit",
+    AXIS_PATTERN: "letters, digits and '_', starting with a letter or '_', such as batch",
     HUB_PATTERN: "a repository as owner/name, such as google-bert/bert-base-uncased",
     COMMIT_PATTERN: (
-        "the full commit, 40 hexadecimal digits in lower case (a branch or tag can move)"
+        "the full commit, 40 lowercase hexadecimal digits (branches and tags can move)"
     ),
     VERSION_PATTERN: "one exact version, such as 0.1.0",
     CALL_PATTERN: "path/to/file.py:callable, such as models/superglue.py:build",
-    PYTHON_PATTERN: 'a Python release in quotes, such as "3.11"',
+    PYTHON_PATTERN: 'a Python version in quotes, such as "3.11"',
     PACKAGE_PATTERN: "a package's name as on the index, such as onnxruntime",
     OPTION_PATTERN: "an option as the provider names it, such as gpu_mem_limit",
     NPY_PATTERN: "a path that ends in .npy",
     NPZ_PATTERN: "a path that ends in .npz",
     MODULES_PATTERN: (
-        "a dotted module path such as encoder.layer.*.attention; * stands within one segment, **"
-        " for any number of segments, a dot at the end for the module without what lies below it"
+        "a dotted module path such as encoder.layer.*.attention; * matches within one segment, **"
+        " any number of segments; a trailing dot excludes submodules"
     ),
 }
 
@@ -62,7 +61,7 @@ Switch = Annotated[bool, Field(strict=True)]
 
 def _check_axis_name(name: str) -> str:
     if keyword.iskeyword(name):
-        raise ValueError(f"{name!r} has a meaning in arithmetic; write another name for the axis")
+        raise ValueError(f"{name!r} is a reserved word; choose another name for the axis")
     return name
 
 
@@ -75,9 +74,7 @@ def _check_specifier(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError('write a version specifier in quotes, such as "==2.13.*"')  # noqa: TRY004 - pydantic's way
     if not value.strip():
-        raise ValueError(
-            'write which versions may be used, such as "==2.13.*", or ">=2" for any from 2 on'
-        )
+        raise ValueError('write the allowed versions, such as "==2.13.*", or ">=2" for 2 and later')
     try:
         SpecifierSet(value)
     except InvalidSpecifier as error:
@@ -103,6 +100,6 @@ Specifier = Annotated[str, BeforeValidator(_check_specifier)]
 
 
 class RecipeModel(BaseModel):
-    """Frozen, and refuses keys it does not know."""
+    """Frozen; rejects unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)

@@ -1,5 +1,5 @@
-"""Files that a recipe names: whether they are there and are what they should be. Reads plain
-values, as consistency.
+"""Checks that the files a recipe names exist and have the right kind. Reads plain values, as
+`consistency` does.
 """
 
 import ast
@@ -16,9 +16,7 @@ MOST_TEXT_BYTES = 1 << 20
 
 
 def file_faults(recipe: Json, dirname: Path) -> list[Fault]:
-    """Return what is wrong with the files named by a recipe whose relative paths start at
-    `dirname`.
-    """
+    """Return problems with the files that a recipe names; relative paths start at `dirname`."""
     faults = []
     for path, text, check in _named_files(recipe):
         if message := check(dirname, text):
@@ -66,12 +64,12 @@ def _value(content: Json, path: KeyPath) -> Json:
 def _kind(path: Path) -> Literal["file", "folder", "nothing"]:
     try:
         return "folder" if path.is_dir() else "file" if path.is_file() else "nothing"
-    except OSError:  # a name too long for the file system, a folder that may not be read
+    except OSError:  # the name is too long for the file system, or a folder is not readable
         return "nothing"
 
 
 def _present(dirname: Path, text: str) -> str | None:
-    """Return why there is no such file, or None."""
+    """Return why a path is not a usable file; None if it is."""
     match _kind(dirname / text):
         case "file":
             return None
@@ -109,7 +107,7 @@ def _model_folder(dirname: Path, text: str) -> str | None:
         case "folder":
             if _kind(folder / "config.json") == "file":
                 return None
-            return f"{text!r} holds no config.json; write the folder that save_pretrained wrote"
+            return f"{text!r} has no config.json; write the folder that save_pretrained created"
 
 
 def _onnx_file(dirname: Path, text: str) -> str | None:
@@ -122,12 +120,14 @@ def _texts(dirname: Path, text: str) -> str | None:
     path = dirname / text
     try:
         if path.stat().st_size > MOST_TEXT_BYTES:
-            return f"{text!r} is larger than 1 MiB; a few hundred texts prove as much"
+            return f"{text!r} is larger than 1 MiB; a few hundred texts are enough"
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         return f"{text!r} cannot be read as UTF-8 text: {error}"
     return (
-        None if any(line.strip() for line in lines) else f"{text!r} holds no text; write one a line"
+        None
+        if any(line.strip() for line in lines)
+        else f"{text!r} contains no text; write one text per line"
     )
 
 
@@ -143,7 +143,7 @@ def _factory(dirname: Path, text: str) -> str | None:
             return None
         tree = ast.parse(path.read_bytes())
     except SyntaxError as error:
-        return f"{file!r} is not Python: line {error.lineno}: {error.msg}"
+        return f"{file!r} is not valid Python: line {error.lineno}: {error.msg}"
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         return f"{file!r} cannot be read: {error}"
     known, complete = _top_level_names(tree)
@@ -156,7 +156,7 @@ def _factory(dirname: Path, text: str) -> str | None:
 
 
 def _top_level_names(tree: ast.Module) -> tuple[list[str], bool]:
-    """Return the names a module surely defines, and whether there can be no others."""
+    """Return the names that a module defines for certain, and whether there can be no others."""
     names: list[str] = []
     complete = True
     for node in tree.body:

@@ -1,6 +1,4 @@
-"""Reads a recipe. Whatever is wrong with it is one `RecipeError` that holds all problems, each with
-its place.
-"""
+"""Loads a recipe. All problems are reported in a single `RecipeError`, each with its position."""
 
 import dataclasses
 import hashlib
@@ -25,8 +23,8 @@ __all__ = ["LoadedRecipe", "Position", "load_recipe", "parse_recipe"]
 
 @dataclasses.dataclass(frozen=True)
 class LoadedRecipe:
-    """A recipe, where it was read from and where its parts stand. `digest` is the SHA-256 of the
-    text as UTF-8.
+    """A recipe, its file, and the positions of its parts. `digest` is the SHA-256 of the text as
+    UTF-8.
     """
 
     recipe: Recipe
@@ -37,23 +35,21 @@ class LoadedRecipe:
 
     @property
     def dirname(self) -> Path:
-        """The folder at which the recipe's relative paths start, absolute."""
+        """The absolute folder that the recipe's relative paths start from."""
         return self.path.absolute().parent
 
     def position(self, key_path: KeyPath) -> Position:
-        """Return where a key (or a list's item) stands; for one that is not written, its nearest
-        parent that is.
-        """
+        """Return the position of a key or list item, or of its nearest parent in the text."""
         return self.document.keys[self.document.existing(key_path)]
 
 
 def load_recipe(path: Path) -> LoadedRecipe:
-    """Return the recipe in a file; raises RecipeError with everything that is wrong with it."""
+    """Load a recipe from a file; raises RecipeError with all of its problems."""
     return parse_recipe(_read(path), path)
 
 
 def parse_recipe(text: str, path: Path) -> LoadedRecipe:
-    """Return the recipe in a text that stands (or is to stand) at `path`; raises RecipeError, as
+    """Load a recipe from text that is, or will be, at `path`; raises RecipeError like
     `load_recipe`.
     """
     file = str(path)
@@ -69,8 +65,8 @@ def parse_recipe(text: str, path: Path) -> LoadedRecipe:
     try:
         recipe = Recipe.model_validate(document.content)
     except ValidationError as error:
-        # Checks between parts run last in the model, and not at all where a part is wrong. They are
-        # made up for here.
+        # pydantic runs the checks between parts last, and skips them if any part is wrong, so
+        # run them here.
         found_now = validation_problems(error, document, file)
         found_now += fault_problems(faults_between_parts(document.content), document, file)
         problems += _reliable(found_now, document)
@@ -85,7 +81,7 @@ def parse_recipe(text: str, path: Path) -> LoadedRecipe:
 
 
 def _reliable(problems: list[Problem], document: Document) -> list[Problem]:
-    """Leave out what is about values that could not be read."""
+    """Drop problems with values that could not be parsed."""
     spoilt = [key_text(path) for path in document.unreliable]
     if "" in spoilt:
         return []
@@ -99,13 +95,13 @@ def _reliable(problems: list[Problem], document: Document) -> list[Problem]:
 
 
 def _arranged(problems: list[Problem]) -> tuple[Problem, ...]:
-    """Return the problems in the order of the text, each once, up to a number that can be read."""
+    """Return the problems in text order without duplicates, up to a readable number."""
     found = list(
         dict.fromkeys(sorted(problems, key=lambda problem: (problem.line, problem.column)))
     )
     if len(found) > MOST_PROBLEMS:
         last = found[MOST_PROBLEMS]
-        message = "further problems are not listed; mend these first"
+        message = "more problems are not listed; fix these first"
         found = [*found[:MOST_PROBLEMS], dataclasses.replace(last, key="", message=message)]
     return tuple(found)
 
@@ -114,21 +110,19 @@ def _read(path: Path) -> str:
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            raise _unreadable(
-                path, f"is a folder; write the path of a recipe in it{_recipes_in(path)}"
-            )
+            raise _unreadable(path, f"is a folder; pass a recipe file in it{_recipes_in(path)}")
         if not stat.S_ISREG(status.st_mode):
             raise _unreadable(path, "is not a regular file")
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
     except FileNotFoundError as error:
-        raise _unreadable(path, f"there is no such file{_recipes_in(path.parent)}") from error
+        raise _unreadable(path, f"no such file{_recipes_in(path.parent)}") from error
     except (OSError, ValueError) as error:  # ValueError: a path with a NUL
         raise _unreadable(
             path, f"cannot be read: {getattr(error, 'strerror', None) or error}"
         ) from error
     if len(content) > MOST_BYTES:
-        raise _unreadable(path, "is larger than 1 MiB, which no recipe is")
+        raise _unreadable(path, "is larger than 1 MiB, the limit for recipes")
     return _decoded(content, path)
 
 
@@ -137,7 +131,7 @@ def _decoded(content: bytes, path: Path) -> str:
         raise _refusal(path, Position(1, 1), "is saved as UTF-16; save it as UTF-8")
     if content.startswith(b"\xef\xbb\xbf"):
         raise _refusal(
-            path, Position(1, 1), "begins with a byte order mark; save it as UTF-8 without one"
+            path, Position(1, 1), "starts with a byte order mark; save it as UTF-8 without one"
         )
     try:
         return content.decode("utf-8")
@@ -164,7 +158,7 @@ def _unreadable(path: Path, message: str) -> RecipeError:
 
 
 def _recipes_in(folder: Path) -> str:
-    """Return the recipes in a folder, to choose from."""
+    """Return the names of the recipes in a folder, as a suggestion."""
     try:
         names = sorted(
             entry.name for entry in os.scandir(folder) if entry.name.endswith((".yaml", ".yml"))

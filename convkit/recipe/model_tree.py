@@ -1,4 +1,4 @@
-"""The recipe's models as a tree: what may stand at a place, and where a key belongs."""
+"""The recipe's models as a tree: what a location accepts, and where a key belongs."""
 
 import types
 from collections.abc import Iterable, Sequence
@@ -13,9 +13,7 @@ Location = Sequence[int | str]
 
 
 def kinds_at(location: Location, root: type[BaseModel]) -> list[Kind]:
-    """Return the type hints that stand at a location of a validation error; tags of unions narrow
-    them.
-    """
+    """Return the type hints at a validation error's location, narrowed by union tags."""
     kinds: list[Kind] = [root]
     for part in location:
         leaves = [leaf for kind in kinds for leaf in alternatives(kind)]
@@ -25,7 +23,7 @@ def kinds_at(location: Location, root: type[BaseModel]) -> list[Kind]:
 
 
 def field_at(location: Location, root: type[BaseModel]) -> FieldInfo | None:
-    """Return the field at a location, or None where that is an item of a list or mapping."""
+    """Return the field at a location; None for an item of a list or mapping."""
     fields = [
         fields_of(model).get(str(location[-1]))
         for model in models_among(kinds_at(location[:-1], root))
@@ -34,9 +32,7 @@ def field_at(location: Location, root: type[BaseModel]) -> FieldInfo | None:
 
 
 def alternatives(kind: Kind) -> list[Kind]:
-    """Return the hints that a union, however nested and annotated, is made of; any other hint is
-    its own only one.
-    """
+    """Return the members of a union, however nested and annotated; any other hint by itself."""
     if _origin(kind) is Annotated:
         return alternatives(get_args(kind)[0])
     if _origin(kind) in (Union, types.UnionType):
@@ -59,9 +55,7 @@ def _step(kind: Kind, part: int | str) -> list[Kind]:
 
 
 def _is_tagged(kind: Kind, tag: int | str) -> bool:
-    """Tell whether a union's alternative goes by this tag: its name, or the value of a Literal
-    field.
-    """
+    """Return whether a tag selects this member of a union: by its name or by a Literal field."""
     if not (isinstance(kind, type) and issubclass(kind, BaseModel)):
         return False
     literals = [get_args(field.annotation) for field in kind.model_fields.values()]
@@ -80,7 +74,7 @@ def models_among(kinds: Iterable[Kind]) -> list[type[BaseModel]]:
 
 
 def keys_at(location: Location, root: type[BaseModel]) -> list[str]:
-    """Return the keys that may stand in the mapping at a location."""
+    """Return the keys allowed in the mapping at a location."""
     return list(
         dict.fromkeys(
             name for model in models_among(kinds_at(location, root)) for name in fields_of(model)
@@ -89,7 +83,7 @@ def keys_at(location: Location, root: type[BaseModel]) -> list[str]:
 
 
 def known_places(root: type[BaseModel]) -> dict[str, list[str]]:
-    """Return, for each key that some part of a recipe has, the parts that have it: opset -> export."""
+    """Return, for each key of a recipe, the parts that have it: opset -> export."""
     places: dict[str, list[str]] = {}
     waiting: list[tuple[str, Kind]] = [("", root)]
     while waiting:

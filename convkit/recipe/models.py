@@ -1,11 +1,13 @@
-"""A recipe as typed, frozen data. Unknown keys are errors; every key is documented here, and so in
-the JSON Schema.
+"""A recipe as typed, frozen data. Unknown keys are errors. Every key has a description, which the
+JSON Schema includes.
 
-`convkit.recipe.validation` turns pydantic's errors into sentences, with the help of the
-descriptions and examples.
+`convkit.recipe.validation` uses the descriptions and examples to turn pydantic's errors into
+sentences.
 """
 
-from typing import Annotated, Literal, Self
+import functools
+import operator
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
@@ -13,6 +15,7 @@ from convkit.codec import Json
 from convkit.recipe.consistency import FaultsError
 from convkit.recipe.fields import AxisName, Name, RecipeModel, Seconds, Seed, Text
 from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
+from convkit.recipe.registry import target_models
 from convkit.recipe.settings import Axis, Export, Tolerance, Tools
 from convkit.recipe.signature import (
     Constant,
@@ -35,13 +38,7 @@ from convkit.recipe.sources import (
     PackageModel,
 )
 from convkit.recipe.target_consistency import faults_between_parts
-from convkit.recipe.targets import (
-    CoreMLTarget,
-    GraphTarget,
-    OnnxRuntimeTarget,
-    Target,
-    TensorRTTarget,
-)
+from convkit.recipe.targets import BaseTarget, GraphTarget
 
 __all__ = [
     "ALWAYS_RUN",
@@ -50,7 +47,6 @@ __all__ = [
     "CaseName",
     "ConfigModel",
     "Constant",
-    "CoreMLTarget",
     "Export",
     "FactoryModel",
     "File",
@@ -61,7 +57,6 @@ __all__ = [
     "MixedPrecision",
     "Model",
     "Normal",
-    "OnnxRuntimeTarget",
     "Output",
     "PackageModel",
     "Precision",
@@ -72,7 +67,6 @@ __all__ = [
     "SampleName",
     "Target",
     "Tensor",
-    "TensorRTTarget",
     "Tolerance",
     "Tools",
     "Track",
@@ -80,6 +74,14 @@ __all__ = [
     "Verify",
 ]
 
+
+if TYPE_CHECKING:
+    Target = BaseTarget
+else:
+    # The models that the registry names: one runtime more is one alternative more.
+    Target = Annotated[
+        functools.reduce(operator.or_, target_models().values()), Field(discriminator="runtime")
+    ]
 
 CaseName = Literal[
     "smallest",
@@ -98,12 +100,12 @@ ALWAYS_RUN: tuple[str, ...] = ("smallest", "padded", "masked-row")
 class Verify(RecipeModel):
     """How built models are compared with the original."""
 
-    seed: Seed = Field(0, description="seed of the drawn inputs")
+    seed: Seed = Field(0, description="seed of the sampled inputs")
     texts: Text | None = Field(
         None,
         description=(
-            "a UTF-8 file with one text a line, for the model's own tokenizer, from the recipe's"
-            " folder"
+            "a UTF-8 file with one text per line, for the model's own tokenizer; relative to the"
+            " recipe's folder"
         ),
         examples=["samples/sentences.txt"],
     )
@@ -117,18 +119,15 @@ class Verify(RecipeModel):
     budget: Seconds | None = Field(
         None,
         description=(
-            "seconds of inference a verification may take; what it leaves out is listed in the"
-            " result"
+            "seconds of inference per verification; cases left out are listed in the result"
         ),
     )
-    skip: tuple[CaseName, ...] = Field(
-        (), description="cases that mean nothing to this model; listed in the result"
-    )
-    timeout: Seconds = Field(3600, description="seconds after which any stage is stopped")
+    skip: tuple[CaseName, ...] = Field((), description="cases to leave out; listed in the result")
+    timeout: Seconds = Field(3600, description="seconds after which a stage is stopped")
 
 
 class Track(RecipeModel):
-    """Where MLflow keeps the runs."""
+    """How runs are logged to MLflow."""
 
     experiment: Annotated[str, Field(min_length=1, max_length=250)] | None = Field(
         None,
@@ -138,7 +137,7 @@ class Track(RecipeModel):
 
 
 def _check_schema_version(value: object) -> object:
-    if type(value) is not int:  # Literal[1] alone takes True and 1.0, which equal 1
+    if type(value) is not int:  # Literal[1] alone accepts True and 1.0, which equal 1
         raise ValueError("write schema: 1")
     return value
 
@@ -149,34 +148,29 @@ class Recipe(RecipeModel):
     model_config = ConfigDict(populate_by_name=True, title="convkit recipe")
 
     schema_version: Annotated[Literal[1], BeforeValidator(_check_schema_version)] = Field(
-        alias="schema", description="the version of this format"
+        alias="schema", description="version of this format"
     )
     name: Name = Field(
-        description="the recipe's name, which runs and artifacts are listed under",
-        examples=["bert"],
+        description="the recipe's name; runs and artifacts are listed under it", examples=["bert"]
     )
-    description: str = Field("", description="what is converted and for whom, for people")
-    model: Model = Field(
-        description="where the model comes from", examples=[{"path": "../my-bert"}]
-    )
+    description: str = Field("", description="free text: what is converted, and for whom")
+    model: Model = Field(description="the model to convert", examples=[{"path": "../my-bert"}])
     original: Model | None = Field(
         None,
         description=(
-            "with model.onnx: the model that the file was exported from, which it must equal"
+            "with model.onnx: the model that the file was exported from and is compared with"
         ),
         examples=[{"path": "../my-bert"}],
     )
-    tools: Tools = Field(
-        default_factory=Tools, description="versions of the tools, as PEP 440 specifiers"
-    )
+    tools: Tools = Field(default_factory=Tools, description="tool versions, as PEP 440 specifiers")
     export: Export = Field(default_factory=Export, description="how the model becomes ONNX")
     axes: dict[AxisName, Axis] = Field(
         default_factory=dict,
-        description="symbolic axes of the shapes, by name",
+        description="symbolic axes and their sizes, by name",
         examples=[{"batch": {"min": 1, "typical": 4, "max": 16}}],
     )
     inputs: Annotated[tuple[Input, ...], Field(min_length=1)] = Field(
-        description="the inputs, in order: the order is part of the contract",
+        description="the inputs; their order is part of the contract",
         examples=[
             [
                 {
@@ -189,17 +183,17 @@ class Recipe(RecipeModel):
         ],
     )
     outputs: Annotated[tuple[Output, ...], Field(min_length=1)] = Field(
-        description="the outputs, in order: the order is part of the contract",
+        description="the outputs; their order is part of the contract",
         examples=[[{"name": "logits", "dtype": "float32", "shape": ["batch", 2]}]],
     )
     verify: Verify = Field(
         default_factory=Verify, description="how built models are compared with the original"
     )
     targets: Annotated[dict[Name, Target], Field(min_length=1)] = Field(
-        description="what to build, by name: a runtime, device, precision and tolerance each",
+        description="what to build, by name: each has a runtime, device, precision and tolerance",
         examples=[{"ort-cpu": {"runtime": "onnxruntime"}}],
     )
-    track: Track = Field(default_factory=Track, description="where MLflow keeps the runs")
+    track: Track = Field(default_factory=Track, description="how runs are logged to MLflow")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -214,12 +208,8 @@ class Recipe(RecipeModel):
 
     def export_of(self, target: str | None) -> Export:
         """Return how a target's graph is exported: as it says itself, else as the recipe does."""
-        owner = self.targets[target] if target is not None else None
-        return (
-            owner.export
-            if isinstance(owner, GraphTarget) and owner.export is not None
-            else self.export
-        )
+        own = self.targets[target].export_settings if target is not None else None
+        return own or self.export
 
     def dump(self) -> dict[str, Json]:
         """Return the recipe as JSON values, under the keys a user writes, without defaults."""

@@ -1,11 +1,14 @@
 """The element type of a target's weights and arithmetic."""
 
+from collections.abc import Callable
 from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from convkit.recipe.consistency import Fault, FaultsError
 from convkit.recipe.fields import MODULES_PATTERN, NPZ_PATTERN, RecipeModel, Switch
+from convkit.worker import protocol
+from convkit.worker.protocol import LowPrecision, Quantization
 
 PrecisionName = Literal["float32", "float16", "bfloat16"]
 LowName = Literal["float16", "bfloat16"]
@@ -16,7 +19,7 @@ Auto = Literal["auto"]
 
 
 def _kept_kind(value: object) -> str | None:
-    """Return the tag of what `keep_float32` was meant to be; None where that is unknown."""
+    """Return the union tag that `keep_float32` seems to mean; None if unclear."""
     if isinstance(value, str):
         return "auto" if value == "auto" else None
     return "patterns" if isinstance(value, list | tuple) else None
@@ -35,14 +38,14 @@ Kept = Annotated[
 
 
 class _WithExceptions(RecipeModel):
-    """A precision that some modules are excepted from."""
+    """A precision with modules that are exempt from it."""
 
     keep_float32: Kept = Field(
         (),
         description=(
-            "modules that stay in float32, as patterns over their paths (each names all that lies"
-            " below it too, unless it ends with a dot); auto: convkit finds the smallest set that"
-            " meets the tolerance"
+            "modules that stay in float32, as patterns over module paths (including everything"
+            " below, unless the pattern ends with a dot); auto: convkit searches for a small set"
+            " that meets the tolerance"
         ),
         examples=[["encoder.layer.*.attention"], "auto"],
     )
@@ -51,7 +54,7 @@ class _WithExceptions(RecipeModel):
     @classmethod
     def _each_once(cls, patterns: Patterns | Auto) -> Patterns | Auto:
         faults = [
-            Fault((i,), f"{pattern!r} stands in this list already; remove it")
+            Fault((i,), f"{pattern!r} is listed twice; remove one")
             for i, pattern in enumerate(patterns if patterns != "auto" else ())
             if pattern in patterns[:i]
         ]
@@ -61,11 +64,11 @@ class _WithExceptions(RecipeModel):
 
     @property
     def is_auto(self) -> bool:
-        """True where convkit is to find the modules."""
+        """True if convkit has to find the modules."""
         return self.keep_float32 == "auto"
 
     def with_exceptions(self, name: str) -> str:
-        """Return a precision's name and what is excepted from it, on one line."""
+        """Return a precision's name and its exceptions, on one line."""
         if not self.keep_float32:
             return name
         return (
@@ -90,10 +93,14 @@ class MixedPrecision(_WithExceptions):
 
     @classmethod
     def of(cls, precision: "Precision") -> Self | None:
-        """Return a low precision with its exceptions, however it was written; None for any other."""
+        """Return a low precision with its exceptions, in either notation; None for any other."""
         if isinstance(precision, MixedPrecision):
             return cls.model_validate(precision.model_dump())
         return cls(default=precision) if precision in get_args(LowName) else None
+
+    def for_worker(self, place: Callable[[str], str]) -> LowPrecision:  # noqa: ARG002 - names no file
+        """Return it as workers read it."""
+        return LowPrecision(self.default, self.keep_float32, self.saturate)
 
     def __str__(self) -> str:
         """Return it on one line: `float16 saturated, float32: encoder.layer.*.attention`."""
@@ -101,7 +108,7 @@ class MixedPrecision(_WithExceptions):
 
 
 class Calibration(RecipeModel):
-    """How the ranges of activations are found for static quantisation."""
+    """How static quantization calibrates the ranges of activations."""
 
     method: Literal["minmax", "entropy", "percentile"] = Field(
         "minmax", description="minmax: the whole range; entropy, percentile: without its outliers"
@@ -113,8 +120,8 @@ class Calibration(RecipeModel):
     file: Annotated[str, Field(pattern=NPZ_PATTERN)] | None = Field(
         None,
         description=(
-            "an .npz file with one array for each input, its first axis counting samples; default:"
-            " the cases of the verification"
+            "an .npz file with one array per input; the first axis counts samples; default: the"
+            " verification cases"
         ),
         examples=["data/calibration.npz"],
     )
@@ -123,28 +130,28 @@ class Calibration(RecipeModel):
     def _percentile_has_its_method(self) -> Self:
         if self.percentile is not None and self.method != "percentile":
             raise FaultsError(
-                [Fault(("percentile",), "belongs to method: percentile; write that, or remove it")]
+                [Fault(("percentile",), "requires method: percentile; add that, or remove this")]
             )
         return self
 
 
 class QuantizedPrecision(_WithExceptions):
-    """Weights, and with int8 activations too, as whole numbers with a scale."""
+    """Integer weights with a scale and, with int8, integer activations."""
 
     quantize: QuantizationName = Field(
         description=(
-            "dynamic-int8: activations are scaled as they come; static-int8: by calibrated ranges; "
+            "dynamic-int8: activations are scaled at run time; static-int8: by calibrated ranges; "
             "int4-weights: weights only, in blocks"
         ),
         examples=["dynamic-int8"],
     )
     per_channel: Switch = Field(
-        default=True, description="one scale for each output channel instead of each tensor"
+        default=True, description="one scale per output channel instead of per tensor"
     )
     reduce_range: Switch = Field(
         default=False,
         description=(
-            "weights of seven bits, for processors whose sums of two int8 products saturate (x86"
+            "seven-bit weights, for CPUs whose sums of two int8 products saturate (x86"
             " without VNNI)"
         ),
     )
@@ -152,19 +159,21 @@ class QuantizedPrecision(_WithExceptions):
         None,
         description=(
             "qdq: QuantizeLinear and DequantizeLinear around float operators (default with"
-            " static-int8); operators: onnxruntime's own quantised operators (default with the"
+            " static-int8); operators: onnxruntime's own quantized operators (default with the"
             " others)"
         ),
     )
     symmetric: Switch = Field(
         default=False,
-        description="true: zero points are zero and biases stay in float32, as TensorRT demands",
+        description="true: zero points are zero and biases stay in float32, as TensorRT requires",
     )
     calibration: Calibration | None = Field(
-        None, description="with static-int8: how ranges are found", examples=[{"method": "entropy"}]
+        None,
+        description="with static-int8: how ranges are calibrated",
+        examples=[{"method": "entropy"}],
     )
     block_size: Literal[16, 32, 64, 128, 256] | None = Field(
-        None, description="with int4-weights: how many weights share a scale; default 32"
+        None, description="with int4-weights: weights that share a scale; default 32"
     )
 
     @model_validator(mode="after")
@@ -175,15 +184,33 @@ class QuantizedPrecision(_WithExceptions):
                 Fault(("calibration",), f"{self.quantize} needs no calibration; remove it")
             )
         if self.block_size is not None and self.quantize != "int4-weights":
-            faults.append(Fault(("block_size",), f"{self.quantize} has no blocks; remove it"))
+            faults.append(Fault(("block_size",), f"{self.quantize} does not use blocks; remove it"))
         if self.format == "qdq" and self.quantize == "dynamic-int8":
             message = (
-                "dynamic-int8 is made of onnxruntime's own operators; write operators, or remove it"
+                "dynamic-int8 only has onnxruntime's own operators; write operators, or remove it"
             )
             faults.append(Fault(("format",), message))
         if faults:
             raise FaultsError(faults)
         return self
+
+    def for_worker(self, place: Callable[[str], str]) -> Quantization:
+        """Return it as workers read it; `place` says where the calibration file is."""
+        given = self.calibration
+        calibration = None
+        if given is not None:
+            file = place(given.file) if given.file is not None else None
+            calibration = protocol.Calibration(given.method, given.percentile, file)
+        return Quantization(
+            quantize=self.quantize,
+            keep_float32=self.keep_float32,
+            per_channel=self.per_channel,
+            format=self.format,
+            calibration=calibration,
+            block_size=self.block_size,
+            reduce_range=self.reduce_range,
+            symmetric=self.symmetric,
+        )
 
     def __str__(self) -> str:
         """Return it on one line: `dynamic-int8, float32: lm_head`."""

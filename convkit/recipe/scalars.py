@@ -17,7 +17,7 @@ _HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
 _NOT_FINITE = re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
 
-# Whole numbers that every reader of the recipe's JSON form holds exactly: int64 and uint64.
+# Integers that every reader of the recipe as JSON can represent exactly: int64 and uint64.
 _SMALLEST, _LARGEST = -(2**63), 2**64 - 1
 _LONGEST = 30
 _LONGEST_FLOAT = 100
@@ -26,12 +26,12 @@ PlainValue = None | bool | int | float | str
 
 
 class ScalarError(ValueError):
-    """A scalar is a number that a recipe cannot hold; the message says what to write instead."""
+    """A number that a recipe cannot represent; the message says what to write instead."""
 
 
 def plain_value(text: str) -> PlainValue:
-    """Return the value of an unquoted scalar; raises ScalarError for a number out of range or not
-    finite.
+    """Return the value of an unquoted scalar; raises ScalarError for a number that is out of range
+    or not finite.
     """
     if text in _NULLS:
         return None

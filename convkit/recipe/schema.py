@@ -7,15 +7,15 @@ from convkit.recipe.models import Recipe
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
-# A JSON Schema. Its shape is given by the dialect.
+# A JSON Schema; the dialect defines its shape.
 Schema = dict[str, Any]
 
 
 def recipe_schema() -> Schema:
     """Return the JSON Schema (draft 2020-12) of a recipe, under the keys a user writes.
 
-    It knows every key, type, range and choice. What must hold between parts of a recipe only the
-    loader checks.
+    It covers every key, type, range and choice. Only the loader checks consistency between the
+    parts of a recipe.
     """
     schema = Recipe.model_json_schema(by_alias=True, mode="validation")
     _tidy(schema)
@@ -23,8 +23,8 @@ def recipe_schema() -> Schema:
 
 
 def _tidy(schema: Json) -> None:
-    """Remove what pydantic adds and an editor has no use for: titles made from names, defaults of
-    null.
+    """Remove pydantic's additions that editors do not need: titles made from names, null
+    defaults.
     """
     if isinstance(schema, list):
         for item in schema:

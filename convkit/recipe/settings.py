@@ -1,6 +1,4 @@
-"""What a recipe says, and a target may say in its place: releases of tools, the export, sizes, the
-tolerance.
-"""
+"""Settings of a recipe that a target may override: tool versions, export, sizes, tolerances."""
 
 import re
 from typing import Annotated, Literal, Self
@@ -19,13 +17,13 @@ from convkit.recipe.fields import (
 
 
 class Tools(RecipeModel):
-    """Versions of tools: `python`, and any package by its name on the index, as PEP 440 specifiers."""
+    """Tool versions: `python`, and any package by its index name, as PEP 440 specifiers."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[Annotated[str, Field(pattern=PACKAGE_PATTERN)], Specifier]
 
     python: Annotated[str, Field(pattern=PYTHON_PATTERN)] | None = Field(
-        None, description="the Python release of the stages' environments", examples=["3.11"]
+        None, description="the Python version of the stages' environments", examples=["3.11"]
     )
 
     @model_validator(mode="after")
@@ -33,7 +31,7 @@ class Tools(RecipeModel):
         first: dict[str, str] = {}
         faults = []
         for name in self.__pydantic_extra__ or {}:
-            normal = _normalised(name)
+            normal = _normalized(name)
             if normal in first:
                 faults.append(
                     Fault((name,), f"is the same package as {first[normal]!r}; write it once")
@@ -46,11 +44,11 @@ class Tools(RecipeModel):
         return self
 
     def packages(self) -> dict[str, str]:
-        """Return specifiers by normalised package name (PEP 503)."""
-        return {_normalised(name): spec for name, spec in (self.__pydantic_extra__ or {}).items()}
+        """Return specifiers by normalized package name (PEP 503)."""
+        return {_normalized(name): spec for name, spec in (self.__pydantic_extra__ or {}).items()}
 
 
-def _normalised(name: str) -> str:
+def _normalized(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
@@ -65,19 +63,19 @@ class Export(RecipeModel):
         ),
     )
     opset: Annotated[int, Field(strict=True, ge=11, le=26)] = Field(
-        18, description="ONNX operator set"
+        18, description="ONNX opset version"
     )
     input_order: Literal["signature", "recipe"] = Field(
         "signature",
         description=(
-            "signature: the inputs must stand in the order of the model's forward; recipe: any"
-            " order is meant"
+            "signature: the inputs must be in the order of the model's forward; recipe: the"
+            " recipe's order is intended"
         ),
     )
 
 
 class Axis(RecipeModel):
-    """A symbolic axis: the sizes the converted model must serve."""
+    """A symbolic axis: the sizes the converted model must support."""
 
     min: Size = Field(description="smallest size, in elements", examples=[1])
     typical: Size = Field(description="the usual size, in elements", examples=[4])
@@ -93,7 +91,7 @@ class Axis(RecipeModel):
 
 
 class Tolerance(RecipeModel):
-    """Limits on the difference from the original, each optional; all that are given must hold.
+    """Limits on the difference from the original, each optional; all given limits must hold.
 
     atol and rtol are numpy's allclose: |candidate - reference| <= atol + rtol * |reference| for
     every element.
@@ -111,11 +109,11 @@ class Tolerance(RecipeModel):
         None, description="smallest cosine similarity"
     )
     atol: NonNegative | None = Field(
-        None, description="allclose: absolute part; 0 where only rtol is given"
+        None, description="allclose: absolute part; 0 if only rtol is given"
     )
     rtol: NonNegative | None = Field(
         None,
-        description="allclose: part relative to the reference element; 0 where only atol is given",
+        description="allclose: part relative to the reference element; 0 if only atol is given",
     )
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Inputs and outputs of a model, and how values for its inputs are drawn."""
+"""Inputs and outputs of a model, and how to sample values for its inputs."""
 
 from typing import Annotated, Literal, Self, get_args
 
@@ -18,7 +18,7 @@ from convkit.tensors import DimensionError, DType, dimension_axes
 
 
 class Integers(RecipeModel):
-    """Whole numbers, low included, high excluded."""
+    """Integers; low is included, high excluded."""
 
     integers: tuple[Whole, Whole] = Field(
         description="[low, high]: low included, high not", examples=[[0, 2]]
@@ -57,16 +57,16 @@ class Uniform(RecipeModel):
 
 
 class Constant(RecipeModel):
-    """One value everywhere."""
+    """The same value everywhere."""
 
     constant: Number = Field(description="the value of every element", examples=[1])
 
 
 class File(RecipeModel):
-    """Values from an .npy file, cut or repeated to the shape."""
+    """Values from an .npy file, cut or repeated to fit the shape."""
 
     file: Annotated[str, Field(pattern=NPY_PATTERN)] = Field(
-        description="an .npy file, from the recipe's folder", examples=["samples/pixels.npy"]
+        description="an .npy file, relative to the recipe's folder", examples=["samples/pixels.npy"]
     )
 
 
@@ -75,7 +75,7 @@ _SAMPLE_MODELS: tuple[type[RecipeModel], ...] = (Integers, Normal, Uniform, Cons
 
 
 def _sample_kind(value: object) -> str | None:
-    """Return the tag of the alternative that a sample was meant to be; None where that is unknown."""
+    """Return the union tag that a sample seems to mean; None if unclear."""
     if isinstance(value, str):
         return "SampleName" if value in get_args(SampleName) else None
     if isinstance(value, dict):
@@ -132,20 +132,17 @@ class Tensor(RecipeModel):
         examples=[["batch", "sequence"]],
     )
     origin: TensorName | None = Field(
-        None,
-        alias="from",
-        description="the name on the model's side, where that differs",
-        examples=["tokens"],
+        None, alias="from", description="the model's own name, if different", examples=["tokens"]
     )
 
 
 class Input(Tensor):
-    """An input, and how values for it are drawn."""
+    """An input, and how to sample values for it."""
 
     sample: Sample | None = Field(
         None,
         description=(
-            "how values are drawn; default: normal for floats; whole numbers and bools must say"
+            "how to sample values; default: normal for floats; required for integers and bools"
         ),
         examples=["token_ids", {"integers": [0, 2]}],
     )
@@ -155,7 +152,7 @@ class Input(Tensor):
         if self.sample is None:
             if not self.dtype.startswith(("float", "bfloat")):
                 raise ValueError(
-                    f"input {self.name!r} is {self.dtype}, so it must say how values are drawn;"
+                    f"input {self.name!r} is {self.dtype}, so it needs a sample;"
                     " write sample: token_ids, sample: padding_mask or sample: {integers: [0,"
                     " 2]}"
                 )
@@ -175,8 +172,8 @@ class Output(Tensor):
     mask: TensorName | None = Field(
         None,
         description=(
-            "an input whose zeros mark padding: what the output holds there means nothing and is"
-            " not compared"
+            "an input whose zeros mark padding; output values there are meaningless and not"
+            " compared"
         ),
         examples=["attention_mask"],
     )

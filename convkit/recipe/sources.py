@@ -1,4 +1,4 @@
-"""Where a model comes from, and how it is loaded."""
+"""Model sources, and how to load them."""
 
 from typing import Annotated, Any, Literal, Self
 
@@ -34,7 +34,7 @@ class HubModel(RecipeModel):
         str,
         Field(
             pattern=COMMIT_PATTERN,
-            description="the full commit: a branch or tag can move",
+            description="the full commit (branches and tags can move)",
             examples=["86b5e0934494bd15c9632b12f734a8a67f723594"],
         ),
     ]
@@ -81,7 +81,7 @@ class FactoryModel(RecipeModel):
         str,
         Field(
             pattern=CALL_PATTERN,
-            description="path/to/file.py:callable, from the recipe's folder",
+            description="path/to/file.py:callable, relative to the recipe's folder",
             examples=["net.py:build"],
         ),
     ]
@@ -99,7 +99,7 @@ def _short_factory(value: object) -> object:
 
 SOURCE_KINDS = ("hub", "path", "package", "config", "factory", "onnx")
 
-# Keys that say how transformers loads a model: they mean nothing to a source that it does not load.
+# Keys for transformers' loader; they do not apply to sources that it does not load.
 _TRANSFORMERS_KEYS = ("task", "attn_implementation", "allow_remote_code")
 
 
@@ -120,7 +120,7 @@ class Model(RecipeModel):
     )
     path: Text | None = Field(
         None,
-        description="a folder in transformers' layout, from the recipe's folder",
+        description="a folder in transformers' layout, relative to the recipe's folder",
         examples=["../my-bert"],
     )
     package: PackageModel | None = Field(
@@ -139,14 +139,12 @@ class Model(RecipeModel):
     )
     onnx: Text | None = Field(
         None,
-        description="an ONNX file made elsewhere: checked, built and audited",
+        description="an existing ONNX file, to check, build and audit",
         examples=["exported.onnx"],
     )
     task: Text | None = Field(
         None,
-        description=(
-            "which head transformers loads; default: feature-extraction (the model without a head)"
-        ),
+        description=("the head transformers loads; default: feature-extraction (no head)"),
         examples=[
             "feature-extraction",
             "text-classification",
@@ -159,17 +157,17 @@ class Model(RecipeModel):
         description="element type to load the weights in; stored keeps the checkpoint's own",
     )
     attn_implementation: Literal["eager", "sdpa"] | None = Field(
-        None, description="which of transformers' attentions"
+        None, description="transformers' attention implementation"
     )
     allow_pickle: Switch = Field(
-        default=False, description="load pickled weights, which can run any code"
+        default=False, description="load pickled weights, which can run arbitrary code"
     )
     allow_remote_code: Switch = Field(
-        default=False, description="run Python code that comes with the model"
+        default=False, description="run Python code that ships with the model"
     )
     omit: tuple[TensorName, ...] = Field(
         (),
-        description="inputs of the model that are left at their defaults on purpose",
+        description="model inputs left at their defaults on purpose",
         examples=[["token_type_ids"]],
     )
 
@@ -177,12 +175,10 @@ class Model(RecipeModel):
     def _one_source(self) -> Self:
         given = [kind for kind in SOURCE_KINDS if getattr(self, kind) is not None]
         if not given:
-            raise ValueError(
-                f"says not where the model comes from; write one of {', '.join(SOURCE_KINDS)}"
-            )
+            raise ValueError(f"names no source; write one of {', '.join(SOURCE_KINDS)}")
         if len(given) > 1:
             message = (
-                f"the model comes from {given[0]} already; write only one of"
+                f"the model already comes from {given[0]}; write only one of"
                 f" {', '.join(SOURCE_KINDS)}"
             )
             raise FaultsError([Fault((kind,), message) for kind in given[1:]])
@@ -191,7 +187,7 @@ class Model(RecipeModel):
             "factory": _TRANSFORMERS_KEYS,
         }
         if faults := [
-            Fault((key,), f"means nothing to a model from {given[0]}; remove it")
+            Fault((key,), f"does not apply to a model from {given[0]}; remove it")
             for key in useless.get(given[0], ())
             if key in self.model_fields_set
         ]:

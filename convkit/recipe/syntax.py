@@ -1,5 +1,5 @@
-"""YAML's syntax errors in plain words. libyaml and PyYAML's own parser word them differently; both
-are known here.
+"""YAML syntax errors in plain words, for libyaml and PyYAML's own parser, which differ in their
+messages.
 """
 
 import yaml
@@ -15,7 +15,7 @@ def plain_syntax_error(error: yaml.MarkedYAMLError, lines: list[str]) -> tuple[i
     if mark is None or opened is None:
         return 1, 1, f"this is not YAML: {error.problem}"
     if tab := _indenting_tab(lines, mark.line):
-        return *tab, "a tab indents this line; use spaces, which look the same in every editor"
+        return *tab, "this line is indented with a tab; use spaces"
     character = _character(lines, mark)
     message = _message(error.problem or "", error.context or "", opened.line + 1, character)
     at = opened if message.startswith(_OPENING) else mark
@@ -25,27 +25,27 @@ def plain_syntax_error(error: yaml.MarkedYAMLError, lines: list[str]) -> tuple[i
     return at.line + 1, at.column + (0 if behind else 1), message
 
 
-# Messages that begin so are about where a thing opens, not where the parser noticed.
+# These messages refer to where something opens, not where the parser noticed the error.
 _OPENING = ("the quote", "a key without")
-_ESCAPE = "this backslash"
+_ESCAPE = "unknown escape"
 
 
-# What the parser says (a part of its problem, a part of its context) and what convkit says; the
-# first that fits. {opened} is the line in which the parser's context begins.
+# Parts of the parser's problem and context, and convkit's message; the first match counts.
+# {opened} is the line where the parser's context begins.
 _MESSAGES: tuple[tuple[str, str, str], ...] = (
     (
         "mapping values are not allowed",
         "",
         (
-            "no 'key: value' can stand here; check that the line before it is complete and the"
-            " indentation right, and quote text that has ': ' in it"
+            "a 'key: value' pair is not allowed here; check the indentation and that the line"
+            " before is complete, and quote text that contains ': '"
         ),
     ),
     (
         "sequence entries are not allowed",
         "",
         (
-            "a list cannot begin on the line of its key; begin it on the next line, or write it as"
+            "a list cannot start on the line of its key; start it on the next line, or write it as"
             " [...]"
         ),
     ),
@@ -59,17 +59,13 @@ _MESSAGES: tuple[tuple[str, str, str], ...] = (
         "document start",
         "",
         (
-            "the recipe has ended before this text; check the brackets and the indentation of the"
+            "the recipe ends before this text; check the brackets and the indentation of the"
             " first line"
         ),
     ),
-    (
-        "escape",
-        "",
-        "this backslash begins no known escape; write two of them, or use single quotes",
-    ),
-    ("incompatible YAML", "", "a directive (%...) has no place in a recipe; remove it"),
-    ("", "directive", "a directive (%...) has no place in a recipe; remove it"),
+    ("escape", "", "unknown escape; double the backslash, or use single quotes"),
+    ("incompatible YAML", "", "directives (%...) are not supported; remove it"),
+    ("", "directive", "directives (%...) are not supported; remove it"),
     ("", "flow sequence", "expected ',' or ']' in the list that opens in line {opened}"),
     ("", "flow mapping", "expected ',' or '}}' in the mapping that opens in line {opened}"),
     ("", "flow node", "a value is missing here"),
@@ -78,26 +74,34 @@ _MESSAGES: tuple[tuple[str, str, str], ...] = (
         "",
         "block mapping",
         (
-            "this does not fit the mapping that begins in line {opened}: its keys must stand in one"
-            " column, and a value that holds quotes, brackets or '*' may need quotes around the"
-            " whole of it"
+            "this does not fit the mapping that starts in line {opened}: its keys must be in one"
+            " column, and a value that contains quotes, brackets or '*' may need quotes around"
+            " all of it"
         ),
     ),
     (
         "",
         "block collection",
-        "expected another '- item' of the list that begins in line {opened}, in the same column",
+        "expected another '- item' of the list that starts in line {opened}, in the same column",
     ),
-    ("", "block scalar", "text after | or > begins on the next line"),
-    ("", "anchor", "anchors (&) and aliases (*) are not read; quote text that begins so"),
-    ("", "alias", "anchors (&) and aliases (*) are not read; quote text that begins so"),
-    ("", "tag", "tags (!) are not read; quote text that begins so"),
+    ("", "block scalar", "text after | or > must start on the next line"),
+    (
+        "",
+        "anchor",
+        "anchors (&) and aliases (*) are not supported; quote text that starts like this",
+    ),
+    (
+        "",
+        "alias",
+        "anchors (&) and aliases (*) are not supported; quote text that starts like this",
+    ),
+    ("", "tag", "tags (!) are not supported; quote text that starts like this"),
 )
 
 
 def _message(problem: str, context: str, opened: int, character: str) -> str:
     if "cannot start any token" in problem and character and character in _NEEDS_QUOTES:
-        return f"text that begins with {character!r} needs quotes"
+        return f"text that starts with {character!r} needs quotes"
     if (
         character
         and character in _CLOSERS
@@ -105,8 +109,7 @@ def _message(problem: str, context: str, opened: int, character: str) -> str:
         and "flow mapping" not in context
     ):
         return (
-            f"nothing for this {character!r} to close; is a {_CLOSERS[character]!r} or a value"
-            " missing before it?"
+            f"unmatched {character!r}; is a {_CLOSERS[character]!r} or a value missing before it?"
         )
     for problem_part, context_part, message in _MESSAGES:
         if problem_part in problem and context_part in context:

@@ -1,4 +1,4 @@
-"""Which tolerance judges an output, and as which limits."""
+"""Finds the tolerance that applies to an output, and its limits."""
 
 from convkit.recipe.models import Recipe, Target, Tolerance
 
@@ -6,11 +6,10 @@ from convkit.recipe.models import Recipe, Target, Tolerance
 def tolerance_for(
     recipe: Recipe, target: Target, output: str, override: Tolerance | None
 ) -> Tolerance:
-    """Return the tolerance an output is judged by: the nearest one that is given, whole.
+    """Return the tolerance that applies to an output: the nearest one given, as a whole.
 
     Nearest first: the command line's, the target's for this output, the target's, the recipe's for
-    this output, the recipe's. A nearer tolerance stands in place of the others: limits are not
-    mixed.
+    this output, the recipe's. A nearer tolerance replaces the others; limits are never combined.
     """
     nearest_first = (
         override,

@@ -31,17 +31,15 @@ MOST_PROBLEMS = 100
 def validation_problems(
     error: ValidationError, document: Document, file: str, root: type[BaseModel] = Recipe
 ) -> list[Problem]:
-    """Return everything that a validation found, one problem for each mistake. `root` is the model
-    validated.
-    """
+    """Return one problem for each mistake that validation found. `root` is the validated model."""
     details = error.errors(include_url=False)[:MOST_PROBLEMS]
     mistaken = {detail["loc"] for detail in details if detail["type"] == "extra_forbidden"}
     problems = []
     for detail in details:
-        if detail["type"] == "missing" and _meant_by_a_neighbour(detail["loc"], mistaken):
+        if detail["type"] == "missing" and _meant_by_a_neighbor(detail["loc"], mistaken):
             continue
         if detail["type"] == "too_short" and len(detail["input"]) >= detail["ctx"]["min_length"]:
-            continue  # pydantic does not count items that are wrong themselves
+            continue  # pydantic does not count items that are invalid themselves
         path, at_key = _path(detail, document.content)
         cause = detail.get("ctx", {}).get("error")
         if isinstance(cause, FaultsError):
@@ -67,9 +65,7 @@ def fault_problems(faults: Iterable[Fault], document: Document, file: str) -> li
 
 
 def value_position(document: Document, path: KeyPath) -> Position:
-    """Return where to look for a mistake in a value: at a scalar itself, at the key of a list,
-    mapping or nothing.
-    """
+    """Return the position to report for a value: a scalar's own, otherwise that of its key."""
     path = document.existing(path)
     value = _value_at(document.content, path)
     whole = value is None or isinstance(value, dict | list)
@@ -86,9 +82,7 @@ def _value_at(content: Json, path: KeyPath) -> Json:
 
 
 def _path(detail: ErrorDetails, content: Json) -> tuple[KeyPath, bool]:
-    """Return the key path of an error, without the tags of unions, and whether the key itself is
-    what is wrong.
-    """
+    """Return the key path of an error, without union tags, and whether the key itself is wrong."""
     path: KeyPath = ()
     node, last = content, len(detail["loc"]) - 1
     for i, part in enumerate(detail["loc"]):
@@ -108,12 +102,12 @@ def _path(detail: ErrorDetails, content: Json) -> tuple[KeyPath, bool]:
     return path, detail["type"] in ("extra_forbidden", "missing") or "[key]" in detail["loc"]
 
 
-# What is wrong where a key decides which model a mapping is.
+# Errors of keys that decide which model a mapping becomes.
 _OF_A_KEY = ("union_tag_invalid", "union_tag_not_found")
 
 
 def _deciding_key(detail: ErrorDetails) -> str | None:
-    """Return the key by whose value pydantic chooses a model; None where it chooses otherwise."""
+    """Return the key whose value selects the model in a union; None if nothing does."""
     named = str(detail.get("ctx", {}).get("discriminator", ""))
     return named.strip("'") if named.startswith("'") else None
 
@@ -123,10 +117,8 @@ def _values(model: type[BaseModel], key: str | None) -> tuple[object, ...]:
     return get_args(field.annotation) if field is not None else ()
 
 
-def _meant_by_a_neighbour(missing: Location, mistaken: Iterable[Location]) -> bool:
-    """Tell whether a key is missing because it is misspelt: its neighbour's problem says so
-    already.
-    """
+def _meant_by_a_neighbor(missing: Location, mistaken: Iterable[Location]) -> bool:
+    """Return whether a key is missing only because it is misspelled, which is already reported."""
     parent, name = missing[:-1], missing[-1]
     return isinstance(name, str) and any(
         other[:-1] == parent and nearest(str(other[-1]), [name]) is not None for other in mistaken
@@ -163,7 +155,7 @@ def _message(detail: ErrorDetails, path: KeyPath, document: Document, root: type
         case "string_type":
             return f"found {found}; write {_as_text(path, document, detail['input'])}"
         case "int_type" | "int_from_float" | "float_type":
-            noun = "a number" if kind == "float_type" else "a whole number"
+            noun = "a number" if kind == "float_type" else "an integer"
             return f"found {found}; write {noun}{_number_hint(detail['input'])}"
         case "bool_type":
             return f"found {found}; write true or false"
@@ -227,7 +219,7 @@ def _missing(detail: ErrorDetails, root: type[BaseModel]) -> str:
 
 def _described(location: Location, root: type[BaseModel]) -> str:
     field = field_at(location, root)
-    return (field and field.description) or "as many values as the documentation says"
+    return (field and field.description) or "the number of values in the documentation"
 
 
 def _example(field: FieldInfo) -> str:
@@ -254,7 +246,7 @@ def _unknown(detail: ErrorDetails, path: KeyPath, root: type[BaseModel]) -> str:
     hint = perhaps(name, known)
     if not hint and 0 < len(places := known_places(root).get(name, [])) < 3:
         hint = f"; it belongs under {' or '.join(places)}"
-    return f"is no key of {holder}{hint} (keys{_listing(known)})"
+    return f"is not a key of {holder}{hint} (keys{_listing(known)})"
 
 
 def _found(path: KeyPath, document: Document, detail: ErrorDetails) -> str:
@@ -286,7 +278,7 @@ def _show(value: object) -> str:
 
 
 def _flow(value: Json) -> str:
-    """Return a value as one line of YAML, near enough to read."""
+    """Return a value roughly as one line of YAML, for messages."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {_flow(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
@@ -318,7 +310,7 @@ def _number_hint(value: object) -> str:
 
 
 def _quoted(listing: str) -> list[str]:
-    """Return the values in pydantic's "'a', 'b' or 'c'"."""
+    """Parse the values from pydantic's "'a', 'b' or 'c'"."""
     parts = [part.strip() for piece in listing.split(" or ") for part in piece.split(", ")]
     return [part.strip("'") for part in parts]
 

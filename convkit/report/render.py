@@ -38,8 +38,8 @@ _MARKS = {"verified": "✓", "failed": "✗", "broken": "✗", "skipped": "\N{EN
 
 
 def write_report(record: RunRecord, folder: Path) -> Path:
-    """Write the run's report into `folder` and return its path. Raises StoreError where that cannot
-    be written.
+    """Write the run's report into `folder` and return its path. Raises StoreError if it cannot be
+    written.
     """
     path = folder / REPORT_NAME
     staging = path.with_name(f"{REPORT_NAME}.part")
@@ -52,8 +52,8 @@ def write_report(record: RunRecord, folder: Path) -> Path:
 
 
 def render_report(record: RunRecord) -> str:
-    """Return the report as HTML. Everything from the record is escaped: names come from recipes and
-    models.
+    """Return the report as HTML. Everything from the record is escaped, because names come from
+    recipes and models.
     """
     return (
         _environment()
@@ -106,7 +106,7 @@ def _environment() -> "Environment":
 
 
 def figure_text(value: float) -> str:
-    """Return a measured figure in three significant digits, or as the word it is: nan, inf."""
+    """Return a number with three significant digits, or nan, inf."""
     return f"{value:.3g}"
 
 
@@ -124,23 +124,22 @@ def share_text(share: float) -> str:
 
 
 def change_text(change: Mapping[str, Json]) -> str:
-    """Return a change to the recipe as YAML, nested as it stands there."""
+    """Return a change to the recipe as YAML, nested as in the recipe."""
     tree: dict[str, Json] = {}
     for path, value in change.items():
         *parents, last = path.split(".")
         node = tree
         for parent in parents:
             node = node.setdefault(parent, {})
-            if not isinstance(
-                node, dict
-            ):  # a change to the whole and to a part of it: show both paths as they are
+            # One change replaces a whole, another a part of it: show both paths as they are.
+            if not isinstance(node, dict):
                 return yaml.safe_dump(dict(change), sort_keys=False, allow_unicode=True)
         node[last] = value
     return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
 
 
 def _tools(record: RunRecord) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return each package with its versions and the stages that ran with them."""
+    """Return each package with its versions and the stages that used them."""
     found: dict[str, dict[str, list[str]]] = {}
     for stage in record.stages:
         for name, version in stage.versions.items():
@@ -152,7 +151,7 @@ def _tools(record: RunRecord) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def _moment(seconds: float) -> str:
-    """Return a time in UTC: a report is read in other places than where it was made."""
+    """Return a time in UTC, because reports are read in other time zones."""
     return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 

@@ -1,20 +1,63 @@
-"""The runtimes that are built from a graph, by the name a recipe calls them. A test holds these to
-the targets.
+"""The runtimes, by the name that recipes use: convkit's own, and those that other packages add.
+
+A package adds a runtime through the entry-point group `convkit.runtimes`: the entry's name is the
+runtime's, its value the package whose `RUNTIME` is the row.
 """
 
-from convkit.runtimes.onnxruntime import session as onnxruntime
-from convkit.worker.context import StageFailedError
-from convkit.worker.nearest import suggestion
-from convkit.worker.sessions import Runtime
+import functools
+import importlib
+import importlib.metadata
+from collections.abc import Mapping
+from pathlib import Path
 
-RUNTIMES: dict[str, Runtime] = {"onnxruntime": onnxruntime}
+from convkit.runtimes.row import Runtime
+
+ENTRY_POINTS = "convkit.runtimes"
+
+# One runtime more: one more row here, and a folder.
+BUILT_IN: dict[str, str] = {
+    "onnxruntime": "convkit.runtimes.onnxruntime",
+    "tensorrt": "convkit.runtimes.tensorrt",
+    "coreml": "convkit.runtimes.coreml",
+}
 
 
-def runtime_named(name: str) -> Runtime:
-    """Return a runtime; raises StageFailedError for an unknown name."""
-    if name not in RUNTIMES:
-        known = ", ".join(RUNTIMES)
-        raise StageFailedError(
-            f"there is no runtime {name!r}{suggestion(name, RUNTIMES)} Known: {known}"
-        )
-    return RUNTIMES[name]
+class BrokenRuntimeError(Exception):
+    """A package that adds a runtime cannot be imported, or has no row; the message names it."""
+
+
+def load_runtime(package: str) -> Runtime:
+    """Return the row of a runtime's package; raises BrokenRuntimeError."""
+    try:
+        row = importlib.import_module(package).RUNTIME
+    except (ImportError, AttributeError) as error:
+        raise BrokenRuntimeError(f"{package} adds no runtime to convkit: {error}") from error
+    if not isinstance(row, Runtime):
+        raise BrokenRuntimeError(f"{package}.RUNTIME is a {type(row).__name__}, not a Runtime")
+    return row
+
+
+@functools.cache
+def runtimes() -> Mapping[str, Runtime]:
+    """Return every runtime by name, convkit's own first; raises BrokenRuntimeError."""
+    packages = dict(BUILT_IN)
+    for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        if entry.name in packages and packages[entry.name] != entry.value:
+            raise BrokenRuntimeError(
+                f"{entry.value} adds the runtime {entry.name!r}, which {packages[entry.name]} "
+                "has already; rename the entry point"
+            )
+        packages[entry.name] = entry.value
+    return {name: load_runtime(package) for name, package in packages.items()}
+
+
+def package_folder(runtime: Runtime) -> Path | None:
+    """Return the folder that a worker imports a runtime's top package from; None for convkit's."""
+    top = runtime.package.partition(".")[0]
+    file = importlib.import_module(top).__file__
+    return None if top == "convkit" or file is None else Path(file).parent
+
+
+def runtime_of_file(path: Path) -> Runtime | None:
+    """Return the runtime whose built models end like a file or folder; None where none does."""
+    return next((each for each in runtimes().values() if path.name.endswith(each.suffix)), None)

@@ -16,6 +16,7 @@ from convkit.worker.protocol import BuildResult
 from convkit.worker.sessions import ModelRefusedError
 
 CONTRACT_FILE = "contract.json"
+EXPORTED_FILE = "model.onnx"  # the exported graph, which targets are built from
 
 
 def find_model(path: Path, name: str) -> Path:
@@ -56,7 +57,6 @@ def refused(error: ModelRefusedError, suspected: Sequence[Finding] = ()) -> list
         return list(suspected)
     general = Finding(
         "E205",
-        "error",
         f"the runtime refused the model: {error}",
         Place(),
         {"message": str(error)},
@@ -87,4 +87,4 @@ def check_carried(declared: Contract, metadata: Mapping[str, str]) -> list[Findi
 
 def _not_carried(message: str) -> Finding:
     remedy = Remedy("Export again with convkit, which writes the contract into the file.")
-    return Finding("C301", "error", message, Place(), {"key": CONTRACT_KEY}, remedy)
+    return Finding("C301", message, Place(), {"key": CONTRACT_KEY}, remedy)

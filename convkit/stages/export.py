@@ -18,7 +18,6 @@ from convkit.models.graph.duplicates import duplicate_weights
 from convkit.models.graph.files import DATA_FILE, MODEL_FILE, write_model
 from convkit.models.graph.masked_softmax import mask_with_infinity
 from convkit.models.graph.operator_probes import graph_operators
-from convkit.models.graph.operators import write_operators
 from convkit.models.graph.provenance import tidy_metadata
 from convkit.models.graph.training_mode import training_mode
 from convkit.models.graph.weights import (
@@ -30,6 +29,7 @@ from convkit.models.graph.weights import (
 from convkit.precision.quantization.dequantization import check_dequantization
 from convkit.tensors import Contract
 from convkit.worker.context import Context, StageFailedError
+from convkit.worker.operators import write_operators
 from convkit.worker.protocol import ExportRequest, ExportResult
 
 if TYPE_CHECKING:
@@ -174,14 +174,10 @@ def _dead_input(name: str, *, matters: bool) -> Finding:
             "Look at how the model uses it: what it makes of the input in Python became a constant."
         )
         return Finding(
-            "C108",
-            "error",
-            f"{text}, though it changes the original's outputs.",
-            Place(name),
-            remedy=remedy,
+            "C108", f"{text}, though it changes the original's outputs.", Place(name), remedy=remedy
         )
     remedy = Remedy(f"Remove {name!r} from inputs, unless callers must be able to give it.")
-    return Finding("C112", "warning", f"{text}.", Place(name), remedy=remedy)
+    return Finding("C112", f"{text}.", Place(name), remedy=remedy)
 
 
 def _result(

@@ -1,7 +1,8 @@
-"""The build stage: the exported graph becomes a target's files, checked against the contract."""
+"""How a target is built from the exported graph: rewritten in the target's precision, handed to the
+runtime, checked against the contract.
+"""
 
 import contextlib
-import dataclasses
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -11,40 +12,48 @@ from convkit.cases.case import Feeds
 from convkit.cases.files import read_cases, read_tensors
 from convkit.findings.model import Finding
 from convkit.models.contract_check import check_contract
-from convkit.models.graph.operators import Operators, read_operators, write_operators
-from convkit.precision.decision import decided
-from convkit.precision.options import low_precision
-from convkit.precision.quantization.options import quantization
-from convkit.runtimes.onnxruntime.kernels import check_operators
-from convkit.runtimes.onnxruntime.session import PROVIDERS
-from convkit.runtimes.registry import runtime_named
-from convkit.stages.built_files import check_carried, find_model, finish_build, refused
+from convkit.precision.decision import with_decision
+from convkit.stages.built_files import (
+    EXPORTED_FILE,
+    check_carried,
+    find_model,
+    finish_build,
+    refused,
+)
 from convkit.tensors import Contract
 from convkit.worker.context import Context
-from convkit.worker.protocol import BuildRequest, BuildResult, Device
-from convkit.worker.sessions import ModelRefusedError, Runtime
+from convkit.worker.operators import Operators, read_operators, write_operators
+from convkit.worker.protocol import (
+    BuildRequest,
+    BuildResult,
+    LowPrecision,
+    OptionsT,
+    Quantization,
+    VerifyRequest,
+)
+from convkit.worker.sessions import GraphRuntime, ModelRefusedError
 
 
-def run(request: BuildRequest, context: Context) -> tuple[BuildResult, list[Finding]]:
+def build_graph(
+    request: BuildRequest[OptionsT], runtime: GraphRuntime[OptionsT], context: Context
+) -> tuple[BuildResult, list[Finding]]:
     """Build, open the result once, and check what it states and what it carries against the
     contract.
 
     A model that the runtime refuses gives E205 and an empty contract. Raises StageSkippedError
     where the build needs a device that is absent.
     """
-    request = dataclasses.replace(request, options=decided(request.options, request.precision))
-    runtime = runtime_named(request.runtime)
-    model = find_model(Path(request.model), runtime.MODEL_FILE)
+    request = with_decision(request)
     session = Contract((), (), ())
     findings: list[Finding] = []
     suspected: list[Finding] = []
     try:
-        with rewritten_graph(model, request, findings, context) as rewritten:
-            operators = read_operators(rewritten.parent)
-            suspected = suspected_refusals(operators, request.device, stand_in=request.stand_in)
-            context.progress(f"building for {request.runtime}")
-            findings += runtime.build(dataclasses.replace(request, model=str(rewritten)), context)
-        if operators is not None and request.options.get("artifact") != "optimized":
+        with rewritten_graph(request, findings, context) as graph:
+            operators = read_operators(graph.parent)
+            suspected = suspected_refusals(runtime, operators, request)
+            context.progress("building")
+            findings += runtime.build(graph, request, context)
+        if operators is not None and runtime.keeps_operators(request.options):
             write_operators(operators, context.output)
         context.progress("checking the built model's contract", done=0.5)
         session, carried = _stated(context.output / runtime.MODEL_FILE, request, runtime)
@@ -57,30 +66,32 @@ def run(request: BuildRequest, context: Context) -> tuple[BuildResult, list[Find
 
 @contextlib.contextmanager
 def rewritten_graph(
-    model: Path, request: BuildRequest, findings: list[Finding], context: Context
+    request: BuildRequest[OptionsT], findings: list[Finding], context: Context
 ) -> Iterator[Path]:
     """Give the model to build from: as exported, or in the target's precision, there for as long as
     it is built.
     """
-    low, quantized = low_precision(request.options), quantization(request.options)
-    if low is None and quantized is None:
+    model = find_model(Path(request.exported or ""), EXPORTED_FILE)
+    precision = request.precision
+    if precision is None:
         yield model
         return
     # Beside the output, so that building from it need not copy.
     with tempfile.TemporaryDirectory(prefix="rewritten-", dir=context.output.parent) as folder:
         rewritten = Path(folder) / model.name
-        if low is not None:
-            from convkit.precision.lowering.files import (
-                lower_file,
-            )  # onnx and onnx-ir are here for rewriting only
+        match precision:
+            # onnx and onnx-ir are in the environment for rewriting only.
+            case LowPrecision():
+                from convkit.precision.lowering.files import lower_file
 
-            context.progress(f"converting to {low.default}")
-            findings += lower_file(model, rewritten, low)
-        elif quantized is not None:
-            from convkit.precision.quantization.quantize import quantize_file
+                context.progress(f"converting to {precision.default}")
+                findings += lower_file(model, rewritten, precision)
+            case Quantization():
+                from convkit.precision.quantization.quantize import quantize_file
 
-            context.progress(f"quantising ({quantized.quantize})")
-            findings += quantize_file(model, rewritten, quantized, _calibration_feeds(request))
+                context.progress(f"quantizing ({precision.quantize})")
+                feeds = _calibration_feeds(request)
+                findings += quantize_file(model, rewritten, precision, feeds)
         from convkit.models.graph.loading import load_model
         from convkit.models.graph.operator_probes import graph_operators
 
@@ -88,7 +99,7 @@ def rewritten_graph(
         yield rewritten
 
 
-def _calibration_feeds(request: BuildRequest) -> Iterator[Feeds] | None:
+def _calibration_feeds(request: BuildRequest[OptionsT]) -> Iterator[Feeds] | None:
     """Return the inputs of the ladder's cases, memory-mapped; None where the build has no
     reference.
     """
@@ -101,14 +112,15 @@ def _calibration_feeds(request: BuildRequest) -> Iterator[Feeds] | None:
 
 
 def _stated(
-    model: Path, request: BuildRequest, runtime: Runtime
+    model: Path, request: BuildRequest[OptionsT], runtime: GraphRuntime[OptionsT]
 ) -> tuple[Contract, Mapping[str, str]]:
     """Return the contract that the built model states, and the texts it carries."""
-    if low_precision(request.options) is not None and request.device != "cpu":
+    if isinstance(request.precision, LowPrecision) and request.device != "cpu":
         # The CPU may have no kernels for the type (bfloat16).
         return stated_by_graph(model)
     # Names and types are the same on every device and at every level: the cheapest will do.
-    opened = runtime.open(model, "cpu", {"optimization": "none"})
+    plainer = runtime.plain(request.options)
+    opened = runtime.open(model, "cpu", plainer[0][1] if plainer else request.options)
     return opened.contract(), opened.metadata()
 
 
@@ -121,13 +133,15 @@ def stated_by_graph(model: Path) -> tuple[Contract, Mapping[str, str]]:
 
 
 def suspected_refusals(
-    operators: Operators | None, device: Device, *, stand_in: bool
+    runtime: GraphRuntime[OptionsT],
+    operators: Operators | None,
+    request: BuildRequest[OptionsT] | VerifyRequest[OptionsT],
 ) -> list[Finding]:
     """Return what the runtime has no kernels for (T and V findings), before a session of the whole
     model is made.
 
     Nothing where the device is absent: its kernels are not here to be asked.
     """
-    if operators is None or stand_in:
+    if operators is None or request.stand_in:
         return []
-    return check_operators(operators, PROVIDERS[device])
+    return runtime.refusals(operators, request.device)

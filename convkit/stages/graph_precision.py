@@ -14,56 +14,61 @@ import onnx_ir as ir
 from convkit.cases.calibration import calibration_cases
 from convkit.cases.files import read_cases
 from convkit.cases.judged import judged_cases
-from convkit.codec import encode
 from convkit.findings.model import Finding
 from convkit.models.graph.loading import load_model
 from convkit.models.graph.preparation import UntypedValueError, prepare
 from convkit.precision.decision import write_decision
 from convkit.precision.lowering.module_weights import weights_by_module
 from convkit.precision.lowering.plan import Assignment, PrecisionPlan, assign, module_table
-from convkit.precision.options import LowPrecision, is_undecided, low_precision
-from convkit.precision.quantization.options import Quantization, quantization
 from convkit.precision.ranges import RangeReport, run_ranges
 from convkit.precision.search.findings import headroom_findings, searched_finding
 from convkit.precision.search.plans import Search, search_plan
-from convkit.stages.built_files import find_model
+from convkit.stages.built_files import EXPORTED_FILE, find_model
 from convkit.worker.context import Context, StageFailedError
-from convkit.worker.protocol import ModulePrecision, PrecisionRequest, PrecisionResult
+from convkit.worker.protocol import (
+    LowPrecision,
+    ModulePrecision,
+    PrecisionRequest,
+    PrecisionResult,
+    Quantization,
+)
 
 
-def run(request: PrecisionRequest, context: Context) -> tuple[PrecisionResult, list[Finding]]:
+def run(
+    request: PrecisionRequest[object], context: Context
+) -> tuple[PrecisionResult, list[Finding]]:
     """Look at a target's precision on the reference's cases; decide what `auto` leaves open.
 
     Findings: N208 says what was decided, N209 that nothing meets the tolerance, N210 which modules
     overflow.
     """
-    path = find_model(Path(request.model), "model.onnx")
-    if (quantized := quantization(request.options)) is not None:
-        return _decide_quantization(path, quantized, request, context)
+    path = find_model(Path(request.exported or ""), EXPORTED_FILE)
+    asked = request.precision
+    if isinstance(asked, Quantization):
+        return _decide_quantization(path, asked, request, context)
+    if asked is None:
+        raise StageFailedError("a target in float32 needs no precision stage")
     try:
         model = prepare(load_model(path))
     except UntypedValueError as error:
         raise StageFailedError(str(error)) from error
-    precision = low_precision(request.options)
-    if precision is None:
-        raise StageFailedError(f"{request.options.get('precision')!r} needs no precision stage")
+    precision = asked.keeping(asked.patterns)
     cases = judged_cases(Path(request.reference), request.contract)
     context.progress("measuring the range of every tensor")
     report = run_ranges(path, {name: case.feeds for name, case in cases.items()})
     findings: list[Finding] = []
     search: Search | None = None
-    if is_undecided(request.options):
+    if asked.keep_float32 == "auto":
         context.progress("searching for what must stay in float32", done=0.4)
         search = search_plan(model, precision, cases, request.limits)
         precision = search.precision
         findings.append(searched_finding(search.precision, search.rounds, met=search.met))
-    assignment = assign(model, PrecisionPlan(precision.default, precision.keep_float32))
+    assignment = assign(model, PrecisionPlan(precision.default, precision.patterns))
     modules = _modules(model, assignment, report, precision)
     findings += headroom_findings(modules, precision)
-    decided = encode(precision)
-    write_decision(context.output, decided)
+    write_decision(context.output, precision)
     result = PrecisionResult(
-        precision=decided,
+        precision=precision,
         modules=modules,
         rounds=search.rounds if search is not None else (),
         unmeasured=tuple(tensor.tensor for tensor in report.unmeasured),
@@ -72,7 +77,7 @@ def run(request: PrecisionRequest, context: Context) -> tuple[PrecisionResult, l
 
 
 def _decide_quantization(
-    path: Path, quantized: Quantization, request: PrecisionRequest, context: Context
+    path: Path, quantized: Quantization, request: PrecisionRequest[object], context: Context
 ) -> tuple[PrecisionResult, list[Finding]]:
     from convkit.precision.quantization.decision import decide_quantization
 
@@ -86,14 +91,9 @@ def _decide_quantization(
         chosen = dataclasses.replace(
             chosen, calibration=dataclasses.replace(chosen.calibration, file=file)
         )
-    decided = encode(chosen)
-    write_decision(context.output, decided)
-    return (
-        PrecisionResult(
-            precision=decided, rounds=tuple(each.as_protocol() for each in kept.rounds)
-        ),
-        findings,
-    )
+    write_decision(context.output, chosen)
+    rounds = tuple(each.as_protocol() for each in kept.rounds)
+    return PrecisionResult(precision=chosen, rounds=rounds), findings
 
 
 def _modules(

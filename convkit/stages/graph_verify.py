@@ -1,52 +1,61 @@
 """The verify stage of targets that are built from the exported graph."""
 
-import dataclasses
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Generic, Literal
 
 from convkit.cases.calibration import is_usual
 from convkit.findings.model import Finding
 from convkit.metrics.parity_cause import parity_cause
-from convkit.models.graph.operators import Operators, low_type, read_operators
-from convkit.precision.decision import decided
-from convkit.precision.options import LowPrecision, low_precision
-from convkit.precision.quantization.options import Quantization, quantization
-from convkit.runtimes.registry import runtime_named
-from convkit.stages.built_files import find_model
+from convkit.precision.decision import with_decision
+from convkit.stages.built_files import EXPORTED_FILE, find_model
 from convkit.stages.built_model import BuiltModel
 from convkit.stages.graph_build import stated_by_graph, suspected_refusals
 from convkit.stages.verification import ESTRANGED, Opened, first_estranged, first_lost, verify
 from convkit.worker.context import Context
-from convkit.worker.protocol import CaseMetrics, Device, VerifyRequest, VerifyResult
-from convkit.worker.sessions import RuntimeSession
+from convkit.worker.operators import Operators, low_type, read_operators
+from convkit.worker.protocol import (
+    CaseMetrics,
+    Device,
+    LowPrecision,
+    OptionsT,
+    Quantization,
+    VerifyRequest,
+    VerifyResult,
+)
+from convkit.worker.sessions import GraphRuntime, RuntimeSession
 
 
-def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Finding]]:
+def verify_graph(
+    request: VerifyRequest[OptionsT], runtime: GraphRuntime[OptionsT], context: Context
+) -> tuple[VerifyResult, list[Finding]]:
     """Verify a built graph (see `verification.verify`).
 
     Of a low precision on the CPU the model's simulation is run in its place: the CPU computes most
     of it in float32.
     """
-    request = dataclasses.replace(request, options=decided(request.options, request.precision))
-    return verify(request, BuiltGraph(request), context)
+    request = with_decision(request)
+    return verify(request, BuiltGraph(request, runtime), context)
 
 
-class BuiltGraph:
+class BuiltGraph(Generic[OptionsT]):
     """A built ONNX graph, its precision, and what is known of both."""
 
-    def __init__(self, request: VerifyRequest) -> None:
+    def __init__(self, request: VerifyRequest[OptionsT], runtime: GraphRuntime[OptionsT]) -> None:
         self._request = request
-        self._runtime = runtime_named(request.runtime)
-        self._model = find_model(Path(request.model), self._runtime.MODEL_FILE)
+        self._runtime = runtime
+        self._model = find_model(Path(request.built), runtime.MODEL_FILE)
         operators = read_operators(self._model.parent)
-        self._low = low_precision(request.options) or _as_it_came(operators, request)
+        precision = request.precision
+        asked = precision if isinstance(precision, LowPrecision) else None
+        self._quantized = precision if isinstance(precision, Quantization) else None
+        self._low = asked or _as_it_came(operators, request)
         self._is_simulated = self._low is not None and (request.stand_in or request.device == "cpu")
         simulated = self._is_simulated or request.stand_in
         self.evidence: Literal["device", "simulated"] = "simulated" if simulated else "device"
         self._device: Device = "cpu" if request.stand_in else request.device
-        self.suspected = suspected_refusals(operators, request.device, stand_in=request.stand_in)
+        self.suspected = suspected_refusals(runtime, operators, request)
 
     def open(self, context: Context) -> Opened:
         """Open the graph, or its simulation in its place; raises ModelRefusedError."""
@@ -80,17 +89,19 @@ class BuiltGraph:
         return self._runtime.open(self._model, "cpu", self._request.options)
 
     def _simulated(self, low: LowPrecision) -> RuntimeSession:
-        from convkit.precision.simulation.session import (
-            open_simulation,
-        )  # onnx-ir is here for it only
+        # onnx-ir is in the environment for this only.
+        from convkit.precision.simulation.session import open_simulation
 
-        return open_simulation(self._model, self._runtime, self._request.options, low.default)
+        options = self._request.options
+        return open_simulation(
+            self._model, lambda path: self._runtime.open(path, "cpu", options), low.default
+        )
 
     def explain(
         self, cases: Sequence[CaseMetrics], collapsed: Sequence[Finding], verification: BuiltModel
     ) -> list[Finding]:
         """Say why results are off, by what the target's precision is."""
-        request, quantized = self._request, quantization(self._request.options)
+        request, quantized = self._request, self._quantized
         findings: list[Finding] = []
         if self._low is not None:
             findings += self._by_precision(self._low, cases, collapsed, verification)
@@ -100,10 +111,8 @@ class BuiltGraph:
             )
         if self._low is None and quantized is None:
             findings += parity_cause(
-                self._runtime,
-                self._model,
-                self._device,
-                request.options,
+                lambda options: self._runtime.open(self._model, self._device, options),
+                self._runtime.plain(request.options),
                 cases,
                 verification.feeds,
                 verification.expected,
@@ -124,9 +133,7 @@ class BuiltGraph:
         from convkit.precision.diagnosis.findings import PrecisionDoctor
 
         exported = self._request.exported
-        doctor = PrecisionDoctor(
-            Path(exported) / self._runtime.MODEL_FILE if exported else self._model, low
-        )
+        doctor = PrecisionDoctor(Path(exported) / EXPORTED_FILE if exported else self._model, low)
         if (lost := first_lost(cases)) is not None:
             return doctor.diagnose(lost, verification.feeds(lost))
         if (off := first_estranged(cases, collapsed)) is None:
@@ -159,14 +166,16 @@ class BuiltGraph:
             return []
         from convkit.precision.quantization.sensitivity import sensitivity, sensitivity_finding
 
-        graph = exported / self._runtime.MODEL_FILE
+        graph = exported / EXPORTED_FILE
         finding = sensitivity_finding(
             sensitivity(graph, self._model, [verification.feeds(far[0])]), quantized, far[0]
         )
         return [finding] if finding is not None else []
 
 
-def _as_it_came(operators: Operators | None, request: VerifyRequest) -> LowPrecision | None:
+def _as_it_came(
+    operators: Operators | None, request: VerifyRequest[OptionsT]
+) -> LowPrecision | None:
     """Return the low precision of a graph that nobody asked to lower: somebody else's, or a model
     loaded in float16.
 
@@ -174,6 +183,6 @@ def _as_it_came(operators: Operators | None, request: VerifyRequest) -> LowPreci
     tools are not here.
     """
     dtype = low_type(operators)
-    if dtype is None or request.device != "cpu" or quantization(request.options) is not None:
+    if dtype is None or request.device != "cpu" or isinstance(request.precision, Quantization):
         return None
     return LowPrecision(dtype) if importlib.util.find_spec("onnx_ir") is not None else None

@@ -10,7 +10,7 @@ import onnx
 import onnx_ir
 
 from convkit.findings.model import Finding
-from convkit.models.graph import carried_contract, read_contract
+from convkit.models.graph.contract import carried_contract, read_contract
 from convkit.models.graph.dtypes import contract_dtype
 from convkit.models.graph.modules import nodes_with_modules
 from convkit.models.graph.preparation import UntypedValueError, prepare

@@ -132,12 +132,12 @@ class OnnxOriginal:
     tokenizer = None
 
     def __init__(self, source: Source, contract: Contract) -> None:
-        from convkit.runtimes.onnxruntime import session as onnxruntime
+        from convkit.models.graph.session import open_graph
 
         assert source.path is not None
         self._contract = contract
         try:
-            self._session = onnxruntime.open(Path(source.path), "cpu", {"optimization": "none"})
+            self._session = open_graph(Path(source.path))
         except ModelRefusedError as error:
             raise StageFailedError(f"model.onnx: {error}") from error
 

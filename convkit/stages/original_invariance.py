@@ -167,7 +167,6 @@ def _random(metrics: Sequence[TensorMetrics]) -> list[Finding]:
     return [
         Finding(
             "N303",
-            "warning",
             f"the original model gives another {worst.output!r} when it is run again on the same"
             f" inputs: it differs by {worst.max_abs:.3g}",
             Place(tensor=worst.output, case=AGAIN),
@@ -204,7 +203,6 @@ def _depends_on_padding(
     return [
         Finding(
             "N305",
-            "warning",
             f"the original model itself depends on padding: {what} moves {worst.output!r} at real"
             f" positions by up to {worst.max_abs:.3g} ({share:.1%} of its rms, over all)",
             Place(tensor=worst.output, case=name),

@@ -224,7 +224,6 @@ def _nan(output: str, nans: int, elements: int, case: Case) -> Finding:
     skipped = case.name.partition(":")[0]
     return Finding(
         "N103",
-        "error",
         f"the original model gives NaN on case {case.name!r} ({sizes_text(case.sizes)}): {nans} of"
         f" {elements} elements of {output!r}; nothing can be proven there",
         Place(tensor=output, case=case.name),
@@ -239,7 +238,6 @@ def _nan(output: str, nans: int, elements: int, case: Case) -> Finding:
 def _no_influence(name: str) -> Finding:
     return Finding(
         "C112",
-        "warning",
         f"other values for {name!r} change no output of the original model",
         Place(tensor=name, case=f"perturbed:{name}"),
         {"moved_reference": 0.0},
@@ -252,7 +250,6 @@ def _no_influence(name: str) -> Finding:
 def _other_dtype(spec: TensorSpec, place: int, found: str, case: Case) -> Finding:
     return Finding(
         "C205",
-        "error",
         f"output {spec.name!r} of the original model is {found}; declared {spec.dtype}",
         Place(tensor=spec.name, case=case.name),
         {"declared": spec.dtype, "found": found},
@@ -268,7 +265,6 @@ def _other_shape(
 ) -> Finding:
     return Finding(
         "C207",
-        "error",
         f"output {output!r} of the original model has the shape {list(found)} on case {case.name!r}"
         f" ({sizes_text(case.sizes)}); the declared shape gives {list(declared)}",
         Place(tensor=output, case=case.name),

@@ -145,7 +145,6 @@ def _fallback_finding(fallback: Fallback, wanted: str) -> Finding:
     shown = ", ".join(fallback.nodes[:5]) + (", ..." if len(fallback.nodes) > 5 else "")
     return Finding(
         "E102",
-        "warning",
         f"{len(fallback.nodes)} nodes ran on {fallback.provider} instead of {wanted}: {shown}",
         Place(node=fallback.nodes[0]),
         {"provider": fallback.provider, "nodes": list(fallback.nodes)},

@@ -2,17 +2,15 @@
 network.
 """
 
-import ctypes
-import dataclasses
 import importlib.util
 import os
 import platform
 import shutil
-import sys
 from pathlib import Path
-from typing import Literal
 
 from convkit.errors import ToolchainError
+from convkit.runtimes.registry import runtimes
+from convkit.runtimes.row import MachineFact as Fact
 from convkit.toolchain.devices import find_device
 from convkit.toolchain.environments import environments_folder, list_environments
 from convkit.toolchain.interpreters import installed_pythons
@@ -27,20 +25,6 @@ _ENOUGH_DISK_BYTES = 10e9
 _ENOUGH_MEMORY_BYTES = 6e9
 _GB = 1e9
 
-Status = Literal["ok", "missing", "note"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Fact:
-    """One thing looked for. missing: something convkit can use is not there; note: worth knowing.
-    `fix` is how to.
-    """
-
-    name: str
-    status: Status
-    detail: str
-    fix: str | None = None
-
 
 def examine(home: Path) -> tuple[Fact, ...]:
     """Return what this machine has; `home` is the folder of runs, store and environments."""
@@ -52,8 +36,7 @@ def examine(home: Path) -> tuple[Fact, ...]:
         _memory(),
         _disk(home),
         _cuda(),
-        _tensorrt(),
-        _core_ml(),
+        *_runtimes(),
         _mlflow_ui(),
         _environments(home),
         _store(home),
@@ -132,25 +115,10 @@ def _cuda() -> Fact:
     return Fact("CUDA", "missing", found.detail, "targets with device: cuda are skipped here")
 
 
-def _tensorrt() -> Fact:
-    for version in (11, 10):
-        try:
-            ctypes.CDLL(f"libnvinfer.so.{version}")
-        except OSError:
-            continue
-        return Fact("TensorRT", "ok", f"libnvinfer {version}")
-    return Fact(
-        "TensorRT",
-        "note",
-        "no libnvinfer on the loader's path",
-        "needed on a machine with a GPU only",
-    )
-
-
-def _core_ml() -> Fact:
-    if sys.platform == "darwin":
-        return Fact("Core ML", "ok", f"macOS {platform.mac_ver()[0]}")
-    return Fact("Core ML", "note", "its models run on macOS only")
+def _runtimes() -> tuple[Fact, ...]:
+    """Return what each runtime's folder asks of the machine."""
+    rows = [row for row in runtimes().values() if row.checks is not None]
+    return tuple(fact for row in rows for fact in row.load(row.checks or "")())
 
 
 def _mlflow_ui() -> Fact:

@@ -6,64 +6,35 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping
-from typing import Literal, assert_never
+from typing import assert_never
 
 from packaging.specifiers import SpecifierSet
 
-from convkit.recipe.models import SOURCE_KINDS, CoreMLTarget, Model, Recipe, TensorRTTarget, Tools
-from convkit.toolchain.defaults import DEFAULT_PYTHON, DEFAULTS, DEFAULTS_BY_EXPORTER
-from convkit.worker.protocol import Device, StageKind
+from convkit.recipe.models import SOURCE_KINDS, Model, Recipe, Tools
+from convkit.runtimes.registry import runtimes
+from convkit.runtimes.row import Runtime
+from convkit.toolchain.defaults import DEFAULT_PYTHON, DEFAULTS_BY_EXPORTER, tool_defaults
+from convkit.worker.protocol import StageKind
 
 CONVKIT_DEFAULT = "convkit's default"
 
 _TORCH = ("torch", "onnx", "onnx-ir", "onnxscript", "numpy", "safetensors")
-# One environment for all that a Core ML target needs: what converts a model evaluates programs too.
-_COREML = ("coremltools", "torch", "numpy", "safetensors")
-
-# One environment builds engines and runs them; onnxruntime simulates the same graph beside them.
-_TENSORRT = ("tensorrt", "cuda-python", "onnxruntime", "numpy", "onnx", "onnx-ir")
-# Where there is no device: the graph that an engine would be built from, and its simulation.
-_STAND_IN = ("onnxruntime", "numpy", "onnx", "onnx-ir")
-
-# What each kind of work imports. Exports are told apart by exporter (`onnx`: a model that is ONNX
-# already), builds and verifications by runtime. The reference of a torch model runs in the
-# environment of the recipe's own export: it never imports the exporter, and both are sure to see
-# the same torch and transformers.
+# What exports and references import. Exports are told apart by exporter (`onnx`: a model that is ONNX
+# already). The reference of a torch model runs in the environment of the recipe's own export: it
+# never imports the exporter, and both are sure to see the same torch and transformers.
 NEEDS: dict[str, tuple[str, ...]] = {
     "export torch": _TORCH,
     "export torchscript": _TORCH,
     "export optimum": (*_TORCH, "transformers", "optimum-onnx", "onnxruntime"),
     "export onnx": ("onnx", "onnx-ir", "numpy"),
     "reference onnx": ("onnxruntime", "numpy"),
-    "precision onnxruntime": ("onnxruntime", "numpy", "onnx", "onnx-ir"),
-    "build onnxruntime": ("onnxruntime", "numpy"),
-    "verify onnxruntime": ("onnxruntime", "numpy"),
-    "precision tensorrt": _STAND_IN,
-    "build tensorrt": _TENSORRT,
-    "verify tensorrt": _TENSORRT,
-    "build tensorrt stand-in": _STAND_IN,
-    "verify tensorrt stand-in": _STAND_IN,
-    "precision coreml": _COREML,
-    "build coreml": _COREML,
-    "verify coreml": _COREML,
-    "inspect": ("onnx", "onnx-ir", "numpy"),
-    "coreml-inspect": ("coremltools", "torch", "numpy"),
 }
-# What rewriting a graph imports over and above: lowering and simulating it, or quantising it.
-_REWRITING = ("onnx", "onnx-ir")
+# What reading a graph imports: to look into it, to compare two, to simulate one that is in a low
+# precision by itself.
+_GRAPH = ("onnx", "onnx-ir", "numpy")
 
 # Models from these sources are built by transformers; others may use it, and say so under `tools`.
 _TRANSFORMERS_SOURCES = frozenset({"hub", "path", "package", "config"})
-
-# On a device, another package takes the place of the one for the CPU.
-_ON_DEVICE: dict[Device, dict[str, str]] = {"cpu": {}, "cuda": {"onnxruntime": "onnxruntime-gpu"}}
-
-# Packages that some stage asks for by itself. Any other package under `tools` belongs to the
-# model's own code, so it goes where that code runs: to the export and the reference.
-_KNOWN = frozenset(
-    {name for names in NEEDS.values() for name in names}
-    | {other for replaced in _ON_DEVICE.values() for other in replaced.values()}
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,60 +71,53 @@ def environment_spec(
     stage: StageKind,
     target: str | None,
     version: str | None,
-    device: Device | None = None,
+    *,
+    stand_in: bool = False,
 ) -> EnvironmentSpec:
     """Return the environment of a stage.
 
-    `target` is the stage's target; for an export it counts only where the target has an export of
-    its own. `version` is one of the target's `versions`, for a verification: it takes the place of
-    the runtime's specifier. `device` is where the stage runs: the target's own if not given.
+    `target` is the stage's target; for an export it counts only if the target has an export of its
+    own. `version` is one of the target's `versions`, for a verification: it replaces the runtime's
+    specifier. `stand_in`: the CPU stands in for the target's device.
     """
-    owner = recipe.targets[target] if target is not None else None
     match stage:
         case "export":
-            return _export_spec(
-                recipe, target if recipe.export_of(target) is not recipe.export else None
-            )
+            own = target is not None and recipe.export_of(target) is not recipe.export
+            return _export_spec(recipe, target if own else None)
         case "reference":
             return _reference_spec(recipe)
         case "precision" | "build" | "verify":
             assert target is not None
-            assert owner is not None
-            choices = _choices(recipe.tools, "tools") | _choices(
-                owner.tools, f"targets.{target}.tools"
-            )
-            if isinstance(owner, CoreMLTarget):
-                return _coreml_spec(
-                    recipe, stage, choices, _python(recipe.tools, owner.tools, target)
-                )
-            if isinstance(owner, TensorRTTarget):
-                kind = f"{stage} tensorrt" + (
-                    " stand-in" if device == "cpu" and stage != "precision" else ""
-                )
-                return _spec(NEEDS[kind], choices, {}, _python(recipe.tools, owner.tools, target))
-            rewrites = owner.low_precision is not None or owner.quantization is not None
-            rewrites |= stage == "verify" and _may_come_low(recipe)
-            needed = NEEDS[f"{stage} {owner.runtime}"] + (_REWRITING if rewrites else ())
-            names = _on_device(needed, choices, device or owner.device)  # the runtime comes first
-            if version is not None:
-                extras = choices[names[0]].extras if names[0] in choices else ""
-                choices[names[0]] = _Choice(version, f"targets.{target}.versions", extras)
-            return _spec(names, choices, {}, _python(recipe.tools, owner.tools, target))
+            return _target_spec(recipe, stage, target, version, stand_in=stand_in)
         case _:
             assert_never(stage)
 
 
-def _coreml_spec(
-    recipe: Recipe, stage: StageKind, choices: Mapping[str, "_Choice"], python: tuple[str, str]
+def _target_spec(
+    recipe: Recipe, stage: StageKind, target: str, version: str | None, *, stand_in: bool
 ) -> EnvironmentSpec:
-    """Return the environment of a Core ML target's stages, which load the model itself."""
-    names = [*NEEDS[f"{stage} coreml"], *_model_packages(recipe.model, choices)]
-    return _spec(names, choices, {}, python)
+    owner = recipe.targets[target]
+    choices = _choices(recipe.tools, "tools")
+    choices |= _choices(owner.tools, f"targets.{target}.tools")
+    names = [*owner.packages(stage, stand_in=stand_in)]  # the runtime comes first
+    if owner.builds_from == "model":
+        names += _model_packages(recipe.model, choices)
+    elif stage == "verify" and _may_come_low(recipe):
+        names += _GRAPH
+    for name in names:
+        # What was chosen for a package holds for its build for another device.
+        if name not in choices and (plain := name.removesuffix("-gpu")) in choices:
+            choices[name] = choices[plain]
+    if version is not None:
+        extras = choices[names[0]].extras if names[0] in choices else ""
+        choices[names[0]] = _Choice(version, f"targets.{target}.versions", extras)
+    return _spec(names, choices, {}, _python(recipe.tools, owner.tools, target))
 
 
-def inspection_spec(job: Literal["inspect", "coreml-inspect"] = "inspect") -> EnvironmentSpec:
-    """Return the environment in which any ONNX file, or any Core ML package, can be looked into."""
-    return _spec(NEEDS[job], {}, {}, (default_python(), CONVKIT_DEFAULT))
+def inspection_spec(runtime: Runtime | None) -> EnvironmentSpec:
+    """Return the environment in which any ONNX file, or any built model of a runtime, can be read."""
+    needs = _GRAPH if runtime is None else (*runtime.inspects_with, "numpy")
+    return _spec(needs, {}, {}, (default_python(), CONVKIT_DEFAULT))
 
 
 @functools.cache
@@ -209,12 +173,24 @@ def _may_come_low(recipe: Recipe) -> bool:
     return recipe.model.onnx is not None or recipe.model.dtype in ("float16", "bfloat16")
 
 
+@functools.cache
+def _known() -> frozenset[str]:
+    """Return the packages that some stage asks for by itself.
+
+    Any other package under `tools` belongs to the model's own code, so it goes where that code runs.
+    """
+    own = {name for names in NEEDS.values() for name in names}
+    return frozenset(
+        own | {tool for row in runtimes().values() for tool in (*row.tools, *row.defaults)}
+    )
+
+
 def _model_packages(model: Model, choices: Mapping[str, _Choice]) -> list[str]:
     """Return what the model's own code imports: transformers for its sources, and packages that no
     stage knows.
     """
     kind = next(kind for kind in SOURCE_KINDS if getattr(model, kind) is not None)
-    named = [name for name in choices if name not in _KNOWN]
+    named = [name for name in choices if name not in _known()]
     uses_transformers = kind in _TRANSFORMERS_SOURCES or (
         kind != "onnx" and "transformers" in choices
     )
@@ -240,17 +216,6 @@ def _python(tools: Tools, own: Tools | None, target: str | None) -> tuple[str, s
     )
 
 
-def _on_device(names: Iterable[str], choices: dict[str, _Choice], device: Device) -> list[str]:
-    """Return packages with the device's in place of the CPU's; what was chosen for the one holds
-    for the other.
-    """
-    replaced = _ON_DEVICE[device]
-    for cpu, other in replaced.items():
-        if cpu in choices:
-            choices.setdefault(other, choices[cpu])
-    return [replaced.get(name, name) for name in names]
-
-
 def _spec(
     names: Iterable[str],
     choices: Mapping[str, _Choice],
@@ -260,15 +225,10 @@ def _spec(
     """Return a spec of packages: as chosen by the recipe, else by `defaults`, else by convkit's
     table.
     """
+    known = tool_defaults()
     lines, origins = [], [("python", python[1])]
     for name in sorted(set(names)):
-        default = (
-            defaults[name]
-            if name in defaults
-            else DEFAULTS[name].specifier
-            if name in DEFAULTS
-            else ""
-        )
+        default = defaults.get(name, known[name].specifier if name in known else "")
         choice = choices.get(name) or _Choice(default, CONVKIT_DEFAULT)
         lines.append(
             f"{name}{choice.extras}{SpecifierSet(choice.specifier)}"

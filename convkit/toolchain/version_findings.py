@@ -28,4 +28,4 @@ def _yanked(name: str, version: str, reason: str, origin: str | None) -> Finding
     else:
         how = f"Write a release that was not withdrawn at {origin}."
     message = f"{name} {version} was yanked from the index: {reason}"
-    return Finding("V105", "warning", message, Place(), evidence, Remedy(how))
+    return Finding("V105", message, Place(), evidence, Remedy(how))

@@ -1,1 +1,1 @@
-"""Logs finished runs to MLflow. A run's own folder is the truth; MLflow is where runs are compared."""
+"""Logs finished runs to MLflow for comparison. A run's own folder remains the source of truth."""

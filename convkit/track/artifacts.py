@@ -1,4 +1,6 @@
-"""A run's files in MLflow: small ones copied, models by hard link, or named by path and digest."""
+"""A run's files in MLflow: small files are copied, models hard-linked or recorded by path and
+digest.
+"""
 
 import contextlib
 import dataclasses
@@ -15,16 +17,14 @@ from convkit.record.model import RunRecord, TargetReport
 RUN_FILES = ("recipe.yaml", "result.json", "report.html", "provenance.json")
 RUN_FOLDERS = ("logs", "locks")
 
-# Models up to this size are copied where a link cannot be made. Larger ones stay where they are:
-# copying a model of some GiB takes longer than verifying it, and doubles what it takes on disk.
+# Models up to this size are copied if they cannot be linked. Larger ones stay where they are:
+# copying several GiB takes longer than verifying the model, and doubles the disk space.
 SMALL_MODEL_BYTES = 16 * 2**20
 
 
 @dataclasses.dataclass(frozen=True)
 class Placed:
-    """How a target's files reached MLflow: `linked`, `copied` or `external`; for the last, each
-    file's digest.
-    """
+    """How a target's files got into MLflow: `linked`, `copied` or `external` (with digests)."""
 
     target: str
     how: str
@@ -33,7 +33,7 @@ class Placed:
 
 
 def log_run_files(client: Any, run_id: str, folder: Path) -> None:  # noqa: ANN401 - MLflow's client
-    """Copy the run's own files, its logs and its tools' versions."""
+    """Copy the run's own files, its logs and its tool versions."""
     for name in RUN_FILES:
         if (folder / name).is_file():
             client.log_artifact(run_id, str(folder / name))
@@ -49,9 +49,9 @@ def place_models(
     record: RunRecord,
     folder: Path,
 ) -> list[Placed]:
-    """Bring every target's files into the run's artifacts.
+    """Add every target's files to the run's artifacts.
 
-    `artifact_folder` is the run's own artifact folder where that is on this machine, else None.
+    `artifact_folder` is the run's artifact folder if it is on this machine, else None.
     """
     return [
         _place(client, run_id, artifact_folder, target, folder)
@@ -61,9 +61,7 @@ def place_models(
 
 
 def _present(target: TargetReport, folder: Path) -> list[str]:
-    """Return the target's files that are still there: a store that was cleaned has taken none of
-    the record.
-    """
+    """Return the target's files that still exist; the store may have been cleaned since the run."""
     for file in target.files:
         path = PurePosixPath(file)
         if path.is_absolute() or ".." in path.parts:
@@ -90,8 +88,8 @@ def _place(
 
 
 def _link(files: list[str], folder: Path, artifact_folder: Path) -> bool:
-    """Hard-link the files into the artifact folder; False where the file system does not take it
-    (then nothing is).
+    """Hard-link the files into the artifact folder. Returns False, linking nothing, if the file
+    system does not support it.
     """
     made: list[Path] = []
     try:
@@ -101,11 +99,11 @@ def _link(files: list[str], folder: Path, artifact_folder: Path) -> bool:
             destination.unlink(missing_ok=True)
             os.link(folder / file, destination)
             made.append(destination)
-    except OSError:  # another file system, or one without hard links: the caller has other ways
+    except OSError:  # a different file system, or one without hard links: the caller falls back
         for destination in made:
             destination.unlink()
         for parent in {(artifact_folder / file).parent for file in files}:
-            with contextlib.suppress(OSError):  # not empty, or never made
+            with contextlib.suppress(OSError):  # not empty, or never created
                 parent.rmdir()
         return False
     return True
@@ -117,7 +115,7 @@ def _digest(path: Path) -> str:
 
 
 def local_folder(artifact_uri: str) -> Path | None:
-    """Return the folder an artifact URI names on this machine; None for any other kind of storage."""
+    """Return an artifact URI's folder on this machine; None for any other kind of storage."""
     parts = urlsplit(artifact_uri)
     if parts.scheme == "file" and parts.netloc in ("", "localhost"):
         return Path(unquote(parts.path))
@@ -125,7 +123,7 @@ def local_folder(artifact_uri: str) -> Path | None:
 
 
 def placement_tags(placed: list[Placed]) -> dict[str, str]:
-    """Return tags that say where each target's files are."""
+    """Return tags with the location of each target's files."""
     tags: dict[str, str] = {}
     for one in placed:
         tags[f"convkit.model.{one.target}"] = f"{one.how} {one.path}"

@@ -1,5 +1,5 @@
-"""Cuts an entry's contents into batches that MLflow takes: one call for many values is ten times as
-fast.
+"""Splits an entry's contents into batches that MLflow accepts: one call for many values is ten
+times faster than many calls.
 """
 
 import dataclasses
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from convkit.track.entries import Point
 from convkit.track.limits import METRICS_PER_BATCH, PARAMS_PER_BATCH, TAGS_PER_BATCH
 
-# MLflow takes a request of a million bytes and a thousand values; this leaves room for names and
+# MLflow accepts requests of a million bytes and a thousand values; this leaves room for names and
 # quoting.
 _VALUES = 900
 _CHARACTERS = 150_000
@@ -17,7 +17,7 @@ _POINT_CHARACTERS = 120  # a point's value, time, step and model id
 
 @dataclasses.dataclass
 class Batch:
-    """What one call logs."""
+    """The contents of one call."""
 
     params: list[tuple[str, str]] = dataclasses.field(default_factory=list)
     tags: list[tuple[str, str]] = dataclasses.field(default_factory=list)
@@ -25,7 +25,7 @@ class Batch:
     characters: int = 0
 
     def has_room(self, length: int) -> bool:
-        """Say whether one more value of `length` characters fits."""
+        """Return whether one more value of `length` characters fits."""
         values = len(self.params) + len(self.tags) + len(self.points)
         return (
             len(self.params) < PARAMS_PER_BATCH
@@ -39,7 +39,7 @@ class Batch:
 def batches(
     params: Mapping[str, str], tags: Mapping[str, str], points: Sequence[Point]
 ) -> Iterator[Batch]:
-    """Yield batches that hold everything once, in order."""
+    """Yield batches that contain everything once, in order."""
     batch = Batch()
     for kind, pairs in (("params", params), ("tags", tags)):
         for name, value in pairs.items():

@@ -1,5 +1,5 @@
-"""A run's record as MLflow's entries: one for the run, one per stage. Pure; knows MLflow's words,
-not its library.
+"""Turns a run's record into MLflow entries: one for the run, one per stage. Pure functions that do
+not import MLflow.
 """
 
 import dataclasses
@@ -27,8 +27,8 @@ from convkit.worker.protocol import TensorMetrics
 
 RunStatus = Literal["FINISHED", "FAILED", "KILLED"]
 
-# The record's metrics under the names that people look for in MLflow, and which end of each is the
-# bad one.
+# The record's metrics under the names that people search for in MLflow, and the function that picks
+# the worst value of each.
 METRICS: dict[str, str] = {
     "max_abs": "max_abs_err",
     "max_rel": "max_rel_err",
@@ -41,9 +41,7 @@ _SMALL_IS_BAD = ("cosine",)
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """One finite value of a metric. `target` names the target it speaks of, for the target's logged
-    model.
-    """
+    """One finite value of a metric. `target` is set for metrics of a target's logged model."""
 
     name: str
     value: float
@@ -61,7 +59,7 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One MLflow run. Times are seconds since the epoch; `log` is a path inside the run's folder."""
+    """One MLflow run. Times are seconds since the epoch; `log` is a path in the run's folder."""
 
     name: str
     status: RunStatus
@@ -116,7 +114,7 @@ def child_entries(record: RunRecord) -> tuple[Entry, ...]:
     entries = [
         _stage_entry(record, stage, verifications.pop(stage.id, None)) for stage in record.stages
     ]
-    for stage, (target, verification) in verifications.items():  # judged without a stage of its own
+    for stage, (target, verification) in verifications.items():  # verified without its own stage
         report = StageReport(
             id=stage,
             kind="verify",
@@ -168,7 +166,7 @@ def _stage_entry(
         tags["convkit.providers"] = ", ".join(verification.providers)
         points += _verification_points(verification)
         table = case_table(verification)
-    # A stage taken from the store did not run: it has no times of its own, and stands at the run's
+    # A cached stage did not run, so it has no times of its own and is shown at the run's
     # start.
     started = stage.started if stage.started is not None else record.started
     return Entry(
@@ -185,7 +183,7 @@ def _stage_entry(
 
 
 def _run_status(status: TargetStatus | StageStatus) -> RunStatus:
-    """Return MLflow's word. What was skipped is not FINISHED: that shows green, and nothing was
+    """Return MLflow's status. Skipped is not FINISHED, which MLflow shows in green: nothing was
     proven.
     """
     match status:
@@ -209,7 +207,7 @@ def _common_tags(record: RunRecord, role: str, status: str) -> dict[str, str]:
 
 
 def _target_points(record: RunRecord, target: TargetReport) -> list[Point]:
-    """Return a target's figures over all cases, outputs and releases."""
+    """Return a target's worst metrics over all cases, outputs and releases."""
     cases = [case for verification in target.verifications for case in verification.cases]
     metrics = [output.metrics for case in cases for output in case.outputs]
     points: list[Point] = []
@@ -224,7 +222,7 @@ def _target_points(record: RunRecord, target: TargetReport) -> list[Point]:
     if target.size_bytes:
         points.append(Point(f"{target.name}/size_bytes", target.size_bytes))
     points.append(Point(f"{target.name}/seconds", seconds_of(record, target.name)))
-    # What the typical case took: the figure to hold against earlier runs.
+    # The time of the typical case, to compare with earlier runs.
     typical = [case.seconds for case in cases if case.case == "typical" and case.error is None]
     points += (
         [Point(f"{target.name}/typical_seconds", statistics.median(typical))] if typical else []
@@ -233,8 +231,8 @@ def _target_points(record: RunRecord, target: TargetReport) -> list[Point]:
 
 
 def _verification_points(verification: Verification) -> list[Point]:
-    """Return each output's worst figures, and the same figures case by case, the case's place in
-    the ladder as step.
+    """Return each output's worst metrics, and its metrics case by case, with the case's position in
+    the ladder as the step.
     """
     points = [
         Point("verify/cases", len(verification.cases)),
@@ -269,8 +267,8 @@ def _by_output(cases: Sequence[CaseVerdict]) -> dict[str, list[tuple[int, Tensor
 
 
 def _worst(name: str, values: Sequence[float], field: str) -> list[Point]:
-    """Return the worst of the values, or, where some are not finite, how many: a worst without them
-    would flatter.
+    """Return the worst value. If some are not finite, return their number instead: the worst of the
+    others would look too good.
     """
     if not values:
         return []
@@ -280,7 +278,7 @@ def _worst(name: str, values: Sequence[float], field: str) -> list[Point]:
 
 
 def case_table(verification: Verification) -> Table:
-    """Return a row per case and output, with every figure and limit."""
+    """Return a row per case and output, with every metric and limit."""
     columns = (
         "case",
         "sizes",
@@ -330,12 +328,12 @@ def case_table(verification: Verification) -> Table:
 
 
 def _table_number(value: float) -> float | str:
-    """JSON has no NaN; a table cell can say it in a word."""
+    """Return a value for a table cell. JSON has no NaN, so such values become text."""
     return value if math.isfinite(value) else str(value)
 
 
 def _finite(points: Iterable[Point]) -> tuple[Point, ...]:
-    """Return the points MLflow can hold: it stores infinity as 1.8e308 and draws NaN as nothing."""
+    """Return the finite points: MLflow stores infinity as 1.8e308 and does not draw NaN."""
     return tuple(
         dataclasses.replace(point, name=entry_name(point.name))
         for point in points

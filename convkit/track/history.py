@@ -1,4 +1,4 @@
-"""What MLflow knows of a recipe's earlier runs: their figures by name, newest first."""
+"""Metrics of a recipe's earlier runs in MLflow, by name, newest first."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,15 +11,14 @@ _MOST_RUNS = 30
 
 
 def figures_of(record: RunRecord) -> dict[str, float]:
-    """Return a run's figures under the names that MLflow has for them."""
+    """Return a run's metrics under their MLflow names."""
     return {point.name: point.value for point in parent_entry(record).points}
 
 
 def metric_history(record: RunRecord, home: Path) -> Mapping[str, list[float]]:
-    """Return the figures of earlier runs of a recipe on a processor like this one; raises
-    TrackingError.
+    """Return the metrics of a recipe's earlier runs on the same kind of CPU; raises TrackingError.
 
-    Only targets that were verified count: a figure of a failed run is no measure.
+    Only verified targets count: the metrics of a failed one are not a baseline.
     """
     tracker = prepare(None, home)
     found: dict[str, list[float]] = {}

@@ -1,5 +1,5 @@
-"""What MLflow accepts: names and lengths. Cutting is done here, visibly, because MLflow cuts with a
-log line only.
+"""MLflow's limits on names and lengths. convkit truncates visibly, because MLflow itself only
+logs a line when it does.
 """
 
 import hashlib
@@ -12,15 +12,15 @@ PARAMS_PER_BATCH = 100
 TAGS_PER_BATCH = 100
 METRICS_PER_BATCH = 1000
 
-# MLflow's own rule, without the space, which its search syntax makes hard to ask for.
+# MLflow's own rule, without the space, which is awkward in its search syntax.
 _FOREIGN = re.compile(r"[^\w.\-:/]", re.ASCII)
 
 
 def entry_name(name: str) -> str:
-    """Return a name that MLflow takes for a param, metric or tag.
+    """Return a name that MLflow accepts for a param, metric or tag.
 
-    A name that had to change ends in six digits of its SHA-256, so that two different names stay
-    different and one name stays the same from run to run.
+    A changed name ends in six digits of its SHA-256, so that different names stay different and the
+    same name stays the same from run to run.
     """
     parts = [part if part.strip(".") else "_" for part in name.split("/")]
     clean = _FOREIGN.sub("_", "/".join(parts))
@@ -30,7 +30,7 @@ def entry_name(name: str) -> str:
 
 
 def clipped(text: str, length: int) -> str:
-    """Return the text, cut to `length` characters with a marker that says how many are missing."""
+    """Return the text, truncated to `length` characters with a marker of its full length."""
     if len(text) <= length:
         return text
     marker = f" ... [{len(text)} characters; the rest is in result.json]"

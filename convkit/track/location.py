@@ -1,6 +1,4 @@
-"""Where runs are tracked: MLflow's backend store, and the folder beside it that takes the
-artifacts.
-"""
+"""Where runs are logged: MLflow's backend store, and the folder for artifacts beside it."""
 
 import dataclasses
 import os
@@ -12,8 +10,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 from convkit.errors import TrackingError
 
-# MLflow's pages open as a tool for chat traces, in which runs are hard to find, unless an address
-# says otherwise.
+# Without this parameter, MLflow's UI opens in its mode for chat traces, where runs are hard to
+# find.
 VIEW = "?workflowType=machine_learning"
 LATER = "The run itself is safe on disk; 'convkit track RUN' logs it later."
 
@@ -32,7 +30,7 @@ class Location:
 
     @property
     def shown(self) -> str:
-        """The URI without the password it may hold."""
+        """The URI with any password masked."""
         return without_password(self.uri)
 
     @property
@@ -41,14 +39,14 @@ class Location:
         return self.uri.startswith(("http://", "https://"))
 
     def run_link(self, experiment_id: str, run_id: str) -> str | None:
-        """Return the address of a run's page; None for a database, whose pages `convkit ui` serves."""
+        """Return a run's URL; None for a database, which needs `convkit ui`."""
         if not self.is_server:
             return None
         return f"{self.shown.rstrip('/')}/#/experiments/{experiment_id}/runs/{run_id}{VIEW}"
 
 
 def find_location(tracking_uri: str | None, home: Path) -> Location:
-    """Return where to track: the URI given, else MLFLOW_TRACKING_URI, else `home`/mlflow.db."""
+    """Return where to log: the given URI, else MLFLOW_TRACKING_URI, else `home`/mlflow.db."""
     uri = tracking_uri or os.environ.get("MLFLOW_TRACKING_URI")
     if not uri:
         database = home.absolute() / "mlflow.db"
@@ -77,7 +75,7 @@ def without_password(uri: str) -> str:
 
 
 def tracking_error(location: Location, cause: BaseException | str) -> TrackingError:
-    """Return an error that names the place, the cause and what to do. Passwords are left out."""
+    """Return an error that names the place, the cause and the fix, without passwords."""
     text = str(cause) if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
     text = text.replace(location.uri, location.shown)
     if password := urlsplit(location.uri).password:
@@ -90,11 +88,11 @@ def tracking_error(location: Location, cause: BaseException | str) -> TrackingEr
 def check_database(
     location: Location, known_revisions: Callable[[], tuple[str, Collection[str]]]
 ) -> bool:
-    """Return whether the SQLite database is there and of this MLflow's schema. Opens it read-only.
+    """Return whether the SQLite database exists with this MLflow's schema. Opens it read-only.
 
-    `known_revisions` gives MLflow's current schema revision and all that led to it. Raises
-    TrackingError for a file that is damaged, is not MLflow's, or has another schema: MLflow would
-    change some of those while opening them.
+    `known_revisions` holds MLflow's current schema revision and all earlier ones. Raises
+    TrackingError for a file that is damaged, is not MLflow's, or has a different schema, because
+    MLflow would modify some of those while opening them.
     """
     database = location.database
     if database is None or not database.exists() or database.stat().st_size == 0:
@@ -111,8 +109,7 @@ def check_database(
         return False
     if revision is None:
         raise tracking_error(
-            location,
-            f"{database} is a database, and not one of MLflow's ({', '.join(tables[:3])}).",
+            location, f"{database} is not an MLflow database ({', '.join(tables[:3])})."
         )
     current, known = known_revisions()
     if revision == current:

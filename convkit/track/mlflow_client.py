@@ -1,9 +1,8 @@
-"""Importing MLflow as a quiet guest: no telemetry, no chatter, no waiting for minutes, and
-`os.environ` untouched.
+"""Imports MLflow without telemetry, noise or minutes of waiting, and without touching `os.environ`.
 
-MLflow reads its settings from the environment at the moment it needs them, and falls back to a
-default that each of its variables carries. convkit changes those defaults, so whatever a user sets
-in the environment still wins.
+MLflow reads its settings from the environment when it needs them and falls back to the default of
+each variable. convkit changes only those defaults, so anything a user sets in the environment still
+wins.
 """
 
 import importlib.util
@@ -18,17 +17,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-# Left to itself MLflow reports its use to its maker and keeps an installation's number on disk,
-# gives coding agents advice on standard error, and announces a server's runs on standard output,
-# which is for results.
+# By default MLflow sends telemetry and keeps an installation id on disk, prints advice for coding
+# agents on standard error, and prints links to runs on standard output, which is for results.
 _QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": True,
     "MLFLOW_DISABLE_AGENT_HINT": True,
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": True,
 }
-# Seconds for one request and how often it is tried again (MLflow's own: 120 s, seven times, which
-# is over a quarter of an hour for an address where nobody answers). Two tries of four seconds find
-# out whether a server is there.
+# Timeout of a request in seconds, and number of retries. MLflow's defaults, 120 s and seven, mean
+# over 15 minutes for a server that does not answer. Two attempts of four seconds are enough to tell
+# whether there is one.
 _FIRST_CONTACT = {"MLFLOW_HTTP_REQUEST_TIMEOUT": 4, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": 1}
 # For a server that has answered: an upload may take a while.
 _WORKING = {"MLFLOW_HTTP_REQUEST_TIMEOUT": 60, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": 3}
@@ -38,13 +36,13 @@ _import_lock = threading.Lock()
 
 
 def import_mlflow(*, database: bool) -> None:
-    """Import MLflow (over a second), with its database layer or without. Safe in a thread, and to
+    """Import MLflow (over a second), with or without its database layer. Thread-safe, and cheap to
     call again.
     """
     with _import_lock:
         _prepare_settings()
         with warnings.catch_warnings():
-            # Deprecated uses inside MLflow and between its dependencies are not the user's to mend.
+            # Users cannot fix deprecation warnings inside MLflow and its dependencies.
             warnings.simplefilter("ignore")
             import mlflow.tracking  # noqa: PLC0415 - the point of this function
 
@@ -52,21 +50,21 @@ def import_mlflow(*, database: bool) -> None:
                 import mlflow.store.tracking.sqlalchemy_store  # noqa: F401, PLC0415 - declares the tables
                 import sqlalchemy.orm  # noqa: PLC0415
 
-                # Otherwise done, with its warnings, at the first query.
+                # Otherwise this happens, with its warnings, at the first query.
                 sqlalchemy.orm.configure_mappers()
         _silence()
 
 
 def _prepare_settings() -> None:
-    """Load MLflow's settings ahead of MLflow: telemetry starts, and writes to the user's home,
-    while it is imported.
+    """Load MLflow's settings before MLflow itself, whose import would start telemetry and write to
+    the user's home.
     """
     if "mlflow" in sys.modules:
         _set_defaults(sys.modules[_SETTINGS_MODULE], _QUIET)
         return
     package = importlib.util.find_spec("mlflow")
     if package is None or package.origin is None:
-        return  # the import that follows says so
+        return  # the import that follows raises the error
     spec = importlib.util.spec_from_file_location(
         _SETTINGS_MODULE, Path(package.origin).with_name("environment_variables.py")
     )
@@ -80,15 +78,13 @@ def _prepare_settings() -> None:
 
 def _set_defaults(settings: ModuleType, defaults: dict[str, Any]) -> None:
     for name, value in defaults.items():
-        # A release of MLflow without one of them has nothing to switch off.
+        # An MLflow version without one of these has nothing to switch off.
         if (variable := getattr(settings, name, None)) is not None:
             variable.default = value
 
 
 def _silence() -> None:
-    """MLflow and alembic report on standard error what also reaches us as exceptions; once is
-    enough.
-    """
+    """Silence MLflow and alembic: they print on standard error what they also raise."""
     if "MLFLOW_LOGGING_LEVEL" in os.environ:  # the user wants to see it
         return
     for name in ("mlflow", "alembic"):
@@ -97,9 +93,7 @@ def _silence() -> None:
 
 @contextmanager
 def first_contact() -> Iterator[None]:
-    """Give up on a server after seconds inside the block; outside it, be patient with one that has
-    answered.
-    """
+    """Use a short timeout inside the block; outside, wait longer for a server that has answered."""
     settings = sys.modules[_SETTINGS_MODULE]
     _set_defaults(settings, _FIRST_CONTACT)
     try:

@@ -1,4 +1,4 @@
-"""Summaries in Markdown, which MLflow shows as a run's description. Pure."""
+"""Markdown summaries, which MLflow shows as a run's description. Pure functions."""
 
 import re
 
@@ -23,7 +23,7 @@ MARKS = {
 
 
 def summary_note(record: RunRecord) -> str:
-    """Return the run's verdict, its targets as a table, its findings, and what it leaves unproven."""
+    """Return the run's verdict, a table of targets, the findings, and what was not verified."""
     parts = [f"**{_plain(verdict(record))}**"]
     if record.description:
         parts.append(_plain(record.description))
@@ -44,7 +44,8 @@ def summary_note(record: RunRecord) -> str:
         parts.append("### Findings\n" + "\n".join(lines))
     if items := left_out(record):
         parts.append(
-            "### Left out\n" + "\n".join(f"- {_plain(i.what)}: {_plain(i.reason)}" for i in items)
+            "### Not verified\n"
+            + "\n".join(f"- {_plain(i.what)}: {_plain(i.reason)}" for i in items)
         )
     return "\n\n".join(parts)
 
@@ -67,14 +68,14 @@ def _target_row(record: RunRecord, target: TargetReport) -> str:
 
 
 def stage_note(stage: StageReport, verification: Verification | None) -> str:
-    """Return what a stage's page says first."""
+    """Return the description of a stage's entry."""
     lines = [f"**{stage.status}**: {_plain(stage.reason)}"]
     if stage.error is not None:
         lines.append(_plain(stage.error))
     if verification is not None:
         lines.append(f"{MARKS[verification.status]}: {_plain(verification.headline)}")
         lines += [
-            f"Left out: case {_plain(item.name)}: {_plain(item.reason)}"
+            f"Not run: case {_plain(item.name)}: {_plain(item.reason)}"
             for item in verification.omitted
         ]
     lines += [f"- **{finding.code}** {_plain(finding.message)}" for finding in stage.findings]
@@ -82,5 +83,5 @@ def stage_note(stage: StageReport, verification: Verification | None) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return text in which nothing acts as Markdown or HTML, on one line."""
+    """Escape text so that nothing acts as Markdown or HTML, on one line."""
     return re.sub(r"([\\`*_|<>\[\]])", r"\\\1", " ".join(text.split()))

@@ -1,4 +1,4 @@
-"""A recipe and its tools as flat names and values, the form in which MLflow compares runs."""
+"""A recipe and its tools as flat names and values, so that MLflow can compare runs."""
 
 import json
 
@@ -7,8 +7,9 @@ import yaml
 from convkit.codec import Json
 from convkit.errors import TrackingError
 from convkit.record.model import RunRecord
+from convkit.runtimes.registry import runtimes
 
-# Shown on the run even where the recipe leaves them to their defaults; the stages' entries list
+# Logged on the run even if the recipe leaves them at their defaults. The stages' entries list
 # every package.
 _KEY_TOOLS = (
     "python",
@@ -17,19 +18,16 @@ _KEY_TOOLS = (
     "onnx",
     "onnx-ir",
     "onnxscript",
-    "onnxruntime",
-    "onnxruntime-gpu",
     "optimum",
-    "tensorrt",
-    "coremltools",
     "numpy",
+    *(tool for runtime in runtimes().values() for tool in runtime.tools),
 )
-# Said better elsewhere: tensors by the contract, tools by the versions found, the rest as tags.
+# Logged in a better form elsewhere: the contract, the resolved versions, and tags.
 _LEFT_OUT = ("inputs", "outputs", "tools", "schema", "description")
 
 
 def recipe_parameters(record: RunRecord) -> dict[str, str]:
-    """Return the recipe's keys as paths (`export.opset`), values as the user wrote them; raises
+    """Return the recipe's keys as paths (`export.opset`), with values as written; raises
     TrackingError.
     """
     recipe = _recipe(record)
@@ -45,15 +43,14 @@ def recipe_parameters(record: RunRecord) -> dict[str, str]:
 
 def _recipe(record: RunRecord) -> dict[str, Json]:
     try:
-        # BaseLoader leaves every scalar as the text that stands in the file: 1e-4 stays 1e-4, and
-        # no object is built.
+        # BaseLoader keeps every scalar as text, so 1e-4 stays 1e-4, and never builds objects.
         recipe = yaml.load(record.recipe_text, Loader=yaml.BaseLoader)  # noqa: S506 - BaseLoader builds text only
     except yaml.YAMLError as error:
         raise TrackingError(
-            f"the recipe kept in the record of run {record.id} is not YAML: {error}"
+            f"the recipe in the record of run {record.id} is not YAML: {error}"
         ) from error
     if not isinstance(recipe, dict):
-        raise TrackingError(f"the recipe kept in the record of run {record.id} is not a mapping")
+        raise TrackingError(f"the recipe in the record of run {record.id} is not a mapping")
     return {str(key): value for key, value in recipe.items()}
 
 
@@ -68,7 +65,7 @@ def _flatten(path: str, value: Json, into: dict[str, str]) -> None:
 
 
 def tool_versions(record: RunRecord) -> dict[str, str]:
-    """Return `tools.<name>`: the versions that stages ran with, several where stages differ."""
+    """Return `tools.<name>`: the versions that stages ran with; several if stages differ."""
     named = _recipe(record).get("tools")
     wanted = dict.fromkeys((*_KEY_TOOLS, *(named if isinstance(named, dict) else ())))
     found: dict[str, dict[str, None]] = {}

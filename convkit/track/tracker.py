@@ -1,5 +1,5 @@
-# ruff: noqa: PLC0415 - MLflow takes over a second to import: it is imported where it is used
-"""Logs a run's record and files to MLflow: `prepare` opens the store, `Tracker.log` writes a run."""
+# ruff: noqa: PLC0415 - importing MLflow takes over a second, so functions import it when needed
+"""Logs runs to MLflow: `prepare` opens the tracking store, `Tracker.log` writes a run."""
 
 import contextlib
 import dataclasses
@@ -28,18 +28,16 @@ from convkit.track.limits import TAG_LENGTH, clipped, entry_name
 from convkit.track.location import Location, check_database, find_location, tracking_error
 from convkit.track.mlflow_client import first_contact, import_mlflow
 
-# Set last, once everything of a run is there: a run without it was cut short and is logged again.
+# Set last. A run without it was interrupted while logging, and is logged again.
 _COMPLETE = "convkit.logged"
 _TABLE_FILE = "cases.json"
-# Without the kind, MLflow's pages show an experiment in the manner of chat traces.
+# Without this tag, MLflow's UI shows an experiment as chat traces.
 _EXPERIMENT_TAGS = {"mlflow.experimentKind": "custom_model_development"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Tracked:
-    """Where a run is in MLflow. `uri` shows no password; `link` is its page, None for a database
-    (`convkit ui`).
-    """
+    """A run's location in MLflow. `uri` has no password; `link` is None for a database."""
 
     parent_run_id: str
     experiment_id: str
@@ -48,12 +46,12 @@ class Tracked:
 
 
 def prepare(tracking_uri: str | None, home: Path) -> "Tracker":
-    """Open the tracking store, making the database if there is none, and return a Tracker.
+    """Open the tracking store, creating the database if needed, and return a Tracker.
 
     The store is `tracking_uri`, else MLFLOW_TRACKING_URI, else `home`/mlflow.db. Takes one to four
     seconds, most of them importing MLflow; safe to call in a thread while stages run. Raises
     TrackingError: a server that does not answer within ten seconds, a database that is damaged or
-    of another schema (it is left as it is).
+    has a different schema (it is left untouched).
     """
     location = find_location(tracking_uri, home)
     with _reported(location):
@@ -65,7 +63,7 @@ def prepare(tracking_uri: str | None, home: Path) -> "Tracker":
             if location.database is not None and not check_database(location, _schema_revisions):
                 _create_database(location)
             client = MlflowClient(tracking_uri=location.uri)
-            client.search_experiments(max_results=1)  # the first use connects
+            client.search_experiments(max_results=1)  # connects on first use
     return Tracker(client, location, home)
 
 
@@ -81,7 +79,7 @@ class Tracker:
         """Log a run: an entry for the run, one per stage and verification, its files. `folder` is
         the run's folder.
 
-        A run that was logged before is found by its id, not logged twice. Raises TrackingError.
+        A run that was logged before is found by its id and not logged twice. Raises TrackingError.
         """
         with _reported(self.location), _lock(self.home):
             experiment_id = self._experiment(record.experiment)
@@ -92,7 +90,7 @@ class Tracker:
         return Tracked(parent_id, experiment_id, self.location.shown, link)
 
     def earlier_runs(self, record: RunRecord, most: int) -> list[Any]:
-        """Return MLflow's entries of earlier runs of a recipe on the same processor, newest first."""
+        """Return MLflow's entries of a recipe's earlier runs on the same CPU, newest first."""
         with _reported(self.location):
             experiment = self.client.get_experiment_by_name(record.experiment)
             if experiment is None:
@@ -114,10 +112,10 @@ class Tracker:
         return [entry for entry in found if entry.data.tags.get("convkit.run") != record.id][:most]
 
     def accept(self, record: RunRecord, folder: Path, alias: str) -> str:
-        """Give a run an alias in MLflow's registry, under a model of the recipe's name; return the
-        model's version.
+        """Set an alias for a run in MLflow's registry, under a model with the recipe's name; return
+        the model's version.
 
-        The run is logged first, where it is not. Raises TrackingError.
+        Logs the run first if necessary. Raises TrackingError.
         """
         tracked = self.log(record, folder)
         from mlflow.exceptions import MlflowException
@@ -150,16 +148,14 @@ class Tracker:
         if experiment.lifecycle_stage != "active":
             raise tracking_error(
                 self.location,
-                f"the experiment {name!r} was deleted there. Restore it "
+                f"the experiment {name!r} was deleted. Restore it "
                 f"(mlflow experiments restore --experiment-id {experiment.experiment_id}), "
-                "or name another one in the recipe under track.experiment.",
+                "or choose another one with track.experiment in the recipe.",
             )
         return str(experiment.experiment_id)
 
     def _logged_before(self, experiment_id: str, run: str) -> str | None:
-        """Return the run's entry if it is complete; remove what a logging that was cut short left
-        behind.
-        """
+        """Return the run's entry if it is complete; delete the leftovers of interrupted logging."""
         entries = self.client.search_runs(
             [experiment_id], filter_string=f"tags.`convkit.run` = '{_quoted(run)}'"
         )
@@ -176,7 +172,7 @@ class Tracker:
         run = self._create(experiment_id, parent, user)
         run_id = str(run.info.run_id)
         log_run_files(self.client, run_id, folder)
-        # A server's own folder may be on another machine, even where its name exists here.
+        # A server's folder may be on another machine, even if the same path exists here.
         artifact_folder = None if self.location.is_server else local_folder(run.info.artifact_uri)
         placed = place_models(self.client, run_id, artifact_folder, record, folder)
         models = self._log_models(experiment_id, run_id, record, placed)
@@ -238,9 +234,7 @@ class Tracker:
     def _log_models(
         self, experiment_id: str, run_id: str, record: RunRecord, placed: list[Placed]
     ) -> dict[str, str]:
-        """Register each built model, its files staying where they are; return MLflow's model ids by
-        target.
-        """
+        """Register each built model without moving its files; return model ids by target."""
         from mlflow.entities import LoggedModelOutput, LoggedModelStatus
         from mlflow.exceptions import MlflowException
 
@@ -268,7 +262,7 @@ class Tracker:
             except MlflowException as error:
                 if (
                     error.error_code == "ENDPOINT_NOT_FOUND"
-                ):  # a server older than MLflow 3: the run's tags say it all
+                ):  # a server older than MLflow 3: the run's tags have the same information
                     return {}
                 raise
             done = (
@@ -285,12 +279,12 @@ class Tracker:
 
 @contextlib.contextmanager
 def _reported(location: Location) -> Iterator[None]:
-    """Turn what MLflow and the libraries under it raise into a TrackingError that names the place."""
+    """Turn exceptions of MLflow and its libraries into a TrackingError that names the place."""
     try:
         yield
     except TrackingError:
         raise
-    except ImportError as error:  # MLflow itself, or a database's driver
+    except ImportError as error:  # MLflow itself, or a database driver
         raise tracking_error(location, error) from error
     except OSError as error:  # disk, network (requests' errors too), lock
         raise tracking_error(location, error) from error
@@ -301,26 +295,26 @@ def _reported(location: Location) -> Iterator[None]:
 
 
 def _is_foreign(error: Exception) -> bool:
-    """Say whether an error comes from MLflow or its database layer. Checked by name: neither is
-    imported yet.
+    """Return whether an error comes from MLflow or its database layer. Checked by name, because
+    neither may be imported yet.
     """
     packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
     return bool(packages & {"mlflow", "sqlalchemy", "alembic", "sqlite3", "requests", "urllib3"})
 
 
 def _lock(home: Path) -> FileLock:
-    """One process at a time: first use of a database races, and so would two that log the same run."""
+    """Lock out other processes: two would race to create a database or to log the same run."""
     return FileLock(home / "mlflow.lock", timeout=120)
 
 
 def _schema_revisions() -> tuple[str, Collection[str]]:
-    """Return the schema revision of the installed MLflow, and every revision that led to it."""
+    """Return the schema revision of the installed MLflow, and all earlier ones."""
     from alembic.config import Config
     from alembic.script import ScriptDirectory
     from mlflow.store import db_migrations
 
     config = Config()
-    # A namespace package: its folder is all there is to ask for.
+    # A namespace package has no file, only a folder.
     config.set_main_option(
         "script_location", str(next(iter(db_migrations.__path__))).replace("%", "%%")
     )
@@ -330,7 +324,7 @@ def _schema_revisions() -> tuple[str, Collection[str]]:
 
 
 def _create_database(location: Location) -> None:
-    """Make the database under another name and move it into place: a kill on the way leaves no
+    """Create the database under a temporary name and move it into place, so that a kill leaves no
     half-made schema.
     """
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
@@ -352,14 +346,14 @@ def _milliseconds(seconds: float) -> int:
 
 
 def _quoted(text: str) -> str:
-    """Return text for a MLflow search: it knows no escape for quotes, and run ids have none."""
+    """Check text for an MLflow search, which has no escape for quotes; run ids have none."""
     return text.replace("'", "")
 
 
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # no name for this user id, as in many containers
+    except (OSError, KeyError):  # this user id has no name, as in many containers
         return "unknown"
 
 

@@ -1,3 +1,3 @@
-"""From measurements and limits to verdicts. Pure: the same metrics can be judged again under other
-limits.
+"""Turns metrics and limits into verdicts. Pure functions, so stored metrics can be judged again
+with other limits.
 """

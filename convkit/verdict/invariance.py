@@ -1,5 +1,5 @@
-"""What must not change and did: a row by its batch, real positions by padding, one run from the
-next.
+"""Findings about results that must not change but did: a row with its batch, real positions with
+padding, one run from the next.
 """
 
 import dataclasses
@@ -13,8 +13,8 @@ from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.recipe.tolerances import limits_of, tolerance_for
 from convkit.worker.protocol import InvarianceCheck, InvarianceMetrics, TensorMetrics, VerifyResult
 
-# A figure of a model's inaccuracy is the smallest of its cases, which can have a few elements only;
-# the largest error of many is up to about twice that of a few.
+# A model's inaccuracy is estimated from its best case, which may have only a few elements; the
+# largest error among many elements is up to about twice that among a few.
 _FEW_TO_MANY = 2.0
 
 _CODES: dict[InvarianceCheck, str] = {
@@ -28,13 +28,13 @@ _CODES: dict[InvarianceCheck, str] = {
 def invariance_findings(
     recipe: Recipe, target: Target, measured: VerifyResult, override: Tolerance | None
 ) -> list[Finding]:
-    """Return N301, N302 and N303 where the built model is less invariant than the original.
+    """Return N301, N302 and N303 if the built model is less invariant than the original.
 
-    In two cases that should give the same, a model within its tolerance of the original cannot
+    In two cases with the same expected result, a model within its tolerance of the original cannot
     differ from itself by more than the original does plus twice the tolerance (the triangle
-    inequality). Where it is less accurate than its tolerance, its own inaccuracy at its best stands
-    in the tolerance's place: parity says that it is inaccurate, and this check what else is wrong
-    with it. Of the two checks of padding the first that fails speaks.
+    inequality). If the model misses its tolerance, its error in its best case replaces the
+    tolerance: parity already reports the inaccuracy, and this check reports what else is wrong. If
+    both checks of padding fail, only the first is reported.
     """
     findings: dict[str, Finding] = {}
     for check in measured.invariance:
@@ -58,16 +58,14 @@ def invariance_findings(
     return list(findings.values())
 
 
-# An original whose runs differ by this share of a model's error is what the error is about.
+# If the original's own runs differ by this fraction of a model's error, they explain the error.
 _SHARE_OF_ERROR = 0.1
 
 
-def without_blame(findings: Sequence[Finding], measured: VerifyResult) -> list[Finding]:
-    """Return the findings with N303 in the place of N402 where parity fails because the original is
-    random.
+def blame_original(findings: Sequence[Finding], measured: VerifyResult) -> list[Finding]:
+    """Replace N402 with N303 if parity fails because the original is random.
 
-    Such an original equals nothing, itself not either: whether the graph is at fault cannot be
-    told.
+    Such an original does not even equal itself, so nothing can be said about the graph.
     """
     errors = [output for case in measured.cases for output in case.outputs]
     random = [
@@ -87,26 +85,26 @@ def without_blame(findings: Sequence[Finding], measured: VerifyResult) -> list[F
     worst = max(random, key=lambda output: output.max_abs)
     finding = Finding(
         "N303",
-        "error",
         f"the original itself gives another {worst.output!r} at each run, by {worst.max_abs:.3g}:"
         " nothing can equal it",
         Place(tensor=worst.output),
         {"max_abs_original": worst.max_abs},
         Remedy("Put the model into inference mode, and give what draws at random a fixed seed."),
+        severity="error",
     )
     return [finding, *(each for each in findings if each.code not in ("N303", "N402"))]
 
 
 def _accuracy(measured: VerifyResult, candidate: TensorMetrics) -> list[TensorMetrics]:
-    """Return how accurate an output is in each case of the ladder in which it was compared."""
+    """Return an output's metrics in each case of the ladder in which it was compared."""
     outputs = (output for case in measured.cases for output in case.outputs)
     return [output for output in outputs if output.output == candidate.output and output.frontier]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Allowed:
-    """What an output may differ from itself: the limits, or its inaccuracy at its best, each
-    `times` over.
+    """How far an output may differ from itself: `times` the limits, or `times` its error in its
+    best case.
     """
 
     limits: Mapping[str, float]
@@ -114,7 +112,7 @@ class _Allowed:
     accuracy: Sequence[TensorMetrics] = ()
 
     def breaches(self, original: TensorMetrics, candidate: TensorMetrics) -> list[str]:
-        """Return what is broken, each as a sentence with both figures."""
+        """Return the exceeded limits, each as a sentence with both figures."""
         found = []
         for name in ("max_abs", "max_rel", "mean_abs", "rms"):
             if name in self.limits:
@@ -148,14 +146,12 @@ def _breach(name: str, found: float, allowed: float) -> list[str]:
 
 
 def _angle(cosine: float) -> float:
-    """Return the angle between two vectors, which the triangle inequality holds for, as it does not
-    for cosines.
-    """
+    """Return the angle between two vectors: unlike the cosine, it obeys the triangle inequality."""
     return cosine if math.isnan(cosine) else math.acos(max(-1.0, min(1.0, cosine)))
 
 
 def _is_sound(metrics: TensorMetrics) -> bool:
-    """Say whether NaN and infinities stand on both sides or on none."""
+    """Return whether NaN and infinities are at the same positions on both sides."""
     return (
         metrics.nan_reference == metrics.nan_candidate
         and metrics.inf_mismatched == 0
@@ -167,9 +163,9 @@ def _invariance(
     check: InvarianceMetrics, original: TensorMetrics, candidate: TensorMetrics, allowed: _Allowed
 ) -> Finding | None:
     if not _is_sound(original):
-        return None  # nothing can be asked of the built model; N103 says why
+        return None  # the original itself is broken, which N103 reports
     if candidate.nan_reference == candidate.nan_candidate and candidate.nan_reference:
-        return None  # NaN in both cases is not what changed: N102
+        return None  # NaN in both cases is not a change; N102 reports it
     broken = (
         ["NaN or infinity in one case only"]
         if not _is_sound(candidate)
@@ -186,7 +182,6 @@ def _invariance(
             what = f"a row of {candidate.output!r} depends on the other rows of its batch"
     return Finding(
         _CODES[check.check],
-        "error",
         f"{what}: by {candidate.max_abs:.3g}, the original's by {original.max_abs:.3g}"
         f" ({'; '.join(broken)})",
         Place(tensor=candidate.output, case=check.case),
@@ -234,7 +229,6 @@ def _determinism(
         message += f" (the original's by {original.max_abs:.3g})"
     return Finding(
         "N303",
-        "error" if broken else "warning",
         message + (f": {'; '.join(broken)}" if broken else ", within the tolerance"),
         Place(tensor=candidate.output, case=check.case),
         {
@@ -246,4 +240,5 @@ def _determinism(
             "Look for operators that draw at random (Dropout in training mode, RandomNormal) in the"
             " exported graph; on a GPU, for kernels that add up in no fixed order."
         ),
+        severity="error" if broken else "warning",
     )

@@ -1,5 +1,6 @@
 """Judges one target under one runtime release."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
@@ -8,7 +9,7 @@ from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.recipe.tolerances import limits_of, tolerance_for
 from convkit.record.model import CaseVerdict, OutputVerdict, TargetStatus, Verification
 from convkit.tensors import dimension_axes
-from convkit.verdict.invariance import invariance_findings, without_blame
+from convkit.verdict.invariance import blame_original, invariance_findings
 from convkit.verdict.precision_remedy import search_remedy
 from convkit.verdict.probes import probe_findings
 from convkit.verdict.simulated import simulation_findings
@@ -20,17 +21,17 @@ from convkit.worker.protocol import (
     VerifyResult,
 )
 
-# A finding of these families says why parity fails: it goes before the parity findings themselves.
+# Findings of these families explain why parity fails, so they precede the parity findings.
 _CAUSES = ("C", "E")
-# What says no more than that results are off, the least telling last.
+# Findings that only say that results are off; the least informative last.
 _SYMPTOMS = ("N304", "N402", "N101", "N102")
 
-# What an overflow, a lost variance or a coarse scale leaves behind: outputs that no longer vary,
+# Consequences of an overflow, a lost variance or a coarse scale: outputs that no longer vary,
 # inputs that no longer matter.
 _FOLLOWS_FROM_PRECISION = ("N304", "C108")
-# Modules whose quantisation takes the outputs far away: a warning beside the error that it leads
+# Modules whose quantization moves the outputs far away: a warning beside the error that it leads
 # to.
-_QUANTISED_AWAY = "Q102"
+_QUANTIZED_AWAY = "Q102"
 
 
 def judge(
@@ -70,9 +71,9 @@ def judge(
         *simulation_findings(recipe, target, measured, override),
     ]
     findings += _folded_branch(findings, reference, target)
-    findings = list(without_blame(findings, measured))
+    findings = list(blame_original(findings, measured))
     explained = any(
-        (finding.is_error and finding.code.startswith("N2")) or finding.code == _QUANTISED_AWAY
+        (finding.is_error and finding.code.startswith("N2")) or finding.code == _QUANTIZED_AWAY
         for finding in findings
     )
     findings.sort(
@@ -104,9 +105,7 @@ def judge(
 
 
 def _that_matter(stage_findings: Sequence[Finding], cases: Sequence[CaseVerdict]) -> list[Finding]:
-    """Leave out why a float32 model is off where it is not: within the tolerance, however wide that
-    is.
-    """
+    """Drop explanations of an error that is within the tolerance, however wide that is."""
     off = not all(case.passed for case in cases)
     return [finding for finding in stage_findings if off or finding.code not in ("N401", "N402")]
 
@@ -133,7 +132,6 @@ def _folded_branch(
     return [
         Finding(
             "E208",
-            "error",
             f"the model decides by the values of tensors at {shown}, which an export that follows"
             " one example makes constant, and the results are off",
             Place(source=lines[0], case=off[0].place.case),
@@ -179,10 +177,11 @@ def _judge_output(metrics: TensorMetrics, tolerance: Tolerance) -> OutputVerdict
     else:
         if metrics.nan_candidate or metrics.nan_reference:
             failures.append(
-                f"NaN: {metrics.nan_candidate} here, {metrics.nan_reference} in the original"
+                f"NaN: {metrics.nan_candidate} in the converted model,"
+                f" {metrics.nan_reference} in the original"
             )
         if metrics.inf_mismatched:
-            failures.append(f"infinities that do not match: {metrics.inf_mismatched}")
+            failures.append(f"mismatched infinities: {metrics.inf_mismatched}")
         failures += [str(breach) for breach in breaches(metrics, limits_of(tolerance))]
     return OutputVerdict(
         metrics.output, not failures, tuple(failures), limits_of(tolerance), metrics
@@ -190,9 +189,7 @@ def _judge_output(metrics: TensorMetrics, tolerance: Tolerance) -> OutputVerdict
 
 
 def _strictest(recipe: Recipe, target: Target, override: Tolerance | None) -> Tolerance:
-    """Return the tolerance with the largest limit on the absolute error: what 'the same' may mean
-    for any output.
-    """
+    """Return the tolerance with the largest absolute limit, the loosest meaning of 'the same'."""
     tolerances = [tolerance_for(recipe, target, output.name, override) for output in recipe.outputs]
     return max(
         tolerances,
@@ -203,9 +200,7 @@ def _strictest(recipe: Recipe, target: Target, override: Tolerance | None) -> To
 def _baked_axis_findings(
     cases: Sequence[CaseVerdict], recipe: Recipe, example: Mapping[str, int]
 ) -> list[Finding]:
-    """Name an axis whose size inside the graph is fixed: the runtime fails wherever that axis
-    leaves one size.
-    """
+    """Find an axis that is fixed inside the graph: the runtime fails at every other size."""
     failed = [case for case in cases if case.error is not None]
     ran = [case for case in cases if case.error is None]
     if not failed:
@@ -227,7 +222,6 @@ def _baked_axis_findings(
         findings.append(
             Finding(
                 "C106",
-                "error",
                 f"axis {axis!r} is fixed at {fixed} inside the graph: the model runs at that size"
                 f" and at no other (inputs {', '.join(map(repr, inputs))})",
                 Place(tensor=inputs[0] if inputs else None, case=failed[0].case),
@@ -246,9 +240,7 @@ def _baked_axis_findings(
 
 
 def _case_findings(cases: Sequence[CaseVerdict], search: Remedy | None) -> list[Finding]:
-    """Return one finding per code and output, at the first case that shows it: the ladder climbs,
-    so the simplest.
-    """
+    """Return one finding per code and output, at the first and so simplest case that shows it."""
     findings: dict[tuple[str, str], Finding] = {}
     counts: dict[tuple[str, str], int] = {}
     for case in cases:
@@ -275,20 +267,14 @@ def _note(
 
 
 def _with_count(finding: Finding, count: int, total: int) -> Finding:
-    return Finding(
-        finding.code,
-        finding.severity,
-        f"{finding.message} (first of {count} of {total} cases)",
-        finding.place,
-        finding.evidence,
-        finding.remedy,
+    return dataclasses.replace(
+        finding, message=f"{finding.message} (first of {count} of {total} cases)"
     )
 
 
 def _run_failure(case: CaseVerdict) -> Finding:
     return Finding(
         "E206",
-        "error",
         f"the runtime failed on case {case.case!r} ({_sizes(case.sizes)}): {case.error}",
         Place(case=case.case),
         {"sizes": case.sizes},
@@ -313,32 +299,25 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
     )
     if metrics.mismatch is not None:
         code = "C205" if "dtype" in metrics.mismatch else "C207"
-        return Finding(
-            code, "error", what, place, evidence, Remedy("Correct the output in the recipe.")
-        )
+        return Finding(code, what, place, evidence, Remedy("Correct the output in the recipe."))
     if metrics.elements == 0:
         return Finding(
-            "N104",
-            "error",
-            what,
-            place,
-            evidence,
-            Remedy("Give every axis a size of at least one."),
+            "N104", what, place, evidence, Remedy("Give every axis a size of at least one.")
         )
     if metrics.nan_reference:
         remedy = Remedy(
             "Repair the model, or leave the case out by name.", {"verify.skip": [case.case]}
         )
-        return Finding("N103", "error", what, place, evidence, remedy)
+        return Finding("N103", what, place, evidence, remedy)
     if metrics.nan_candidate or metrics.inf_mismatched:
         remedy = search or Remedy("Keep the module that overflows in float32.")
-        return Finding("N102", "error", what, place, evidence, remedy)
+        return Finding("N102", what, place, evidence, remedy)
     worst = (
         f", worst at {list(metrics.worst_index)}: {metrics.worst_candidate:.6g}, original"
         f" {metrics.worst_reference:.6g}"
     )
     remedy = search or Remedy("Find the cause, or set the tolerance to what you can justify.")
-    return Finding("N101", "error", what + worst, place, evidence, remedy)
+    return Finding("N101", what + worst, place, evidence, remedy)
 
 
 def _completeness_findings(
@@ -351,9 +330,7 @@ def _completeness_findings(
             if cause is None
             else f"Remove what {cause} names: it kept every case from running."
         )
-        return [
-            Finding("N104", "error", "no case was run: nothing is proven", remedy=Remedy(remedy))
-        ]
+        return [Finding("N104", "no case was run: nothing is proven", remedy=Remedy(remedy))]
     findings = []
     for output in recipe.outputs:
         missing = [
@@ -363,9 +340,7 @@ def _completeness_findings(
         ]
         if missing:
             message = f"output {output.name!r} was not compared in {', '.join(missing)}"
-            findings.append(
-                Finding("C201", "error", message, Place(tensor=output.name, case=missing[0]))
-            )
+            findings.append(Finding("C201", message, Place(tensor=output.name, case=missing[0])))
     return findings
 
 

@@ -1,5 +1,5 @@
-"""What to do about a target of low precision whose outputs are off: let convkit find what must stay
-in float32.
+"""The remedy for a low-precision target that misses its tolerance: let convkit find which modules
+must stay in float32.
 """
 
 from convkit.codec import Json
@@ -8,9 +8,7 @@ from convkit.recipe.models import MixedPrecision, Recipe, Target
 
 
 def search_remedy(recipe: Recipe, target: Target) -> Remedy | None:
-    """Return the change to `keep_float32: auto`; None where the target is in float32, or is
-    searched for already.
-    """
+    """Return the change to `keep_float32: auto`; None if the target is in float32 or has it."""
     chosen = target.low_precision or target.quantization
     if chosen is None or chosen.is_auto:
         return None

@@ -1,4 +1,4 @@
-"""What the probes say: inputs exchanged, merged or dead."""
+"""Findings from probes: inputs exchanged, merged or dead."""
 
 from collections.abc import Sequence
 
@@ -6,15 +6,15 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.recipe.models import Tolerance
 from convkit.worker.protocol import ProbeMetrics
 
-# Without a limit on the absolute error, outputs count as equal within this share of how far a probe
-# moves them.
+# Without a limit on the absolute error, outputs count as equal within this fraction of how far a
+# probe moves them.
 _SHARE_OF_MOVEMENT = 0.01
 
 
 def probe_findings(
     probes: Sequence[ProbeMetrics], tolerance: Tolerance, order: Sequence[str]
 ) -> list[Finding]:
-    """Return the contract findings that probes give. `order` is the recipe's order of inputs.
+    """Return the contract findings that follow from probes. `order` is the recipe's input order.
 
     Merged inputs explain why one of them is dead, so the dead one is not reported twice.
     """
@@ -24,7 +24,7 @@ def probe_findings(
         kind, _, names = probe.probe.partition(":")
         first, _, second = names.partition(":")
         limit = _limit(probe, tolerance)
-        # None: the built model refused the base case, which the original takes.
+        # None: the built model failed on the base case, which the original accepts.
         parity_fails = probe.base_error is None or not probe.base_error <= limit
         if (
             kind == "merged"
@@ -65,7 +65,7 @@ def _within(value: float | None, limit: float) -> bool:
 
 
 def _beyond(probe: ProbeMetrics, limit: float) -> bool:
-    """Say whether the probe moves the original's outputs far enough to tell the two apart."""
+    """Return whether the probe moves the original's outputs far enough to be conclusive."""
     return probe.moved_reference is not None and probe.moved_reference > limit
 
 
@@ -89,7 +89,6 @@ def _crossed(first: str, second: str, probe: ProbeMetrics, order: Sequence[str])
     exchanged = [second if name == first else first if name == second else name for name in order]
     return Finding(
         "C110",
-        "error",
         f"{first!r} and {second!r} are exchanged: as declared {_as_declared(probe)}; outputs differ"
         f" by {probe.matches_base:.3g} with the two crossed; declared order: {', '.join(order)};"
         f" the model acts as: {', '.join(exchanged)}",
@@ -102,7 +101,6 @@ def _crossed(first: str, second: str, probe: ProbeMetrics, order: Sequence[str])
 def _exchanged_outputs(first: str, second: str, probe: ProbeMetrics) -> Finding:
     return Finding(
         "C208",
-        "error",
         f"outputs {first!r} and {second!r} are exchanged: each differs by {probe.base_error:.3g}"
         f" from its own original and by {probe.matches_base:.3g} from the other's",
         Place(tensor=first),
@@ -114,7 +112,6 @@ def _exchanged_outputs(first: str, second: str, probe: ProbeMetrics) -> Finding:
 def _merged(first: str, second: str, probe: ProbeMetrics) -> Finding:
     return Finding(
         "C109",
-        "error",
         f"{first!r} and {second!r} were merged: the model takes the values of {first!r} for"
         f" {second!r} (outputs differ from that by {probe.matches_probe:.3g}; {_as_declared(probe)}"
         " from the original)",
@@ -127,7 +124,6 @@ def _merged(first: str, second: str, probe: ProbeMetrics) -> Finding:
 def _dead(name: str, probe: ProbeMetrics) -> Finding:
     return Finding(
         "C108",
-        "error",
         f"{name!r} has no influence: other values move the original's outputs by"
         f" {probe.moved_reference:.3g} and the converted model's not at all",
         Place(tensor=name),

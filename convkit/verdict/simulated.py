@@ -1,6 +1,4 @@
-"""What the CPU says beside the device that a target ran on: in simulation, where its precision is
-low.
-"""
+"""Compares a device's results with the CPU's, simulated if the precision is low."""
 
 from convkit.findings.model import Finding, Place
 from convkit.metrics.limits import is_within
@@ -12,7 +10,7 @@ from convkit.worker.protocol import CaseMetrics, VerifyResult
 def simulation_findings(
     recipe: Recipe, target: Target, measured: VerifyResult, override: Tolerance | None
 ) -> list[Finding]:
-    """Return N211 where device and CPU come to different verdicts on a case, else N212 with their
+    """Return N211 if device and CPU reach different verdicts on a case, else N212 with their
     difference.
     """
     if not measured.simulated:
@@ -36,13 +34,11 @@ def simulation_findings(
             f"case {case!r} {verdicts[0]} on the device and {verdicts[1]} {beside} "
             f"({len(differing)} of {len(simulated)} cases differ)"
         )
-        return [Finding("N211", "warning", message, Place(case=case), {"cases": list(differing)})]
+        return [Finding("N211", message, Place(case=case), {"cases": list(differing)})]
     errors = [output.max_abs for pair in measured.simulated for output in pair.agreement.outputs]
     message = (
         f"device and {second} come to the same verdict in {len(simulated)} cases; largest"
         " difference between "
     )
     message += f"their outputs {max(errors, default=0.0):.2g}"
-    return [
-        Finding("N212", "note", message, Place(), {"largest_difference": max(errors, default=0.0)})
-    ]
+    return [Finding("N212", message, Place(), {"largest_difference": max(errors, default=0.0)})]

@@ -1,4 +1,4 @@
-"""From settled stages to targets: statuses, headlines and the run's exit code."""
+"""Turns stage results into target reports: statuses, headlines and the run's exit code."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from convkit.errors import EXIT_FAILED, EXIT_VERIFIED, ConvkitError
 from convkit.findings.model import Finding
 from convkit.plan.stages import export_id, precision_id, verify_id
-from convkit.recipe.models import Recipe, Target, TensorRTTarget, Tolerance
+from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.record.model import StageReport, TargetReport, TargetStatus, Verification
 from convkit.verdict.judge import judge
-from convkit.verdict.without_engine import without_engine
+from convkit.verdict.without_device import without_device
 from convkit.worker.protocol import (
     BuildResult,
     ExportResult,
@@ -19,10 +19,10 @@ from convkit.worker.protocol import (
     VerifyResult,
 )
 
-# What a target is when its verifications (or stages) end differently: the gravest counts.
+# A target's status if its verifications (or stages) ended differently: the worst one.
 _GRAVITY: tuple[TargetStatus, ...] = ("verified", "skipped", "failed", "broken")
 
-# What a tool says when it gives up comes last: whatever else was found is nearer to the cause.
+# A tool's own error message comes last: any other finding is closer to the cause.
 _TOOL_FAILED = "E204"
 # A warning of the build that says why the verification after it fails: samples that calibrated
 # nothing.
@@ -31,7 +31,7 @@ _EXPLAINING = "Q106"
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-    """How a stage ended, as far as verdicts need it."""
+    """How a stage ended: the part that verdicts need."""
 
     report: StageReport
     result: StageResult | None
@@ -40,7 +40,7 @@ class Finished:
 def judge_target(
     name: str, recipe: Recipe, stages: Mapping[str, Finished], override: Tolerance | None = None
 ) -> TargetReport:
-    """Return a target's report from the stages it took part in."""
+    """Return a target's report, from its stages."""
     target = recipe.targets[name]
     export = stages.get(export_id(recipe, name) or "")
     build = stages[f"build:{name}"]
@@ -84,7 +84,7 @@ def judge_target(
 
 
 def _precision_text(target: Target, plan: PrecisionResult | None) -> str:
-    """Return a target's precision on one line, what `auto` came to in place of it."""
+    """Return a target's precision on one line, with `auto` resolved."""
     chosen = target.low_precision or target.quantization
     if chosen is None:
         return str(target.precision)
@@ -119,9 +119,10 @@ def _verification(
             stage_findings=stage.report.findings,
             example_sizes=example,
         )
-        # Evidence of an engine comes from its device alone.
-        foreseen = isinstance(target, TensorRTTarget) and stage.result.evidence == "simulated"
-        return without_engine(judged) if foreseen else judged
+        foreseen = target.verdict_without_device == "foreseen"
+        if foreseen and stage.result.evidence == "simulated":
+            return without_device(judged)
+        return judged
     status = _status_without_result(stage.report, stages)
     headline = (
         stage.report.reason
@@ -144,7 +145,7 @@ def _status_without_result(report: StageReport, stages: Mapping[str, Finished]) 
             return "skipped"
         case "broken" | "blocked":
             return "broken"
-        case "hit" | "done":  # it finished with error findings, so nothing was built on it
+        case "hit" | "done":  # it finished with errors, so nothing was built from it
             return "failed"
 
 
@@ -163,14 +164,12 @@ def _headline(
 
 
 def gravest(statuses: list[TargetStatus]) -> TargetStatus:
-    """Return the gravest of several statuses; broken when there is none, since then nothing was
-    proven.
-    """
+    """Return the worst of several statuses; broken if there is none, as nothing was proven."""
     return max(statuses, key=_GRAVITY.index) if statuses else "broken"
 
 
 def exit_code(status: TargetStatus) -> int:
-    """Return a run's exit code. Skipped targets are no failure here; `--strict` makes them one."""
+    """Return a run's exit code. Skipped targets fail only with `--strict`, which the CLI adds."""
     match status:
         case "verified" | "skipped":
             return EXIT_VERIFIED
@@ -181,9 +180,7 @@ def exit_code(status: TargetStatus) -> int:
 
 
 def _unique(findings: list[Finding]) -> tuple[Finding, ...]:
-    """Drop what a later stage found again: the export's probe and the reference both see a wrong
-    dtype.
-    """
+    """Drop findings repeated by a later stage: export and reference both detect a wrong dtype."""
     return tuple(
         {(finding.code, str(finding.place)): finding for finding in reversed(findings)}.values()
     )[::-1]

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from convkit.findings.model import Finding
+from convkit.runtimes.row import Runtime
 from convkit.worker import protocol
 from convkit.worker.context import Context
 from convkit.worker.protocol import JobKind
@@ -15,51 +16,45 @@ JobFunction = Callable[[Any, Context], tuple[Any, list[Finding]]]
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One kind of work: the types of its request and its result, and the module whose `run` does it."""
+    """One kind of work: the types of its request and its result, and the module whose `run` does
+    it. A runtime's own module comes before that one; with `has_options` the request carries the
+    runtime's options.
+    """
 
+    kind: JobKind
     request: type
     result: type
-    module: str
+    module: str | None = None
+    has_options: bool = False
 
-    def function(self) -> JobFunction:
-        """Return what does the work, importing that job's module only."""
-        function: JobFunction = importlib.import_module(self.module).run
+    def module_for(self, runtime: Runtime | None) -> str | None:
+        """Return the module that does the job for a runtime; None where none does."""
+        return (runtime.module_of(self.kind) if runtime is not None else None) or self.module
+
+    def request_type(self, runtime: Runtime | None) -> Any:  # noqa: ANN401 - a type, perhaps generic
+        """Return the type of the request, its options' type filled in."""
+        if not self.has_options or runtime is None:
+            return self.request
+        return self.request[runtime.load(runtime.options)]  # type: ignore[index]
+
+    def function(self, runtime: Runtime | None = None) -> JobFunction:
+        """Return what does the work, importing that job's module only; raises KeyError."""
+        module = self.module_for(runtime)
+        if module is None:
+            raise KeyError(f"{runtime.name if runtime else 'convkit'} does no {self.kind}")
+        function: JobFunction = importlib.import_module(module).run
         return function
 
 
-JOBS: dict[JobKind, Job] = {
-    "export": Job(protocol.ExportRequest, protocol.ExportResult, "convkit.stages.export"),
-    "reference": Job(
-        protocol.ReferenceRequest, protocol.ReferenceResult, "convkit.stages.reference"
+_ROWS = (
+    Job("export", protocol.ExportRequest, protocol.ExportResult, "convkit.stages.export"),
+    Job(
+        "reference", protocol.ReferenceRequest, protocol.ReferenceResult, "convkit.stages.reference"
     ),
-    "precision": Job(
-        protocol.PrecisionRequest, protocol.PrecisionResult, "convkit.stages.graph_precision"
-    ),
-    "build": Job(protocol.BuildRequest, protocol.BuildResult, "convkit.stages.graph_build"),
-    "verify": Job(protocol.VerifyRequest, protocol.VerifyResult, "convkit.stages.graph_verify"),
-    "coreml-precision": Job(
-        protocol.ProgramPrecisionRequest,
-        protocol.PrecisionResult,
-        "convkit.runtimes.coreml.precision",
-    ),
-    "coreml-build": Job(
-        protocol.ProgramBuildRequest, protocol.BuildResult, "convkit.runtimes.coreml.build"
-    ),
-    "coreml-verify": Job(
-        protocol.VerifyRequest, protocol.VerifyResult, "convkit.runtimes.coreml.verify"
-    ),
-    "tensorrt-build": Job(
-        protocol.BuildRequest, protocol.BuildResult, "convkit.runtimes.tensorrt.build"
-    ),
-    "tensorrt-verify": Job(
-        protocol.VerifyRequest, protocol.VerifyResult, "convkit.runtimes.tensorrt.verify"
-    ),
-    "inspect": Job(protocol.InspectRequest, protocol.InspectResult, "convkit.stages.inspect"),
-    "coreml-inspect": Job(
-        protocol.InspectRequest, protocol.InspectResult, "convkit.runtimes.coreml.inspect"
-    ),
-    "compare": Job(protocol.CompareRequest, protocol.CompareResult, "convkit.stages.compare"),
-    "coreml-compare": Job(
-        protocol.CompareRequest, protocol.CompareResult, "convkit.runtimes.coreml.compare"
-    ),
-}
+    Job("precision", protocol.PrecisionRequest, protocol.PrecisionResult, has_options=True),
+    Job("build", protocol.BuildRequest, protocol.BuildResult, has_options=True),
+    Job("verify", protocol.VerifyRequest, protocol.VerifyResult, has_options=True),
+    Job("inspect", protocol.InspectRequest, protocol.InspectResult, "convkit.stages.inspect"),
+    Job("compare", protocol.CompareRequest, protocol.CompareResult, "convkit.stages.compare"),
+)
+JOBS: dict[JobKind, Job] = {job.kind: job for job in _ROWS}

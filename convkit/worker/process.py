@@ -14,6 +14,9 @@ from pathlib import Path
 
 from convkit.codec import decode, encode
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.runtimes.registry import load_runtime
+from convkit.runtimes.row import Runtime
+from convkit.worker.bootstrap import expose
 from convkit.worker.context import Context, StageFailedError, StageSkippedError
 from convkit.worker.imported_versions import imported_versions
 from convkit.worker.jobs import JOBS
@@ -79,9 +82,10 @@ def _run(envelope: Envelope) -> Answer:
         )
     context = Context(Path(envelope.output), envelope.events_fd)
     try:
-        job = JOBS[envelope.stage]
-        request: object = decode(job.request, envelope.request)
-        result, findings = job.function()(request, context)
+        job = JOBS[envelope.job]
+        runtime = _runtime(envelope)
+        request: object = decode(job.request_type(runtime), envelope.request)
+        result, findings = job.function(runtime)(request, context)
     except StageSkippedError as error:
         return Answer(PROTOCOL, "skipped", error=str(error))
     except StageFailedError as error:
@@ -101,6 +105,15 @@ def _run(envelope: Envelope) -> Answer:
             traceback=traceback.format_exc(),
         )
     return Answer(PROTOCOL, "done", result=encode(result), findings=tuple(findings))
+
+
+def _runtime(envelope: Envelope) -> Runtime | None:
+    """Return the row of the target's runtime; a package from outside convkit is exposed first."""
+    if envelope.runtime is None:
+        return None
+    if envelope.runtime_folder is not None:
+        expose(envelope.runtime.partition(".")[0], Path(envelope.runtime_folder))
+    return load_runtime(envelope.runtime)
 
 
 def _strangers(
@@ -133,12 +146,7 @@ def _told(strangers: dict[str, tuple[str, str | None]]) -> Finding:
         " stage."
     )
     return Finding(
-        "V106",
-        "error",
-        message,
-        Place(),
-        {"found": {n: f for n, (f, _) in strangers.items()}},
-        remedy,
+        "V106", message, Place(), {"found": {n: f for n, (f, _) in strangers.items()}}, remedy
     )
 
 

@@ -2,20 +2,19 @@
 model.
 """
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from convkit.codec import Json
 from convkit.findings.model import Finding
 from convkit.tensors import Contract
 from convkit.worker.context import Context
-from convkit.worker.protocol import BuildRequest, Device, Fallback
+from convkit.worker.operators import Operators
+from convkit.worker.protocol import BuildRequest, Device, Fallback, OptionsT
 
 if TYPE_CHECKING:
     import numpy as np
-
-Options = Mapping[str, Json]
 
 
 class ModelRefusedError(Exception):
@@ -61,22 +60,55 @@ class RuntimeSession(Protocol):
         ...
 
 
-class Runtime(Protocol):
-    """A runtime's module."""
+@dataclasses.dataclass(frozen=True)
+class OpenedModel:
+    """A built model, open. `served` is the contract as the runtime states it.
+
+    `declared` turns the contract that the model carries into what the runtime can state of it.
+    """
+
+    session: RuntimeSession
+    served: Contract
+    declared: Callable[[Contract], Contract] = lambda contract: contract
+
+
+class GraphRuntime(Protocol[OptionsT]):
+    """A runtime that is built from an ONNX graph: a module with these functions.
+
+    `stages.graph_build` and `stages.graph_verify` do the rest.
+    """
 
     @property
     def MODEL_FILE(self) -> str:  # noqa: N802 - a module's constant
         """The built model's file inside the built folder."""
         ...
 
-    def build(self, request: BuildRequest, context: Context) -> list[Finding]:
-        """Write the target's files into `context.output`; raises ModelRefusedError,
-        StageSkippedError.
+    def build(
+        self, graph: Path, request: BuildRequest[OptionsT], context: Context
+    ) -> list[Finding]:
+        """Write the target's files, made from a graph, into `context.output`.
+
+        Raises ModelRefusedError, and StageSkippedError if the device is absent.
         """
         ...
 
-    def open(self, path: Path, device: Device, options: Options) -> RuntimeSession:
-        """Load a built model from its file; raises ModelRefusedError, StageSkippedError where a
-        device is absent.
+    def open(self, path: Path, device: Device, options: OptionsT) -> RuntimeSession:
+        """Load a built model; raises ModelRefusedError, and StageSkippedError if the device is
+        absent.
+        """
+        ...
+
+    def refusals(self, operators: Operators, device: Device) -> list[Finding]:
+        """Return what the runtime has no kernels for, before a session of the whole model exists."""
+        ...
+
+    def keeps_operators(self, options: OptionsT) -> bool:
+        """Say whether the built file has the operators of the graph it is built from."""
+        ...
+
+    def plain(self, options: OptionsT) -> tuple[tuple[str, OptionsT], ...]:
+        """Return the options with fewer optimizations, plainest first, each with its name.
+
+        If one of them is right where the target's own options are wrong, optimizing is the cause.
         """
         ...

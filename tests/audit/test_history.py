@@ -189,7 +189,7 @@ def test_the_command_line(home: Path) -> None:
 
 def test_latest_is_the_newest_run_for_every_command(home: Path) -> None:
     assert find_run("latest", Home(home)).name == OTHER
-    with pytest.raises(UsageError, match="holds no finished run"):
+    with pytest.raises(UsageError, match="has no finished runs"):
         find_run("latest", Home(home / "nothing"))
 
 

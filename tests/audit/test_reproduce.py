@@ -1,4 +1,4 @@
-"""Past runs made again: real runs of a tiny model in this environment, each changed in one thing."""
+"""Reproducing past runs: real runs of a tiny model in this environment, each with one change."""
 
 import json
 import shutil

@@ -71,7 +71,7 @@ def test_a_repair_shows_the_change_whole_and_how_to_keep_it(recipe: Path) -> Non
     assert (
         "+  ort-cuda: {precision: float16, runtime: onnxruntime, device: cuda}\n" in text
     )  # in 40 columns
-    assert "Write it with --write: convkit run r --repair --write\n" in text
+    assert "To save it: convkit run r --repair --write\n" in text
 
 
 def test_the_diff_applies(recipe: Path) -> None:
@@ -104,16 +104,10 @@ def test_a_written_one_says_where(recipe: Path) -> None:
 
 
 def test_what_was_not_repaired_says_why_and_what_it_would_not_do(recipe: Path) -> None:
-    withheld = Withheld(
-        "ort-optimized", "N103", "verify.skip", ["texts"], "that is for people to decide"
-    )
-    text = printed(
-        outcome(recipe, build_record(), ending="no remedy on offer", withheld=(withheld,))
-    )
-    assert "Not repaired: no remedy on offer" in text
-    assert (
-        'N103 of ort-optimized offers verify.skip: ["texts"]; that is for people to decide' in text
-    )
+    withheld = Withheld("ort-optimized", "N103", "verify.skip", ["texts"], "left to you")
+    text = printed(outcome(recipe, build_record(), ending="no fix", withheld=(withheld,)))
+    assert "Not repaired: no fix" in text
+    assert 'N103 of ort-optimized suggests verify.skip: ["texts"]; left to you' in text
     assert "not proven" in text
     assert "--write" not in text
 
@@ -152,7 +146,7 @@ class TestARecordOfARepair:
         file = io.StringIO()
         Console(file=file, width=200).print(summary(self.RECORD, up_to_date=False))
         text = file.getvalue()
-        assert "A repair of run 20251009-085000-aaaa:" in text
+        assert "Repairs run 20251009-085000-aaaa:" in text
         assert (
             'round 1, N201 of ort-optimized: targets.ort-optimized.precision: {"default":'
             ' "float16"}' in text
@@ -180,7 +174,7 @@ def convkit(*arguments: object) -> "subprocess.CompletedProcess[str]":
 def test_write_alone_is_refused(recipe: Path) -> None:
     done = convkit("run", recipe, "--write")
     assert done.returncode == 2
-    assert "give both" in done.stderr
+    assert "pass both" in done.stderr
 
 
 OVERFLOWING = """
@@ -231,7 +225,7 @@ def test_from_the_command_line_to_the_file(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert "repair, round 1: N202 of ort" in done.stderr
     assert (
-        f"Write it with --write: convkit run {recipe} --toolchain host --no-track --repair --write"
+        f"To save it: convkit run {recipe} --toolchain host --no-track --repair --write"
         in done.stdout
     )
     assert recipe.read_text() == TEXT

@@ -92,7 +92,7 @@ def test_pages_and_api_show_the_run_and_ctrl_c_ends_everything(tmp_path, capfd):
 
 
 def test_without_a_run_there_is_nothing_to_show(tmp_path):
-    with pytest.raises(UsageError, match="nothing was tracked here yet"):
+    with pytest.raises(UsageError, match="no runs logged yet"):
         ui.serve_ui(tmp_path)
 
 
@@ -101,7 +101,7 @@ def test_without_the_extra_the_command_to_install_it_is_given(tmp_path, monkeypa
         raise importlib.metadata.PackageNotFoundError(name)
 
     monkeypatch.setattr(importlib.metadata, "distribution", absent)
-    with pytest.raises(UsageError, match=r'-m uv pip install --python .* "convkit\[ui\]"'):
+    with pytest.raises(UsageError, match=r'-m uv pip install --python .* -e "\.\[ui\]"'):
         ui.serve_ui(tmp_path)
 
 
@@ -116,7 +116,7 @@ def test_a_port_that_is_taken_is_refused(tmp_path):
     (tmp_path / "mlflow.db").touch()
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
-        pytest.raises(UsageError, match=r"cannot be used .*Without --port a free one is taken"),
+        pytest.raises(UsageError, match=r"is not available .*Omit --port to use any free port"),
     ):
         ui.serve_ui(tmp_path, port=taken.getsockname()[1])
 
@@ -126,4 +126,4 @@ def test_a_tracking_server_has_its_own_pages(tmp_path, monkeypatch):
     said = []
     ui.serve_ui(tmp_path, announce=said.append)
     where = "https://user:***@tracking.example.org"
-    assert said == [f"Runs are tracked on a server, which has its own pages: {where}"]
+    assert said == [f"Runs are logged to a server with its own UI: {where}"]

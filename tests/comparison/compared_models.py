@@ -31,7 +31,8 @@ main_graph (float[batch, 16] x, bool flag) => (float[batch, 8] y, float[batch, 1
     [leaky] z = LeakyRelu<alpha = 0.25>(q)
     [branch] y = If (flag) <
         then_branch = then_graph () => (float[batch, 8] a) { [inner] a = Relu(s) },
-        else_branch = else_graph () => (float[batch, 8] b) { [factor] f = Constant<value = float[1] {0.5}>()
+        else_branch = else_graph () => (float[batch, 8] b) {
+            [factor] f = Constant<value = float[1] {0.5}>()
             [scaled] b = Mul(s, f) }
     >
 }

@@ -1,4 +1,4 @@
-"""Two built artifacts, compared from the host: by digests, or in a real worker of this environment."""
+"""Comparing two built artifacts from the host: by digest, or in a real worker here."""
 
 import shutil
 from pathlib import Path
@@ -118,7 +118,7 @@ def test_what_is_not_there_is_an_error(tmp_path: Path, home: Home) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ModelFileError, match="no such file or folder"):
         compare_artifacts(first, tmp_path / "absent", home, "host")
-    with pytest.raises(ModelFileError, match="nothing to compare"):
+    with pytest.raises(ModelFileError, match="the folder is empty"):
         compare_artifacts(tmp_path / "empty", first, home, "host")
     with pytest.raises(ModelFileError, match="one is a file and one a folder"):
         compare_artifacts(first / "model.onnx", first, home, "host")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from stage_requests import verify_request
 from test_low_precision import BERT, codes, evidence, found, run, write_recipe
 
 import convkit
@@ -21,10 +22,10 @@ from convkit.mil.identity import package_digest
 from convkit.mil.package import read_model, read_package
 from convkit.runtimes.coreml import verify as coreml_verify
 from convkit.runtimes.coreml.metadata import read_metadata
+from convkit.runtimes.coreml.options import ProgramOptions
 from convkit.store.store import Store
 from convkit.tensors import Contract
 from convkit.worker.context import Context
-from convkit.worker.protocol import VerifyRequest
 
 OVERFLOWING = """
 import torch
@@ -258,10 +259,12 @@ class TestContract:
         relabel(tmp_path / "built" / "model.mlpackage")
         reference = stored(outcome, home, "reference")
         contract = json.loads((package(outcome).parent / "contract.json").read_text())
-        request = VerifyRequest(
-            "coreml", "cpu", str(tmp_path / "built"), str(reference), decode(Contract, contract),
-            {"precision": "float32"}, None,
-        )  # fmt: skip
+        request = verify_request(
+            tmp_path / "built",
+            reference,
+            contract=decode(Contract, contract),
+            options=ProgramOptions("iOS17", "range"),
+        )
         result, _ = coreml_verify.run(request, Context(tmp_path))
         assert all(case.outputs[0].max_abs > 0.1 for case in result.cases)
         crossed = next(probe for probe in result.probes if probe.probe.startswith("crossed:"))

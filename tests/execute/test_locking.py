@@ -102,7 +102,7 @@ def test_versions_stay_until_they_are_to_be_upgraded(
         {"2.3"},
         {"1.31.2"},
     )
-    with pytest.raises(UsageError, match="--upgrade nunpy: no environment of the recipe has it"):
+    with pytest.raises(UsageError, match="nunpy: no environment of this recipe contains it"):
         lock_recipe(loaded(), first, (), Upgrade(tools=("nunpy",)))
 
 
@@ -121,7 +121,7 @@ def test_a_changed_recipe_keeps_what_it_still_allows(
 def test_check_names_what_does_not_fit(wheels: Path, loaded: Callable[..., LoadedRecipe]) -> None:
     recipe = loaded()
     file = lock_file(recipe.path)
-    assert "there is no lock" in check_lock(recipe, None, file)[0]
+    assert "no such lock" in check_lock(recipe, None, file)[0]
     lock = lock_recipe(recipe, None, (), Upgrade()).lock
     problems = check_lock(loaded(tools={"onnxruntime": "==1.30.*"}), lock, file)
     assert (
@@ -144,7 +144,7 @@ def test_what_is_on_no_index_is_left_out_and_told(
 
 
 def test_an_unknown_platform_is_refused(wheels: Path, loaded: Callable[..., LoadedRecipe]) -> None:
-    with pytest.raises(UsageError, match="--platform amiga: known are linux-x86_64"):
+    with pytest.raises(UsageError, match="amiga: unknown platform; choose from linux-x86_64"):
         lock_recipe(loaded(), None, ("amiga",), Upgrade())
 
 
@@ -174,9 +174,7 @@ class TestRuns:
             for spec in recipe_environments(recipe.recipe)
             if "onnxruntime==1.31.0" in spec.requirements
         )
-        with pytest.raises(
-            ToolchainError, match=r"small\.lock does not fit the recipe.*convkit lock"
-        ):
+        with pytest.raises(ToolchainError, match=r"small\.lock is out of date.*convkit lock"):
             recipe_tools(recipe, home, may_resolve=True)(spec)
         lenient = recipe_tools(recipe, home, may_resolve=True, strict=False)(spec)
         assert lenient is not None

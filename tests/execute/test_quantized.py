@@ -195,12 +195,14 @@ class QuantLinear(torch.nn.Module):
     def __init__(self):
         super().__init__()
         generator = torch.Generator().manual_seed(0)
-        self.register_buffer("qweight", torch.randint(-2**31, 2**31, (64, 256), generator=generator).int())
+        weights = torch.randint(-2**31, 2**31, (64, 256), generator=generator).int()
+        self.register_buffer("qweight", weights)
         self.register_buffer("shifts", torch.arange(0, 32, 8, dtype=torch.int32).view(1, 4, 1))
         self.register_buffer("scales", torch.rand(256, generator=generator) / 1000)
 
     def forward(self, x):
-        numbers = torch.bitwise_and(torch.bitwise_right_shift(self.qweight.unsqueeze(1), self.shifts), 255)
+        shifted = torch.bitwise_right_shift(self.qweight.unsqueeze(1), self.shifts)
+        numbers = torch.bitwise_and(shifted, 255)
         return x @ ((numbers.reshape(256, 256) - 128).float() * self.scales)
 
 class Net(torch.nn.Module):

@@ -30,7 +30,7 @@ PRECISION = "targets.ort.precision"
 def finding(
     code: str, change: dict[str, Any], severity: Any = "error", message: str = "m"
 ) -> Finding:
-    return Finding(code, severity, f"{message} {code}", remedy=Remedy("do it", change))
+    return Finding(code, f"{message} {code}", remedy=Remedy("do it", change), severity=severity)
 
 
 def record(
@@ -222,14 +222,14 @@ class TestWhatARepairNeverDoes:
         assert proposal.content == CONTENT
         (withheld,) = proposal.withheld
         assert (withheld.path, withheld.code) == (path, "C106")
-        assert "for people to decide" in withheld.reason
+        assert "left to you" in withheld.reason
 
     @pytest.mark.parametrize(
         "value", ["bfloat16", {"default": "bfloat16"}, {"quantize": "dynamic-int8"}]
     )
     def test_a_precision_is_not_given_up(self, value: Any) -> None:
         proposal = propose(record(finding("N202", {PRECISION: value})), CONTENT)
-        assert proposal.withheld[0].reason.startswith("it gives up float16")
+        assert proposal.withheld[0].reason.startswith("left to you: it gives up float16")
 
     def test_of_a_remedy_the_part_that_may_be_applied_is(self) -> None:
         proposal = propose(

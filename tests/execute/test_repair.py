@@ -1,4 +1,4 @@
-"""`convkit run --repair` whole, in this environment: real exports, real onnxruntime, tiny models."""
+"""`convkit run --repair` in full: real exports and onnxruntime, tiny models."""
 
 import json
 import os
@@ -128,7 +128,7 @@ class TestOverflow:
         recipe.write_text(overflow[0].read_text())
         outcome = repair(recipe, home)
         recipe.write_text(recipe.read_text() + "# mine\n")
-        with pytest.raises(ConvkitError, match="was changed while"):
+        with pytest.raises(ConvkitError, match="was edited during the repair"):
             write_repaired(outcome)
         assert recipe.read_text().endswith("# mine\n")
 
@@ -184,7 +184,7 @@ def test_what_no_recipe_can_mend_is_said_so(home: Path, tmp_path: Path) -> None:
     assert not outcome.repaired
     assert outcome.last.record.exit_code == 1
     assert outcome.steps == ()
-    assert outcome.ending.startswith("no remedy on offer")
+    assert outcome.ending.startswith("no finding suggests a change to the recipe")
     assert outcome.last.record.targets[0].headline in outcome.ending
     assert outcome.diff == ""
 
@@ -206,14 +206,14 @@ def test_a_case_is_never_left_out_and_what_is_on_offer_is_told(home: Path, tmp_p
     assert not outcome.repaired
     assert outcome.steps == ()
     assert {(each.code, each.path) for each in outcome.withheld} == {("N103", "verify.skip")}
-    assert "for people to decide" in outcome.withheld[0].reason
+    assert "left to you" in outcome.withheld[0].reason
 
 
 STUBBORN = OVERFLOWING.replace("* 1e-5", "* 1.0")
 
 
 @pytest.mark.slow
-def test_a_remedy_that_does_not_help_enough_is_told_with_what_remains(
+def test_a_remedy_that_does_not_help_enough_names_what_still_fails(
     home: Path, tmp_path: Path
 ) -> None:
     verify = {"tolerance": {"max_abs": 1e-30}}
@@ -221,7 +221,7 @@ def test_a_remedy_that_does_not_help_enough_is_told_with_what_remains(
     assert not outcome.repaired
     assert outcome.last.record.exit_code == 1
     assert outcome.steps
-    assert "remains" in outcome.ending
+    assert "still failing" in outcome.ending
     assert outcome.last.record.targets[0].headline in outcome.ending
 
 

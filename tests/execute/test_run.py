@@ -386,7 +386,8 @@ try:
     running.run(Path(sys.argv[1]), toolchain="host", jobs=2, home=Path(sys.argv[2]))
 except typer.Exit as exit:
     assert exit.exit_code == 0
-print(sorted({name.split(".")[0] for name in sys.modules} & {"torch", "mlflow", "numpy", "onnx", "onnxruntime"}))
+heavy = {"torch", "mlflow", "numpy", "onnx", "onnxruntime"}
+print(sorted({name.split(".")[0] for name in sys.modules} & heavy))
 """
 
 
@@ -433,7 +434,8 @@ class Export(torch.nn.Module):
         {body}
 names = {names!r}
 axes = {{name: {{0: "batch", 1: "length"}} for name in ["ids", "mask", *names]}}
-torch.onnx.export(Export().eval(), (ids, mask), {file!r}, input_names=["ids", "mask"], output_names=names,
+torch.onnx.export(Export().eval(), (ids, mask), {file!r},
+    input_names=["ids", "mask"], output_names=names,
     dynamo=False, opset_version=17, dynamic_axes=axes)
 """
 # How somebody else's export went wrong, the code and the input that must be named.

@@ -1,4 +1,4 @@
-"""The real worker where it can show a thing; for crashes and the like, a small script in its place."""
+"""The real worker process if possible; for crashes and the like, a small script replaces it."""
 
 import json
 import os
@@ -288,7 +288,10 @@ def test_a_tool_that_says_so_ran_out_of_memory_with_a_stand_in_worker(
 
 # A child that ignores SIGTERM, as a compiler started by a tool may.
 STUBBORN_CHILD = """
-code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+code = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    "print('up', flush=True); time.sleep(60)"
+)
 child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
 child.stdout.readline()
 Path("pid").write_text(str(child.pid))

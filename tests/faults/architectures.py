@@ -149,9 +149,10 @@ def clip_text(folder: Path) -> Path:
 from transformers import CLIPTextConfig, CLIPTextModel
 
 def build():
-    config = CLIPTextConfig(hidden_size=32, projection_dim=16, num_hidden_layers=2, num_attention_heads=2,
-                            intermediate_size=48, vocab_size=90, max_position_embeddings=40, bos_token_id=1,
-                            eos_token_id=2, attn_implementation="eager")
+    config = CLIPTextConfig(hidden_size=32, projection_dim=16, num_hidden_layers=2,
+                            num_attention_heads=2, intermediate_size=48, vocab_size=90,
+                            max_position_embeddings=40, bos_token_id=1, eos_token_id=2,
+                            attn_implementation="eager")
     return CLIPTextModel(config).eval()
 """
     ids = IDS | {"sample": {"integers": [3, 90]}}
@@ -168,7 +169,8 @@ from transformers import WhisperConfig
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 
 def build():
-    config = WhisperConfig(d_model=32, encoder_layers=2, encoder_attention_heads=2, encoder_ffn_dim=48,
+    config = WhisperConfig(d_model=32, encoder_layers=2, encoder_attention_heads=2,
+                           encoder_ffn_dim=48,
                            num_mel_bins=8, max_source_positions=12, attn_implementation="eager")
     return WhisperEncoder(config).eval()
 """

@@ -414,7 +414,8 @@ class Net(torch.nn.Module):
         x = self.words(input_ids)
         key, value = self.key(x), self.value(x)
         attended = torch.softmax(x @ key.transpose(1, 2), -1) @ value
-        return {"logits": attended @ self.words.weight.T, "present.0.key": key, "present.0.value": value}
+        logits = attended @ self.words.weight.T
+        return {"logits": logits, "present.0.key": key, "present.0.value": value}
 
 def build():
     return Net()

@@ -1,4 +1,4 @@
-"""What a check on onnxruntime's CPU says of a model in low precision: as a rule that all is well."""
+"""What a check on onnxruntime's CPU says about a low-precision model: usually that all is well."""
 
 from pathlib import Path
 

@@ -183,7 +183,8 @@ class Net(torch.nn.Module):
 
     def forward(self, x):
         centred = x - x.mean(-1, keepdim=True)
-        return centred / torch.sqrt(centred.pow(4).mean(-1, keepdim=True) + 1e-5) * self.weight + self.weight
+        scale = torch.sqrt(centred.pow(4).mean(-1, keepdim=True) + 1e-5)
+        return centred / scale * self.weight + self.weight
 
 def build():
     return Net()

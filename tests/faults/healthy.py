@@ -390,7 +390,7 @@ def dropout_in_inference(folder: Path) -> Path:
 def adopted(
     folder: Path, body: str, weights: str = "", *, functions: str = "", **keys: Any
 ) -> Path:
-    """Write a graph in ONNX's text, which is its own original: x (batch x 4) in, y (batch x 4) out."""
+    """Write a graph in ONNX's text as its own original: x (batch x 4) in, y (batch x 4) out."""
     head = '<ir_version: 8, opset_import: ["": 17]> g (float[batch, 4] x) => (float[batch, 4] y)'
     graph = onnx.parser.parse_model(
         f"{head} <{weights}> {{ {body} }}" if weights else f"{head} {{ {body} }}"
@@ -422,7 +422,8 @@ def loops(folder: Path) -> Path:
     """a Loop that runs three times"""
     body = """
         y = Loop (count, go, x) <
-            body = step (int64 i, bool go_in, float[batch, 4] state) => (bool go_out, float[batch, 4] next) {
+            body = step (int64 i, bool go_in, float[batch, 4] state)
+                => (bool go_out, float[batch, 4] next) {
                 go_out = Identity (go_in)
                 half = Mul (state, factor)
                 next = Add (half, x)

@@ -26,7 +26,9 @@ sys.path[:0] = sys.argv[2:]
 import torch
 from torch_conversion import converted, exported
 torch.manual_seed(0)
-layers = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 64))
+layers = torch.nn.Sequential(
+    torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.LayerNorm(16), torch.nn.Linear(16, 64)
+)
 converted(exported(layers, [torch.zeros(2, 8)]), Path(sys.argv[1]), half=True)
 """
 

@@ -7,6 +7,7 @@ import pytest
 
 import convkit
 from convkit.plan.imported_code import code_digest, imported_files, imports_of
+from convkit.runtimes.registry import runtimes
 from convkit.worker.jobs import JOBS
 
 PACKAGE = Path(convkit.__file__).parent
@@ -40,17 +41,33 @@ def test_imports_are_found_as_pythons_parser_finds_them():
     }
 
 
-@pytest.mark.parametrize("job", JOBS)
-def test_a_job_s_code_is_its_own_and_all_that_it_reaches(job):
-    names = {file.relative_to(PACKAGE).as_posix() for file in imported_files([JOBS[job].module])}
-    assert JOBS[job].module.removeprefix("convkit.").replace(".", "/") + ".py" in names
+ROOTS = [
+    (kind, name)
+    for kind, job in JOBS.items()
+    for name in (runtimes() if job.has_options else [None])
+]
+
+
+def job_module(kind: str, name: str | None) -> str:
+    module = JOBS[kind].module_for(runtimes()[name] if name is not None else None)
+    assert module is not None
+    return module
+
+
+@pytest.mark.parametrize(("kind", "runtime"), ROOTS)
+def test_a_job_s_code_is_its_own_and_all_that_it_reaches(kind, runtime):
+    module = job_module(kind, runtime)
+    names = {file.relative_to(PACKAGE).as_posix() for file in imported_files([module])}
+    assert module.removeprefix("convkit.").replace(".", "/") + ".py" in names
     assert {"worker/process.py", "worker/bootstrap.py", "codec.py"} <= names
     host = {"cli", "execute", "plan", "recipe", "store", "toolchain", "track", "report", "verdict"}
     assert not {name.split("/")[0] for name in names} & host
+    others = {row for row in runtimes() if row not in (runtime, "onnxruntime")}
+    assert not {name for name in names for other in others if name.startswith(f"runtimes/{other}/")}
 
 
 def test_what_a_job_cannot_reach_is_not_in_its_key():
-    verify = {file.name for file in imported_files([JOBS["verify"].module])}
+    verify = {file.name for file in imported_files([job_module("verify", "onnxruntime")])}
     assert "torchscript.py" not in verify
     assert "evaluator.py" not in verify
 
@@ -58,10 +75,11 @@ def test_what_a_job_cannot_reach_is_not_in_its_key():
 def test_a_changed_file_changes_the_digest(monkeypatch):
     from convkit.plan import imported_code
 
-    before = code_digest([JOBS["build"].module])
+    build = job_module("build", "onnxruntime")
+    before = code_digest([build])
     changed = PACKAGE / "worker" / "context.py"
     real = imported_code._source
     monkeypatch.setattr(
         imported_code, "_source", lambda file: real(file) + (b"#" if file == changed else b"")
     )
-    assert code_digest([JOBS["build"].module]) != before
+    assert code_digest([build]) != before

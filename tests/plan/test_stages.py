@@ -5,52 +5,41 @@ import pytest
 from small_recipe import recipe
 
 from convkit.errors import UsageError
-from convkit.plan.stages import (
-    Facts,
-    Stage,
-    explain_change,
-    flatten,
-    ingredients,
-    plan_stages,
-    stage_key,
-)
+from convkit.plan.keys import Facts, explain_change, flatten, ingredients, stage_key
+from convkit.plan.stages import Stage, plan_stages
 from convkit.recipe.models import Recipe
-from convkit.worker.protocol import JobKind
 
-CODE: dict[JobKind, str] = {
-    "export": "e",
-    "reference": "r",
-    "precision": "p",
-    "build": "b",
-    "verify": "v",
-}
 ORT = {"runtime": "onnxruntime"}
 
 
 def facts(stages: tuple[Stage, ...], **changes: Any) -> Facts:
     packages = {stage.environment: {"torch": "2.13.0", "onnxruntime": "1.31.1"} for stage in stages}
     given = Facts(
-        "source", "source", {}, packages, CODE, "linux-x86_64", "some processor", "isolated"
+        source="source",
+        original="source",
+        files={},
+        texts=(),
+        packages=packages,
+        code={stage.id: f"code of {stage.kind}" for stage in stages},
+        platform="linux-x86_64",
+        processor="some processor",
+        toolchain="isolated",
     )
     return dataclasses.replace(given, **changes)
 
 
 def parts_of(given: Recipe, name: str, **changes: Any) -> dict[str, str]:
     stages = plan_stages(given)
-    found = ingredients(
-        {stage.id: stage for stage in stages}[name], given, facts(stages, **changes)
-    )
+    stage = {stage.id: stage for stage in stages}[name]
+    inputs = dict.fromkeys(stage.needs, "artifact")
+    found = ingredients(stage, given, facts(stages, **changes), inputs)
     assert found is not None
     return found
 
 
 def keys(given: Recipe, **changes: Any) -> dict[str, str]:
-    stages = plan_stages(given)
     return {
-        stage.id: stage_key(
-            stage, parts_of(given, stage.id, **changes), dict.fromkeys(stage.needs, "artifact")
-        )
-        for stage in stages
+        stage.id: stage_key(parts_of(given, stage.id, **changes)) for stage in plan_stages(given)
     }
 
 
@@ -119,7 +108,13 @@ def test_a_change_moves_the_keys_of_the_stages_it_can_change_and_no_others(
     [
         ({"source": "other weights"}, {"export", "reference"}),
         ({"original": "other weights"}, set()),
-        ({"worker_code": CODE | {"build": "other"}}, {"build:ort"}),
+        (
+            {
+                "code": dict.fromkeys(("export", "reference", "verify:ort"), "c")
+                | {"build:ort": "b"}
+            },
+            {"export", "reference", "build:ort", "verify:ort"},
+        ),
         ({"platform": "darwin-arm64"}, {"export", "reference", "build:ort", "verify:ort"}),
         ({"processor": "other"}, {"reference", "verify:ort"}),
     ],
@@ -148,7 +143,7 @@ def test_other_calibration_data_build_again() -> None:
 def test_other_texts_do_not_export_again() -> None:
     model = {"package": {"name": "some-model", "version": "1.0", "path": "model"}}
     given = recipe(model=model, verify={"texts": "texts.txt", "tolerance": {"max_abs": 1e-4}})
-    before, after = (keys(given, files={"texts.txt": digest}) for digest in ("one", "other"))
+    before, after = (keys(given, texts=(text,)) for text in ("one", "other"))
     assert {name for name in before if before[name] != after[name]} == {"reference"}
 
 
@@ -159,8 +154,12 @@ def test_the_order_of_inputs_is_part_of_the_key() -> None:
 
 
 def test_another_input_artifact_is_another_key() -> None:
-    stage = next(stage for stage in plan_stages(recipe()) if stage.id == "build:ort")
-    assert stage_key(stage, {}, {"export": "one"}) != stage_key(stage, {}, {"export": "two"})
+    stages = plan_stages(recipe())
+    build = next(stage for stage in stages if stage.id == "build:ort")
+    one, two = (ingredients(build, recipe(), facts(stages), {"export": d}) for d in ("1", "2"))
+    assert one is not None
+    assert two is not None
+    assert stage_key(one) != stage_key(two)
 
 
 def test_two_targets_that_build_the_same_thing_share_a_key() -> None:
@@ -170,16 +169,17 @@ def test_two_targets_that_build_the_same_thing_share_a_key() -> None:
 
 def test_unresolved_tools_leave_the_key_unknown() -> None:
     stages = plan_stages(recipe())
-    assert ingredients(stages[0], recipe(), facts(stages, packages={})) is None
+    assert ingredients(stages[0], recipe(), facts(stages, packages={}), {}) is None
 
 
 def test_a_change_is_explained_by_the_recipe_s_key() -> None:
     before, now = parts_of(recipe(), "export"), parts_of(recipe(export={"opset": 19}), "export")
     assert explain_change(now, {}, before, {}) == "export.opset changed: 18 -> 19"
     assert (
-        explain_change(now, {"export": "b"}, now, {"export": "a"}) == "export gave another artifact"
+        explain_change(now, {"export": "b"}, now, {"export": "a"})
+        == "export has a different artifact"
     )
-    assert explain_change(now, {}, now, {}) == "its artifact is gone from the store"
+    assert explain_change(now, {}, now, {}) == "its artifact is no longer in the store"
 
 
 def test_flatten_keeps_empty_containers_and_tells_them_from_values() -> None:

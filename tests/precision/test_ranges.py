@@ -77,8 +77,8 @@ def test_a_mask_does_not_hide_what_it_masks(tmp_path, sign):
 
 
 def test_moved_values_take_over_their_sources_range(tmp_path):
-    path = write(tmp_path, "t = Transpose(x)\n s = Constant<value = int64[1] {-1}>()\n r = Reshape(t, s)\n y = Neg(r)",
-                 result="float[M] y")  # fmt: skip
+    path = write(tmp_path, "t = Transpose(x)\n s = Constant<value = int64[1] {-1}>()\n"
+                 " r = Reshape(t, s)\n y = Neg(r)", result="float[M] y")  # fmt: skip
     instrumented = instrument_ranges(ir.load(path))
     (keys,) = instrumented.layout.outputs.values()
     assert {name for name, _ in keys} == {"x", "y"}
@@ -166,7 +166,8 @@ def test_only_the_branch_that_ran_is_measured(tmp_path):
 
 LOOP = """n = Constant<value = int64 {3}>()
     t = Constant<value = bool {1}>()
-    last = Loop (n, t, x) <body = body (int64 i, bool go, float[N, 2] h) => (bool on, float[N, 2] g) {
+    last = Loop (n, t, x) <body = body (int64 i, bool go, float[N, 2] h)
+        => (bool on, float[N, 2] g) {
         on = Identity(go)
         g = Add(h, h)
     }>
@@ -184,7 +185,8 @@ def test_a_loop_that_does_not_run_has_no_ranges(tmp_path):
 
 
 def test_a_scan_is_measured_row_by_row(tmp_path):
-    body = """last, rows = Scan <num_scan_inputs = 1, body = body (float[2] h, float[2] r) => (float[2] g, float[2] o) {
+    body = """last, rows = Scan <num_scan_inputs = 1,
+        body = body (float[2] h, float[2] r) => (float[2] g, float[2] o) {
             g = Add(h, r)
             o = Mul(g, r)
         }> (start, x)
@@ -280,7 +282,7 @@ print(peak() - before)
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="peak memory is read from /proc")
 @pytest.mark.parametrize("job", ["ranges", "errors"])
 def test_tensors_are_let_go_once_they_are_measured(tmp_path, job):
-    """60 tensors of 4 MiB: kept to the end, they would take 240 MiB (and twice that side by side)."""
+    """60 tensors of 4 MiB: kept to the end, they would take 240 MiB (twice that side by side)."""
     lines = [f"v{i + 1} = Mul(v{i}, v{i})\n w{i + 1} = Softmax(v{i + 1})" for i in range(30)]
     path = write(tmp_path, "v0 = Neg(x)\n" + "\n".join(lines) + "\n y = Neg(w30)")
     model = ir.load(path)

@@ -46,15 +46,15 @@ def test_values_of_any_form_are_passed_over(recipe):
 @pytest.mark.parametrize(
     ("dtype", "kind", "numbers", "says"),
     [
-        ("float32", "token_ids", (), "whole numbers, but the input is float32"),
-        ("bfloat16", "positions", (), "whole numbers, but the input is bfloat16"),
-        ("int64", "uniform", (0, 1), "draws fractions"),
+        ("float32", "token_ids", (), "integers, but the input is float32"),
+        ("bfloat16", "positions", (), "integers, but the input is bfloat16"),
+        ("int64", "uniform", (0, 1), "samples fractions"),
         ("bool", "normal", (0, 1), "write {integers: [0, 2]}"),
-        ("bool", "integers", (0, 3), "outside bool, which holds 0 to 1"),
-        ("uint8", "integers", (-1, 3), "outside uint8, which holds 0 to 255"),
-        ("int8", "integers", (0, 129), "outside int8, which holds -128 to 127"),
-        ("int4", "constant", (8.0,), "outside int4, which holds -8 to 7"),
-        ("int64", "constant", (0.5,), "no whole number"),
+        ("bool", "integers", (0, 3), "outside bool, which ranges from 0 to 1"),
+        ("uint8", "integers", (-1, 3), "outside uint8, which ranges from 0 to 255"),
+        ("int8", "integers", (0, 129), "outside int8, which ranges from -128 to 127"),
+        ("int4", "constant", (8.0,), "outside int4, which ranges from -8 to 7"),
+        ("int64", "constant", (0.5,), "not an integer"),
     ],
 )
 def test_a_sample_that_does_not_fit_the_dtype_is_refused(dtype, kind, numbers, says):

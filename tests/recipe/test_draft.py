@@ -181,7 +181,7 @@ def test_a_package_is_read_where_it_is_installed(tmp_path, monkeypatch):
 
 def test_a_package_that_is_not_here_can_be_told_by_its_architecture(tmp_path):
     loaded = drafted("not-here==1.0:m", tmp_path / "r.yaml", architecture="distilbert")
-    assert "# TODO: the model's config.json could not be read here" in loaded.text
+    assert "# TODO: the model's config.json could not be read" in loaded.text
     assert [tensor.name for tensor in loaded.recipe.inputs] == ["input_ids", "attention_mask"]
 
 
@@ -225,15 +225,15 @@ def test_an_onnx_file_is_drafted_from_its_contract(tmp_path):
     ("model", "says"),
     [
         ("nowhere.onnx", "no such file"),
-        ("here.onnx", "needs the onnx package here"),
+        ("here.onnx", "needs the onnx package; install it in"),
         ("not/there", "pin its commit: not/there@<40 hex digits>"),
         ("not/there@main", "pin its commit: not/there@<40 hex digits>"),
-        ("No Such", "Give a folder in transformers' layout"),
+        ("No Such", "Pass a folder in transformers' layout"),
         ("empty", "no such file; a folder in transformers' layout has one"),
         ("broken", "cannot be read as JSON"),
-        ("list", "holds no JSON object"),
-        ("odd", "config.json is not as its model_type has it"),
-        ("lacking", "config.json is not as its model_type has it: KeyError('hidden_size')"),
+        ("list", "is not a JSON object"),
+        ("odd", "config.json does not fit its model_type"),
+        ("lacking", "config.json does not fit its model_type: KeyError('hidden_size')"),
     ],
 )
 def test_what_cannot_be_drafted_is_refused_with_a_reason(model, says, tmp_path, monkeypatch):

@@ -54,7 +54,7 @@ def test_files_that_are_there_are_accepted(recipe, folder):
     [
         ({"model": {"path": "modle"}}, ("model", "path"), "found no folder 'modle'"),
         ({"model": {"path": "modle"}}, ("model", "path"), "perhaps you meant 'model'"),
-        ({"model": {"path": "empty"}}, ("model", "path"), "holds no config.json"),
+        ({"model": {"path": "empty"}}, ("model", "path"), "has no config.json"),
         ({"model": {"path": "m.onnx"}}, ("model", "path"), "an ONNX file goes under model.onnx"),
         ({"model": {"path": "net.py"}}, ("model", "path"), "write the folder it is in"),
         ({"model": {"onnx": "n.onnx"}}, ("model", "onnx"), "found no file 'n.onnx'"),
@@ -88,7 +88,7 @@ def test_files_that_are_not_are_refused(recipe, path, says, folder):
 
 def test_a_factory_that_is_not_python_is_refused_with_its_line(folder):
     (folder / "bad.py").write_text("x = 1\ndef build(:\n", encoding="utf-8")
-    assert "is not Python: line 2" in one({"model": {"factory": "bad.py:build"}}, folder)
+    assert "is not valid Python: line 2" in one({"model": {"factory": "bad.py:build"}}, folder)
 
 
 @pytest.mark.parametrize("source", ["from os import *\n", "if True:\n    def build(): ...\n"])
@@ -100,7 +100,7 @@ def test_a_factory_that_may_be_defined_is_left_to_the_stage(source, folder):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"\n \n", "holds no text"),
+        (b"\n \n", "contains no text"),
         (b"caf\xe9\n", "cannot be read as UTF-8"),
         (b"x" * (2 << 20), "larger than 1 MiB"),
     ],

@@ -19,8 +19,9 @@ RECIPES = Path(__file__).parents[2] / "recipes"
 # Every keyword of the schema; another one must be taught to `fits` first.
 ANNOTATIONS = {"$schema", "$defs", "title", "description", "examples", "default"}
 KEYWORDS = {
-    "$ref", "type", "const", "enum", "anyOf", "oneOf", "not", "properties", "additionalProperties", "patternProperties",
-    "propertyNames", "required", "minProperties", "items", "prefixItems", "minItems", "maxItems", "pattern",
+    "$ref", "type", "const", "enum", "anyOf", "oneOf", "not", "properties", "additionalProperties",
+    "patternProperties", "propertyNames", "required", "minProperties", "items", "prefixItems",
+    "minItems", "maxItems", "pattern",
     "minLength", "maxLength", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",
 }  # fmt: skip
 TYPES = {

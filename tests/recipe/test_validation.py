@@ -10,9 +10,10 @@ from pydantic import Field, ValidationError
 from convkit.recipe.document import read_document
 from convkit.recipe.fields import PATTERNS, RecipeModel
 from convkit.recipe.model_tree import fields_of, keys_at, kinds_at, known_places
-from convkit.recipe.models import Integers, OnnxRuntimeTarget, Recipe
+from convkit.recipe.models import Integers, Recipe
 from convkit.recipe.schema import recipe_schema
 from convkit.recipe.validation import validation_problems
+from convkit.runtimes.onnxruntime.target import OnnxRuntimeTarget
 
 
 class First(RecipeModel):
@@ -56,12 +57,12 @@ def problems(text: str) -> list[str]:
         ),
         (
             "targets:\n  a: {runtime: tensorrt, devise: x}\n",
-            "f:2:26: targets.a.devise: is no key of targets.a (keys: runtime, workspace)",
+            "f:2:26: targets.a.devise: is not a key of targets.a (keys: runtime, workspace)",
         ),
         (
             "targets:\n  a: {runtime: onnxruntime, devise: x}\n",
             (
-                "f:2:29: targets.a.devise: is no key of targets.a; perhaps you meant 'device'"
+                "f:2:29: targets.a.devise: is not a key of targets.a; perhaps you meant 'device'"
                 " (keys: runtime, device)"
             ),
         ),

@@ -24,7 +24,7 @@ def test_a_plan_is_shown_by_module_and_a_chain_in_its_order() -> None:
         ),
         ModulePrecision("", 1, 0, 0, 0),
     )
-    chained = Finding("N202", "error", "overflows", chain=("first step", "second step"))
+    chained = Finding("N202", "overflows", chain=("first step", "second step"))
     target = dataclasses.replace(
         record.targets[0], plan=PrecisionResult({"default": "float16"}, rows), findings=(chained,)
     )

@@ -110,12 +110,7 @@ def test_everything_is_escaped():
         case, case=EVIL, description=EVIL, error=EVIL, sizes={EVIL: 3}, outputs=(output,)
     )
     finding = Finding(
-        EVIL,
-        "error",
-        EVIL,
-        Place(EVIL, EVIL, EVIL, EVIL, EVIL),
-        {EVIL: EVIL},
-        Remedy(EVIL, {EVIL: EVIL}),
+        EVIL, EVIL, Place(EVIL, EVIL, EVIL, EVIL, EVIL), {EVIL: EVIL}, Remedy(EVIL, {EVIL: EVIL})
     )
     verification = dataclasses.replace(
         verification,
@@ -184,7 +179,7 @@ def test_a_run_in_which_nothing_was_built_has_a_report_too():
 
 def test_a_finding_of_an_unknown_code_is_shown():
     target = dataclasses.replace(
-        failed_target(), findings=(Finding("X999", "note", "from a later convkit"),)
+        failed_target(), findings=(Finding("X999", "from a later convkit", severity="note"),)
     )
     assert "X999" in words(build_record(targets=(target,)))
 

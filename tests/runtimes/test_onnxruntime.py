@@ -6,20 +6,22 @@ import onnx
 import onnxruntime as ort
 import pytest
 from small_graphs import CONTRACT, HEADER, graph, save
+from stage_requests import build_request
 
-from convkit.findings.catalogue import CATALOGUE
 from convkit.models.contract_check import CONTRACT_KEY, UNKNOWN_RANK
+from convkit.models.graph.session import ELEMENT_TYPES
 from convkit.runtimes.onnxruntime import session as onnxruntime
+from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.runtimes.onnxruntime.profile import fallbacks_in_profile, read_profile
 from convkit.worker.context import Context, StageFailedError, StageSkippedError
-from convkit.worker.protocol import BuildRequest, Fallback
+from convkit.worker.protocol import Fallback
 from convkit.worker.sessions import ModelRefusedError, RunFailedError
 
 FEEDS = {"types": np.array([[0, 1]]), "mask": np.array([[1, 1]]), "ids": np.array([[3, 4]])}
 
 
 def test_a_session_states_contract_metadata_and_provider(tmp_path):
-    session = onnxruntime.open(save(tmp_path, graph()), "cpu", {})
+    session = onnxruntime.open(save(tmp_path, graph()), "cpu", OnnxRuntimeOptions())
     assert session.contract().inputs == CONTRACT.inputs
     assert session.contract().outputs == CONTRACT.outputs
     assert session.contract().axes == ()
@@ -30,7 +32,7 @@ def test_a_session_states_contract_metadata_and_provider(tmp_path):
 
 
 def test_feeds_may_be_memory_mapped(tmp_path):
-    session = onnxruntime.open(save(tmp_path, graph()), "cpu", {})
+    session = onnxruntime.open(save(tmp_path, graph()), "cpu", OnnxRuntimeOptions())
     np.save(tmp_path / "ids.npy", FEEDS["ids"])
     feeds = FEEDS | {"ids": np.load(tmp_path / "ids.npy", mmap_mode="r")}
     assert session.run(feeds)["score"].tolist() == [[3.0, 104.0]]
@@ -41,21 +43,21 @@ def test_dimensions_and_ranks_that_onnxruntime_does_not_state(tmp_path):
         f"{HEADER}g (float[?,3] x) => (float y, float[a,b] z) {{ y = ReduceSum<keepdims=0>(x) z ="
         " Identity(x) }"
     )
-    contract = onnxruntime.open(save(tmp_path, text), "cpu", {}).contract()
+    contract = onnxruntime.open(save(tmp_path, text), "cpu", OnnxRuntimeOptions()).contract()
     assert contract.inputs[0].shape == ("?", 3)
     assert contract.outputs[0].shape == UNKNOWN_RANK
 
 
 def test_errors_carry_the_runtimes_message(tmp_path):
-    session = onnxruntime.open(save(tmp_path, graph()), "cpu", {})
+    session = onnxruntime.open(save(tmp_path, graph()), "cpu", OnnxRuntimeOptions())
     with pytest.raises(RunFailedError, match="tensor\\(int64\\)"):
         session.run(FEEDS | {"ids": FEEDS["ids"].astype(np.float32)})
     assert session.run(FEEDS)["score"].shape == (1, 2)  # the session lives on
     (tmp_path / "broken.onnx").write_bytes(b"no model")
     with pytest.raises(ModelRefusedError, match=f"onnxruntime {ort.__version__}"):
-        onnxruntime.open(tmp_path / "broken.onnx", "cpu", {})
+        onnxruntime.open(tmp_path / "broken.onnx", "cpu", OnnxRuntimeOptions())
     with pytest.raises(StageFailedError, match="optimization: 'fast' is none of none, basic"):
-        onnxruntime.open(save(tmp_path, graph()), "cpu", {"optimization": "fast"})
+        onnxruntime.open_built(save(tmp_path, graph()), "cpu", "fast")
 
 
 def test_a_newer_ir_is_refused_with_the_message(tmp_path):
@@ -63,12 +65,12 @@ def test_a_newer_ir_is_refused_with_the_message(tmp_path):
     model.ir_version = 99
     onnx.save(model, tmp_path / "new.onnx")
     with pytest.raises(ModelRefusedError, match="99"):
-        onnxruntime.open(tmp_path / "new.onnx", "cpu", {})
+        onnxruntime.open(tmp_path / "new.onnx", "cpu", OnnxRuntimeOptions())
 
 
 def test_what_numpy_cannot_hold_is_named(tmp_path):
     text = f"{HEADER}g (float[n] x) => (bfloat16[n] y) {{ y = Cast<to=16>(x) }}"
-    session = onnxruntime.open(save(tmp_path, text), "cpu", {})
+    session = onnxruntime.open(save(tmp_path, text), "cpu", OnnxRuntimeOptions())
     assert session.contract().outputs[0].dtype == "bfloat16"
     with pytest.raises(
         RunFailedError, match=r"cannot exchange 'y' \(tensor\(bfloat16\)\) with numpy"
@@ -79,7 +81,7 @@ def test_what_numpy_cannot_hold_is_named(tmp_path):
 def test_what_is_no_tensor_is_refused(tmp_path):
     text = f"{HEADER}g (float[n] x) => (seq(float[n]) y) {{ y = SequenceConstruct(x) }}"
     with pytest.raises(ModelRefusedError, match=r"'y' is a seq\(tensor\(float\)\)"):
-        onnxruntime.open(save(tmp_path, text), "cpu", {}).contract()
+        onnxruntime.open(save(tmp_path, text), "cpu", OnnxRuntimeOptions()).contract()
 
 
 def test_every_element_type_of_onnxruntime_is_known():
@@ -93,14 +95,14 @@ def test_every_element_type_of_onnxruntime_is_known():
         for constraint in parameter.allowed_type_strs
     }
     # Unsigned float8 variants, 2-bit numbers and the like are no part of the contract's vocabulary.
-    assert set(onnxruntime.ELEMENT_TYPES) <= named
+    assert set(ELEMENT_TYPES) <= named
 
 
 def test_threads_come_from_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    assert onnxruntime._settings({}).intra_op_num_threads == 1
+    assert onnxruntime._settings(OnnxRuntimeOptions()).intra_op_num_threads == 1
     monkeypatch.delenv("OMP_NUM_THREADS")
-    assert onnxruntime._settings({}).intra_op_num_threads == 0
+    assert onnxruntime._settings(OnnxRuntimeOptions()).intra_op_num_threads == 0
 
 
 def test_cuda_without_the_provider_is_skipped_with_what_to_do(tmp_path):
@@ -109,7 +111,7 @@ def test_cuda_without_the_provider_is_skipped_with_what_to_do(tmp_path):
     else:
         expected = "it has .*CPUExecutionProvider"
     with pytest.raises(StageSkippedError, match=f"{expected}.*convkit run RECIPE --only TARGET"):
-        onnxruntime.open(save(tmp_path, graph()), "cuda", {})
+        onnxruntime.open(save(tmp_path, graph()), "cuda", OnnxRuntimeOptions())
 
 
 class SessionThatStartedOnTheCpu:
@@ -131,7 +133,7 @@ def test_cuda_that_silently_fell_back_is_skipped_mocked_session(tmp_path, monkey
     monkeypatch.setattr(ort, "preload_dlls", lambda: None)
     monkeypatch.setattr(ort, "InferenceSession", SessionThatStartedOnTheCpu)
     with pytest.raises(StageSkippedError, match="it started with CPUExecutionProvider instead"):
-        onnxruntime.open(save(tmp_path, graph()), "cuda", {})
+        onnxruntime.open(save(tmp_path, graph()), "cuda", OnnxRuntimeOptions())
 
 
 def test_cuda_without_a_device_is_skipped_mocked_message(tmp_path, monkeypatch):
@@ -144,7 +146,7 @@ def test_cuda_without_a_device_is_skipped_mocked_message(tmp_path, monkeypatch):
     monkeypatch.setattr(ort, "preload_dlls", lambda: None)
     monkeypatch.setattr(ort, "InferenceSession", fail)
     with pytest.raises(StageSkippedError, match="no CUDA-capable device"):
-        onnxruntime.open(save(tmp_path, graph()), "cuda", {})
+        onnxruntime.open(save(tmp_path, graph()), "cuda", OnnxRuntimeOptions())
 
 
 def test_fallbacks_in_a_handmade_profile():
@@ -194,8 +196,9 @@ def test_fallbacks_in_a_real_profile_of_the_cpu(tmp_path):
     assert fallbacks_in_profile(events, "CPUExecutionProvider") == ()
 
 
-def request(model: Path, **options) -> BuildRequest:
-    return BuildRequest("onnxruntime", "cpu", str(model), CONTRACT, options)
+def built(model: Path, output: Path, **options):
+    request = build_request(model, options=OnnxRuntimeOptions(**options))
+    return onnxruntime.build(model, request, Context(output))
 
 
 def heavy(folder: Path) -> Path:
@@ -218,11 +221,13 @@ def test_the_exported_model_is_linked_with_its_weights(tmp_path):
     source = heavy(tmp_path / "export")
     output = tmp_path / "built"
     output.mkdir()
-    assert onnxruntime.build(request(source), Context(output)) == []
+    assert built(source, output) == []
     assert {path.name for path in output.iterdir()} == {"model.onnx", "model.onnx.data"}
     assert (output / "model.onnx.data").samefile(tmp_path / "export" / "model.onnx.data")
     x = np.random.default_rng(0).normal(size=(2, 32)).astype(np.float32)
-    assert onnxruntime.open(output / "model.onnx", "cpu", {}).run({"x": x})["y"].shape == (2, 32)
+    assert onnxruntime.open(output / "model.onnx", "cpu", OnnxRuntimeOptions()).run({"x": x})[
+        "y"
+    ].shape == (2, 32)
 
 
 def test_without_hard_links_the_model_is_copied(tmp_path, monkeypatch):
@@ -233,7 +238,7 @@ def test_without_hard_links_the_model_is_copied(tmp_path, monkeypatch):
     source = heavy(tmp_path / "export")
     output = tmp_path / "built"
     output.mkdir()
-    onnxruntime.build(request(source), Context(output))
+    built(source, output)
     for name in ("model.onnx", "model.onnx.data"):
         assert (output / name).read_bytes() == (tmp_path / "export" / name).read_bytes()
         assert not (output / name).samefile(tmp_path / "export" / name)
@@ -244,23 +249,17 @@ def test_the_optimized_model_keeps_contract_and_results(tmp_path, level):
     source = heavy(tmp_path / "export")
     output = tmp_path / "built"
     output.mkdir()
-    findings = onnxruntime.build(
-        request(source, artifact="optimized", optimization=level), Context(output)
+    findings = built(source, output, artifact="optimized", optimization=level)
+    assert [(finding.code, finding.severity) for finding in findings] == (
+        [("R102", "note")] if level == "all" else []
     )
-    assert [finding.code for finding in findings] == (["R102"] if level == "all" else [])
-    assert all(CATALOGUE[finding.code].severity == finding.severity for finding in findings)
     assert {path.name for path in output.iterdir()} == {"model.onnx", "model.onnx.data"}
-    built = onnxruntime.open(output / "model.onnx", "cpu", {"optimization": "none"})
-    original = onnxruntime.open(source, "cpu", {"optimization": "none"})
-    assert built.metadata() == original.metadata()
+    opened = onnxruntime.open(output / "model.onnx", "cpu", OnnxRuntimeOptions("none"))
+    original = onnxruntime.open(source, "cpu", OnnxRuntimeOptions("none"))
+    assert opened.metadata() == original.metadata()
     x = np.random.default_rng(0).normal(size=(2, 32)).astype(np.float32)
-    np.testing.assert_allclose(built.run({"x": x})["y"], original.run({"x": x})["y"], rtol=1e-5)
+    np.testing.assert_allclose(opened.run({"x": x})["y"], original.run({"x": x})["y"], rtol=1e-5)
     assert "Identity" not in {node.op_type for node in onnx.load(output / "model.onnx").graph.node}
-
-
-def test_an_unknown_artifact_is_refused(tmp_path):
-    with pytest.raises(StageFailedError, match="'quantized' is none of exported, optimized"):
-        onnxruntime.build(request(heavy(tmp_path), artifact="quantized"), Context(tmp_path))
 
 
 def test_the_onnx_package_is_not_needed(tmp_path, monkeypatch):
@@ -270,4 +269,6 @@ def test_the_onnx_package_is_not_needed(tmp_path, monkeypatch):
     ]:
         monkeypatch.setitem(sys.modules, name, None)
     monkeypatch.setitem(sys.modules, "onnx", None)
-    assert onnxruntime.open(file, "cpu", {}).run(FEEDS)["score"].tolist() == [[3.0, 104.0]]
+    assert onnxruntime.open(file, "cpu", OnnxRuntimeOptions()).run(FEEDS)["score"].tolist() == [
+        [3.0, 104.0]
+    ]

@@ -1,33 +1,82 @@
+"""Every runtime's row: what it names exists, and fits what the host and the workers ask of it."""
+
+import dataclasses
 import inspect
 from typing import get_args
 
 import pytest
 
-from convkit.plan.stages import OWN_JOBS
 from convkit.recipe.models import Target
-from convkit.runtimes.registry import RUNTIMES, runtime_named
-from convkit.worker.context import StageFailedError
-from convkit.worker.sessions import Runtime
+from convkit.recipe.registry import target_models
+from convkit.recipe.targets import BaseTarget
+from convkit.runtimes import registry
+from convkit.runtimes.registry import BUILT_IN, BrokenRuntimeError, load_runtime, runtimes
+from convkit.worker.jobs import JOBS
+
+OF_A_TARGET = ("precision", "build", "verify")
 
 
-def test_the_recipes_runtimes_are_the_registrys_and_those_with_jobs_of_their_own():
-    union = get_args(get_args(Target)[0])
+def test_the_recipes_targets_are_the_registrys():
+    (union, _) = get_args(Target)
     named = {
-        name for target in union for name in get_args(target.model_fields["runtime"].annotation)
+        name
+        for model in get_args(union)
+        for name in get_args(model.model_fields["runtime"].annotation)
     }
-    assert named == {*RUNTIMES, *OWN_JOBS}
-    assert not RUNTIMES.keys() & OWN_JOBS.keys()
+    assert named == set(runtimes()) == set(BUILT_IN)
 
 
-def test_an_unknown_runtime_is_named_with_the_nearest():
-    with pytest.raises(StageFailedError, match="perhaps you meant 'onnxruntime'"):
-        runtime_named("onnx-runtime")
+@pytest.mark.parametrize("name", BUILT_IN)
+class TestEachRow:
+    def test_it_goes_by_its_name(self, name):
+        row = runtimes()[name]
+        assert (row.name, row.package) == (name, BUILT_IN[name])
+        assert row.suffix.startswith(".")
+
+    def test_its_target_is_a_target_of_that_runtime(self, name):
+        model = target_models()[name]
+        assert issubclass(model, BaseTarget)
+        assert get_args(model.model_fields["runtime"].annotation) == (name,)
+
+    def test_a_target_with_nothing_but_its_runtime_gives_the_options_of_the_row(self, name):
+        row = runtimes()[name]
+        target = target_models()[name].model_validate({"runtime": name})
+        options = target.options()
+        assert type(options) is row.load(row.options)
+        assert dataclasses.is_dataclass(options)
+        assert target.worker_precision(str) is None
+
+    @pytest.mark.parametrize("job", OF_A_TARGET)
+    def test_its_jobs_are_functions_of_a_request_and_a_context(self, name, job):
+        module = JOBS[job].module_for(runtimes()[name])
+        assert module is not None
+        function = JOBS[job].function(runtimes()[name])
+        assert list(inspect.signature(function).parameters) == ["request", "context"]
+
+    @pytest.mark.parametrize("stage", OF_A_TARGET)
+    def test_its_stages_name_packages_the_runtimes_own_first(self, name, stage):
+        row, target = runtimes()[name], target_models()[name].model_validate({"runtime": name})
+        packages = target.packages(stage, stand_in=False)
+        assert len(set(packages)) == len(packages) > 0
+        assert packages[0] in row.tools or stage == "precision"
+
+    def test_every_reference_of_the_row_can_be_loaded(self, name):
+        row = runtimes()[name]
+        for reference in (row.session, row.checks):
+            assert reference is None or callable(row.load(reference))
 
 
-@pytest.mark.parametrize("name", list(RUNTIMES))
-def test_each_runtime_has_the_protocols_functions(name):
-    runtime = RUNTIMES[name]
-    assert isinstance(runtime.MODEL_FILE, str)
-    for function in ("build", "open"):
-        wanted = list(inspect.signature(getattr(Runtime, function)).parameters)[1:]
-        assert list(inspect.signature(getattr(runtime, function)).parameters) == wanted
+def test_a_package_without_a_row_is_named():
+    with pytest.raises(BrokenRuntimeError, match=r"convkit\.mil adds no runtime"):
+        load_runtime("convkit.mil")
+    with pytest.raises(BrokenRuntimeError, match=r"no\.such\.package adds no runtime"):
+        load_runtime("no.such.package")
+
+
+def test_two_packages_may_not_add_one_runtime(monkeypatch):
+    class Entry:
+        name, value = "onnxruntime", "other.package"
+
+    monkeypatch.setattr(registry.importlib.metadata, "entry_points", lambda **_: [Entry])
+    with pytest.raises(BrokenRuntimeError, match="rename the entry point"):
+        registry.runtimes.__wrapped__()

@@ -4,22 +4,20 @@ import json
 import onnx
 import pytest
 from small_graphs import CONTRACT, body, graph, save
+from stage_requests import build_request
 
 from convkit.codec import decode
-from convkit.stages import graph_build as build
+from convkit.runtimes.onnxruntime import build
+from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.tensors import Axis, Contract
 from convkit.worker.context import Context, StageFailedError, StageSkippedError
-from convkit.worker.protocol import BuildRequest
-
-OPTIONS = {"optimization": "all", "artifact": "exported"}
 
 
-def run(tmp_path, model, *, contract=CONTRACT, device="cpu", options=OPTIONS):
+def run(tmp_path, model, *, contract=CONTRACT, device="cpu", options=None, low=None):
     output = tmp_path / "built"
     output.mkdir()
-    result, findings = build.run(
-        BuildRequest("onnxruntime", device, str(model), contract, options), Context(output)
-    )
+    request = build_request(model, contract=contract, device=device, options=options, low=low)
+    result, findings = build.run(request, Context(output))
     assert sorted(path.name for path in output.iterdir()) == list(result.files)
     assert result.size_bytes == sum(path.stat().st_size for path in output.iterdir())
     return result, findings, output
@@ -35,7 +33,7 @@ def test_a_model_in_a_folder_is_built_with_its_contract_beside_it(tmp_path):
 
 
 def test_the_optimized_model_is_checked_too(tmp_path):
-    options = {"optimization": "extended", "artifact": "optimized"}
+    options = OnnxRuntimeOptions("extended", "optimized")
     _, findings, output = run(tmp_path, save(tmp_path / "export", graph()), options=options)
     assert findings == []
     assert (output / "model.onnx").is_file()
@@ -93,7 +91,7 @@ def test_an_optimized_model_for_an_absent_device_is_skipped(tmp_path):
             tmp_path,
             save(tmp_path / "export", graph()),
             device="cuda",
-            options=OPTIONS | {"artifact": "optimized"},
+            options=OnnxRuntimeOptions(artifact="optimized"),
         )
 
 
@@ -102,11 +100,8 @@ def test_a_missing_model_is_named(tmp_path):
         run(tmp_path, tmp_path / "export")
 
 
-LOW = OPTIONS | {"precision": {"default": "float16", "keep_float32": [], "saturate": False}}
-
-
 def test_a_low_precision_keeps_the_contract_and_lowers_what_lies_between(tmp_path):
-    result, findings, output = run(tmp_path, save(tmp_path / "export", graph()), options=LOW)
+    result, findings, output = run(tmp_path, save(tmp_path / "export", graph()), low="float16")
     assert findings == []
     assert result.session.outputs == CONTRACT.outputs
     assert result.files == (
@@ -127,18 +122,16 @@ def test_a_low_precision_keeps_the_contract_and_lowers_what_lies_between(tmp_pat
 
 
 def test_bfloat16_for_a_device_is_checked_without_it(tmp_path):
-    options = LOW | {"precision": {"default": "bfloat16", "keep_float32": [], "saturate": False}}
     file = save(tmp_path / "export", graph())
-    result, findings, _ = run(tmp_path, file, device="cuda", options=options)
+    result, findings, _ = run(tmp_path, file, device="cuda", low="bfloat16")
     assert findings == []
     assert result.session.inputs == CONTRACT.inputs
 
 
 def test_bfloat16_for_a_device_is_checked_against_the_contract_too(tmp_path):
-    options = LOW | {"precision": {"default": "bfloat16", "keep_float32": [], "saturate": False}}
     swapped = "(int64[batch,sequence] ids, int64[batch,sequence] types, int64[batch,sequence] mask)"
     file = save(tmp_path / "export", graph(swapped))
-    _, findings, _ = run(tmp_path, file, device="cuda", options=options)
+    _, findings, _ = run(tmp_path, file, device="cuda", low="bfloat16")
     assert [finding.code for finding in findings] == ["C103"]
 
 
@@ -149,13 +142,4 @@ def test_a_graph_without_types_is_not_lowered(tmp_path):
         "(sum, m)", "(sum, m)\n        score = Neg(own)"
     )
     with pytest.raises(StageFailedError, match=r"com\.example\.Custom"):
-        run(tmp_path, save(tmp_path / "export", text), options=LOW)
-
-
-def test_a_precision_that_is_none_is_refused(tmp_path):
-    with pytest.raises(StageFailedError, match="is no precision"):
-        run(
-            tmp_path,
-            save(tmp_path / "export", graph()),
-            options=OPTIONS | {"precision": {"defalt": "float16"}},
-        )
+        run(tmp_path, save(tmp_path / "export", text), low="float16")

@@ -21,7 +21,7 @@ from tiny_models import (
     tokens,
 )
 
-from convkit.models.graph import carried_contract, read_contract
+from convkit.models.graph.contract import carried_contract, read_contract
 from convkit.models.sources import load_model
 from convkit.stages.export import run
 from convkit.tensors import Axis, Contract

@@ -4,12 +4,13 @@ that break them.
 
 import pytest
 from small_graphs import CONTRACT, HEADER, SAMPLES, SIGNATURE, body, graph, save, tensor
+from stage_requests import verify_request
 
-from convkit.stages import graph_verify as verify
+from convkit.runtimes.onnxruntime import verify
 from convkit.stages import reference
 from convkit.tensors import Contract
 from convkit.worker.context import Context
-from convkit.worker.protocol import ReferenceRequest, Sample, Source, VerifyRequest
+from convkit.worker.protocol import ReferenceRequest, Sample, Source
 
 POOLED = Contract(CONTRACT.inputs, (tensor("score", shape=("batch",)),), CONTRACT.axes)
 VALUES = (
@@ -48,16 +49,7 @@ def original_of(folder, text, contract=POOLED, samples=SAMPLES, budget=None):
 
 def built(folder, text, contract=POOLED, budget=None):
     model = save(folder / "built", text, carries=contract)
-    options = {"optimization": "all", "artifact": "exported"}
-    request = VerifyRequest(
-        "onnxruntime",
-        "cpu",
-        str(model.parent),
-        str(folder / "reference"),
-        contract,
-        options,
-        budget,
-    )
+    request = verify_request(model.parent, folder / "reference", contract=contract, budget=budget)
     return verify.run(request, Context(folder))
 
 

@@ -215,7 +215,9 @@ def test_more_positions_than_the_model_has_are_named(tmp_path):
         class Model(torch.nn.Module):
             def __init__(self):
                 super().__init__()
-                self.config = types.SimpleNamespace(model_type="toy", vocab_size=50, max_position_embeddings=8)
+                self.config = types.SimpleNamespace(
+                    model_type="toy", vocab_size=50, max_position_embeddings=8
+                )
                 self.positions = torch.nn.Embedding(8, 1)
 
             def forward(self, ids, mask, types):

@@ -15,25 +15,19 @@ import pytest
 from mocked_tensorrt import Faults, HostMemory
 from onnx import TensorProto, helper, numpy_helper
 from small_graphs import CONTRACT, SAMPLES, body, graph, save
+from stage_requests import build_request, verify_request
 
+from convkit.codec import decode
 from convkit.record.model import Verification
 from convkit.runtimes.tensorrt import build as tensorrt_build
 from convkit.runtimes.tensorrt import session as engine_session
 from convkit.runtimes.tensorrt import verify as tensorrt_verify
-from convkit.stages import graph_verify as verify
+from convkit.runtimes.tensorrt.options import EngineOptions
 from convkit.stages import reference
 from convkit.tensors import Axis, Contract, TensorSpec
 from convkit.verdict.judge import judge
 from convkit.worker.context import Context, StageSkippedError
-from convkit.worker.protocol import (
-    BuildRequest,
-    ReferenceRequest,
-    Source,
-    VerifyRequest,
-    VerifyResult,
-)
-
-OPTIONS = {"precision": "float32", "tf32": False}
+from convkit.worker.protocol import ReferenceRequest, Source, VerifyResult
 
 
 @pytest.fixture
@@ -59,14 +53,13 @@ def build(
     output = tmp_path / "built"
     shutil.rmtree(output, ignore_errors=True)
     output.mkdir()
-    request = BuildRequest(
-        "tensorrt",
-        "cuda",
-        str(exported),
-        contract,
-        OPTIONS | options,
+    request = build_request(
+        exported,
+        contract=contract,
+        device="cuda",
+        options=decode(EngineOptions, options),
         stand_in=stand_in,
-        timing_caches=str(tmp_path / "caches"),
+        caches=str(tmp_path / "caches"),
     )
     return tensorrt_build.run(request, Context(output))
 
@@ -88,14 +81,8 @@ def make_reference(tmp_path: Path, text: str) -> Path:
 
 
 def check(tmp_path: Path, **changes) -> tuple[VerifyResult, list]:
-    asked = VerifyRequest(
-        "tensorrt",
-        "cuda",
-        str(tmp_path / "built"),
-        str(tmp_path / "reference"),
-        CONTRACT,
-        OPTIONS,
-        None,
+    asked = verify_request(
+        tmp_path / "built", tmp_path / "reference", device="cuda", options=EngineOptions()
     )
     return tensorrt_verify.run(dataclasses.replace(asked, **changes), Context(tmp_path))
 
@@ -157,17 +144,14 @@ class TestWithoutADevice:
     def test_the_graph_is_verified_in_the_engines_stead(self, tmp_path: Path) -> None:
         make_reference(tmp_path, graph())
         build(tmp_path, graph(), stand_in=True)
-        asked = VerifyRequest(
-            "onnxruntime",
-            "cuda",
-            str(tmp_path / "built"),
-            str(tmp_path / "reference"),
-            CONTRACT,
-            OPTIONS,
-            None,
+        asked = verify_request(
+            tmp_path / "built",
+            tmp_path / "reference",
+            device="cuda",
+            options=EngineOptions(),
             stand_in=True,
         )
-        result, findings = verify.run(asked, Context(tmp_path))
+        result, findings = tensorrt_verify.run(asked, Context(tmp_path))
         assert (result.evidence, findings) == ("simulated", [])
         assert all(case.outputs[0].max_abs == 0 for case in result.cases)
 

@@ -8,18 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 from small_graphs import CONTRACT, HEADER, SAMPLES, SIGNATURE, body, graph, save, tensor
+from stage_requests import build_request, verify_request
 
 from convkit.cases.files import read_tensors
-from convkit.findings.catalogue import CATALOGUE
+from convkit.runtimes.onnxruntime import build, verify
 from convkit.runtimes.onnxruntime import session as onnxruntime
-from convkit.stages import graph_build as build
-from convkit.stages import graph_verify as verify
+from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.stages import reference, verification
 from convkit.tensors import Contract
 from convkit.worker.context import Context, StageFailedError, StageSkippedError
-from convkit.worker.protocol import BuildRequest, Fallback, ReferenceRequest, Source, VerifyRequest
-
-OPTIONS = {"optimization": "all", "artifact": "exported"}
+from convkit.worker.protocol import Fallback, ReferenceRequest, Source
 
 
 def make_reference(tmp_path, text, contract=CONTRACT, samples=SAMPLES, **options):
@@ -38,8 +36,8 @@ def original(tmp_path):
 
 def run(original, text, *, contract=CONTRACT, budget=None, device="cpu"):
     model = save(original.parent / "built", text)
-    request = VerifyRequest(
-        "onnxruntime", device, str(model.parent), str(original), contract, OPTIONS, budget
+    request = verify_request(
+        model.parent, original, contract=contract, device=device, budget=budget
     )
     return verify.run(request, Context(original.parent))
 
@@ -234,7 +232,7 @@ def test_fallbacks_become_warnings():
     finding = verification._fallback_finding(
         Fallback("CPUExecutionProvider", nodes), "CUDAExecutionProvider"
     )
-    assert (finding.code, finding.severity) == ("E102", CATALOGUE["E102"].severity)
+    assert (finding.code, finding.severity) == ("E102", "warning")
     assert finding.message.startswith(
         "7 nodes ran on CPUExecutionProvider instead of CUDAExecutionProvider: node_0"
     )
@@ -269,22 +267,24 @@ def test_a_worker_with_numpy_and_onnxruntime_only(original, tmp_path):
     model = save(original.parent / "built", graph())
     code = f"""
 import sys
-for name in ("torch", "onnx", "onnx_ir", "onnxscript", "transformers", "ml_dtypes", "pydantic", "yaml", "safetensors"):
+for name in ("torch", "onnx", "onnx_ir", "onnxscript", "transformers", "ml_dtypes", "pydantic",
+             "yaml", "safetensors"):
     sys.modules[name] = None
 from pathlib import Path
 from small_graphs_contract import CONTRACT
 from convkit.worker.context import Context
 from convkit.worker.protocol import VerifyRequest
-from convkit.worker.jobs import JOBS
-request = VerifyRequest("onnxruntime", "cpu", {str(model)!r}, {str(original)!r}, CONTRACT, {OPTIONS!r}, None)
-result, findings = JOBS["verify"].function()(request, Context(Path({str(tmp_path)!r})))
+from convkit.runtimes.onnxruntime import verify
+from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
+request = VerifyRequest(CONTRACT, OnnxRuntimeOptions(), None, "cpu", {str(model)!r}, {str(original)!r}, None)
+result, findings = verify.run(request, Context(Path({str(tmp_path)!r})))
 assert not findings, findings
 assert len(result.cases) == 8
 assert all(case.outputs[0].max_abs == 0.0 for case in result.cases)
 """
     contract = f"from convkit.tensors import *\nCONTRACT = {CONTRACT!r}\n"
     (tmp_path / "small_graphs_contract.py").write_text(contract)
-    package = str(Path(verify.__file__).parents[2])
+    package = str(Path(verify.__file__).parents[2].parent)
     environment = os.environ | {"PYTHONPATH": f"{tmp_path}:{package}"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment)
 
@@ -300,26 +300,13 @@ def test_outputs_that_change_with_values_only_count_as_numbers(original):
     np.testing.assert_allclose(metrics.frontier[-1][1], 0.5)
 
 
-LOW = OPTIONS | {"precision": {"default": "float16", "keep_float32": [], "saturate": False}}
-
-
 def lower(original, text):
     """Build a graph in float16; return the request that verifies it."""
     exported = save(original.parent / "exported", text).parent
     output = original.parent / "lowered"
     output.mkdir()
-    build.run(BuildRequest("onnxruntime", "cpu", str(exported), CONTRACT, LOW), Context(output))
-    arguments = (
-        "onnxruntime",
-        "cpu",
-        str(output),
-        str(original),
-        CONTRACT,
-        LOW,
-        None,
-        str(exported),
-    )
-    return VerifyRequest(*arguments)
+    build.run(build_request(exported, low="float16"), Context(output))
+    return verify_request(output, original, low="float16", exported=str(exported))
 
 
 def test_a_low_precision_is_simulated_and_its_rounding_seen(original):
@@ -333,7 +320,7 @@ def test_a_low_precision_is_simulated_and_its_rounding_seen(original):
 
 
 def test_what_the_cpu_would_hide_is_found(tmp_path):
-    """ids * 1e5 / 1e5: onnxruntime's CPU computes the product in float32, whatever the graph says."""
+    """ids * 1e5 / 1e5: onnxruntime's CPU computes the product in float32, against the graph."""
     nodes = body().replace(
         "sum = Add(i, scaled)", "g = Constant<value_float=50000.0>()\n sum = Mul(Add(i, scaled), g)"
     )
@@ -348,7 +335,7 @@ def test_what_the_cpu_would_hide_is_found(tmp_path):
     assert any(
         case.outputs[0].nan_candidate or case.outputs[0].inf_mismatched for case in result.cases
     )
-    plain = onnxruntime.open(Path(request.model) / "model.onnx", "cpu", OPTIONS)
+    plain = onnxruntime.open(Path(request.built) / "model.onnx", "cpu", OnnxRuntimeOptions())
     for case in (
         each
         for each in result.cases
@@ -368,23 +355,12 @@ def test_a_low_precision_on_an_absent_device_is_skipped(original):
 def test_a_simulation_stands_in_for_an_absent_device_also_without_kernels_here(
     original, tmp_path, dtype
 ):
-    precision = {"default": dtype, "keep_float32": [], "saturate": False}
-    low = OPTIONS | {"precision": precision}
     exported, built = save(tmp_path / "exported", graph()).parent, tmp_path / "built"
     built.mkdir()
-    build_request = BuildRequest("onnxruntime", "cuda", str(exported), CONTRACT, low, stand_in=True)
-    _, build_findings = build.run(build_request, Context(built))
-    request = VerifyRequest(
-        "onnxruntime",
-        "cuda",
-        str(built),
-        str(original),
-        CONTRACT,
-        low,
-        None,
-        str(exported),
-        stand_in=True,
-    )
+    asked = build_request(exported, device="cuda", low=dtype, stand_in=True)
+    _, build_findings = build.run(asked, Context(built))
+    others = {"exported": str(exported), "stand_in": True}
+    request = verify_request(built, original, device="cuda", low=dtype, **others)
     result, findings = verify.run(request, Context(tmp_path))
     assert [*build_findings, *findings] == []
     assert result.evidence == "simulated"
@@ -392,7 +368,7 @@ def test_a_simulation_stands_in_for_an_absent_device_also_without_kernels_here(
     assert len(result.cases) == 8
 
 
-def test_a_low_precision_on_its_device_is_simulated_beside_it_here_with_the_cpu_in_the_device_s_place(
+def test_a_low_precision_is_simulated_beside_its_device_here_mocked_by_the_cpu(
     original, monkeypatch
 ):
     from convkit.runtimes.onnxruntime import session as onnxruntime

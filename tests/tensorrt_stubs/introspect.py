@@ -32,7 +32,8 @@ from tensorrt_stubs.signatures import docstring_methods, overloads, signature, s
 
 # pybind11 overloads by trying one after the other, which mypy's rules for overloads and overrides
 # do not know.
-HEADER = """# mypy: disable-error-code="override, overload-cannot-match, overload-overlap, type-arg, misc"
+HEADER = """\
+# mypy: disable-error-code="override, overload-cannot-match, overload-overlap, type-arg, misc"
 import builtins
 import collections.abc
 from typing import Any, ClassVar, Never, Self, SupportsFloat, SupportsIndex, overload
@@ -183,7 +184,7 @@ class Stubs:
         return lines
 
     def function_lines(self, name: str, doc: str | None, where: str, first: str) -> list[str]:
-        """Return a function with all of its overloads; `first` is self, @staticmethod or nothing."""
+        """Return a function with all its overloads; `first` is self, @staticmethod or nothing."""
         found = [parsed for text in overloads(doc or "") if (parsed := signature(text))]
         if not found and name == "__init__":
             return ["def __init__(self, no_constructor: Never, /) -> None: ..."]

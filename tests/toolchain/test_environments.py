@@ -123,7 +123,8 @@ from pathlib import Path
 from convkit.toolchain import environments
 from convkit.toolchain.resolution import Resolution
 {before}
-environments.ensure_environment(Resolution({HERE!r}, {{"alpha": "1.0"}}), Path({str(home)!r}), progress=print)
+resolution = Resolution({HERE!r}, {{"alpha": "1.0"}})
+environments.ensure_environment(resolution, Path({str(home)!r}), progress=print)
 """
     environment = {**os.environ, "PYTHONPATH": ROOT, "PYTHONUNBUFFERED": "1"}
     return subprocess.Popen(

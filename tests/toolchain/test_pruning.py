@@ -104,7 +104,8 @@ from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import resolve
 home = Path(sys.argv[2])
-ensure_environment(resolve(EnvironmentSpec(sys.argv[1], ("alpha==1.0",)), home), home, progress=print)
+spec = EnvironmentSpec(sys.argv[1], ("alpha==1.0",))
+ensure_environment(resolve(spec, home), home, progress=print)
 print("held", flush=True)
 time.sleep(60)
 """

@@ -4,9 +4,15 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 from small_recipe import recipe
 
-from convkit.recipe.models import CoreMLTarget, Export, OnnxRuntimeTarget, TensorRTTarget
+from convkit.recipe.models import Export
+from convkit.recipe.registry import target_models
 from convkit.toolchain import requirements
-from convkit.toolchain.defaults import DEFAULT_PYTHON, DEFAULTS, DEFAULTS_BY_EXPORTER, OLDEST_PYTHON
+from convkit.toolchain.defaults import (
+    DEFAULT_PYTHON,
+    DEFAULTS_BY_EXPORTER,
+    OLDEST_PYTHON,
+    tool_defaults,
+)
 from convkit.toolchain.known_pairs import KNOWN_PAIRS, broken_pairs
 from convkit.toolchain.requirements import (
     NEEDS,
@@ -42,7 +48,7 @@ def test_each_stage_takes_what_it_needs_and_no_more() -> None:
     assert names(environment_spec(plain, "reference", None, None)) == torch
     assert names(environment_spec(plain, "build", "ort", None)) == ["numpy", "onnxruntime"]
     assert names(environment_spec(plain, "verify", "ort", None)) == ["numpy", "onnxruntime"]
-    assert names(inspection_spec()) == ["numpy", "onnx", "onnx-ir"]
+    assert names(inspection_spec(None)) == ["numpy", "onnx", "onnx-ir"]
 
 
 def test_optimum_takes_its_own_tools_and_its_own_choice_of_transformers() -> None:
@@ -207,18 +213,16 @@ def test_every_exporter_and_runtime_has_its_packages_and_every_package_a_default
         *exporters,
         "onnx",
     }
-    targets = (OnnxRuntimeTarget, TensorRTTarget, CoreMLTarget)
-    runtimes = [
-        name for target in targets for name in target.model_fields["runtime"].annotation.__args__
-    ]
-    for stage in ("build", "verify"):
-        assert {key.partition(" ")[2] for key in NEEDS if key.startswith(stage)} == {
-            *runtimes,
-            "tensorrt stand-in",
-        }
-    assert {name for needed in NEEDS.values() for name in needed} <= set(DEFAULTS)
+    needed = {name for names in NEEDS.values() for name in names}
+    for runtime, model in target_models().items():
+        written = model.model_validate({"runtime": runtime})
+        for stage in ("precision", "build", "verify"):
+            for stand_in in (False, True):
+                needed |= set(written.packages(stage, stand_in=stand_in))
+    defaults = tool_defaults()
+    assert needed <= set(defaults)
     for default in [
-        *DEFAULTS.values(),
+        *defaults.values(),
         *(row for rows in DEFAULTS_BY_EXPORTER.values() for row in rows.values()),
     ]:
         SpecifierSet(default.specifier)

@@ -252,7 +252,7 @@ DAMAGES = {
         ("header", "cannot be read as a database"),
         ("newer", "written by a newer MLflow .schema ffff00001111"),
         ("older", r"written by an older MLflow(.|\n)*mlflow db upgrade sqlite:///"),
-        ("foreign", "not one of MLflow's .recipes"),
+        ("foreign", "not an MLflow database .recipes"),
     ],
 )
 def test_another_kind_of_database_is_refused_and_left_as_it_is(home, damage, message):

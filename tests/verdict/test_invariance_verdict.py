@@ -6,7 +6,7 @@ from small_recipe import recipe
 
 from convkit.findings.model import Finding
 from convkit.recipe.models import Tolerance
-from convkit.verdict.invariance import invariance_findings, without_blame
+from convkit.verdict.invariance import blame_original, invariance_findings
 from convkit.worker.protocol import CaseMetrics, InvarianceMetrics, TensorMetrics, VerifyResult
 
 
@@ -161,15 +161,11 @@ def test_both_checks_of_padding_give_one_finding():
     assert finding.evidence["check"] == "padding"
 
 
-OFF = (
-    Finding("N402", "error", "the graph"),
-    Finding("N101", "error", "off"),
-    Finding("N303", "warning", "differs"),
-)
+OFF = (Finding("N402", "the graph"), Finding("N101", "off"), Finding("N303", "differs"))
 
 
 def test_a_random_original_is_named_and_the_graph_is_not_blamed():
-    found = without_blame(OFF, measured("determinism", metrics(0.5), metrics(0.4), 1.0))
+    found = blame_original(OFF, measured("determinism", metrics(0.5), metrics(0.4), 1.0))
     assert [(finding.code, finding.severity) for finding in found] == [
         ("N303", "error"),
         ("N101", "error"),
@@ -188,6 +184,6 @@ def test_a_random_original_is_named_and_the_graph_is_not_blamed():
 def test_the_graph_stays_at_fault_where_the_original_does_not_explain_the_error(
     original, error, given
 ):
-    assert without_blame(given, measured("determinism", original, metrics(0.4), error)) == list(
+    assert blame_original(given, measured("determinism", original, metrics(0.4), error)) == list(
         given
     )

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from convkit.errors import FleetError
-from convkit.plan.stages import calibration_file, sample_files
 from convkit.recipe.loading import LoadedRecipe
-from convkit.recipe.models import Model
+from convkit.recipe.models import File, Model
 from convkit.store.external_files import external_files
 
 _LEFT_OUT = frozenset({"__pycache__", ".git"})
@@ -40,12 +39,12 @@ def _files(loaded: LoadedRecipe) -> Iterator[Path]:
     recipe, dirname = loaded.recipe, loaded.dirname
     for key, model in (("model", recipe.model), ("original", recipe.reference_model)):
         yield from _model_files(key, model, dirname)
-    named = {f"inputs: sample: file: {name}": name for name in sample_files(recipe)}
+    samples = [tensor.sample.file for tensor in recipe.inputs if isinstance(tensor.sample, File)]
+    named = {f"inputs: sample: file: {name}": name for name in samples}
     if recipe.verify.texts:
         named["verify.texts"] = recipe.verify.texts
     for target, settings in recipe.targets.items():
-        if (file := calibration_file(settings)) is not None:
-            named[f"targets.{target}.precision.calibration.file"] = file
+        named |= {f"targets.{target}: {file}": file for file in settings.files}
     for key, name in named.items():
         yield _place(key, name, dirname)
 

@@ -19,7 +19,7 @@ from convkit.execute.fleet.orders import Answered, Order
 from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.execute.tools import recorded_tools
 from convkit.home import Home
-from convkit.plan.stages import explain_change, ingredients, stage_key
+from convkit.plan.keys import explain_change, ingredients, stage_key
 from convkit.recipe.loading import LoadedRecipe, parse_recipe
 from convkit.store.shared import SharedStore
 from convkit.store.store import Store
@@ -104,8 +104,8 @@ def _surroundings(order: Order, loaded: LoadedRecipe, home: Home, name: str) -> 
     """
     known = {order.stage.environment: order.resolution} if order.resolution is not None else {}
     found = gather(loaded, (order.stage,), home, order.toolchain, recorded_tools(known))
-    parts = ingredients(order.stage, loaded.recipe, found.facts)
-    if parts is None or stage_key(order.stage, parts, order.inputs) != order.key:
+    parts = ingredients(order.stage, loaded.recipe, found.facts, order.inputs)
+    if parts is None or stage_key(parts) != order.key:
         difference = (
             "its tools are not known"
             if parts is None

@@ -16,7 +16,8 @@ from convkit.execute.fleet.remote import run_stage
 from convkit.execute.fleet.tags import Fit, find_fit, needs_of, resources_for
 from convkit.execute.stage_runner import KeyLock, Settled, StageRunner
 from convkit.findings.model import Finding, Remedy
-from convkit.plan.stages import Stage, ingredients, stage_key
+from convkit.plan.keys import ingredients, stage_key
+from convkit.plan.stages import Stage
 from convkit.record.model import StageReport
 from convkit.store.shared import SharedStore
 from convkit.store.store import StageRecord
@@ -63,9 +64,9 @@ class FleetSettler:
         )
         if fit.processor is not None:
             facts = dataclasses.replace(facts, processor=fit.processor)
-        parts = ingredients(stage, self.local.loaded.recipe, facts)
+        parts = ingredients(stage, self.local.loaded.recipe, facts, inputs)
         assert parts is not None  # a run resolves every environment before it settles stages
-        key = stage_key(stage, parts, inputs)
+        key = stage_key(parts)
         if not self.local.is_forced(stage) and self.local.store.record(key) is None:
             self.shared.adopt(key, self.local.store)
         surroundings = dataclasses.replace(self.local.surroundings, facts=facts)
@@ -202,7 +203,7 @@ def _no_worker(report: StageReport, what: str) -> Settled:
         "Start such a worker: convkit fleet worker SCHEDULER; see what there is: convkit fleet"
         " status."
     )
-    finding = Finding("E101", "warning", error, evidence={"stage": report.id}, remedy=remedy)
+    finding = Finding("E101", error, evidence={"stage": report.id}, remedy=remedy)
     findings = (*report.findings, finding)
     return Settled(
         dataclasses.replace(
@@ -214,7 +215,6 @@ def _no_worker(report: StageReport, what: str) -> Settled:
 def _two_artifacts(stage: str, other: str, standing: str) -> Finding:
     return Finding(
         "R101",
-        "warning",
         f"{stage} gave two artifacts from the same inputs and tools: {standing[:12]}, which came"
         f" first and stands, and {other[:12]}",
         evidence={"before": standing, "now": other},

@@ -97,10 +97,7 @@ def _constraint_findings(message: str, contract: Contract) -> list[Finding]:
         f"Give the axes the range that the model has: {wanted}." if wanted else "See the log.",
         _change(wanted),
     )
-    return [
-        *findings,
-        Finding("C113", "error", f"{text}: {wanted}.", Place(tensor=first), evidence, remedy),
-    ]
+    return [*findings, Finding("C113", f"{text}: {wanted}.", Place(tensor=first), evidence, remedy)]
 
 
 def _change(fixes: str) -> dict[str, object]:
@@ -117,7 +114,6 @@ def _change(fixes: str) -> dict[str, object]:
 def _fixed_axis(axis: str, size: int) -> Finding:
     return Finding(
         "C106",
-        "error",
         f"The axis {axis!r} is fixed at {size}, the size of the example, by the model's own code.",
         Place(tensor=axis),
         {"axis": axis, "fixed": size},

@@ -82,7 +82,6 @@ def _baked_in(difference: Difference, sizes: dict[str, int], others: dict[str, i
     where = f" in {difference.module}" if difference.module else ""
     return Finding(
         "C106",
-        "error",
         f"{what} fixed in the graph{where}: traced at {_text(sizes)} and at {_text(others)}, the"
         f" model gives two graphs, which first differ at {difference.what}.",
         Place(

@@ -1,5 +1,1 @@
-"""Reads and tidies ONNX graphs (onnx-ir). Weights are never loaded as a whole."""
-
-from convkit.models.graph.contract import carried_contract, read_contract
-
-__all__ = ["carried_contract", "read_contract"]
+"""ONNX graphs: read, checked, walked, run. Modules here need different tools, so import the one you need."""

@@ -40,7 +40,6 @@ def duplicate_weights(model: onnx_ir.Model) -> list[Finding]:
     return [
         Finding(
             "E209",
-            "warning",
             f"{wasted:,} of {total:,} bytes of weights are stored more than once, first of all "
             f"{' = '.join(map(repr, largest))}",
             Place(tensor=largest[-1]),

@@ -29,7 +29,6 @@ def external_data_findings(model: onnx_ir.Model, folder: Path) -> list[Finding]:
         message, remedy = problem
         findings[location] = Finding(
             "E210",
-            "error",
             message,
             Place(tensor=tensor.name, source=location),
             {

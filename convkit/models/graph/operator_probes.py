@@ -10,10 +10,10 @@ import onnx_ir as ir
 
 from convkit.models.graph.dtypes import contract_dtype
 from convkit.models.graph.modules import nodes_with_modules
-from convkit.models.graph.operators import Operator, Operators
 from convkit.models.graph.preparation import with_types
 from convkit.models.graph.provenance import SOURCE_KEY
 from convkit.models.graph.traversal import attribute_graphs, constant_tensor
+from convkit.worker.operators import Operator, Operators
 
 # Constants up to this many elements go into a probe: shapes, axes and scales decide what a node is.
 # Weights do not.

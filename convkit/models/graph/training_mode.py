@@ -22,7 +22,6 @@ def training_mode(model: ir.Model) -> list[Finding]:
     return [
         Finding(
             "E207",
-            "error",
             f"{first.op_type} {first.name!r}{where} is in training mode{others}: the graph gives"
             " other results than the model in use, and other ones each time where it draws",
             Place(

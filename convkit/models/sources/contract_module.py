@@ -169,11 +169,7 @@ def _unknown_output(
         )
         text = f"The output {spec.name!r} is a {parts} in the model, not a tensor."
         return Finding(
-            "C201",
-            "error",
-            text,
-            Place(tensor=spec.name),
-            remedy=Remedy(f"Name one part: from: {key}.0"),
+            "C201", text, Place(tensor=spec.name), remedy=Remedy(f"Name one part: from: {key}.0")
         )
     claimed = {other.origin or other.name for other in wanted}
     nearest = nearest_name(key, [name for name in named if name not in claimed])
@@ -181,10 +177,9 @@ def _unknown_output(
     nearest = nearest or _only_alternative(spec, named, wanted)
     text = f"The recipe declares the output {key!r}; the model gives {given}."
     if nearest is None:
-        return Finding("C201", "error", text, Place(tensor=spec.name), {"given": list(named)})
+        return Finding("C201", text, Place(tensor=spec.name), {"given": list(named)})
     return Finding(
         "C204",
-        "error",
         f"{text} Perhaps it is {nearest!r}.",
         Place(tensor=spec.name),
         {"given": list(named), "nearest": nearest},
@@ -223,7 +218,6 @@ def _count_finding(count: int, wanted: Sequence[TensorSpec]) -> Finding:
     text = f"The model gives {given}; the recipe declares {len(wanted)}: {names}."
     return Finding(
         "C202" if count > len(wanted) else "C201",
-        "error",
         text,
         evidence={"given": count, "declared": len(wanted)},
         remedy=Remedy(

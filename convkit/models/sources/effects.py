@@ -105,7 +105,6 @@ def _matters(module: ContractModule, base: Probe, name: str, like: torch.Tensor)
 def _undeclared(name: str, produced: Sequence[str], change: dict[str, Json]) -> Finding:
     return Finding(
         "C111",
-        "error",
         f"The model's tokenizer produces {name!r}, which changes the outputs; the recipe leaves it"
         " out, so the converted model would always use its default.",
         Place(tensor=name),
@@ -133,7 +132,6 @@ def unloaded_findings(module: ContractModule, base: Probe, loaded: LoadedModel) 
     return [
         Finding(
             "C114",
-            "error",
             "The outputs depend on weights that the checkpoint lacks and that are therefore"
             f" random: {shown}.",
             Place(module=culprits[0].rpartition(".")[0]),

@@ -142,7 +142,6 @@ def _dtype_finding(
                 continue
             return Finding(
                 "C105",
-                "error",
                 f"The model refuses {spec.name!r} as {spec.dtype} and takes it as {dtype}:"
                 f" {refusal}",
                 Place(tensor=spec.name),
@@ -183,7 +182,7 @@ def _output_findings(
             )
             evidence = {"declared": spec.dtype, "found": found_dtype}
             findings.append(
-                Finding("C205", "error", text, Place(tensor=spec.name), evidence, order or remedy)
+                Finding("C205", text, Place(tensor=spec.name), evidence, order or remedy)
             )
         if tuple(output.shape) != spec.concrete_shape(sizes):
             finding = _shape_finding(index, spec, output, sizes, elsewhere)
@@ -307,7 +306,7 @@ def _shape_finding(
     )
     evidence = {"declared": list(declared), "found": list(shape), "sizes": dict(sizes)}
     remedy = Remedy(f"Give the output {spec.name!r} the shape that the model gives.", change)
-    return Finding(code, "error", text, Place(tensor=spec.name), evidence, remedy)
+    return Finding(code, text, Place(tensor=spec.name), evidence, remedy)
 
 
 def _in_axes(

@@ -88,10 +88,9 @@ def unknown_input(
             f"Remove {key!r} from inputs, or give the parameter's name as from: NAME.",
             _only_candidate(spec, free, parameters, contract),
         )
-        return Finding("C101", "error", text, Place(tensor=spec.name), evidence, remedy)
+        return Finding("C101", text, Place(tensor=spec.name), evidence, remedy)
     return Finding(
         "C104",
-        "error",
         f"{text} Perhaps it is {nearest!r}.",
         Place(tensor=spec.name),
         {**evidence, "nearest": nearest},
@@ -126,7 +125,6 @@ def _undeclared_input(name: str, parameters: dict[str, inspect.Parameter]) -> Fi
     order = ", ".join(parameters)
     return Finding(
         "C102",
-        "error",
         f"The model's forward requires {name!r}, which the recipe does not declare. Its parameters:"
         f" {order}.",
         Place(tensor=name),
@@ -144,7 +142,6 @@ def _order_findings(declared: Mapping[str, TensorSpec], parameters: list[str]) -
     return [
         Finding(
             "C103",
-            "error",
             f"The recipe's inputs stand in the order {', '.join(known)}; "
             f"the model's forward has {', '.join(expected)}.",
             Place(tensor=moved),

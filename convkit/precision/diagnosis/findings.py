@@ -12,7 +12,8 @@ import numpy as np
 import onnx_ir as ir
 
 from convkit.codec import Json
-from convkit.findings.model import Finding, Place, Remedy, Severity
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.findings.severity import Severity
 from convkit.float_limits import LIMITS
 from convkit.models.graph.loading import load_model
 from convkit.models.graph.modules import nodes_with_modules
@@ -30,9 +31,9 @@ from convkit.precision.lowering.plan import (
     assign,
     touches_float32,
 )
-from convkit.precision.options import LowPrecision
 from convkit.precision.reductions import open_session
 from convkit.precision.simulation.graph import low_nodes, simulate, widen
+from convkit.worker.protocol import LowPrecision
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -143,7 +144,6 @@ class PrecisionDoctor:
             remedy = self._remedies.keep([user.module for user in scan.consumers])
         return Finding(
             "N201",
-            "note" if case is None else "error",
             message,
             self._place(scan.constant, consumer.node, module, case),
             {
@@ -191,13 +191,7 @@ class PrecisionDoctor:
                 )
             message = f"{dtype} rounds {why}, to zero, and {name} is not finite in case {case!r}"
             return Finding(
-                "N203",
-                "error",
-                message,
-                place,
-                evidence,
-                self._remedies.keep(bad.modules),
-                bad.chain,
+                "N203", message, place, evidence, self._remedies.keep(bad.modules), bad.chain
             )
         limit = f"{LIMITS[dtype].largest:.6g}"
         message = (
@@ -212,7 +206,7 @@ class PrecisionDoctor:
         if absorbed:
             message += "; what follows absorbs it, so that outputs are finite and wrong"
         return Finding(
-            "N202", "error", message, place, evidence, self._remedies.keep(bad.modules), bad.chain
+            "N202", message, place, evidence, self._remedies.keep(bad.modules), bad.chain
         )
 
     def _masked_rows(self, case: str, feeds: Feeds, culprits: Culprits) -> list[Finding]:
@@ -233,7 +227,6 @@ class PrecisionDoctor:
         return [
             Finding(
                 "N205",
-                "error",
                 message,
                 self._place(softmax.error.tensor, softmax.error.node, softmax.error.module, case),
                 {"rows": rows, "first": list(first)},
@@ -244,13 +237,13 @@ class PrecisionDoctor:
     def _lost(self, case: str, error: TensorError, severity: Severity) -> Finding:
         return Finding(
             "N204",
-            severity,
             f"{error.tensor!r} ({error.op} {in_module(error.module)}) varies by"
             f" {error.spread_reference:.6g} in float32 and not at all in {self._precision.default},"
             f" in case {case!r}",
             self._place(error.tensor, error.node, error.module, case),
             {"spread_float32": error.spread_reference, "magnitude_float32": error.reference},
             self._remedies.keep([error.module]),
+            severity=severity,
         )
 
     def _simulated(self, tensor: str, feeds: Feeds) -> np.ndarray:
@@ -271,9 +264,9 @@ def _in_float32(model: ir.Model, precision: LowPrecision) -> tuple[ir.Model, Ass
     """Return a graph in float32, and which nodes are low: those of the plan, or those that came so."""
     low = low_nodes(model)
     if not low:
-        return model, assign(model, PrecisionPlan(precision.default, precision.keep_float32))
+        return model, assign(model, PrecisionPlan(precision.default, precision.patterns))
     widened = widen(model)
-    assignment = assign(widened, PrecisionPlan(precision.default, precision.keep_float32))
+    assignment = assign(widened, PrecisionPlan(precision.default, precision.patterns))
     choices = {
         node: (
             choice

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from convkit.codec import Json
 from convkit.findings.model import Remedy
 from convkit.precision.naming import as_patterns, general_path, without_covered
-from convkit.precision.options import LowPrecision
+from convkit.worker.protocol import LowPrecision
 
 # The key of a remedy that changes the target's precision; the host puts the target's name in its
 # place.
@@ -26,14 +26,14 @@ class PrecisionRemedies:
         patterns = as_patterns(
             [path for path in self.paths if general_path(path) in kinds], self.paths
         )
-        kept = without_covered([*self.precision.keep_float32, *patterns])
+        kept = without_covered([*self.precision.patterns, *patterns])
         return Remedy(f"Keep {', '.join(patterns)} in float32.", self._change(kept, saturate=False))
 
     def saturated(self) -> dict[str, Json]:
         """Return the change by which constants beyond the range are stored as the type's largest
         value.
         """
-        return self._change(self.precision.keep_float32, saturate=True)
+        return self._change(self.precision.patterns, saturate=True)
 
     def _change(self, kept: Sequence[str], *, saturate: bool) -> dict[str, Json]:
         precision: dict[str, Json] = {"default": self.precision.default}

@@ -9,9 +9,9 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.graph.preparation import UntypedValueError
 from convkit.precision.lowering.conversion import convert_file
 from convkit.precision.lowering.plan import Assignment, PrecisionPlan
-from convkit.precision.options import LowPrecision
 from convkit.precision.rounding import IR_DTYPES
 from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import LowPrecision
 
 
 def lower_file(source: Path, destination: Path, precision: LowPrecision) -> list[Finding]:
@@ -21,7 +21,7 @@ def lower_file(source: Path, destination: Path, precision: LowPrecision) -> list
     Findings: N206 for a pattern that names no module, N207 where nothing is left to lower. Raises
     StageFailedError for a graph whose types are not known.
     """
-    plan = PrecisionPlan(precision.default, precision.keep_float32)
+    plan = PrecisionPlan(precision.default, precision.patterns)
     try:
         converted = convert_file(source, destination, plan, saturate=precision.saturate)
     except UntypedValueError as error:
@@ -39,7 +39,7 @@ def _spelt(assignment: Assignment, precision: LowPrecision) -> dict[str, Json]:
     nearest = {each.pattern: each.nearest for each in assignment.unmatched if each.nearest}
     if not nearest:
         return {}
-    kept = list(dict.fromkeys(nearest.get(pattern, pattern) for pattern in precision.keep_float32))
+    kept = list(dict.fromkeys(nearest.get(pattern, pattern) for pattern in precision.patterns))
     written: dict[str, Json] = {"default": precision.default, "keep_float32": kept}
     return {"target.precision": written | ({"saturate": True} if precision.saturate else {})}
 
@@ -54,7 +54,6 @@ def _plan_findings(
         findings.append(
             Finding(
                 "N206",
-                "error",
                 f"keep_float32: {unmatched.pattern!r} names no module of the graph{nearest}",
                 Place(),
                 {"pattern": unmatched.pattern, "nearest": unmatched.nearest},
@@ -67,7 +66,6 @@ def _plan_findings(
         findings.append(
             Finding(
                 "N207",
-                "error",
                 f"nothing of the graph computes in {precision.default}: {why}",
                 Place(),
                 {"reasons": list(reasons)},

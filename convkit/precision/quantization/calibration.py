@@ -11,11 +11,11 @@ import numpy as np
 import onnx_ir as ir
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.precision.quantization.options import Quantization
 from convkit.precision.quantization.selection import HOPELESS_MAGNITUDE, Selection
 from convkit.precision.quantization.threads import threads
 from convkit.precision.ranges import TensorRange, run_ranges
 from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Quantization
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -157,7 +157,6 @@ def range_findings(hopeless: Sequence[Hopeless], quantization: Quantization) -> 
         findings.append(
             Finding(
                 "Q106",
-                "error" if one.nonfinite else "warning",
                 f"calibration: {where} {what}{kept}",
                 Place(tensor=one.tensor, node=one.node, module=one.module or None),
                 {
@@ -167,6 +166,7 @@ def range_findings(hopeless: Sequence[Hopeless], quantization: Quantization) -> 
                     "method": quantization.calibrated.method,
                 },
                 Remedy(remedy),
+                severity="error" if one.nonfinite else "warning",
             )
         )
     return findings

@@ -16,12 +16,11 @@ from convkit.metrics.limits import Limits, overshoot
 from convkit.metrics.tensors import compare
 from convkit.precision.naming import as_patterns
 from convkit.precision.patterns import matches
-from convkit.precision.quantization.options import Quantization
 from convkit.precision.quantization.quantize import quantize_file
 from convkit.precision.quantization.sensitivity import Sensitivity, measure_sensitivity
 from convkit.precision.quantization.switched import SwitchedModel
 from convkit.precision.quantization.threads import threads
-from convkit.worker.protocol import PlanRound, TensorMetrics
+from convkit.worker.protocol import PlanRound, Quantization, TensorMetrics
 
 Feeds = Mapping[str, np.ndarray]
 

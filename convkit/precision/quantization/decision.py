@@ -12,8 +12,8 @@ from convkit.codec import Json, encode
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.limits import Limits
 from convkit.precision.quantization.choosing import Kept, choose_kept
-from convkit.precision.quantization.options import Quantization
 from convkit.precision.quantization.sensitivity import KEPT, table
+from convkit.worker.protocol import Quantization
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -48,7 +48,6 @@ def _searched(kept: Kept) -> Finding:
     if kept.met:
         return Finding(
             "N208",
-            "note",
             f"keep_float32: auto keeps {names} in float32 and meets the tolerance, quantised and"
             " measured",
             Place(),
@@ -61,7 +60,6 @@ def _searched(kept: Kept) -> Finding:
         how_far = f"{how_far}, with nothing quantised"
     return Finding(
         "N209",
-        "error",
         f"no plan was found that meets the tolerance: keeping {names} in float32, case"
         f" {last.case!r} gives {how_far}",
         Place(case=last.case or None),

@@ -264,7 +264,6 @@ def _finding(scaled: ScaledWeight, problem: str, evidence: dict[str, float]) -> 
     name = scaled.weight.name or ""
     return Finding(
         "Q104",
-        "error",
         f"the quantised weight {name!r} is scaled wrongly: {problem}",
         Place(tensor=name, node=scaled.node.name or None, module=scaled.module or None),
         {

@@ -139,7 +139,6 @@ def packed_findings(model: ir.Model) -> list[Finding]:
     return [
         Finding(
             "Q103",
-            "error",
             f"{len(weights)} weights are whole numbers already ({_kinds(weights)}), in {shown}:"
             " quantising again would pass them over, or quantise the numbers that unpack them",
             Place(tensor=first.constant, node=first.node or None, module=first.module or None),

@@ -6,7 +6,7 @@ import platform
 from pathlib import Path
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.precision.quantization.options import Quantization
+from convkit.worker.protocol import Quantization
 
 _CPUINFO = Path("/proc/cpuinfo")
 # Flags of processors that sum unsigned by signed eight-bit products in 32 bits. Without them x86
@@ -46,7 +46,6 @@ def processor_findings(
     return [
         Finding(
             "Q105",
-            "note",
             "this processor has no VNNI: sums of two eight-bit products saturate at 16 bits, so"
             " results differ from those of a processor that has it, and may be worse",
             Place(),

@@ -20,7 +20,6 @@ from convkit.precision.quantization.calibration import (
 )
 from convkit.precision.quantization.dequantization import check_dequantization
 from convkit.precision.quantization.opset import raise_opset
-from convkit.precision.quantization.options import Quantization
 from convkit.precision.quantization.packed import packed_findings
 from convkit.precision.quantization.prepare import (
     gemm_to_matmul,
@@ -44,6 +43,7 @@ from convkit.precision.quantization.selection import (
     select,
 )
 from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Quantization
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -187,7 +187,6 @@ def _unmatched(selection: Selection) -> list[Finding]:
         findings.append(
             Finding(
                 "N206",
-                "error",
                 f"keep_float32: {unmatched.pattern!r} names no module of the graph{nearest}",
                 Place(),
                 {"pattern": unmatched.pattern, "nearest": unmatched.nearest},
@@ -211,7 +210,6 @@ def _nothing(selection: Selection, quantization: Quantization) -> Finding:
             remedy = "Write quantize: static-int8 for convolutions, or precision: float32."
     return Finding(
         "Q101",
-        "error",
         f"nothing was quantised: {why}",
         Place(),
         {
@@ -226,7 +224,6 @@ def _nothing(selection: Selection, quantization: Quantization) -> Finding:
 def _opset_raised(before: int, after: int) -> Finding:
     return Finding(
         "Q107",
-        "note",
         f"the opset was raised from {before} to {after}, which the quantised types need; every"
         " operator of the graph means the same in both",
         Place(),

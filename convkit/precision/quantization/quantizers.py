@@ -17,13 +17,9 @@ from typing import Any
 import numpy as np
 import onnx
 
-from convkit.precision.quantization.options import (
-    DEFAULT_BLOCK_SIZE,
-    DEFAULT_PERCENTILE,
-    Quantization,
-)
 from convkit.precision.quantization.selection import quantized_operators
 from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import DEFAULT_BLOCK_SIZE, DEFAULT_PERCENTILE, Quantization
 
 Feeds = Mapping[str, np.ndarray]
 

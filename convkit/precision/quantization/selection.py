@@ -8,12 +8,12 @@ import onnx_ir as ir
 from convkit.models.graph.modules import nodes_with_modules
 from convkit.precision.lowering.plan import UnmatchedPattern
 from convkit.precision.patterns import matches, nearest_path
-from convkit.precision.quantization.options import Kind, Quantization
 from convkit.precision.quantization.prepare import is_plain_gemm, transposed_weight, weight
+from convkit.worker.protocol import Quantization, QuantizationKind
 
 # Operators with weights, by the input that is one. Dynamic quantisation leaves convolutions alone:
 # their integer kernels are slower than float32's, and static quantisation is made for them.
-_WEIGHTED: dict[Kind, dict[str, int]] = {
+_WEIGHTED: dict[QuantizationKind, dict[str, int]] = {
     "dynamic-int8": {"MatMul": 1, "Gemm": 1, "Gather": 0, "LSTM": 1},
     "static-int8": {"MatMul": 1, "Gemm": 1, "Gather": 0, "Conv": 1, "ConvTranspose": 1},
     "int4-weights": {"MatMul": 1, "Gemm": 1},
@@ -58,7 +58,7 @@ class Selection:
         return tuple(dict.fromkeys(selected.module for selected in self.chosen))
 
 
-def quantized_operators(kind: Kind) -> list[str]:
+def quantized_operators(kind: QuantizationKind) -> list[str]:
     """Return the operators that a kind of quantisation is applied to, sorted."""
     between = _BETWEEN if kind == "static-int8" else frozenset()
     return sorted(between | set(_WEIGHTED[kind]))
@@ -90,7 +90,7 @@ def select(model: ir.Model, quantization: Quantization) -> Selection:
     return Selection(chosen, between, len(possible), unmatched)
 
 
-def _possible(model: ir.Model, kind: Kind) -> Iterator[Selected]:
+def _possible(model: ir.Model, kind: QuantizationKind) -> Iterator[Selected]:
     weighted = _WEIGHTED[kind]
     main = model.graph
     for node, module in nodes_with_modules(model):
@@ -102,7 +102,7 @@ def _possible(model: ir.Model, kind: Kind) -> Iterator[Selected]:
                 yield Selected(node, module)
 
 
-def _fits(node: ir.Node, value: ir.Value | None, kind: Kind) -> bool:
+def _fits(node: ir.Node, value: ir.Value | None, kind: QuantizationKind) -> bool:
     tensor = weight(value)
     if tensor is None and node.op_type == "MatMul":
         tensor = transposed_weight(value)

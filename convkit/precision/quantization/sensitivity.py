@@ -11,7 +11,6 @@ from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.graph.loading import load_model
 from convkit.precision.naming import as_patterns, without_covered
-from convkit.precision.quantization.options import Quantization
 from convkit.precision.quantization.switched import JoinError, SwitchedModel
 from convkit.precision.quantization.weights import (
     decibels,
@@ -19,6 +18,7 @@ from convkit.precision.quantization.weights import (
     float_names,
     quantized_weights,
 )
+from convkit.worker.protocol import Quantization
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -166,7 +166,6 @@ def sensitivity_finding(
     more = f" and {len(costly) - _NAMED} more" if len(costly) > _NAMED else ""
     return Finding(
         "Q102",
-        "warning",
         f"quantisation moves the outputs by {found.output_error:.2%} of their magnitude;"
         f" {share:.0%} of it comes from {', '.join(named)}{more}",
         Place(module=costly[0].module or None, case=case),

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from convkit.codec import Json, encode
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.float_limits import LIMITS
-from convkit.precision.options import LowPrecision
-from convkit.worker.protocol import ModulePrecision, PlanRound
+from convkit.worker.protocol import LowPrecision, ModulePrecision, PlanRound
 
 
 def headroom_findings(modules: Sequence[ModulePrecision], precision: LowPrecision) -> list[Finding]:
@@ -22,7 +21,6 @@ def headroom_findings(modules: Sequence[ModulePrecision], precision: LowPrecisio
     return [
         Finding(
             "N210",
-            "note",
             f"{worst.tensor!r} in {worst.module or 'the root'}{others} reaches {worst.largest:.6g}"
             f" in float32, beyond {precision.default}'s {LIMITS[precision.default].largest:.6g}:"
             " verification shows whether it matters",
@@ -43,7 +41,7 @@ def searched_finding(precision: LowPrecision, rounds: Sequence[PlanRound], *, me
     if met:
         message = f"keep_float32: auto keeps {kept} and meets the tolerance in simulation"
         return Finding(
-            "N208", "note", message, Place(), evidence, Remedy("Write it into the recipe.", change)
+            "N208", message, Place(), evidence, Remedy("Write it into the recipe.", change)
         )
     last = rounds[-1]
     how_far = (
@@ -51,7 +49,6 @@ def searched_finding(precision: LowPrecision, rounds: Sequence[PlanRound], *, me
     )
     return Finding(
         "N209",
-        "error",
         f"no plan was found that meets the tolerance: keeping {kept} case {last.case!r} gives"
         f" {how_far}",
         Place(case=last.case),

@@ -13,12 +13,11 @@ from convkit.models.graph.modules import nodes_with_modules
 from convkit.precision.diagnosis.constants import scan_constants
 from convkit.precision.lowering.conversion import convert
 from convkit.precision.lowering.plan import Assignment, PrecisionPlan, assign, touches_float32
-from convkit.precision.options import LowPrecision
 from convkit.precision.reductions import open_session
 from convkit.precision.search.modules import Outputs, search_modules
 from convkit.precision.simulation.graph import simulate
 from convkit.precision.simulation.switched_rounding import SwitchedRounding
-from convkit.worker.protocol import PlanRound
+from convkit.worker.protocol import LowPrecision, PlanRound
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,6 +3,7 @@ keeps it honest.
 """
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from convkit.precision.rounding import IR_DTYPES
 from convkit.precision.simulation.graph import simulate_file
 from convkit.tensors import DType
 from convkit.worker.context import StageFailedError
-from convkit.worker.sessions import Options, Runtime, RuntimeSession
+from convkit.worker.sessions import RuntimeSession
 
 _ROUNDED = """
 <ir_version: 8, opset_import: ["": 17]>
@@ -27,27 +28,28 @@ proof (float[N] x) => (float[N] y) {
 
 
 def open_simulation(
-    model: Path, runtime: Runtime, options: Options, dtype: DType
+    model: Path, opened: Callable[[Path], RuntimeSession], dtype: DType
 ) -> RuntimeSession:
-    """Simulate a built model of low precision (see `simulate`) and open that, on the CPU.
+    """Simulate a built model of low precision (see `simulate`) and open that with `opened`, which
+    runs a graph on the CPU.
 
     Raises StageFailedError where the runtime would optimise the roundings away, for then nothing
     would be proven.
     """
     with tempfile.TemporaryDirectory(prefix="convkit-simulation-") as folder:
-        _prove(Path(folder) / "proof.onnx", runtime, options, dtype)
+        _prove(Path(folder) / "proof.onnx", opened, dtype)
         simulation = Path(folder) / "simulation.onnx"
         try:
             simulate_file(model, simulation)
         except UntypedValueError as error:
             raise StageFailedError(str(error)) from error
-        return runtime.open(simulation, "cpu", options)
+        return opened(simulation)
 
 
-def _prove(path: Path, runtime: Runtime, options: Options, dtype: DType) -> None:
+def _prove(path: Path, opened: Callable[[Path], RuntimeSession], dtype: DType) -> None:
     ir.save(ir.from_onnx_text(_ROUNDED.replace("TYPE", str(int(IR_DTYPES[dtype])))), path)
     x = np.array([1 + 2.0**-12], np.float32)  # both types round its square to 1
-    found = runtime.open(path, "cpu", options).run({"x": x})["y"]
+    found = opened(path).run({"x": x})["y"]
     if not np.array_equal(found, x):
         raise StageFailedError(
             f"this release of the runtime optimises explicit roundings to {dtype} away, so that"

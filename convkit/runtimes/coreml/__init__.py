@@ -1,3 +1,31 @@
-"""From a torch module to a Core ML package, and what a package says of itself. Evaluating one is
-`worker.mil`'s.
+"""Core ML: ML programs, converted from the model itself and judged by an evaluator.
+
+`convkit.mil` evaluates programs; this folder converts them and reads what a package says of itself.
 """
+
+from convkit.runtimes.row import Runtime, ToolDefault
+
+RUNTIME = Runtime(
+    name="coreml",
+    package="convkit.runtimes.coreml",
+    target="target:CoreMLTarget",
+    options="options:ProgramOptions",
+    jobs={
+        "precision": "precision",
+        "build": "build",
+        "verify": "verify",
+        "inspect": "inspect",
+        "compare": "compare",
+    },
+    session="session:open_built",
+    checks="machine:checks",
+    suffix=".mlpackage",
+    is_folder=True,
+    tools=("coremltools",),
+    inspects_with=("coremltools", "torch"),
+    defaults={
+        "coremltools": ToolDefault(
+            "==9.0.*", "the release whose conversions and operations the evaluator is tested with"
+        )
+    },
+)

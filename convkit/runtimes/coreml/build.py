@@ -2,7 +2,6 @@
 contract.
 """
 
-import dataclasses
 from pathlib import Path
 
 from convkit.findings.model import Finding, Place, Remedy
@@ -10,32 +9,34 @@ from convkit.mil.errors import UnsupportedOperation
 from convkit.mil.identity import make_canonical
 from convkit.models.contract_check import check_contract
 from convkit.models.sources.prepared import Prepared, Unfit, prepare
-from convkit.precision.decision import decided
-from convkit.precision.options import low_precision
+from convkit.precision.decision import with_decision
 from convkit.runtimes.coreml.constants import write_constants
 from convkit.runtimes.coreml.conversion import Conversion, convert
 from convkit.runtimes.coreml.metadata import write_metadata
-from convkit.runtimes.coreml.options import program_options
+from convkit.runtimes.coreml.options import ProgramOptions
 from convkit.runtimes.coreml.session import MODEL_FILE, EvaluatedProgram
 from convkit.runtimes.coreml.shapes import served_contract
 from convkit.runtimes.coreml.sidecars import write_modules
 from convkit.stages.built_files import check_carried, finish_build, refused
 from convkit.tensors import Contract
 from convkit.worker.context import Context
-from convkit.worker.protocol import BuildResult, ProgramBuildRequest
+from convkit.worker.protocol import BuildRequest, BuildResult, LowPrecision
 from convkit.worker.sessions import ModelRefusedError
 
 _NOTHING = Contract((), (), ())
 
 
-def run(request: ProgramBuildRequest, context: Context) -> tuple[BuildResult, list[Finding]]:
+def run(
+    request: BuildRequest[ProgramOptions], context: Context
+) -> tuple[BuildResult, list[Finding]]:
     """Convert the model, save the package in a form that depends on nothing but its content, and
     check it.
 
     Where findings already say that the model does not fit its contract, nothing is converted.
     """
-    request = dataclasses.replace(request, options=decided(request.options, request.precision))
+    request = with_decision(request)
     original = request.original
+    assert original is not None  # Core ML targets convert the model itself
     prepared, findings = prepare(
         original.source,
         request.contract,
@@ -62,10 +63,13 @@ def run(request: ProgramBuildRequest, context: Context) -> tuple[BuildResult, li
 
 
 def _build(
-    prepared: Prepared, request: ProgramBuildRequest, context: Context, findings: list[Finding]
+    prepared: Prepared,
+    request: BuildRequest[ProgramOptions],
+    context: Context,
+    findings: list[Finding],
 ) -> Path:
-    options = program_options(request.options)
-    low = low_precision(request.options)
+    options = request.options
+    low = request.precision if isinstance(request.precision, LowPrecision) else None
     context.progress("converting to an ML program", done=0.3)
     converted = convert(
         Conversion(
@@ -80,7 +84,7 @@ def _build(
 
         context.progress("compressing the weights", done=0.6)
         model = compress(model, converted.program, options.compression, converted.modules)
-    write_metadata(model, request.contract, request.provenance)
+    write_metadata(model, request.contract)
     package = context.output / MODEL_FILE
     model.save(str(package))
     make_canonical(package)
@@ -92,7 +96,6 @@ def _build(
 def _followed(refusal: str) -> Finding:
     return Finding(
         "E212",
-        "note",
         f"the model was followed on an example instead of traced whole: {refusal}",
         Place(),
         {"refusal": refusal},

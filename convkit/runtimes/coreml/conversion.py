@@ -10,7 +10,6 @@ from convkit.mil.modules import modules_by_tensor
 from convkit.mil.program import Program, program_of
 from convkit.models.exporters.dynamic_trace import innermost
 from convkit.models.exporters.job import WRAPPER
-from convkit.precision.options import LowPrecision
 from convkit.runtimes.coreml.constants import LargeConstant, recording_pipeline
 from convkit.runtimes.coreml.operators import register_missing_operators
 from convkit.runtimes.coreml.options import Shapes
@@ -18,6 +17,7 @@ from convkit.runtimes.coreml.selection import selector
 from convkit.runtimes.coreml.shapes import input_types, output_types
 from convkit.runtimes.coreml.trace import traced
 from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import LowPrecision
 
 if TYPE_CHECKING:
     from convkit.models.sources.contract_module import ContractModule

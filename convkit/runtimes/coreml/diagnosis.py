@@ -9,15 +9,16 @@ import numpy as np
 
 from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.findings.severity import Severity
 from convkit.float_limits import LIMITS
 from convkit.mil.evaluator import Evaluator
 from convkit.mil.plan import every_step
 from convkit.mil.program import Program
 from convkit.precision.diagnosis.remedies import PrecisionRemedies, in_module
-from convkit.precision.options import LowPrecision
 from convkit.runtimes.coreml.constants import LargeConstant
 from convkit.runtimes.coreml.feeds import as_served
 from convkit.runtimes.coreml.step_trace import Autopsy, Taken, perform
+from convkit.worker.protocol import LowPrecision
 
 Feeds = Mapping[str, np.ndarray]
 
@@ -141,7 +142,13 @@ class ProgramDoctor:
         }
         place = Place(constant.constant, consumer.tensor, module or None, None, case)
         return Finding(
-            "N201", "note" if case is None else "error", message, place, evidence, remedy, chain
+            "N201",
+            message,
+            place,
+            evidence,
+            remedy,
+            chain,
+            severity="note" if case is None else "error",
         )
 
     def _tensor(self, case: str, made: Autopsy, walk: "_Walk | None") -> Finding:
@@ -162,13 +169,7 @@ class ProgramDoctor:
                 f"float16 rounds an operand to zero, and {name} is not finite in case {case!r}"
             )
             return Finding(
-                "N203",
-                "error",
-                message,
-                place,
-                evidence,
-                self._remedies.keep(self._around(made)),
-                chain,
+                "N203", message, place, evidence, self._remedies.keep(self._around(made)), chain
             )
         message = (
             f"{name} overflows float16: it computes up to {made.reached:.6g}, the limit is"
@@ -180,13 +181,7 @@ class ProgramDoctor:
         if walk is None:
             message += "; what follows absorbs it, so that outputs are finite and wrong"
         return Finding(
-            "N202",
-            "error",
-            message,
-            place,
-            evidence,
-            self._remedies.keep(self._around(made)),
-            chain,
+            "N202", message, place, evidence, self._remedies.keep(self._around(made)), chain
         )
 
     def _around(self, made: Autopsy) -> list[str]:
@@ -213,7 +208,7 @@ class ProgramDoctor:
         )
         place = Place(masked.name, None, masked.step.module or None, None, case)
         remedy = Remedy("Mask with a finite value.", self._remedies.saturated())
-        yield Finding("N205", "error", message, place, {"rows": masked.masked_rows}, remedy)
+        yield Finding("N205", message, place, {"rows": masked.masked_rows}, remedy)
 
     def _lost(self, case: str, made: Autopsy, *, is_error: bool) -> Finding:
         step = made.step
@@ -224,7 +219,8 @@ class ProgramDoctor:
         place = Place(made.name, None, step.module or None, None, case)
         evidence: dict[str, Json] = {"spread": made.spread, "magnitude": made.reached}
         remedy = self._remedies.keep([step.module])
-        return Finding("N204", "error" if is_error else "warning", message, place, evidence, remedy)
+        severity: Severity = "error" if is_error else "warning"
+        return Finding("N204", message, place, evidence, remedy, severity=severity)
 
 
 @dataclasses.dataclass(frozen=True)

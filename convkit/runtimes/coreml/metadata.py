@@ -1,7 +1,6 @@
-"""The texts that a package carries: its contract, and what it was made by."""
+"""The texts that a package carries."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,9 @@ from convkit.models.contract_check import CONTRACT_KEY
 from convkit.tensors import Contract
 
 
-def write_metadata(model: Any, contract: Contract, texts: Mapping[str, str]) -> None:  # noqa: ANN401 - an MLModel
-    """Put the contract and other texts into a model's metadata, beside coremltools' own (versions
-    of the tools).
-    """
+def write_metadata(model: Any, contract: Contract) -> None:  # noqa: ANN401 - an MLModel
+    """Put the contract into a model's metadata, beside coremltools' own (versions of the tools)."""
     model.user_defined_metadata[CONTRACT_KEY] = json.dumps(encode(contract), sort_keys=True)
-    for key, text in texts.items():
-        model.user_defined_metadata[key] = text
 
 
 def read_metadata(package: Path) -> dict[str, str]:

@@ -13,12 +13,11 @@ from convkit.mil.constants import scan_constants
 from convkit.mil.program import Program
 from convkit.mil.ranges import ProgramRanges, run_ranges, weights_by_module
 from convkit.mil.switched import TAKEN_FOR_INFINITY, SwitchedEvaluator
-from convkit.precision.options import LowPrecision
 from convkit.precision.search.findings import headroom_findings, searched_finding
 from convkit.precision.search.modules import Outputs, search_modules
 from convkit.runtimes.coreml.feeds import as_served
 from convkit.runtimes.coreml.selection import stays_float32
-from convkit.worker.protocol import ModulePrecision, PlanRound
+from convkit.worker.protocol import LowPrecision, ModulePrecision, PlanRound
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,26 +5,25 @@ package is built.
 from pathlib import Path
 
 from convkit.cases.judged import judged_cases
-from convkit.codec import encode
 from convkit.findings.model import Finding
 from convkit.models.sources.prepared import Unfit, prepare
 from convkit.precision.decision import write_decision
-from convkit.precision.options import is_undecided, low_precision
 from convkit.runtimes.coreml.conversion import Conversion, convert
-from convkit.runtimes.coreml.options import program_options
+from convkit.runtimes.coreml.options import ProgramOptions
 from convkit.runtimes.coreml.plan import decide
 from convkit.worker.context import Context, StageFailedError
-from convkit.worker.protocol import PrecisionResult, ProgramPrecisionRequest
+from convkit.worker.protocol import LowPrecision, PrecisionRequest, PrecisionResult
 
 
 def run(
-    request: ProgramPrecisionRequest, context: Context
+    request: PrecisionRequest[ProgramOptions], context: Context
 ) -> tuple[PrecisionResult, list[Finding]]:
     """Look at a target's precision on the reference's cases; decide what `auto` leaves open."""
-    precision = low_precision(request.options)
-    if precision is None:
-        raise StageFailedError(f"{request.options.get('precision')!r} needs no precision stage")
+    precision = request.precision
+    if not isinstance(precision, LowPrecision):
+        raise StageFailedError(f"{precision!r} needs no precision stage")
     original = request.original
+    assert original is not None  # Core ML targets convert the model itself
     prepared, findings = prepare(
         original.source,
         request.contract,
@@ -34,8 +33,8 @@ def run(
         context,
     )
     if isinstance(prepared, Unfit):
-        return PrecisionResult(precision=encode(precision)), findings
-    options = program_options(request.options)
+        return PrecisionResult(precision=precision), findings
+    options = request.options
     context.progress("converting to an ML program in float32", done=0.2)
     converted = convert(
         Conversion(prepared.module, prepared.probe.inputs, options.minimum, options.shapes)
@@ -44,12 +43,11 @@ def run(
     decision = decide(
         converted.program,
         converted.modules,
-        precision,
+        precision.keeping(precision.patterns),
         judged_cases(Path(request.reference), request.contract),
         request.limits,
-        is_auto=is_undecided(request.options),
+        is_auto=precision.keep_float32 == "auto",
     )
-    decided = encode(decision.precision)
-    write_decision(context.output, decided)
-    result = PrecisionResult(precision=decided, modules=decision.modules, rounds=decision.rounds)
+    write_decision(context.output, decision.precision)
+    result = PrecisionResult(decision.precision, decision.modules, decision.rounds)
     return result, [*findings, *decision.findings]

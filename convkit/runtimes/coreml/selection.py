@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from convkit.mil.modules import ModuleOf
-from convkit.precision.options import LowPrecision
 from convkit.precision.patterns import matches
+from convkit.worker.protocol import LowPrecision
 
 # Says of one of coremltools' operations whether it is to compute in float16.
 Selector = Callable[[Any], bool]
@@ -13,7 +13,7 @@ Selector = Callable[[Any], bool]
 
 def stays_float32(module: str, precision: LowPrecision) -> bool:
     """Say whether a module's operations stay in float32."""
-    return any(matches(pattern, module) for pattern in precision.keep_float32)
+    return any(matches(pattern, module) for pattern in precision.patterns)
 
 
 def selector(precision: LowPrecision, module_of: ModuleOf) -> Selector:

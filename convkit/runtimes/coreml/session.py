@@ -1,6 +1,7 @@
 """Core ML packages: evaluated on any system; on macOS, Core ML itself predicts as well."""
 
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,12 @@ from convkit.mil.program import Feature, Program, load_program
 from convkit.models.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION, UNKNOWN_RANK
 from convkit.runtimes.coreml.feeds import UnservableError, as_served
 from convkit.runtimes.coreml.metadata import read_metadata
+from convkit.runtimes.coreml.shapes import served_contract
 from convkit.runtimes.coreml.sidecars import read_modules
 from convkit.tensors import Contract, Dimension, TensorSpec
 from convkit.worker.context import StageFailedError
-from convkit.worker.protocol import Fallback
-from convkit.worker.sessions import ModelRefusedError, NotServedError, RunFailedError
+from convkit.worker.protocol import Device, Fallback
+from convkit.worker.sessions import ModelRefusedError, NotServedError, OpenedModel, RunFailedError
 
 MODEL_FILE = "model.mlpackage"
 
@@ -157,3 +159,14 @@ def _declared_types(texts: Mapping[str, str]) -> dict[str, str]:
     except (ValueError, CodecError):  # the check of what the package carries says so
         return {}
     return {spec.name: spec.dtype for spec in contract.outputs if "float" not in spec.dtype}
+
+
+def open_built(path: Path, _device: Device, _optimization: str) -> OpenedModel:
+    """Open a package for `convkit.load`: predicted by Core ML on macOS, evaluated elsewhere.
+
+    Raises ModelRefusedError, StageFailedError.
+    """
+    evaluated = EvaluatedProgram(path)
+    predicts = sys.platform == "darwin"
+    session = PredictedProgram(path, evaluated) if predicts else evaluated
+    return OpenedModel(session, session.contract(), served_contract)

@@ -2,7 +2,6 @@
 as well.
 """
 
-import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,31 +10,33 @@ from typing import Literal
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.tensors import largest_difference
 from convkit.mil.errors import UnsupportedOperation
-from convkit.precision.decision import decided
-from convkit.precision.options import LowPrecision, low_precision
+from convkit.precision.decision import with_decision
 from convkit.runtimes.coreml.constants import read_constants
+from convkit.runtimes.coreml.options import ProgramOptions
 from convkit.runtimes.coreml.session import MODEL_FILE, EvaluatedProgram, PredictedProgram
 from convkit.runtimes.coreml.shapes import served_contract
 from convkit.stages.built_files import find_model
 from convkit.stages.built_model import BuiltModel
 from convkit.stages.verification import Opened, first_estranged, first_lost, verify
 from convkit.worker.context import Context
-from convkit.worker.protocol import CaseMetrics, VerifyRequest, VerifyResult
+from convkit.worker.protocol import CaseMetrics, LowPrecision, VerifyRequest, VerifyResult
 from convkit.worker.sessions import ModelRefusedError, RuntimeSession
 
 
-def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Finding]]:
+def run(
+    request: VerifyRequest[ProgramOptions], context: Context
+) -> tuple[VerifyResult, list[Finding]]:
     """Verify a built package (see `verification.verify`)."""
-    request = dataclasses.replace(request, options=decided(request.options, request.precision))
+    request = with_decision(request)
     return verify(request, BuiltPackage(request, predicts=sys.platform == "darwin"), context)
 
 
 class BuiltPackage:
     """A built package. `predicts`: Core ML is here, and its own results are judged."""
 
-    def __init__(self, request: VerifyRequest, *, predicts: bool) -> None:
+    def __init__(self, request: VerifyRequest[ProgramOptions], *, predicts: bool) -> None:
         self._request = request
-        self._path = find_model(Path(request.model), MODEL_FILE)
+        self._path = find_model(Path(request.built), MODEL_FILE)
         self._predicts = predicts
         self._evaluated: EvaluatedProgram | None = None
         self._predicted: PredictedProgram | None = None
@@ -69,7 +70,8 @@ class BuiltPackage:
 
         On macOS, say as well how far the CPU alone is from all units.
         """
-        low = low_precision(self._request.options)
+        precision = self._request.precision
+        low = precision if isinstance(precision, LowPrecision) else None
         if low is None or self._evaluated is None:
             return self._by_units(cases, verification)
         return [
@@ -114,13 +116,12 @@ class BuiltPackage:
             if not apart <= worst:
                 worst, where = apart, case
         message = f"Core ML's CPU alone and all units are at most {worst:.3g} apart"
-        return [Finding("N213", "note", message, Place(case=where), {"largest_difference": worst})]
+        return [Finding("N213", message, Place(case=where), {"largest_difference": worst})]
 
 
 def _unknown(error: UnsupportedOperation) -> Finding:
     return Finding(
         "E211",
-        "error",
         f"the evaluator does not know {', '.join(error.operations)}, so nothing is known of this"
         " program's results",
         Place(),

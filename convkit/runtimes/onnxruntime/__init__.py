@@ -1,1 +1,17 @@
-"""onnxruntime."""
+"""onnxruntime: ONNX graphs on the CPU and on NVIDIA's GPUs."""
+
+from convkit.runtimes.row import Runtime, ToolDefault
+
+RUNTIME = Runtime(
+    name="onnxruntime",
+    package="convkit.runtimes.onnxruntime",
+    target="target:OnnxRuntimeTarget",
+    options="options:OnnxRuntimeOptions",
+    jobs={"precision": "convkit.stages.graph_precision", "build": "build", "verify": "verify"},
+    session="session:open_built",
+    suffix=".onnx",
+    tools=("onnxruntime", "onnxruntime-gpu"),
+    defaults={
+        "onnxruntime-gpu": ToolDefault("==1.31.*", "the same code as onnxruntime, built for CUDA")
+    },
+)

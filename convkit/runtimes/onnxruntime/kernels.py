@@ -13,7 +13,7 @@ from typing import Literal
 
 from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.models.graph.operators import Operator, Operators
+from convkit.worker.operators import Operator, Operators
 
 Problem = Literal["kernel", "disagreement", "type", "opset", "format", "operator"]
 
@@ -127,7 +127,6 @@ def _finding(problem: Problem, refusals: Sequence[Refusal], provider: str) -> Fi
     )
     return Finding(
         _CODES[problem],
-        "error",
         f"{what} {nodes} node{'s' if nodes > 1 else ''}: {shown}; {where}",
         Place(node=first.node or None, module=first.module or None, source=first.source or None),
         _evidence(refusals),
@@ -184,7 +183,6 @@ def _too_new(operators: Operators, problem: Problem, message: str) -> Finding:
     if problem == "format":
         return Finding(
             "V102",
-            "error",
             f"the file's IR version, {operators.ir_version}, is newer than onnxruntime {release}"
             f" reads: {message}",
             Place(),
@@ -197,7 +195,6 @@ def _too_new(operators: Operators, problem: Problem, message: str) -> Finding:
         )
     return Finding(
         "V101",
-        "error",
         f"the model's opset ({_opsets(operators)}) is newer than onnxruntime {release} loads:"
         f" {message}",
         Place(),
@@ -235,7 +232,6 @@ def _unchecked(unknown: Sequence[Operator]) -> Finding:
     first, nodes = unknown[0], sum(operator.count for operator in unknown)
     return Finding(
         "T104",
-        "warning",
         f"{nodes} nodes were not checked: {first.unknown} (first at {first.node or first.name})",
         Place(node=first.node or None, module=first.module or None),
         {"nodes": nodes},

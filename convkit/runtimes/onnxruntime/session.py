@@ -1,55 +1,30 @@
-"""onnxruntime, releases 1.17 and later, with numpy and nothing else: the model is never read with
-another library.
-"""
+"""An onnxruntime target's models: built, opened and run, with the provider that the target names."""
 
-import os
+import dataclasses
 import platform
 import shutil
 import tempfile
 import weakref
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.models.contract_check import UNKNOWN_DIMENSION, UNKNOWN_RANK
 from convkit.models.graph.linking import link_model
+from convkit.models.graph.session import GraphSession, limit_threads
+from convkit.runtimes.onnxruntime.kernels import check_operators
+from convkit.runtimes.onnxruntime.options import LEVELS, OnnxRuntimeOptions, Optimization
 from convkit.runtimes.onnxruntime.profile import fallbacks_in_profile, read_profile
-from convkit.tensors import Contract, Dimension, DType, TensorSpec
 from convkit.worker.context import Context, StageFailedError, StageSkippedError
+from convkit.worker.operators import Operators
 from convkit.worker.protocol import BuildRequest, Device, Fallback
-from convkit.worker.sessions import ModelRefusedError, Options, RunFailedError
+from convkit.worker.sessions import ModelRefusedError, OpenedModel
 
 if TYPE_CHECKING:
     import onnxruntime
 
 MODEL_FILE = "model.onnx"
 
-# onnxruntime's name of each element type, in `tensor(...)`.
-ELEMENT_TYPES: dict[str, DType] = {
-    "bool": "bool",
-    "int4": "int4",
-    "uint4": "uint4",
-    "int8": "int8",
-    "uint8": "uint8",
-    "int16": "int16",
-    "uint16": "uint16",
-    "int32": "int32",
-    "uint32": "uint32",
-    "int64": "int64",
-    "uint64": "uint64",
-    "float8e4m3fn": "float8e4m3fn",
-    "float8e5m2": "float8e5m2",
-    "float16": "float16",
-    "bfloat16": "bfloat16",
-    "float": "float32",
-    "double": "float64",
-}
-
-Optimization = Literal["none", "basic", "extended", "all"]
-_LEVELS: dict[str, str] = {
+_LEVELS: dict[Optimization, str] = {
     "none": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",
     "extended": "ORT_ENABLE_EXTENDED",
@@ -61,32 +36,52 @@ _CPU = "CPUExecutionProvider"
 _NO_DEVICE = ("no CUDA-capable device", "driver version is insufficient")
 PROVIDERS: dict[Device, str] = {"cpu": _CPU, "cuda": "CUDAExecutionProvider"}
 _TENSORRT = "TensorrtExecutionProvider"
-_CUDA_PROVIDERS = ("cuda", "tensorrt")
 
 
-def build(request: BuildRequest, context: Context) -> list[Finding]:
-    """Write `model.onnx` and its weights: the exported graph as it is, or as onnxruntime optimised
-    it.
-    """
-    source = Path(request.model)
-    match request.options.get("artifact", "exported"):
+def build(
+    graph: Path, request: BuildRequest[OnnxRuntimeOptions], context: Context
+) -> list[Finding]:
+    """Write `model.onnx` and its weights: the graph as it is, or as onnxruntime optimized it."""
+    match request.options.artifact:
         case "exported":
-            link_model(source, context.output / MODEL_FILE)
+            link_model(graph, context.output / MODEL_FILE)
             return []
         case "optimized":
-            return _build_optimized(source, context.output, request.device, request.options)
-        case other:
-            raise StageFailedError(f"artifact: {other!r} is none of exported, optimized")
+            return _build_optimized(graph, context.output, request.device, request.options)
 
 
-def open(path: Path, device: Device, options: Options) -> "Session":  # noqa: A001 - the protocol's word
+def keeps_operators(options: OnnxRuntimeOptions) -> bool:
+    """Say whether the built file has the operators of the graph it is built from."""
+    return options.artifact != "optimized"
+
+
+def refusals(operators: Operators, device: Device) -> list[Finding]:
+    """Return what the installed release has no kernels for on a device."""
+    return check_operators(operators, PROVIDERS[device])
+
+
+def plain(options: OnnxRuntimeOptions) -> tuple[tuple[str, OnnxRuntimeOptions], ...]:
+    """Return the options at each lower optimization level, the lowest first."""
+    lower = LEVELS[: LEVELS.index(options.optimization)]
+    return tuple((level, dataclasses.replace(options, optimization=level)) for level in lower)
+
+
+def open_built(path: Path, device: Device, optimization: str) -> "OpenedModel":
+    """Open a built model for `convkit.load`; raises ModelRefusedError and others, as `open`."""
+    if optimization not in LEVELS:
+        raise StageFailedError(f"optimization: {optimization!r} is none of {', '.join(LEVELS)}")
+    session = open(path, device, OnnxRuntimeOptions(optimization=optimization))
+    return OpenedModel(session, session.contract())
+
+
+def open(path: Path, device: Device, options: OnnxRuntimeOptions) -> "Session":  # noqa: A001 - the protocol's word
     """Load a model from its file; raises ModelRefusedError, StageSkippedError where the device is
     absent.
     """
     return Session(path, wanted_providers(device, options), _settings(options))
 
 
-class Session:
+class Session(GraphSession):
     """A model loaded by onnxruntime. On another device than the CPU, the first run is profiled for
     fallbacks.
     """
@@ -102,46 +97,13 @@ class Session:
             self._remove_profile = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             settings.enable_profiling = True
             settings.profile_file_prefix = str(Path(folder) / "profile")
-        self._session = _create(path, wanted, settings)
-        self.providers: tuple[str, ...] = tuple(self._session.get_providers())
-
-    def contract(self) -> Contract:
-        """Return the contract as the session states it; raises ModelRefusedError for what is no
-        tensor.
-        """
-        inputs = tuple(_spec(argument) for argument in self._session.get_inputs())
-        return Contract(
-            inputs, tuple(_spec(argument) for argument in self._session.get_outputs()), ()
-        )
-
-    def metadata(self) -> Mapping[str, str]:
-        """Return the model's metadata."""
-        return dict(self._session.get_modelmeta().custom_metadata_map)
-
-    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return every output by name; raises RunFailedError with onnxruntime's message."""
-        import onnxruntime
-
-        names = [argument.name for argument in self._session.get_outputs()]
-        quiet = onnxruntime.RunOptions()
-        quiet.log_severity_level = (
-            4  # what goes wrong in a run is raised; the log would say it again
-        )
-        try:
-            values = self._session.run(names, dict(feeds), quiet)
-        except MemoryError:
-            raise
-        except Exception as error:
-            raise RunFailedError(_explain_run_error(error, self._session)) from error
-        finally:
-            self._end_profiling()
-        return dict(zip(names, values, strict=True))
+        super().__init__(_create(path, wanted, settings))
 
     def fallbacks(self) -> tuple[Fallback, ...]:
         """Return the nodes that ran on another provider than the one asked for, in the first run."""
         return self._fallbacks
 
-    def _end_profiling(self) -> None:
+    def _ran(self) -> None:
         if not self._profiling:
             return
         self._profiling = False
@@ -154,7 +116,7 @@ class Session:
 Providers = tuple[tuple[str, dict[str, str]], ...]
 
 
-def wanted_providers(device: Device, options: Options) -> Providers:
+def wanted_providers(device: Device, options: OnnxRuntimeOptions) -> Providers:
     """Return onnxruntime's providers for a device, by preference: what the first does not serve
     goes to the next.
 
@@ -163,17 +125,9 @@ def wanted_providers(device: Device, options: Options) -> Providers:
     """
     if device == "cpu":
         return ((_CPU, {}),)
-    chosen = options.get("provider", "cuda")
-    if chosen not in _CUDA_PROVIDERS:
-        raise StageFailedError(f"provider: {chosen!r} is none of {', '.join(_CUDA_PROVIDERS)}")
-    given = options.get("provider_options", {})
-    own = (
-        {name: _option_text(value) for name, value in given.items()}
-        if isinstance(given, dict)
-        else {}
-    )
-    cuda = {} if _knows_no_tf32() else {"use_tf32": "1" if options.get("tf32") else "0"}
-    if chosen == "tensorrt":
+    own = {name: _option_text(value) for name, value in options.provider_options.items()}
+    cuda = {} if _knows_no_tf32() else {"use_tf32": str(int(options.tf32))}
+    if options.provider == "tensorrt":
         return ((_TENSORRT, own), (PROVIDERS["cuda"], cuda), (_CPU, {}))
     return ((PROVIDERS["cuda"], cuda | own), (_CPU, {}))
 
@@ -189,22 +143,15 @@ def _knows_no_tf32() -> bool:
     return tuple(int(part) for part in onnxruntime.__version__.split(".")[:2]) < (1, 18)
 
 
-def _settings(options: Options) -> "onnxruntime.SessionOptions":
+def _settings(options: OnnxRuntimeOptions) -> "onnxruntime.SessionOptions":
     import onnxruntime
 
-    level = options.get("optimization", "all")
-    if level not in _LEVELS:
-        raise StageFailedError(f"optimization: {level!r} is none of {', '.join(_LEVELS)}")
     settings = onnxruntime.SessionOptions()
-    settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[level])
-    settings.log_severity_level = (
-        3  # errors only: what matters of the warnings is asked of the session
-    )
-    # onnxruntime's own thread pool does not read OpenMP's variable, which is how a worker is told
-    # its share.
-    if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
-        settings.intra_op_num_threads = int(threads)
-        settings.inter_op_num_threads = 1
+    level = _LEVELS[options.optimization]
+    settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    # Errors only: what matters of the warnings is asked of the session.
+    settings.log_severity_level = 3
+    limit_threads(settings)
     return settings
 
 
@@ -243,42 +190,9 @@ def _absent(provider: str, why: str) -> str:
     )
 
 
-def _spec(argument: "onnxruntime.NodeArg") -> TensorSpec:
-    kind, _, rest = argument.type.partition("(")
-    element = rest.removesuffix(")")
-    if kind != "tensor" or element not in ELEMENT_TYPES:
-        raise ModelRefusedError(
-            f"{argument.name!r} is a {argument.type}; a contract speaks of tensors of numbers"
-        )
-    return TensorSpec(argument.name, ELEMENT_TYPES[element], _shape(argument.shape))
-
-
-def _shape(shape: list[Any]) -> tuple[Dimension, ...]:
-    """Return a shape; onnxruntime gives an empty one both for a scalar and where it knows nothing."""
-    if not shape:
-        return UNKNOWN_RANK
-    return tuple(
-        size if isinstance(size, int | str) and size != "" else UNKNOWN_DIMENSION for size in shape
-    )
-
-
-def _explain_run_error(error: Exception, session: "onnxruntime.InferenceSession") -> str:
-    message = str(error)
-    if "Numpy type" in message:  # numpy has no bfloat16, int4 or float8
-        arguments = (*session.get_inputs(), *session.get_outputs())
-        foreign = [f"{a.name!r} ({a.type})" for a in arguments if not _has_numpy_type(a.type)]
-        return (
-            f"onnxruntime cannot exchange {', '.join(foreign)} with numpy; end the graph with a"
-            " Cast to float32"
-        )
-    return message
-
-
-def _has_numpy_type(kind: str) -> bool:
-    return not any(element in kind for element in ("bfloat16", "int4)", "float8"))
-
-
-def _build_optimized(source: Path, output: Path, device: Device, options: Options) -> list[Finding]:
+def _build_optimized(
+    source: Path, output: Path, device: Device, options: OnnxRuntimeOptions
+) -> list[Finding]:
     settings = _settings(options)
     settings.optimized_model_filepath = str(output / MODEL_FILE)
     key = "session.optimized_model_external_initializers_"
@@ -287,14 +201,13 @@ def _build_optimized(source: Path, output: Path, device: Device, options: Option
         f"{key}min_size_in_bytes", "1024"
     )  # as ONNX's own external data
     _create(source, wanted_providers(device, options), settings)
-    level = options.get("optimization", "all")
+    level = options.optimization
     if level != "all" or device != "cpu":
         return []
     machine = f"{platform.system()} {platform.machine()}"
     return [
         Finding(
             "R102",
-            "note",
             f"the graph was optimised at level all on {machine}: its layout suits this processor"
             " and may be slow, or not load, on another kind",
             Place(),

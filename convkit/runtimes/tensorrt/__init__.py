@@ -1,4 +1,23 @@
-"""TensorRT 10 and 11: what its parser takes, engines built strongly typed, and engines run by name.
+"""TensorRT: engines for one kind of NVIDIA GPU, built strongly typed from the exported graph."""
 
-`parser_support` and `profiles` need no TensorRT; everything else imports it where it is used.
-"""
+from convkit.runtimes.row import Runtime, ToolDefault
+
+RUNTIME = Runtime(
+    name="tensorrt",
+    package="convkit.runtimes.tensorrt",
+    target="target:TensorRTTarget",
+    options="options:EngineOptions",
+    jobs={"precision": "convkit.stages.graph_precision", "build": "build", "verify": "verify"},
+    session=None,
+    suffix=".engine",
+    tools=("tensorrt",),
+    defaults={
+        "tensorrt": ToolDefault(
+            ">=10,<12", "the majors whose interface the runtime is checked against"
+        ),
+        "cuda-python": ToolDefault(
+            ">=12.6,<14", "memory and streams, by cuda.bindings.runtime, new in 12.6"
+        ),
+    },
+    checks="machine:checks",
+)

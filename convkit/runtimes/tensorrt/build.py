@@ -6,20 +6,19 @@ parser takes, and verified in the engine's stead. Its artifact holds the graph i
 that an engine can be built from it elsewhere, and a simulation run beside the engine.
 """
 
-import dataclasses
 from pathlib import Path
 
 from convkit.findings.model import Finding
 from convkit.models.contract_check import check_contract
 from convkit.models.graph.linking import link_model
-from convkit.models.graph.operators import Operators, read_operators, write_operators
-from convkit.precision.decision import decided
-from convkit.runtimes.tensorrt.options import engine_options
+from convkit.precision.decision import with_decision
+from convkit.runtimes.tensorrt.options import EngineOptions
 from convkit.runtimes.tensorrt.parser_support import check_parser_support
-from convkit.stages.built_files import check_carried, find_model, finish_build, refused
+from convkit.stages.built_files import check_carried, finish_build, refused
 from convkit.stages.graph_build import rewritten_graph, stated_by_graph
 from convkit.tensors import Contract
 from convkit.worker.context import Context, StageSkippedError
+from convkit.worker.operators import Operators, read_operators, write_operators
 from convkit.worker.protocol import BuildRequest, BuildResult
 from convkit.worker.sessions import ModelRefusedError
 
@@ -28,7 +27,9 @@ ENGINE_FILE = "model.engine"
 LAYERS_FILE = "layers.json"
 
 
-def run(request: BuildRequest, context: Context) -> tuple[BuildResult, list[Finding]]:
+def run(
+    request: BuildRequest[EngineOptions], context: Context
+) -> tuple[BuildResult, list[Finding]]:
     """Write the graph in the target's precision, check it, and build an engine where there is a
     device.
 
@@ -36,7 +37,7 @@ def run(request: BuildRequest, context: Context) -> tuple[BuildResult, list[Find
     T107, V104). E214 says that an engine computes in other types than planned. Raises
     StageSkippedError where TensorRT is absent.
     """
-    request = dataclasses.replace(request, options=decided(request.options, request.precision))
+    request = with_decision(request)
     findings = _write_graph(request, context)
     graph = context.output / GRAPH_FILE
     stated, carried = stated_by_graph(graph)
@@ -56,11 +57,10 @@ def run(request: BuildRequest, context: Context) -> tuple[BuildResult, list[Find
     return finish_build(context.output, request.contract, session), findings + built
 
 
-def _write_graph(request: BuildRequest, context: Context) -> list[Finding]:
+def _write_graph(request: BuildRequest[EngineOptions], context: Context) -> list[Finding]:
     """Write the graph that an engine is built from, and its operators beside it."""
     findings: list[Finding] = []
-    exported = find_model(Path(request.model), GRAPH_FILE)
-    with rewritten_graph(exported, request, findings, context) as rewritten:
+    with rewritten_graph(request, findings, context) as rewritten:
         operators = read_operators(rewritten.parent)
         link_model(rewritten, context.output / GRAPH_FILE)
     if operators is None:
@@ -94,7 +94,7 @@ def _refused(error: ModelRefusedError, operators: Operators | None) -> list[Find
 
 
 def _build_engine(
-    graph: Path, request: BuildRequest, context: Context
+    graph: Path, request: BuildRequest[EngineOptions], context: Context
 ) -> tuple[Contract, list[Finding]]:
     from convkit.runtimes.tensorrt.library import check_library
 
@@ -106,8 +106,8 @@ def _build_engine(
     from convkit.runtimes.tensorrt.session import EngineSession
     from convkit.runtimes.tensorrt.timing import TimingCache
 
-    options = engine_options(request.options)
-    timing = TimingCache(Path(request.timing_caches)) if request.timing_caches is not None else None
+    options = request.options
+    timing = TimingCache(Path(request.caches)) if request.caches is not None else None
     context.progress(f"building an engine with TensorRT {release}")
     try:
         built = build_engine(graph, request.contract, options, timing, context)

@@ -183,7 +183,6 @@ def _refused_node(error: "trt.ParserError") -> Finding:
     node, operator = error.node_name(), error.node_operator()
     return Finding(
         "E213",
-        "error",
         f"TensorRT's parser refuses {operator or 'the graph'}{f' at {node}' if node else ''}:"
         f" {error.desc()}",
         Place(node=node or None),

@@ -24,7 +24,6 @@ def own_order(declared: Contract, found: Contract) -> list[Finding]:
         findings.append(
             Finding(
                 "C302",
-                "note",
                 f"the engine lists its {side} as {', '.join(listed)}; the contract's order is"
                 f" {', '.join(wanted)}",
                 Place(tensor=next(a for a, b in zip(wanted, listed, strict=True) if a != b)),

@@ -86,7 +86,7 @@ def check_layers(layers: Sequence[Layer], planned: Mapping[str, str]) -> list[Fi
             "the engine's inspector names no ONNX node, so its layers' types cannot be checked"
             " against the plan"
         )
-        return [Finding("E214", "warning", message, Place(), {"layers": len(layers)})]
+        return [Finding("E214", message, evidence={"layers": len(layers)}, severity="warning")]
     if not wrong:
         return []
     layer, wanted_types, found = wrong[0]
@@ -96,7 +96,6 @@ def check_layers(layers: Sequence[Layer], planned: Mapping[str, str]) -> list[Fi
     return [
         Finding(
             "E214",
-            "error",
             f"{len(wrong)} of {len(known)} layers of the engine compute in other types than"
             f" planned: {layer.name} gives {', '.join(found)} where the plan says"
             f" {', '.join(wanted_types)} ({names})",

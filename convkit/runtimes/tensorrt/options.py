@@ -3,9 +3,6 @@
 import dataclasses
 from typing import Literal
 
-from convkit.codec import CodecError, Json, decode
-from convkit.worker.context import StageFailedError
-
 Sizes = dict[str, int]  # min, typical, max
 
 
@@ -32,13 +29,3 @@ class EngineOptions:
     sparse_weights: bool = False
     dla: Dla | None = None
     tf32: bool = False
-
-
-def engine_options(options: dict[str, Json]) -> EngineOptions:
-    """Return a target's options, without its precision; raises StageFailedError."""
-    try:
-        return decode(
-            EngineOptions, {name: value for name, value in options.items() if name != "precision"}
-        )
-    except CodecError as error:
-        raise StageFailedError(f"these options make no engine: {error}") from error

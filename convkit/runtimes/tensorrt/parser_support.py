@@ -8,7 +8,7 @@ opsets 9 to 24). Standard library only.
 from collections.abc import Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.models.graph.operators import Operator, Operators
+from convkit.worker.operators import Operator, Operators
 
 OLDEST_OPSET, NEWEST_OPSET = 9, 24
 
@@ -126,7 +126,7 @@ def _check_opset(opset: int) -> list[Finding]:
     )
     wanted = min(max(opset, OLDEST_OPSET), NEWEST_OPSET)
     remedy = Remedy(f"Export with opset {wanted}.", {"export.opset": wanted})
-    return [Finding("V104", "error", message, Place(), {"opset": opset}, remedy)]
+    return [Finding("V104", message, Place(), {"opset": opset}, remedy)]
 
 
 def _bare(operator: Operator) -> str:
@@ -151,7 +151,6 @@ def _finding(refused: Sequence[Operator], says: str) -> Finding:
     first = refused[0]
     return Finding(
         "T105",
-        "error",
         f"TensorRT {says} {shown}, first at {first.node or first.name}",
         Place(node=first.node or None, module=first.module or None, source=first.source or None),
         {"operators": named, "count": sum(operator.count for operator in refused)},
@@ -167,7 +166,6 @@ def _narrowed(operators: Sequence[Operator]) -> Finding:
     count = sum(operator.count for operator in operators)
     return Finding(
         "T106",
-        "warning",
         f"{count} nodes compute in float64, which TensorRT narrows to float32: {first.name}, first"
         f" at {first.node}",
         Place(node=first.node or None, module=first.module or None, source=first.source or None),

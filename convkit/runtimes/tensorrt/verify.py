@@ -8,27 +8,39 @@ from pathlib import Path
 from typing import Literal
 
 from convkit.findings.model import Finding
-from convkit.precision.decision import decided
+from convkit.precision.decision import with_decision
+from convkit.runtimes.onnxruntime import session as onnxruntime
+from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.runtimes.tensorrt.build import ENGINE_FILE
 from convkit.runtimes.tensorrt.engine_contract import arranged, own_order
 from convkit.runtimes.tensorrt.library import check_library
-from convkit.runtimes.tensorrt.options import engine_options
+from convkit.runtimes.tensorrt.options import EngineOptions
 from convkit.stages.built_files import find_model
 from convkit.stages.built_model import BuiltModel
-from convkit.stages.graph_verify import BuiltGraph
+from convkit.stages.graph_verify import BuiltGraph, verify_graph
 from convkit.stages.verification import Opened, verify
 from convkit.worker.context import Context
 from convkit.worker.protocol import CaseMetrics, VerifyRequest, VerifyResult
 from convkit.worker.sessions import RuntimeSession
 
 
-def run(request: VerifyRequest, context: Context) -> tuple[VerifyResult, list[Finding]]:
-    """Verify an engine (see `verification.verify`); raises StageSkippedError where TensorRT is
-    absent.
+def run(
+    request: VerifyRequest[EngineOptions], context: Context
+) -> tuple[VerifyResult, list[Finding]]:
+    """Verify an engine (see `verification.verify`), or the graph that it would be built from if
+    there is no device. Raises StageSkippedError if TensorRT is absent.
     """
+    if request.stand_in:
+        return verify_graph(_of_graph(request), onnxruntime, context)
     check_library()
-    request = dataclasses.replace(request, options=decided(request.options, request.precision))
+    request = with_decision(request)
     return verify(request, BuiltEngine(request), context)
+
+
+def _of_graph(request: VerifyRequest[EngineOptions]) -> VerifyRequest[OnnxRuntimeOptions]:
+    """Return the request for the graph beside the engine, run by onnxruntime on the CPU."""
+    values = {each.name: getattr(request, each.name) for each in dataclasses.fields(request)}
+    return VerifyRequest(**values | {"options": OnnxRuntimeOptions(), "stand_in": True})
 
 
 class BuiltEngine:
@@ -37,11 +49,11 @@ class BuiltEngine:
     evidence: Literal["device"] = "device"
     suspected: Sequence[Finding] = ()
 
-    def __init__(self, request: VerifyRequest) -> None:
+    def __init__(self, request: VerifyRequest[EngineOptions]) -> None:
         self._request = request
-        self._file = find_model(Path(request.model), ENGINE_FILE)
+        self._file = find_model(Path(request.built), ENGINE_FILE)
         # The same graph under onnxruntime's CPU, simulated where its precision is low.
-        self._graph = BuiltGraph(dataclasses.replace(request, runtime="onnxruntime", stand_in=True))
+        self._graph = BuiltGraph(_of_graph(request), onnxruntime)
         self.notes: list[Finding] = []
 
     def open(self, context: Context) -> Opened:
@@ -49,7 +61,7 @@ class BuiltEngine:
         context.progress("loading the engine")
         from convkit.runtimes.tensorrt.session import EngineSession
 
-        session = EngineSession(self._file, engine_options(self._request.options))
+        session = EngineSession(self._file, self._request.options)
         found = session.contract()
         self.notes = own_order(self._request.contract, found)
         return Opened(session, arranged(self._request.contract, found), self._request.contract)

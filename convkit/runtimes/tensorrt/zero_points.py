@@ -40,7 +40,6 @@ def check_zero_points(graph: Path) -> list[Finding]:
     return [
         Finding(
             "T107",
-            "error",
             f"{len(wrong)} quantisations have zero points that TensorRT does not take: that of"
             f" {node.name} {why}",
             Place(node=node.name, module=module or None),

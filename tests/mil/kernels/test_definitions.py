@@ -280,7 +280,7 @@ GRIDS = {
     ("mode", "size"), [(mode, size) for mode, sizes in GRIDS.items() for size in sizes], ids=str
 )
 def test_sampling_modes(mode: str, size: int) -> None:
-    """An axis of the values 0 and 1 shows its grid points: coremltools' documentation lists them."""
+    """The values 0 and 1 along an axis show its grid points, as coremltools documents them."""
     x = np.array([[[0, 1]]], np.float32)
     found = computed(
         "resize_bilinear", x=x, target_size_height=1, target_size_width=size, sampling_mode=mode

@@ -7,7 +7,7 @@ from onnx import numpy_helper
 from tiny_models import BATCH, export_request, run_onnx, tensor, tokens
 
 from convkit.models.exporters.adopt import adopt as adopted
-from convkit.models.graph import carried_contract
+from convkit.models.graph.contract import carried_contract
 from convkit.stages.export import run
 from convkit.tensors import Contract
 from convkit.worker.context import Context, StageFailedError

@@ -16,7 +16,8 @@ import transformers
 
 def build():
     overrides = {BERT_OVERRIDES | {"num_hidden_layers": 1}!r}
-    return transformers.AutoModelForMaskedLM.from_config(transformers.AutoConfig.for_model("bert", **overrides))
+    config = transformers.AutoConfig.for_model("bert", **overrides)
+    return transformers.AutoModelForMaskedLM.from_config(config)
 """
 EXPORT = """
 import sys

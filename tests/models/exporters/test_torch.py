@@ -14,7 +14,7 @@ from tiny_models import (
     tensor,
 )
 
-from convkit.models.graph import read_contract
+from convkit.models.graph.contract import read_contract
 from convkit.stages.export import run
 from convkit.tensors import Axis, Contract
 from convkit.worker.context import Context, StageFailedError

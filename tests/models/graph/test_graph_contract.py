@@ -6,8 +6,12 @@ from tiny_models import BATCH, tensor
 
 from convkit.codec import encode
 from convkit.models.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION, UNKNOWN_RANK
-from convkit.models.graph import carried_contract, read_contract
-from convkit.models.graph.contract import carry_contract, load_graph
+from convkit.models.graph.contract import (
+    carried_contract,
+    carry_contract,
+    load_graph,
+    read_contract,
+)
 from convkit.models.graph.dtypes import contract_dtype, onnx_dtype
 from convkit.tensors import DTYPES, Contract
 from convkit.worker.context import StageFailedError

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from convkit.models.graph.operator_probes import graph_operators
-from convkit.models.graph.operators import Operators, read_operators, write_operators
 from convkit.models.graph.preparation import prepare
 from convkit.precision.lowering.conversion import convert
 from convkit.precision.lowering.plan import PrecisionPlan, assign
 from convkit.runtimes.onnxruntime.kernels import check_operators
+from convkit.worker.operators import Operators, read_operators, write_operators
 
 CPU = "CPUExecutionProvider"
 

@@ -32,8 +32,8 @@ def tidied(metadata, *, name="n", wrapper="model", root=None, **arguments):
 @pytest.mark.parametrize(
     ("scopes", "wrapper", "expected"),
     [
-        ("['', 'model', 'model.encoder.layer.0', 'model.encoder.layer.0.attention.self', 'linear']", "model",
-         "encoder.layer.0.attention.self"),
+        ("['', 'model', 'model.encoder.layer.0', 'model.encoder.layer.0.attention.self', 'linear']",
+         "model", "encoder.layer.0.attention.self"),
         ("['', 'model', 'add']", "model", None),
         ("['', 'model.model.layers.0', 'add']", "model", "model.layers.0"),
         ("['', 'modelling.x', 'add']", "model", "modelling.x"),

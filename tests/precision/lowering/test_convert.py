@@ -144,7 +144,8 @@ def test_what_was_float16_before_stays_so_where_a_pattern_keeps_float32(lower):
         ("d = Cast<to = 11>(x)\n e = Exp(d)\n y = Cast<to = 1>(e)", "float64"),
         ("n = IsNaN(x)\n z = Constant<value = float {0.0}>()\n y = Where(n, z, x)", "IsNaN"),
         ("r = RandomNormalLike(x)\n z = Mul(r, x)\n y = Sub(z, z)", "RandomNormalLike"),
-        ("r = RandomUniformLike<dtype = 1>(x)\n z = Mul(r, x)\n y = Sub(z, z)", "RandomUniformLike"),
+        ("r = RandomUniformLike<dtype = 1>(x)\n z = Mul(r, x)\n y = Sub(z, z)",
+         "RandomUniformLike"),
         ("l = Constant<value_float = 6.0>()\n y = Clip(x, , l)", "an absent input"),
     ],
 )  # fmt: skip
@@ -244,7 +245,8 @@ LOOP = model_text(
     result="float[N, 2] y, float[T, N, 2] all",
 )  # fmt: skip
 SCAN = model_text(
-    """last, rows = Scan <num_scan_inputs = 1, body = body (float[2] h, float[2] r) => (float[2] g, float[2] o) {
+    """last, rows = Scan <num_scan_inputs = 1,
+        body = body (float[2] h, float[2] r) => (float[2] g, float[2] o) {
         g = Add(h, r)
         o = Exp(g)
     }> (start, x)
@@ -302,7 +304,8 @@ def test_a_value_captured_by_branches_is_cast_once_where_it_is_made(lower):
 
 def test_a_branch_that_gives_a_constant_gives_it_in_the_right_type(lower, run):
     text = model_text(
-        """z = If (c) <then_branch = t () => (float[2] p) { p = Constant<value = float[2] {1.0, 2.0}>() },
+        """z = If (c) <then_branch = t () => (float[2] p) {
+                           p = Constant<value = float[2] {1.0, 2.0}>() },
                        else_branch = e () => (float[2] q) { i = Cast<to = 6>(x)
                                                             q = Cast<to = 1>(i) }>
         y = Exp(z)""",

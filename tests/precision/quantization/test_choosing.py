@@ -9,7 +9,7 @@ from small_models import feeds, parsed, write
 from convkit.cases.judged import JudgedCase
 from convkit.precision.quantization.choosing import choose_kept
 from convkit.precision.quantization.decision import decide_quantization
-from convkit.precision.quantization.options import Quantization
+from convkit.worker.protocol import Quantization
 
 DYNAMIC = Quantization("dynamic-int8")
 

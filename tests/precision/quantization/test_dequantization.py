@@ -10,8 +10,8 @@ import pytest
 from small_models import convolutions, feeds, layers, parsed, write
 
 from convkit.precision.quantization.dequantization import check_dequantization
-from convkit.precision.quantization.options import Quantization
 from convkit.precision.quantization.quantize import quantize_file
+from convkit.worker.protocol import Quantization
 
 RNG = np.random.default_rng(0)
 # Columns of very different size, as trained layers have them.

@@ -5,9 +5,9 @@ import onnx_ir as ir
 import pytest
 from small_models import feeds, gptq, layers, parsed, write
 
-from convkit.precision.quantization.options import Quantization
 from convkit.precision.quantization.packed import packed_findings, packed_weights
 from convkit.precision.quantization.quantize import quantize_file
+from convkit.worker.protocol import Quantization
 
 
 def test_a_gptq_layer_is_named_with_its_module() -> None:

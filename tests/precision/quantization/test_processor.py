@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from convkit.precision.quantization.options import Quantization
 from convkit.precision.quantization.processor import processor_findings, processor_flags
+from convkit.worker.protocol import Quantization
 
 OLD = (
     "processor\t: 0\nmodel name\t: Xeon E5\nflags\t\t: fpu sse4_2 avx avx2 fma\n\nprocessor\t:"

@@ -7,9 +7,9 @@ import pytest
 from small_models import feeds, layers, parsed, write
 
 from convkit.precision.quantization.calibration import feeds_from_file
-from convkit.precision.quantization.options import Calibration, Quantization
 from convkit.precision.quantization.quantize import quantize_file
 from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Calibration, Quantization
 
 STATIC = Quantization("static-int8")
 

@@ -1,10 +1,10 @@
+"""What a recipe says of a precision arrives in a worker's request as it was written."""
+
 import pytest
 
-from convkit.codec import encode
-from convkit.precision.options import low_precision
-from convkit.precision.quantization.options import Calibration, Quantization, quantization
-from convkit.recipe.precision import QuantizedPrecision
-from convkit.worker.context import StageFailedError
+from convkit.codec import decode, encode
+from convkit.recipe.precision import MixedPrecision, QuantizedPrecision
+from convkit.worker.protocol import Calibration, LowPrecision, Precision, Quantization
 
 RECIPES = [
     {"quantize": "dynamic-int8"},
@@ -25,37 +25,28 @@ RECIPES = [
 
 @pytest.mark.parametrize("written", RECIPES)
 def test_what_the_recipe_says_arrives(written) -> None:
-    options = {"precision": QuantizedPrecision.model_validate(written).model_dump(mode="json")}
-    found = quantization(options)
-    assert found is not None
+    found = QuantizedPrecision.model_validate(written).for_worker(lambda name: f"here/{name}")
+    assert isinstance(found, Quantization)
+    sent = encode(found)
     for key, value in written.items():
-        given = encode(found)[key]
-        assert (
-            {name: given[name] for name in value} == value
-            if isinstance(value, dict)
-            else given == value
-        )
-    assert quantization({"precision": encode(found)}) == found
-    assert low_precision(options) is None
-
-
-@pytest.mark.parametrize("precision", ["float32", "float16", {"default": "float16"}])
-def test_other_precisions_are_no_quantisation(precision) -> None:
-    assert quantization({"precision": precision}) is None
-    assert quantization({}) is None
+        if key == "calibration":
+            file = value.get("file")
+            placed = value | ({"file": f"here/{file}"} if file else {})
+            assert {name: sent[key][name] for name in placed} == placed
+        else:
+            assert sent[key] == value
+    assert decode(Precision, sent) == found
 
 
 @pytest.mark.parametrize(
-    ("precision", "message"),
-    [
-        ({"quantize": "int2"}, "is no quantisation"),
-        ({"quantize": "static-int8", "block": 32}, "unknown keys block"),
-        ({"quantize": "dynamic-int8", "format": "qdq"}, "write format: operators"),
-    ],
+    "written",
+    [{"default": "float16"}, {"default": "bfloat16", "keep_float32": "auto", "saturate": True}],
 )
-def test_what_cannot_be_is_said(precision, message) -> None:
-    with pytest.raises(StageFailedError, match=message):
-        quantization({"precision": precision})
+def test_a_low_precision_arrives(written) -> None:
+    found = MixedPrecision.model_validate(written).for_worker(str)
+    assert decode(Precision, encode(found)) == found
+    assert isinstance(found, LowPrecision)
+    assert found.patterns == ()
 
 
 def test_defaults() -> None:

@@ -13,10 +13,10 @@ import pytest
 from small_models import convolutions, feeds, gptq, layers, parsed, write
 
 from convkit.models.graph.provenance import MODULE_KEY
-from convkit.precision.quantization.options import Calibration, Quantization
 from convkit.precision.quantization.quantize import quantize_file
 from convkit.precision.quantization.weights import signal_to_noise
 from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Calibration, Quantization
 
 KINDS = [
     Quantization("dynamic-int8"),

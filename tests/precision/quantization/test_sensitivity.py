@@ -10,7 +10,6 @@ from small_models import feeds, layers, parsed, write
 
 from convkit.models.graph.loading import load_model
 from convkit.precision.naming import general_path
-from convkit.precision.quantization.options import Quantization
 from convkit.precision.quantization.quantize import quantize_file
 from convkit.precision.quantization.sensitivity import (
     relative_error,
@@ -19,6 +18,7 @@ from convkit.precision.quantization.sensitivity import (
 )
 from convkit.precision.quantization.switched import SwitchedModel
 from convkit.precision.quantization.weights import quantized_weights, signal_to_noise
+from convkit.worker.protocol import Quantization
 
 KINDS = [
     Quantization("dynamic-int8"),

@@ -88,11 +88,13 @@ def test_onnxruntime_keeps_every_pair_of_casts(tmp_path, level, dtype):
 
 
 ELEMENTWISE = {
-    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Max": np.maximum, "Min": np.minimum,
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide,
+    "Max": np.maximum, "Min": np.minimum,
 }  # fmt: skip
 UNARY = {
-    "Exp": np.exp, "Sqrt": np.sqrt, "Neg": np.negative, "Abs": np.abs, "Floor": np.floor, "Log": np.log,
-    "Reciprocal": np.reciprocal, "Tanh": np.tanh, "Relu": lambda x: np.maximum(x, 0), "Sin": np.sin,
+    "Exp": np.exp, "Sqrt": np.sqrt, "Neg": np.negative, "Abs": np.abs, "Floor": np.floor,
+    "Log": np.log, "Reciprocal": np.reciprocal, "Tanh": np.tanh, "Sin": np.sin,
+    "Relu": lambda x: np.maximum(x, 0),
 }  # fmt: skip
 
 
@@ -250,7 +252,7 @@ def test_a_mask_that_became_infinite_harms_only_a_row_without_a_live_position():
 
 @pytest.mark.parametrize("dtype", list(TYPES))
 def test_casts_to_the_low_type_round_as_numpy_does(dtype):
-    """Every float16 value, the middles between neighbours, and values beyond either type's range."""
+    """Every float16 value, the midpoints between them, and values beyond either type's range."""
     bits = np.arange(0x7C00, dtype=np.uint16).view(np.float16).astype(np.float32)
     middles = (bits[:-1] + bits[1:]) / 2
     wide = np.array(
@@ -322,7 +324,8 @@ LOOP = """n = Constant<value = int64 {4}>()
         s = Add(g, x)
     }>
     y = Mul(last, small)"""
-SCAN = """last, rows = Scan <num_scan_inputs = 1, body = body (float[2] h, float[2] r) => (float[2] g, float[2] o) {
+SCAN = """last, rows = Scan <num_scan_inputs = 1,
+        body = body (float[2] h, float[2] r) => (float[2] g, float[2] o) {
         g = Mul(h, r)
         o = Identity(g)
     }> (start, x)

@@ -11,9 +11,9 @@ from convkit.mil.program import Program, load_program
 from convkit.models.sources.contract_module import ContractModule
 from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.torch_dtypes import contract_dtype
-from convkit.precision.options import LowPrecision
 from convkit.runtimes.coreml.conversion import Conversion, Converted, convert
 from convkit.tensors import Axis, Contract, TensorSpec
+from convkit.worker.protocol import LowPrecision
 
 BATCH = Axis("batch", 1, 2, 4)
 SEQUENCE = Axis("sequence", 2, 7, 20)

@@ -9,10 +9,10 @@ from coreml_modules import BATCH, behind_contract, converted, evaluated, saved
 from torch import nn
 
 from convkit.models.exporters.job import UnexportableError
-from convkit.precision.options import LowPrecision
 from convkit.runtimes.coreml.trace import decomposed, number_nodes, unknown_operators
 from convkit.tensors import Axis
 from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import LowPrecision
 
 WIDTH = Axis("width", 2, 4, 6)
 

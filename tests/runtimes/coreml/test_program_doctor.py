@@ -10,8 +10,8 @@ from torch import nn
 
 from convkit.findings.model import Finding
 from convkit.mil.evaluator import Evaluator
-from convkit.precision.options import LowPrecision
 from convkit.runtimes.coreml.diagnosis import ProgramDoctor
+from convkit.worker.protocol import LowPrecision
 
 HALF = LowPrecision("float16")
 LOWEST = torch.finfo(torch.float32).min

@@ -7,8 +7,8 @@ from coreml_modules import behind_contract, converted
 from torch import nn
 
 from convkit.cases.judged import JudgedCase
-from convkit.precision.options import LowPrecision
 from convkit.runtimes.coreml.plan import Decision, decide
+from convkit.worker.protocol import LowPrecision
 
 
 class Block(nn.Module):

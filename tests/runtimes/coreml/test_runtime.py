@@ -20,6 +20,7 @@ from convkit.models.contract_check import CONTRACT_KEY
 from convkit.runtimes.coreml import inspect as coreml_inspect
 from convkit.runtimes.coreml import verify as coreml_verify
 from convkit.runtimes.coreml.metadata import read_metadata, write_metadata
+from convkit.runtimes.coreml.options import ProgramOptions
 from convkit.runtimes.coreml.session import EvaluatedProgram, PredictedProgram
 from convkit.tensors import Contract
 from convkit.worker.context import Context, StageFailedError
@@ -163,9 +164,8 @@ def test_verification_with_a_mocked_core_ml_judges_its_results_and_tells_the_cpu
 
     monkeypatch.setattr(ct.models, "MLModel", Uneven)
     contract = decode(Contract, json.loads(read_metadata(package)[CONTRACT_KEY]))
-    request = VerifyRequest(
-        "coreml", "cpu", str(package), str(tmp_path), contract, {"precision": "float32"}, None
-    )
+    options = ProgramOptions("iOS17", "range")
+    request = VerifyRequest(contract, options, None, "cpu", str(package), str(tmp_path), None)
     subject = coreml_verify.BuiltPackage(request, predicts=True)
     opened = subject.open(Context(tmp_path))
     assert (subject.evidence, opened.session.providers) == ("device", ("Core ML, all units",))

@@ -11,8 +11,8 @@ from architectures import ARCHITECTURES, build
 from coreml_modules import BATCH, SEQUENCE, behind_contract, converted, evaluated, feeds, saved
 
 from convkit.mil.switched import SwitchedEvaluator
-from convkit.precision.options import LowPrecision
 from convkit.runtimes.coreml.selection import stays_float32
+from convkit.worker.protocol import LowPrecision
 
 PLANS = (
     LowPrecision("float16"),

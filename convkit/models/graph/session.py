@@ -1,0 +1,150 @@
+"""An ONNX graph run by onnxruntime's session, by name. Needs onnxruntime, releases 1.17 and later,
+and numpy, and nothing else: the model is never read with another library.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from convkit.models.contract_check import UNKNOWN_DIMENSION, UNKNOWN_RANK
+from convkit.tensors import Contract, Dimension, DType, TensorSpec
+from convkit.worker.protocol import Fallback
+from convkit.worker.sessions import ModelRefusedError, RunFailedError
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+# onnxruntime's name of each element type, in `tensor(...)`.
+ELEMENT_TYPES: dict[str, DType] = {
+    "bool": "bool",
+    "int4": "int4",
+    "uint4": "uint4",
+    "int8": "int8",
+    "uint8": "uint8",
+    "int16": "int16",
+    "uint16": "uint16",
+    "int32": "int32",
+    "uint32": "uint32",
+    "int64": "int64",
+    "uint64": "uint64",
+    "float8e4m3fn": "float8e4m3fn",
+    "float8e5m2": "float8e5m2",
+    "float16": "float16",
+    "bfloat16": "bfloat16",
+    "float": "float32",
+    "double": "float64",
+}
+
+
+def open_graph(path: Path) -> "GraphSession":
+    """Open a graph on the CPU as it is, without optimization; raises ModelRefusedError."""
+    import onnxruntime
+
+    settings = onnxruntime.SessionOptions()
+    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    settings.log_severity_level = 3
+    limit_threads(settings)
+    try:
+        session = onnxruntime.InferenceSession(
+            str(path), settings, providers=["CPUExecutionProvider"]
+        )
+    except MemoryError:
+        raise
+    except Exception as error:  # onnxruntime's exceptions share no base class
+        raise ModelRefusedError(f"onnxruntime {onnxruntime.__version__}: {error}") from error
+    return GraphSession(session)
+
+
+def limit_threads(settings: "onnxruntime.SessionOptions") -> None:
+    """Give a session the worker's share of the processor.
+
+    onnxruntime's own thread pool does not read OpenMP's variable, which states that share.
+    """
+    if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
+        settings.intra_op_num_threads = int(threads)
+        settings.inter_op_num_threads = 1
+
+
+class GraphSession:
+    """A model that onnxruntime has loaded."""
+
+    def __init__(self, session: "onnxruntime.InferenceSession") -> None:
+        self._session = session
+        self.providers: tuple[str, ...] = tuple(session.get_providers())
+
+    def contract(self) -> Contract:
+        """Return the contract as the session states it; raises ModelRefusedError for what is no
+        tensor.
+        """
+        inputs = tuple(_spec(argument) for argument in self._session.get_inputs())
+        return Contract(
+            inputs, tuple(_spec(argument) for argument in self._session.get_outputs()), ()
+        )
+
+    def metadata(self) -> Mapping[str, str]:
+        """Return the model's metadata."""
+        return dict(self._session.get_modelmeta().custom_metadata_map)
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return every output by name; raises RunFailedError with onnxruntime's message."""
+        import onnxruntime
+
+        names = [argument.name for argument in self._session.get_outputs()]
+        quiet = onnxruntime.RunOptions()
+        quiet.log_severity_level = (
+            4  # what goes wrong in a run is raised; the log would say it again
+        )
+        try:
+            values = self._session.run(names, dict(feeds), quiet)
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise RunFailedError(_explain_run_error(error, self._session)) from error
+        finally:
+            self._ran()
+        return dict(zip(names, values, strict=True))
+
+    def fallbacks(self) -> tuple[Fallback, ...]:
+        """Return the nodes that ran on another provider than the one asked for, in the first run."""
+        return ()
+
+    def _ran(self) -> None:
+        """Do what is due after a run."""
+
+
+def _spec(argument: "onnxruntime.NodeArg") -> TensorSpec:
+    kind, _, rest = argument.type.partition("(")
+    element = rest.removesuffix(")")
+    if kind != "tensor" or element not in ELEMENT_TYPES:
+        raise ModelRefusedError(
+            f"{argument.name!r} is a {argument.type}; a contract speaks of tensors of numbers"
+        )
+    return TensorSpec(argument.name, ELEMENT_TYPES[element], _shape(argument.shape))
+
+
+def _shape(shape: list[Any]) -> tuple[Dimension, ...]:
+    """Return a shape; onnxruntime gives an empty one both for a scalar and where it knows nothing."""
+    if not shape:
+        return UNKNOWN_RANK
+    return tuple(
+        size if isinstance(size, int | str) and size != "" else UNKNOWN_DIMENSION for size in shape
+    )
+
+
+def _explain_run_error(error: Exception, session: "onnxruntime.InferenceSession") -> str:
+    message = str(error)
+    if "Numpy type" in message:  # numpy has no bfloat16, int4 or float8
+        arguments = (*session.get_inputs(), *session.get_outputs())
+        foreign = [f"{a.name!r} ({a.type})" for a in arguments if not _has_numpy_type(a.type)]
+        return (
+            f"onnxruntime cannot exchange {', '.join(foreign)} with numpy; end the graph with a"
+            " Cast to float32"
+        )
+    return message
+
+
+def _has_numpy_type(kind: str) -> bool:
+    return not any(element in kind for element in ("bfloat16", "int4)", "float8"))

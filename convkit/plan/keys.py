@@ -1,0 +1,157 @@
+"""A stage's key: the digest of everything that can change its result. Pure.
+
+That is the request that its worker receives, with digests of content in place of paths, the code
+that can run, the installed packages, the platform, and the processor for stages that compute.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Literal
+
+from convkit.codec import Json, encode
+from convkit.plan.requests import request_for
+from convkit.plan.stages import Stage
+from convkit.recipe.models import Model, Recipe
+from convkit.store.digests import digest_json
+from convkit.toolchain.requirements import EnvironmentSpec
+from convkit.worker.protocol import PROTOCOL
+
+_ARTIFACT = "artifact "
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What keys depend on beside the recipe.
+
+    `source` and `original` are the identities, by content, of the model and of what it is compared
+    with; `files` the digests of the files the recipe names; `texts` the lines of `verify.texts`;
+    `packages` the resolved versions of each environment (absent: not resolved yet); `code` the
+    digest of the code that runs in each stage, by stage id.
+    """
+
+    source: str
+    original: str
+    files: Mapping[str, str]
+    texts: tuple[str, ...]
+    packages: Mapping[EnvironmentSpec, Mapping[str, str]]
+    code: Mapping[str, str]
+    platform: str
+    processor: str
+    toolchain: Literal["isolated", "host"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Contents:
+    """Stands in for a worker's places: digests of content instead of paths."""
+
+    recipe: Recipe
+    facts: Facts
+    artifacts: Mapping[str, str]
+
+    def artifact(self, stage: str) -> str:
+        """Return another stage's artifact by its digest; a forecast may not know it."""
+        return f"{_ARTIFACT}{self.artifacts.get(stage, '')}"
+
+    def file(self, name: str) -> str:
+        """Return a file by its digest."""
+        return self.facts.files[name]
+
+    def source(self, model: Model) -> str | None:
+        """Return a model's files by their digest, or by what pins them."""
+        return self.facts.source if model is self.recipe.model else self.facts.original
+
+    def texts(self) -> tuple[str, ...]:
+        """Return the lines themselves."""
+        return self.facts.texts
+
+    def caches(self, runtime: str) -> None:
+        """Return nothing: what earlier builds measured is no part of a key."""
+
+
+def ingredients(
+    stage: Stage, recipe: Recipe, facts: Facts, inputs: Mapping[str, str]
+) -> dict[str, str] | None:
+    """Return everything that can change a stage's result, flat, by name.
+
+    `inputs` are the digests of the artifacts that it reads, by stage id. None while the stage's
+    tools are not resolved.
+    """
+    packages = facts.packages.get(stage.environment)
+    if packages is None:
+        return None
+    parts: dict[str, Json] = {
+        stage.kind: encode(request_for(stage, recipe, Contents(recipe, facts, inputs))),
+        "convkit.code": facts.code[stage.id],
+        "convkit.protocol": PROTOCOL,
+        "platform": facts.platform,
+        "runtime": stage.runtime,
+        "tools": {"python": stage.environment.python} | dict(packages),
+        "toolchain": facts.toolchain,
+    }
+    if stage.computes:
+        parts["processor"] = facts.processor
+    return flatten(parts)
+
+
+def stage_key(parts: Mapping[str, str]) -> str:
+    """Return a stage's key. Its id is no part of it: targets that build the same share an artifact."""
+    return digest_json(dict(parts))
+
+
+def flatten(value: Json, prefix: str = "") -> dict[str, str]:
+    """Return nested JSON values as text by dotted path; an empty container keeps its place."""
+    if isinstance(value, Mapping) and value:
+        items = [(str(key), item) for key, item in value.items()]
+    elif isinstance(value, list | tuple) and value:
+        items = [(str(index), item) for index, item in enumerate(value)]
+    else:
+        return {prefix: str(encode(value))}
+    flat: dict[str, str] = {}
+    for key, item in items:
+        flat |= flatten(item, f"{prefix}.{key}" if prefix else key)
+    return flat
+
+
+def explain_change(
+    parts: Mapping[str, str],
+    inputs: Mapping[str, str],
+    before: Mapping[str, str],
+    inputs_before: Mapping[str, str],
+) -> str:
+    """Say, in a few words, why a stage whose last record had other ingredients must run."""
+    names = [
+        name
+        for name in dict.fromkeys([*parts, *before])
+        if parts.get(name) != before.get(name) and not _is_artifact(parts.get(name))
+    ]
+    reasons = [_explain_one(name, before.get(name), parts.get(name)) for name in names[:3]]
+    if len(names) > 3:
+        reasons.append(f"and {len(names) - 3} more")
+    reasons += [
+        f"{name} has a different artifact"
+        for name in inputs
+        if inputs[name] != inputs_before.get(name)
+    ]
+    return "; ".join(reasons) or "its artifact is no longer in the store"
+
+
+def same_but_inputs(parts: Mapping[str, str], before: Mapping[str, str]) -> bool:
+    """Say whether ingredients differ in nothing but the artifacts that the stage reads."""
+    return all(
+        parts.get(name) == before.get(name) or _is_artifact(parts.get(name))
+        for name in (*parts, *before)
+    )
+
+
+def _explain_one(name: str, before: str | None, now: str | None) -> str:
+    if name == "convkit.code":
+        return "convkit's own code changed"
+    if before is None or now is None:
+        return f"{name} is {'new' if before is None else 'gone'}"
+    if max(len(before), len(now)) > 40:
+        return f"{name} changed"
+    return f"{name} changed: {before} -> {now}"
+
+
+def _is_artifact(value: str | None) -> bool:
+    return value is not None and value.startswith(_ARTIFACT)

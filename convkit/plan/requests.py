@@ -1,0 +1,216 @@
+"""What a stage asks of a worker: the one source of both the request and its key. Pure."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Protocol, assert_never
+
+from convkit import tensors
+from convkit.plan.stages import Stage, export_id, precision_id
+from convkit.recipe import models
+from convkit.recipe.models import Model, Recipe, Target
+from convkit.recipe.tolerances import limits_of, tolerance_for
+from convkit.tensors import Contract, TensorSpec
+from convkit.worker.protocol import (
+    BuildRequest,
+    ExportRequest,
+    Original,
+    PrecisionRequest,
+    Quantization,
+    ReferenceRequest,
+    Sample,
+    Source,
+    StageRequest,
+    VerifyRequest,
+)
+
+
+class Places(Protocol):
+    """Where a request finds what it names: paths for a worker, digests of content for a key."""
+
+    def artifact(self, stage: str) -> str:
+        """Return where the artifact of another stage is."""
+        ...
+
+    def file(self, name: str) -> str:
+        """Return where a file is, given as the recipe names it."""
+        ...
+
+    def source(self, model: Model) -> str | None:
+        """Return where a model's files are; None for a model that has none of its own."""
+        ...
+
+    def texts(self) -> tuple[str, ...]:
+        """Return the lines of the recipe's texts."""
+        ...
+
+    def caches(self, runtime: str) -> str | None:
+        """Return a folder where a runtime's builds keep what they measured."""
+        ...
+
+
+def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
+    """Return a stage's request."""
+    match stage.kind:
+        case "export":
+            export = recipe.export_of(stage.target)
+            return ExportRequest(
+                source=source_of(recipe.model, places),
+                contract=contract_of(recipe),
+                samples=samples_of(recipe, places.file),
+                exporter=export.exporter,
+                opset=export.opset,
+                input_order=export.input_order,
+                seed=recipe.verify.seed,
+            )
+        case "reference":
+            return ReferenceRequest(
+                source=source_of(recipe.reference_model, places),
+                contract=contract_of(recipe),
+                samples=samples_of(recipe, places.file),
+                seed=recipe.verify.seed,
+                texts=places.texts(),
+                budget_seconds=recipe.verify.budget,
+                skip_cases=recipe.verify.skip,
+            )
+        case "precision" | "build" | "verify":
+            return _target_request(stage, recipe, places)
+        case _:
+            assert_never(stage.kind)
+
+
+def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
+    assert stage.target is not None
+    target = recipe.targets[stage.target]
+    contract, options = contract_of(recipe), target.options()
+    precision = target.worker_precision(places.file)
+    needed = {name: places.artifact(name) for name in stage.needs}
+    exported = needed.get(export_id(recipe, stage.target) or "")
+    decision = needed.get(precision_id(stage.target))
+    original = _original(recipe, places) if target.builds_from == "model" else None
+    if stage.kind == "precision":
+        searched = target.searches_precision
+        return PrecisionRequest(
+            contract=contract,
+            options=options,
+            precision=precision,
+            reference=needed["reference"],
+            limits=limits_by_output(recipe, target) if searched else {},
+            exported=exported,
+            original=original,
+        )
+    if stage.kind == "build":
+        return BuildRequest(
+            contract=contract,
+            options=options,
+            precision=precision,
+            device=target.device,
+            exported=exported,
+            original=original,
+            decision=decision,
+            reference=needed.get("reference"),
+            stand_in=stage.stand_in,
+            caches=places.caches(target.runtime),
+        )
+    if isinstance(precision, Quantization):
+        # The build has calibrated; other calibration data verify alike.
+        precision = dataclasses.replace(precision, calibration=None)
+    return VerifyRequest(
+        contract=contract,
+        options=options,
+        precision=precision,
+        device=target.device,
+        built=needed[f"build:{stage.target}"],
+        reference=needed["reference"],
+        budget_seconds=recipe.verify.budget,
+        exported=exported,
+        decision=decision,
+        stand_in=stage.stand_in,
+    )
+
+
+def _original(recipe: Recipe, places: Places) -> Original:
+    return Original(
+        source=source_of(recipe.model, places),
+        samples=samples_of(recipe, places.file),
+        input_order=recipe.export.input_order,
+        seed=recipe.verify.seed,
+    )
+
+
+def source_of(model: Model, places: Places) -> Source:
+    """Return the model that a worker loads."""
+    options: dict[str, object] = {
+        "path": places.source(model),
+        "task": model.task,
+        "dtype": model.dtype,
+        "attention": model.attn_implementation,
+        "allow_pickle": model.allow_pickle,
+        "allow_remote_code": model.allow_remote_code,
+        "omit": model.omit,
+    }
+    if model.hub is not None:
+        return Source("hub", identifier=model.hub.id, revision=model.hub.revision, **options)  # type: ignore[arg-type]
+    if model.config is not None:
+        options |= {"seed": model.config.seed, "overrides": dict(model.config.overrides)}
+        return Source("config", identifier=model.config.architecture, **options)  # type: ignore[arg-type]
+    if model.factory is not None:
+        call = model.factory.call.rpartition(":")[2]
+        options |= {"seed": model.factory.seed, "overrides": dict(model.factory.arguments)}
+        return Source("factory", identifier=call, **options)  # type: ignore[arg-type]
+    kind = next(name for name in ("path", "package", "onnx") if getattr(model, name) is not None)
+    return Source(kind, **options)  # type: ignore[arg-type]
+
+
+def contract_of(recipe: Recipe) -> Contract:
+    """Return the recipe's contract."""
+    axes = tuple(
+        tensors.Axis(name, axis.min, axis.typical, axis.max) for name, axis in recipe.axes.items()
+    )
+    return Contract(tuple(map(_spec, recipe.inputs)), tuple(map(_spec, recipe.outputs)), axes)
+
+
+def _spec(tensor: models.Tensor) -> TensorSpec:
+    mask = tensor.mask if isinstance(tensor, models.Output) else None
+    return TensorSpec(tensor.name, tensor.dtype, tensor.shape, tensor.origin, mask)
+
+
+def samples_of(recipe: Recipe, place: Callable[[str], str]) -> dict[str, Sample]:
+    """Return how each input is drawn; `place` maps a file as the recipe names it to where it
+    lies.
+    """
+    return {tensor.name: _sample(tensor.sample, place) for tensor in recipe.inputs}
+
+
+def _sample(sample: models.Sample | None, place: Callable[[str], str]) -> Sample:
+    match sample:
+        case None:
+            return Sample("normal", (0.0, 1.0))
+        case str():
+            return Sample(sample)
+        case models.Integers():
+            return Sample("integers", (float(sample.integers[0]), float(sample.integers[1])))
+        case models.Normal():
+            return Sample("normal", sample.normal)
+        case models.Uniform():
+            return Sample("uniform", sample.uniform)
+        case models.Constant():
+            return Sample("constant", (sample.constant,))
+        case models.File():
+            return Sample("file", path=place(sample.file))
+
+
+def limits_by_output(recipe: Recipe, target: Target) -> dict[str, dict[str, float]]:
+    """Return the limits that each output of a target is judged by."""
+    return {
+        output.name: limits_of(tolerance_for(recipe, target, output.name, None))
+        for output in recipe.outputs
+    }
+
+
+def named_files(recipe: Recipe) -> tuple[str, ...]:
+    """Return the files that inputs are drawn from and targets read, as the recipe names them."""
+    samples = [
+        tensor.sample.file for tensor in recipe.inputs if isinstance(tensor.sample, models.File)
+    ]
+    files = [file for target in recipe.targets.values() for file in target.files]
+    return tuple(dict.fromkeys([*samples, *files]))

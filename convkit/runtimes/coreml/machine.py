@@ -1,0 +1,13 @@
+"""What `convkit doctor` says of Core ML on this machine."""
+
+import platform
+import sys
+
+from convkit.runtimes.row import MachineFact
+
+
+def checks() -> tuple[MachineFact, ...]:
+    """Return whether this system runs Core ML."""
+    if sys.platform == "darwin":
+        return (MachineFact("Core ML", "ok", f"macOS {platform.mac_ver()[0]}"),)
+    return (MachineFact("Core ML", "note", "its models run on macOS only"),)

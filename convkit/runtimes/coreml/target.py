@@ -1,0 +1,163 @@
+"""A Core ML target, as a recipe writes it."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from convkit.recipe.consistency import Fault, FaultsError, dimensions, mapping
+from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
+from convkit.recipe.targets import BaseTarget
+from convkit.runtimes.coreml.options import CompressionOptions, ProgramOptions
+from convkit.runtimes.coreml.target_compression import Compression
+from convkit.worker.protocol import StageKind
+
+# The oldest systems that run an ML program, and the newer ones that give programs more operations.
+DeploymentTarget = Literal[
+    "iOS15",
+    "iOS16",
+    "iOS17",
+    "iOS18",
+    "macOS12",
+    "macOS13",
+    "macOS14",
+    "macOS15",
+    "watchOS8",
+    "watchOS9",
+    "watchOS10",
+    "watchOS11",
+    "tvOS15",
+    "tvOS16",
+    "tvOS17",
+    "tvOS18",
+    "visionOS1",
+    "visionOS2",
+]
+
+# Core ML serves no more shapes of one input than this, and enumerates those of several inputs only
+# on these systems and later.
+_MOST_SHAPES = 128
+_ENUMERATES_SEVERAL = ("iOS18", "macOS15", "watchOS11", "tvOS18", "visionOS2")
+
+
+class CoreMLTarget(BaseTarget):
+    """A target served by Core ML: an ML program, converted from the model itself."""
+
+    builds_from: ClassVar[Literal["graph", "model"]] = "model"
+
+    runtime: Literal["coreml"] = Field(description="what runs the built model")
+    minimum: DeploymentTarget = Field("iOS17", description="the oldest system that must run it")
+    shapes: Literal["range", "enumerated"] = Field(
+        "range",
+        description=(
+            "how the axes' sizes are declared: any size from min to max, or the combinations of"
+            " min, typical and max only, which devices can prepare for"
+        ),
+    )
+    compression: Compression | None = Field(
+        None, description="how the weights are stored", examples=[{"weights": "int8"}]
+    )
+
+    @field_validator("precision")
+    @classmethod
+    def _is_served(cls, precision: Precision) -> Precision:
+        low = MixedPrecision.of(precision)
+        if isinstance(precision, QuantizedPrecision):
+            message = (
+                f"{precision.quantize} is onnxruntime's; write compression: {{weights: int8}}"
+                " beside precision"
+            )
+            raise FaultsError([Fault((), message)])
+        if low is not None and low.default == "bfloat16":
+            raise FaultsError([Fault((), "Core ML has no bfloat16; write float16")])
+        return precision
+
+    @model_validator(mode="after")
+    def _system_knows_the_compression(self) -> Self:
+        if self.compression is not None and _generation(self.minimum) < _generation(
+            self.compression.least_target()
+        ):
+            needed = self.compression.least_target()
+            message = (
+                f"{self.minimum} does not know this compression; write minimum: {needed}, or"
+                " another compression"
+            )
+            raise FaultsError([Fault(("minimum",), message)])
+        return self
+
+    @property
+    def device(self) -> Literal["cpu"]:
+        """Where the target is checked: ML programs are evaluated on the CPU, and predicted there on
+        macOS.
+        """
+        return "cpu"
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """No releases of a runtime: Core ML belongs to the system."""
+        return ()
+
+    def options(self) -> ProgramOptions:
+        """Return what shapes the program."""
+        compression = self.compression
+        return ProgramOptions(
+            self.minimum,
+            self.shapes,
+            CompressionOptions(**compression.model_dump()) if compression is not None else None,
+        )
+
+    def packages(self, stage: StageKind, *, stand_in: bool) -> tuple[str, ...]:
+        """Return one environment's packages: what converts a model evaluates programs too."""
+        del stage, stand_in
+        return ("coremltools", "torch", "numpy", "safetensors")
+
+    @classmethod
+    def faults(
+        cls, name: str, target: Mapping[str, object], recipe: Mapping[str, object]
+    ) -> Iterator[Fault]:
+        """Return what Core ML cannot be asked for: a graph, or more shapes than it serves."""
+        place = ("targets", name)
+        if mapping(recipe.get("model")).get("onnx") is not None:
+            message = (
+                "coreml converts the model itself, and model.onnx is a graph; name the model that it"
+                " was exported from under model"
+            )
+            yield Fault((*place, "runtime"), message)
+        if target.get("shapes") == "enumerated":
+            yield from _shape_faults(place, target, recipe)
+
+
+def _shape_faults(
+    place: tuple[str, ...], target: Mapping[str, object], recipe: Mapping[str, object]
+) -> Iterator[Fault]:
+    axes = [mapping(axis) for axis in mapping(recipe.get("axes")).values()]
+    sizes = [
+        {size for key in ("min", "typical", "max") if isinstance(size := axis.get(key), int)}
+        for axis in axes
+    ]
+    count = math.prod(max(len(each), 1) for each in sizes)
+    varying = {path for path, _, names in dimensions(recipe) if path[0] == "inputs" for _ in names}
+    inputs = {path[1] for path in varying}
+    if count > _MOST_SHAPES:
+        message = (
+            f"{count} combinations of the axes' sizes; Core ML serves at most {_MOST_SHAPES}: write"
+            " shapes: range"
+        )
+        yield Fault((*place, "shapes"), message)
+    if len(inputs) > 1 and target.get("minimum", "iOS17") not in _ENUMERATES_SEVERAL:
+        message = (
+            f"enumerates the shapes of {len(inputs)} inputs, which needs iOS 18 or later; write"
+            " minimum: iOS18, or shapes: range"
+        )
+        yield Fault((*place, "shapes"), message)
+
+
+# By how much a system's release lags behind the iOS of the same year.
+_BEHIND_IOS = {"iOS": 0, "macOS": 3, "watchOS": 7, "tvOS": 0, "visionOS": 16}
+
+
+def _generation(target: str) -> int:
+    """Return the release of iOS that came out with a deployment target."""
+    system = target.rstrip("0123456789")
+    return int(target.removeprefix(system)) + _BEHIND_IOS[system]

@@ -1,0 +1,18 @@
+"""What an onnxruntime target says of its sessions, as it reaches a worker."""
+
+import dataclasses
+from typing import Literal
+
+Optimization = Literal["none", "basic", "extended", "all"]
+LEVELS: tuple[Optimization, ...] = ("none", "basic", "extended", "all")
+
+
+@dataclasses.dataclass(frozen=True)
+class OnnxRuntimeOptions:
+    """The keys of `OnnxRuntimeTarget` that a session is made from; `provider` on CUDA only."""
+
+    optimization: Optimization = "all"
+    artifact: Literal["exported", "optimized"] = "exported"
+    provider: Literal["cuda", "tensorrt"] | None = None
+    provider_options: dict[str, bool | int | float | str] = dataclasses.field(default_factory=dict)
+    tf32: bool = False

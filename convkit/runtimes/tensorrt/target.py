@@ -1,0 +1,161 @@
+"""A TensorRT target, as a recipe writes it."""
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from convkit.recipe.consistency import Fault, FaultsError
+from convkit.recipe.fields import AxisName, RecipeModel, Switch
+from convkit.recipe.precision import Precision, QuantizedPrecision
+from convkit.recipe.settings import Axis
+from convkit.recipe.targets import GraphTarget, Places
+from convkit.runtimes.tensorrt import options
+from convkit.runtimes.tensorrt.target_profiles import profile_faults
+from convkit.worker.protocol import Precision as WorkerPrecision
+from convkit.worker.protocol import Quantization, StageKind
+
+# The graph that an engine would be built from, and its simulation.
+_STAND_IN = ("onnxruntime", "numpy", "onnx", "onnx-ir")
+
+
+class Dla(RecipeModel):
+    """A deep learning accelerator beside the GPU, as on Jetson."""
+
+    core: Annotated[int, Field(strict=True, ge=0, le=7)] = Field(description="which one, from 0")
+    fallback: Switch = Field(default=True, description="layers that it has not run on the GPU")
+
+
+class TensorRTTarget(GraphTarget):
+    """A target served by TensorRT, 10 or 11: an engine, strongly typed, built for one kind of GPU."""
+
+    runtime_package: ClassVar[str] = "tensorrt"
+
+    runtime: Literal["tensorrt"] = Field(description="what runs the built model")
+    profiles: tuple[dict[AxisName, Axis], ...] = Field(
+        (),
+        description=(
+            "optimisation profiles: the sizes of axes that each is tuned for, the others as under"
+            " axes; default: one, with the sizes of axes"
+        ),
+        examples=[
+            [
+                {"batch": {"min": 1, "typical": 1, "max": 1}},
+                {"batch": {"min": 2, "typical": 8, "max": 16}},
+            ]
+        ],
+    )
+    workspace_gib: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None = Field(
+        None,
+        description=(
+            "most memory that a layer may use beside its tensors, in GiB; default: all there is"
+        ),
+    )
+    builder_level: Annotated[int, Field(strict=True, ge=0, le=5)] = Field(
+        3, description="how long the builder looks for faster kernels: 0 to 5"
+    )
+    version_compatible: Switch = Field(
+        default=False,
+        description="true: later releases of the same major TensorRT load the engine too",
+    )
+    hardware_compatible: Literal["none", "ampere_plus", "same_compute_capability"] = Field(
+        "none", description="which other GPUs load the engine too"
+    )
+    weights: Literal["fixed", "refit", "strip"] = Field(
+        "fixed",
+        description=(
+            "refit: weights can be replaced in the built engine; strip: they are left out of it"
+        ),
+    )
+    sparse_weights: Switch = Field(
+        default=False,
+        description="true: kernels for weights of which two in four are zero may be used",
+    )
+    dla: Dla | None = Field(
+        None, description="the accelerator to build for, beside the GPU", examples=[{"core": 0}]
+    )
+
+    @field_validator("precision")
+    @classmethod
+    def _is_served(cls, precision: Precision) -> Precision:
+        if not isinstance(precision, QuantizedPrecision):
+            return precision
+        if precision.quantize == "dynamic-int8":
+            message = (
+                "dynamic-int8 is onnxruntime's; TensorRT takes static-int8, or int4-weights with"
+                " format: qdq"
+            )
+            raise FaultsError([Fault(("quantize",), message)])
+        if precision.format == "operators" or (
+            precision.quantize == "int4-weights" and precision.format is None
+        ):
+            message = (
+                "TensorRT reads quantisation from QuantizeLinear and DequantizeLinear; write"
+                " format: qdq"
+            )
+            raise FaultsError([Fault(("format",), message)])
+        return precision
+
+    @property
+    def device(self) -> Literal["cuda"]:
+        """Where engines are built and run."""
+        return "cuda"
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """No further releases: an engine belongs to the one that built it."""
+        return ()
+
+    def options(self) -> options.EngineOptions:
+        """Return what shapes the engine."""
+        profiles = tuple(
+            {axis: sizes.model_dump() for axis, sizes in profile.items()}
+            for profile in self.profiles
+        )
+        dla = options.Dla(self.dla.core, self.dla.fallback) if self.dla is not None else None
+        return options.EngineOptions(
+            profiles=profiles,
+            workspace_gib=self.workspace_gib,
+            builder_level=self.builder_level,
+            version_compatible=self.version_compatible,
+            hardware_compatible=self.hardware_compatible,
+            weights=self.weights,
+            sparse_weights=self.sparse_weights,
+            dla=dla,
+            tf32=self.tf32,
+        )
+
+    def worker_precision(self, place: Places) -> WorkerPrecision:
+        """Return the precision; quantization is symmetric: TensorRT knows no other zero points."""
+        precision = super().worker_precision(place)
+        if not isinstance(precision, Quantization):
+            return precision
+        return dataclasses.replace(precision, symmetric=True)
+
+    def packages(self, stage: StageKind, *, stand_in: bool) -> tuple[str, ...]:
+        """Return what a stage imports: onnxruntime simulates the same graph beside an engine."""
+        if stand_in or stage == "precision":
+            return _STAND_IN
+        return ("tensorrt", "cuda-python", *_STAND_IN)
+
+    @property
+    def can_stand_in(self) -> bool:
+        """True: what an engine would be built from can be checked in every precision."""
+        return True
+
+    def absent(self, why: str) -> tuple[str, Literal["warning", "note"]]:
+        """Return what to say of a target without an engine."""
+        return f"no engine was built: {why}", "warning"
+
+    @property
+    def verdict_without_device(self) -> Literal["judged", "foreseen"]:
+        """The graph alone does not prove an engine."""
+        return "foreseen"
+
+    @classmethod
+    def faults(
+        cls, name: str, target: Mapping[str, object], recipe: Mapping[str, object]
+    ) -> Iterator[Fault]:
+        """Return the axes' sizes that no optimization profile serves, and profiles of no axis."""
+        return profile_faults(name, target, recipe)

@@ -1,0 +1,154 @@
+"""What the model is, how it is fed, and in which precision a target computes it."""
+
+import dataclasses
+from typing import Literal
+
+from convkit.codec import Json
+from convkit.tensors import DType
+
+SourceKind = Literal["hub", "path", "package", "config", "factory", "onnx"]
+Exporter = Literal["torch", "optimum", "torchscript"]
+Device = Literal["cpu", "cuda"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """The model to load. Which fields matter depends on `kind`.
+
+    hub: `identifier` and `revision` (a commit) · path, package: `path` (a folder in transformers'
+    layout) · config: `identifier` (an architecture such as `bert`), `seed`, `overrides` · factory:
+    `path` (a Python file) and `identifier` (its callable), `overrides` (keyword arguments), `seed`
+    · onnx: `path` (a file).
+    """
+
+    kind: SourceKind
+    path: str | None = None
+    identifier: str | None = None
+    revision: str | None = None
+    seed: int = 0
+    overrides: dict[str, Json] = dataclasses.field(default_factory=dict)
+    task: str | None = None
+    dtype: str | None = None
+    attention: str | None = None
+    allow_pickle: bool = False
+    allow_remote_code: bool = False
+    omit: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """How values for one input are drawn.
+
+    token_ids: whole numbers below the vocabulary's size · padding_mask: ones with the padding's
+    zeros · positions: 0, 1, 2, ... along the last axis · integers: low (included) to high
+    (excluded) · normal: mean, standard deviation · uniform: low, high · constant: one value · file:
+    an .npy file.
+    """
+
+    kind: Literal[
+        "token_ids",
+        "padding_mask",
+        "positions",
+        "integers",
+        "normal",
+        "uniform",
+        "constant",
+        "file",
+    ]
+    numbers: tuple[float, ...] = ()
+    path: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Original:
+    """The model itself, for runtimes that convert it and not its graph, and how example inputs are
+    drawn for it.
+    """
+
+    source: Source
+    samples: dict[str, Sample]
+    input_order: Literal["signature", "recipe"]
+    seed: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LowPrecision:
+    """A precision below float32: see `MixedPrecision` of the recipe.
+
+    `keep_float32` is `auto` until the precision stage has found the modules.
+    """
+
+    default: DType
+    keep_float32: tuple[str, ...] | Literal["auto"] = ()
+    saturate: bool = False
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The modules that stay in float32; none while the precision stage has yet to find them."""
+        return () if self.keep_float32 == "auto" else self.keep_float32
+
+    def keeping(self, patterns: tuple[str, ...]) -> "LowPrecision":
+        """Return the same with other modules in float32."""
+        return dataclasses.replace(self, keep_float32=patterns)
+
+
+QuantizationKind = Literal["dynamic-int8", "static-int8", "int4-weights"]
+Format = Literal["qdq", "operators"]
+Method = Literal["minmax", "entropy", "percentile"]
+
+DEFAULT_PERCENTILE = 99.99
+DEFAULT_BLOCK_SIZE = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """How the ranges of activations are found; `file` is an .npz file, None: the verification's
+    cases.
+    """
+
+    method: Method = "minmax"
+    percentile: float | None = None
+    file: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantization:
+    """Weights, and with int8 activations too, as whole numbers with a scale: see
+    `QuantizedPrecision` of the recipe.
+
+    `keep_float32` is `auto` until a plan has been made. `reduce_range` gives weights seven bits
+    instead of eight, so that no processor's 16-bit sums of two products saturate. `symmetric`: zero
+    points are zero and biases in float32, as TensorRT demands.
+    """
+
+    quantize: QuantizationKind
+    keep_float32: tuple[str, ...] | Literal["auto"] = ()
+    per_channel: bool = True
+    format: Format | None = None
+    calibration: Calibration | None = None
+    block_size: int | None = None
+    reduce_range: bool = False
+    symmetric: bool = False
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """The modules to keep in float32; none where a plan has yet to find them."""
+        return () if self.keep_float32 == "auto" else self.keep_float32
+
+    @property
+    def uses_qdq(self) -> bool:
+        """True for QuantizeLinear and DequantizeLinear around float operators."""
+        return self.format == "qdq" or (self.format is None and self.quantize == "static-int8")
+
+    @property
+    def calibrated(self) -> Calibration:
+        """How ranges are found, with the defaults in place."""
+        return self.calibration or Calibration()
+
+    def keeping(self, patterns: tuple[str, ...]) -> "Quantization":
+        """Return the same with other modules in float32."""
+        return dataclasses.replace(self, keep_float32=patterns)
+
+
+# None is float32.
+Precision = LowPrecision | Quantization | None
