@@ -2,18 +2,8 @@
 CODE` prints it.
 """
 
-import dataclasses
-
-
-@dataclasses.dataclass(frozen=True)
-class Explanation:
-    """The story behind a code."""
-
-    title: str
-    meaning: str
-    missed: str
-    remedy: str
-
+from convkit.findings.explanation import Explanation
+from convkit.findings.localization import LOCALIZATION
 
 FAMILIES: dict[str, str] = {
     "C": "contract",
@@ -686,3 +676,4 @@ CATALOGUE: dict[str, Explanation] = {
         "Build artifact: exported, or optimization: extended, for a file that suits every machine.",
     ),
 }
+CATALOGUE |= LOCALIZATION

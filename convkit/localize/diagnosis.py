@@ -15,6 +15,8 @@ Kind = Literal[
     "wiring",  # a node reads another value
     "operands",  # a node reads its values in another order
     "order",  # elements are in another order
+    "inputs",  # inputs are exchanged
+    "outputs",  # outputs are exchanged
     "place",  # where it is is proven, what it is is not known
     "unproven",  # the likeliest place, for which there is no proof
 ]

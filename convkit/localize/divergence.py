@@ -86,7 +86,7 @@ class Divergence:
         """
         if self.error <= 10 * FLOOR:
             return
-        # A fault must not pass for a match: the smaller the outputs' error, the closer values must be.
+        # A fault must not pass for a match: the smaller the error, the closer values must be.
         known = self._known(self.found, min(max(self.error / 10, 4 * FLOOR), CLOSE))
         small = self._recomputed(self._known(self.found, _ALIGNED), known)
         proven = False
@@ -319,7 +319,7 @@ class Divergence:
         return {each: match for each, match in known.items() if each not in below}
 
     def _at_output(self, known: Mapping[str, Match]) -> Parting | None:
-        """Return the first output that is off, as the place where the graph has certainly parted."""
+        """Return the first output that is off: there the graph has certainly parted."""
         for name, value in self._recording.outputs.items():
             expected = self._recording.values[value].array
             if name not in self._graph.producers or name not in self.found:
@@ -367,7 +367,7 @@ class Divergence:
 
 
 def _likeliest(expected: np.ndarray, found: np.ndarray) -> Layout:
-    """Return the layout under which two tensors correlate best; the plain one where shapes agree."""
+    """Return the layout under which two tensors correlate best, or the plain one."""
     options = layouts(expected.shape, found.shape)
     if expected.shape == found.shape or len(options) == 1 or is_flat(found):
         return options[0]

@@ -1,4 +1,4 @@
-"""What is wrong where a graph parts from its original: the change that makes the difference vanish."""
+"""What is wrong where a graph parts from its original: the change that ends the difference."""
 
 import dataclasses
 import math

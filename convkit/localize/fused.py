@@ -1,4 +1,4 @@
-"""What exporters compute from several weights: folded norms, joined projections, reordered gates."""
+"""What exporters compute from several weights: folded norms, joined layers, reordered gates."""
 
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping
@@ -71,7 +71,7 @@ def _before(state: State, norm: str, channels: int) -> Iterator[tuple[str, np.nd
 
 
 def _joined(state: State, shapes: Collection[Shape]) -> Iterator[Derived]:
-    """Join two or three neighbours along their first axis, and transpose: projections of one input."""
+    """Join two or three neighbors along their first axis: projections of one input."""
     names = list(state)
     kinds = [name.rpartition(".")[2] for name in names]
     for kind in dict.fromkeys(kinds):

@@ -69,16 +69,13 @@ def _operands(region: Region, dtype: np.dtype) -> Iterator[tuple[str, Build]]:
     words = {"Add": "plus", "Sub": "minus", "Mul": "times", "Div": "over"}
     for name, array in region.weights.items():
         if array.dtype.kind == "f" and array.ndim <= len(region.expected.shape):
-            for operator in words:
-                yield (
-                    f"{words[operator]} the original's {name}",
-                    _with(operator, array.astype(dtype)),
-                )
+            for operator, word in words.items():
+                yield (f"{word} the original's {name}", _with(operator, array.astype(dtype)))
     for name in region.read:
         values = region.feeds.get(name)
         if values is not None and values.dtype == dtype:
-            for operator in words:
-                yield f"{words[operator]} {name}", _binary(operator, name)
+            for operator, word in words.items():
+                yield f"{word} {name}", _binary(operator, name)
 
 
 def _changes(

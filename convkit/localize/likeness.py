@@ -141,7 +141,7 @@ def _clipped(own: np.ndarray, other: np.ndarray, found: np.ndarray) -> Likeness 
 
 
 def _rescaled_rows(own: np.ndarray, other: np.ndarray, found: np.ndarray) -> Likeness | None:  # noqa: ARG001
-    """Recognize a factor of its own for every row along one axis: a normalization left in or out."""
+    """Recognize a factor of its own for every row along one axis: a norm left in or out."""
     if own.ndim < 2:
         return None
     for axis in range(own.ndim):

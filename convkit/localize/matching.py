@@ -114,7 +114,7 @@ class Sketches:
 
 
 def sketch(array: np.ndarray) -> np.ndarray:
-    """Return rms, mean, mean magnitude, least, largest, mean of the ten largest; NaN counts as 0."""
+    """Return rms, mean, mean magnitude, least, largest and mean of the ten largest."""
     values = np.nan_to_num(_numbers(array).ravel(), nan=0.0)
     values = np.where(np.abs(values) > _HUGE, 0.0, values)
     rms = float(np.sqrt((values * values).mean()))

@@ -1,4 +1,4 @@
-"""What the original computed: every operation of one call, with its values, module and source line."""
+"""What the original computed in one call: operations, values, modules and source lines."""
 
 import dataclasses
 import sys
@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -97,9 +96,9 @@ class _Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(
         self,
-        function: Any,
-        types: Any,
-        args: Any = (),
+        function: Any,  # noqa: ANN401 - torch's own, untyped
+        types: Any,  # noqa: ANN401
+        args: Any = (),  # noqa: ANN401
         kwargs: Any = None,  # noqa: ANN401
     ) -> Any:  # noqa: ANN401
         kwargs = kwargs or {}

@@ -14,6 +14,7 @@ from convkit.localize.edits import (
     with_attribute,
     with_constants,
 )
+from convkit.localize.fused import derived_tensors
 from convkit.localize.graph import Graph, label
 from convkit.localize.matching import layouts
 from convkit.localize.numbers import fit
@@ -83,12 +84,12 @@ def weights(region: Region) -> Iterator[Rewrite]:
                 if np.array_equal(moved, values):
                     continue
                 text = f"the weight {name} should hold the original's {original}"
-                yield Rewrite(
-                    "weight",
-                    _reader(region, name),
-                    text,
-                    with_constants(region.graph, {name: moved}),
-                )
+                graph = with_constants(region.graph, {name: moved})
+                yield Rewrite("weight", _reader(region, name), text, graph, name)
+        for derived in derived_tensors(region.weights, {values.shape}):
+            text = f"the weight {name} should hold {derived.original}"
+            graph = with_constants(region.graph, {name: derived.values.astype(values.dtype)})
+            yield Rewrite("weight", _reader(region, name), text, graph, name)
 
 
 def _reader(region: Region, constant: str) -> str:
@@ -210,7 +211,7 @@ def wiring(region: Region) -> Iterator[Rewrite]:
             skipped = _between(region.graph, edge.value, name)
             if skipped:
                 text = f"{_listed(skipped)} should not be there"
-                yield Rewrite("extra", skipped[-1].output[0], text, graph)
+                yield Rewrite("extra", skipped[0].output[0], text, graph)
             else:
                 text = f"it reads {edge.value} and should read {name}"
                 yield Rewrite("wiring", edge.reader, text, graph)
@@ -226,14 +227,14 @@ def extra_at_end(region: Region) -> Iterator[Rewrite]:
         node = onnx.helper.make_node("Identity", [edge.value], [region.target])
         text = f"{_listed(skipped)} should not be there"
         graph = replaced(region.graph, index, node)
-        yield Rewrite("extra", skipped[-1].output[0], text, graph)
+        yield Rewrite("extra", skipped[0].output[0], text, graph)
 
 
 def _between(graph: Graph, value: str, before: str) -> list[onnx.NodeProto]:
     """Return the nodes that lead from one value straight to another; none where they do not."""
     indices = graph.closure([value], {before})
     read = {name for index in indices for name in graph.nodes[index].input}
-    if before not in read or len(indices) > 4:
+    if before not in read or len(indices) > 2:
         return []
     return [graph.nodes[index] for index in indices]
 

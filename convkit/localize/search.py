@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from convkit.localize.assignment import exchanged_inputs, exchanged_outputs
 from convkit.localize.diagnosis import Cause, Diagnosis
 from convkit.localize.divergence import FLOOR, Divergence, Parting
 from convkit.localize.explanation import Explanation, explain
@@ -45,6 +46,8 @@ def localize(
         return Diagnosis(error, error, ())
     causes, graph = _weight_causes(recording, graph, feeds, state, error)
     remaining = outputs_error(recording, graph, feeds) if causes else error
+    if remaining > _SAME and (at_boundary := _boundary(recording, graph, feeds, remaining)):
+        return Diagnosis(error, at_boundary.after, (at_boundary, *causes))
     for _ in range(_PLACES):
         left = deadline - time.monotonic()
         if remaining <= _SAME or left <= 0:
@@ -74,6 +77,17 @@ def outputs_error(recording: Recording, graph: Graph, feeds: Values) -> float:
         relative_error(found[name], recording.output(name)) if name in found else math.inf
         for name in recording.outputs
     )
+
+
+def _boundary(recording: Recording, graph: Graph, feeds: Values, error: float) -> Cause | None:
+    """Return inputs or outputs that are exchanged, if that explains everything."""
+    found = exchanged_inputs(feeds, error, lambda fed: outputs_error(recording, graph, fed))
+    if found is not None:
+        return found[0]
+    try:
+        return exchanged_outputs(recording, graph, feeds)
+    except PieceFailedError:
+        return None
 
 
 def _weight_causes(
@@ -151,7 +165,7 @@ def _first_explained(
 def _at_place(
     recording: Recording, graph: Graph, divergence: Divergence, parting: Parting, seconds: float
 ) -> tuple[Cause, Graph | None]:
-    """Return the cause at a place and the corrected graph; None for the graph where there is none."""
+    """Return the cause at a place, and the corrected graph if what is wrong is known."""
     originals = divergence.originals(parting.known)
     region = region_of(recording, graph, parting, originals, divergence.found)
     explanation = explain(region, seconds)

@@ -2,11 +2,11 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from convkit.localize.fused import derived_tensors
+from convkit.localize.fused import Derived, derived_tensors
 from convkit.localize.graph import Graph, reads
 from convkit.localize.likeness import Likeness, how_different, permutations_of, resembles
 
@@ -197,7 +197,7 @@ class _Matching:
         return votes > 0
 
     def _match_derived(self, weights: list[str]) -> list[str]:
-        """Match what an exporter computed from several weights: folded norms, joined projections."""
+        """Match what an exporter computed from several weights: folded norms, joined layers."""
         wanted = {self._weights[name].shape for name in weights}
         derived = list(derived_tensors(self._state, wanted)) if wanted else []
         rest = []
@@ -208,14 +208,15 @@ class _Matching:
             if right:
                 self._matches[name] = WeightMatch(name, right[0].original, right[0].sources)
                 continue
-            near = [each for each in fitting if resembles(values, each.values)]
-            if len(near) == 1 and (likeness := how_different(values, near[0].values)) is not None:
-                corrected = near[0].values.astype(values.dtype)
-                self._differences.append(
-                    WeightDifference(name, near[0].original, near[0].sources, likeness, corrected)
-                )
+            if (nearest := _nearest(values, fitting)) is None:
+                rest.append(name)
                 continue
-            rest.append(name)
+            likeness = how_different(values, nearest.values)
+            assert likeness is not None  # or it would be right
+            corrected = nearest.values.astype(values.dtype)
+            self._differences.append(
+                WeightDifference(name, nearest.original, nearest.sources, likeness, corrected)
+            )
         return rest
 
     def _match_resembling(self, weights: list[str]) -> list[str]:
@@ -256,9 +257,20 @@ class _Matching:
         return {name for name, array in self._state.items() if _pointer(array) in arrays}
 
     def _is_read(self, name: str) -> bool:
-        """Say whether a missing weight could matter: a bias of zeros or a scale of ones is folded."""
+        """Say whether a missing weight could matter: zeros and ones are folded away."""
         array = self._state[name]
         return bool(array.size and not (array == array.flat[0]).all())
+
+
+def _nearest(values: np.ndarray, derived: Sequence[Derived]) -> Derived | None:
+    """Return what a weight was derived to be: what it resembles most, or what it alone can be."""
+    given = np.nan_to_num(values.astype(np.float64))
+    near = [each for each in derived if resembles(given, each.values)]
+    if near:
+        return min(near, key=lambda each: float(np.abs(given - each.values).mean()))
+    sources = {each.sources for each in derived}
+    plain = not given.any() or not np.isfinite(values).all()
+    return derived[0] if len(sources) == 1 and plain else None
 
 
 def _match(weight: str, original: str) -> WeightMatch:

@@ -113,7 +113,9 @@ def exchanged_weights(model: onnx.ModelProto, shapes: Shapes, chance: random.Ran
     ]
     first, second = _pick(chance, pairs)
     first.raw_data, second.raw_data = second.raw_data, first.raw_data
-    return _mutation("exchanged weights", [first.name, second.name], "exchanged", "weight")
+    readers = [n for t in (first, second) for r in _readers(model, t.name) for n in _all_names(r)]
+    names = [first.name, second.name, *readers]
+    return _mutation("exchanged weights", names, "exchanged", "weight", "operands")
 
 
 # --- attributes
@@ -281,11 +283,12 @@ def _cast(given: str, made: str, chance: random.Random) -> list[onnx.NodeProto]:
 
 def left_out(model: onnx.ModelProto, shapes: Shapes, chance: random.Random) -> Mutation:
     """Let all readers of a value read what it was computed from."""
-    options = []
-    for node in model.graph.node:
-        for name in node.input:
-            if shapes.get(name) == shapes.get(node.output[0]) and len(shapes.get(name, ())) > 1:
-                options.append((node, name))
+    options = [
+        (node, name)
+        for node in model.graph.node
+        for name in node.input
+        if shapes.get(name) == shapes.get(node.output[0]) and len(shapes.get(name, ())) > 1
+    ]
     node, source = _pick(chance, options)
     value = node.output[0]
     node.op_type, node.domain = "Identity", ""
@@ -364,7 +367,7 @@ def exchanged_inputs(model: onnx.ModelProto, shapes: Shapes, chance: random.Rand
         for place, name in enumerate(node.input):
             if name in other:
                 node.input[place] = other[name]
-    return _mutation("exchanged inputs", [first, second, *near], "wiring", "operands")
+    return _mutation("exchanged inputs", [first, second, *near], "inputs", "wiring")
 
 
 def _at_output(name: str, build: Callable[[str, str, random.Random], list]) -> Callable:
@@ -384,20 +387,20 @@ def _at_output(name: str, build: Callable[[str, str, random.Random], list]) -> C
 
 
 def _node(operator: str, **attributes: object) -> Callable:
-    return lambda given, made, chance: [helper.make_node(operator, [given], [made], **attributes)]
+    return lambda given, made, _: [helper.make_node(operator, [given], [made], **attributes)]
 
 
 MUTATIONS: tuple[Callable[[onnx.ModelProto, Shapes, random.Random], Mutation], ...] = (
     _weight(lambda v, c: v * np.float32(c.choice([0.5, 1.1, 3.0])), "scaled weight"),
-    _weight(lambda v, c: -v, "negated weight"),
-    _weight(lambda v, c: v.astype(np.float16).astype(np.float32), "weight through float16"),
+    _weight(lambda v, _: -v, "negated weight"),
+    _weight(lambda v, _: v.astype(np.float16).astype(np.float32), "weight through float16"),
     _weight(_bfloat16, "weight through bfloat16"),
     _weight(_one_row, "one row"),
     _weight(_with_nan, "NaN in a weight"),
     _weight(_permuted, "rows in a different order"),
     _weight(_transposed, "transposed weight"),
     _weight(_noisy, "noise on a weight"),
-    _weight(lambda v, c: np.zeros_like(v), "weight of zeros"),
+    _weight(lambda v, _: np.zeros_like(v), "weight of zeros"),
     exchanged_weights,
     _attributed(
         "epsilon",
@@ -427,10 +430,10 @@ MUTATIONS: tuple[Callable[[onnx.ModelProto, Shapes, random.Random], Mutation], .
     index,
     operand_order,
     another_value,
-    _insert("extra Relu", lambda g, m, c: [helper.make_node("Relu", [g], [m])], "operator"),
+    _insert("extra Relu", lambda g, m, _: [helper.make_node("Relu", [g], [m])], "operator"),
     _insert("extra scale", _scale, "constant"),
     _insert("extra cast", _cast),
-    _insert("extra negation", lambda g, m, c: [helper.make_node("Neg", [g], [m])], "operator"),
+    _insert("extra negation", lambda g, m, _: [helper.make_node("Neg", [g], [m])], "operator"),
     left_out,
     _at_input("reversed channels", _reversed_channels, "f"),
     _at_input("normalized input", _normalized, "f"),

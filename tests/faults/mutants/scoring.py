@@ -38,7 +38,7 @@ class Subject:
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """What the search said of one mutant. `dead` says that no output depends on what was changed."""
+    """What the search said of one mutant. `dead`: no output depends on what was changed."""
 
     architecture: str
     mutation: Mutation
