@@ -18,6 +18,13 @@ LOCALIZATION: dict[str, Explanation] = {
         "The largest class often stays the largest, so samples look right.",
         "Apply the step to the output in the caller, or correct the graph's last nodes.",
     ),
+    "E216": Explanation(
+        "the cause was not searched for",
+        "A target failed, and the search for the place where its graph parts from the original"
+        " could not run: its environment could not be made, or its process ended early.",
+        "Other tools do not search.",
+        "See the message; the verdict does not depend on the search.",
+    ),
     "N403": Explanation(
         "a weight differs from the original's",
         "A weight of the graph does not hold the original's values: they are scaled, rounded,"

@@ -16,7 +16,9 @@ _WARNINGS = frozenset(
         *("E101", "E102", "E209", "Q102", "Q106", "R101"),
     }
 )
-_NOTES = frozenset({"C302", "N201", "N208", "N210", "N212", "N213", "E212", "Q105", "Q107", "R102"})
+_NOTES = frozenset(
+    {"C302", "N201", "N208", "N210", "N212", "N213", "E212", "E216", "Q105", "Q107", "R102"}
+)
 
 
 def severity_of(code: str) -> Severity:

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from convkit.localize.diagnosis import Kind
 from convkit.localize.graph import Graph
 from convkit.localize.region import Edge
 
@@ -22,7 +23,7 @@ class Rewrite:
     what is wrong, with what it should be.
     """
 
-    kind: str
+    kind: Kind
     node: str
     text: str
     graph: Graph

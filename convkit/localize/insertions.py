@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from onnx import helper
 
+from convkit.localize.diagnosis import Kind
 from convkit.localize.edits import Build, Rewrite, appended, inserted
 from convkit.localize.region import Edge, Region
 
@@ -41,7 +42,7 @@ def _insertion(region: Region, edge: Edge, text: str, build: Build) -> Rewrite:
     return Rewrite(_kind(text), edge.reader, f"its input {edge.value} lacks {text}", graph)
 
 
-def _kind(text: str) -> str:
+def _kind(text: str) -> Kind:
     return "order" if text.startswith(("the order", "a shift", "a permutation")) else "missing"
 
 
@@ -97,7 +98,7 @@ def _functions(rank: int) -> Iterator[tuple[str, Build]]:
     for operator in ("Softmax", "LogSoftmax"):
         for axis in range(-1, -rank - 1, -1):
             yield f"{operator} over axis {axis}", _node(operator, axis=axis)
-    yield "1 minus it", _with("Sub", np.float32(1).reshape(()), first=True)
+    yield "1 minus it", _with("Sub", np.array(1, np.float32), first=True)
     yield "SiLU", _silu
     yield "GELU", _gelu
 

@@ -115,7 +115,9 @@ def attributes(region: Region) -> Iterator[Rewrite]:
             now = now.decode() if isinstance(now, bytes) else now
             for value in _values(region, node, name, attribute.type, now):
                 if value == now or (
-                    isinstance(now, float) and np.float32(value) == np.float32(now)
+                    isinstance(now, float)
+                    and isinstance(value, int | float)
+                    and np.float32(value) == np.float32(now)
                 ):
                     continue
                 text = f"{name} is {_shown(now)} and should be {_shown(value)}"

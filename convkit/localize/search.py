@@ -5,6 +5,7 @@ import itertools
 import math
 import time
 from collections.abc import Mapping
+from typing import Literal
 
 import numpy as np
 
@@ -220,7 +221,7 @@ def _explained(
     rewrite = explanation.rewrite
     node = graph.nodes[graph.producers.get(rewrite.node, region.nodes[-1])]
     read = set(node.input) & set(graph.inputs)
-    boundary: str | None = None
+    boundary: Literal["input", "output"] | None = None
     if rewrite.kind in ("missing", "order", "extra"):
         if rewrite.node in graph.outputs:
             boundary = "output"

@@ -248,8 +248,9 @@ class _Matching:
         return False
 
     def _held(self) -> set[str]:
-        found = (*self._matches.values(), *self._differences)
-        return {source for each in found for source in each.sources if source in self._state}
+        sources = [each.sources for each in self._matches.values()]
+        sources += [each.sources for each in self._differences]
+        return {name for each in sources for name in each if name in self._state}
 
     def _twins(self, held: set[str]) -> set[str]:
         """Return the names of weights that are others' under a second name: tied ones."""
@@ -265,7 +266,13 @@ class _Matching:
 def _nearest(values: np.ndarray, derived: Sequence[Derived]) -> Derived | None:
     """Return what a weight was derived to be: what it resembles most, or what it alone can be."""
     given = np.nan_to_num(values.astype(np.float64))
-    near = [each for each in derived if resembles(given, each.values)]
+    near = [
+        each for each in derived if resembles(given, each.values) or resembles(-given, each.values)
+    ]
+    for each in near:
+        likeness = how_different(values, each.values)
+        if likeness is not None and likeness.kind not in (*_VAGUE, "rescaled"):
+            return each
     if near:
         return min(near, key=lambda each: float(np.abs(given - each.values).mean()))
     sources = {each.sources for each in derived}

@@ -71,6 +71,7 @@ def judge(
         *simulation_findings(recipe, target, measured, override),
     ]
     findings += _folded_branch(findings, reference, target)
+    findings = _without_guesses(findings, recipe)
     findings = list(blame_original(findings, measured))
     explained = any(
         (finding.is_error and finding.code.startswith("N2")) or finding.code == _QUANTIZED_AWAY
@@ -110,7 +111,39 @@ def _that_matter(stage_findings: Sequence[Finding], cases: Sequence[CaseVerdict]
     return [finding for finding in stage_findings if off or finding.code not in ("N401", "N402")]
 
 
+# What shows that two tensors take each other's place: the probes prove it, with a recipe change.
+_EXCHANGES = ("C108", "C109", "C110", "C208")
+# Kinds of causes that a branch which an export made constant can have.
+_BRANCHES = ("missing", "extra", "wiring", "operator", "place")
+
+
+def _without_guesses(findings: Sequence[Finding], recipe: Recipe) -> list[Finding]:
+    """Leave out what is merely possible where a cause is proven, and remedies that cannot help."""
+    proven = [finding for finding in findings if _is_proven(finding)]
+    kinds = {str(finding.evidence["kind"]) for finding in proven}
+    left_out = {"N402"} if proven else set()
+    if proven and not kinds.intersection(_BRANCHES):
+        left_out.add("E208")
+    kept = [finding for finding in findings if finding.code not in left_out]
+    if recipe.model.onnx is None:
+        return kept
+    remedy = Remedy("Correct the file where it was made: convkit changes no node of it.")
+    return [
+        dataclasses.replace(finding, remedy=remedy) if finding.code == "N402" else finding
+        for finding in kept
+    ]
+
+
+def _is_proven(finding: Finding) -> bool:
+    """Say whether a search has shown that correcting this makes the difference vanish."""
+    return finding.evidence.get("proven") is True
+
+
 def _distance_from_cause(finding: Finding, *, explained: bool) -> int:
+    if finding.code in _EXCHANGES:
+        return -2
+    if _is_proven(finding):
+        return -1
     if explained and finding.code in _FOLLOWS_FROM_PRECISION:
         return 3 + len(_SYMPTOMS)
     if finding.code[0] in _CAUSES:
