@@ -67,9 +67,16 @@ LOCALIZATION: dict[str, Explanation] = {
         "the graph parts from the original here",
         "Everything that is computed before this place is right, and the result here is wrong."
         " With the original's value put here the outputs are right, so the cause lies in the nodes"
-        " that the message names; none of the known changes explains it. As a warning: this is the"
-        " likeliest place, without that proof.",
+        " that the message names; none of the known changes explains it.",
         "Only the outputs are compared elsewhere.",
         "Compare the node's inputs and attributes with the original's operation at this place.",
+    ),
+    "N409": Explanation(
+        "the graph probably parts from the original near here",
+        "Values before this place agree with the original's and this one does not, but the"
+        " original's value here does not make the outputs right, or could not be tried: there may"
+        " be several causes, or one that lies beside it.",
+        "Only the outputs are compared elsewhere.",
+        "Look from this place upwards: compare what the graph and the original compute there.",
     ),
 }

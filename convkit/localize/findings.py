@@ -16,6 +16,7 @@ _REMEDIES: dict[str, str] = {
     "N406": "Add what is missing or remove what is too much, in the graph or in what wrote it.",
     "N407": "Connect the node as the message says, or correct what rewrote the graph.",
     "N408": "Compare the node's inputs and attributes with the original's operation at this place.",
+    "N409": "Look from this place upwards: compare what the graph and the original compute there.",
     "C115": "Feed the input as the message says, or remove the step from the graph.",
     "C110": "Exchange the names in the recipe, or correct what named the graph's inputs.",
     "C208": "Exchange the names in the recipe, or correct what named the graph's outputs.",
@@ -56,12 +57,7 @@ def _finding(cause: Cause, diagnosis: Diagnosis, case: str) -> Finding:
         found, expected = cause.values
         evidence |= {"found": _figure(found), "original": _figure(expected)}
     message = f"{cause.text}{_where(cause)}{_proof(cause)}"
-    remedy = Remedy(_REMEDIES[code])
-    if not proven:
-        return Finding(
-            code, message, place, evidence, remedy, chain=_chain(cause), severity="warning"
-        )
-    return Finding(code, message, place, evidence, remedy, chain=_chain(cause))
+    return Finding(code, message, place, evidence, Remedy(_REMEDIES[code]), chain=_chain(cause))
 
 
 def _code(cause: Cause) -> str:
@@ -84,8 +80,10 @@ def _code(cause: Cause) -> str:
             return "C110"
         case "outputs":
             return "C208"
-        case "place" | "unproven":
+        case "place":
             return "N408"
+        case "unproven":
+            return "N409"
 
 
 def _where(cause: Cause) -> str:
