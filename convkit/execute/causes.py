@@ -32,6 +32,8 @@ from convkit.worker.protocol import PROTOCOL, DiagnoseRequest, Envelope
 # What says that a graph's results are off, and not why.
 _UNEXPLAINED = ("N101", "N102", "N402", "E206", "E208")
 
+_AT_ITS_MAKER = Remedy("Correct the file where it was made: convkit changes no node of it.")
+
 
 @dataclasses.dataclass(frozen=True)
 class Causes:
@@ -59,10 +61,25 @@ class Causes:
                 stage = settled[verify_id(target.name, verification.version)]
                 if (graph, case) not in known:
                     known[graph, case] = self._search(settled, graph, case, stage.report.id)
-                findings = (*known[graph, case], *stage.report.findings)
+                findings = (*known[graph, case], *self._kept(stage, known[graph, case]))
                 report = dataclasses.replace(stage.report, findings=findings)
                 changed[stage.report.id] = dataclasses.replace(stage, report=report)
         return changed
+
+    def _kept(self, stage: Settled, causes: tuple[Finding, ...]) -> list[Finding]:
+        """Return what the stage found, without a guess where a cause is proven, and without a
+        remedy that cannot help: convkit exports no file that it was given.
+        """
+        proven = any(finding.evidence.get("proven") is True for finding in causes)
+        kept = [f for f in stage.report.findings if not (proven and f.code == "N402")]
+        if self.loaded.recipe.model.onnx is None:
+            return kept
+        return [
+            dataclasses.replace(finding, remedy=_AT_ITS_MAKER)
+            if finding.code == "N402"
+            else finding
+            for finding in kept
+        ]
 
     def _case(self, name: str, verification: Verification) -> str | None:
         """Return the first case on which a float32 target failed for no known reason."""

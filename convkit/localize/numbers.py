@@ -32,7 +32,8 @@ def whole_numbers(region: Region) -> Iterator[Rewrite]:
 def _integers(region: Region, values: np.ndarray) -> Iterator[np.ndarray]:
     for place, delta in itertools.product(range(values.size), (1, -1)):
         other = values.copy()
-        other.flat[place] += delta
+        with np.errstate(over="ignore"):  # an end of "as far as there is" wraps around
+            other.flat[place] += delta
         yield other
     for step in (1, -1, 2, -2):
         yield (values + step).astype(values.dtype)

@@ -79,7 +79,9 @@ class _Matching:
         self._weights = {
             name: array
             for name, array in graph.constants.items()
-            if array.dtype.kind == "f" and array.size >= _SMALLEST and name in read
+            if array.dtype.kind == "f"
+            and name in read
+            and (array.size >= _SMALLEST or name in self._state)
         }
         self._named = {name: found for name in self._weights if (found := self._original(name))}
         self._matches: dict[str, WeightMatch] = {}

@@ -75,16 +75,6 @@ def test_a_graph_that_cannot_run_is_placed() -> None:
     assert diagnosis.remaining < 5e-6
 
 
-def test_two_faults_are_both_named() -> None:
-    model = copy_of("encoder")
-    node(model, "/layers.0/Softmax").attribute[0].i = 2
-    second = node(model, "/layers.1/Softmax")
-    second.attribute[0].i = 1
-    diagnosis = diagnosed("encoder", model)
-    assert {cause.node for cause in diagnosis.causes} == {"/layers.0/Softmax", "/layers.1/Softmax"}
-    assert diagnosis.remaining < 5e-6
-
-
 def test_a_fault_and_a_weight_are_ranked_by_their_shares() -> None:
     model = copy_of("encoder")
     node(model, "/layers.0/Softmax").attribute[0].i = 2
