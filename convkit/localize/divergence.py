@@ -5,11 +5,12 @@ there.
 import dataclasses
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from convkit.localize.graph import Graph, PieceFailedError, Values, module_of, reads
+from convkit.localize.growth import error_growth
 from convkit.localize.matching import (
     CLOSE,
     Layout,
@@ -335,35 +336,13 @@ class Divergence:
         return None
 
     def _with_growth(self, parting: Parting) -> Parting:
-        """Follow the error from its place to the outputs.
-
-        With the original's value there, the graph's later values match the original's; by them,
-        the graph's values as they are can be compared.
-        """
         wanted = parting.layout.apply(self._recording.values[parting.value].array)
         if parting.name in self.found:
             wanted = wanted.astype(self.found[parting.name].dtype)
-        right = self._run_all({parting.name: wanted})
-        matches = match_values(self._recording, right)
         below = self._names[self._names.index(parting.name) :]
-        steps: list[tuple[str, float]] = []
-        for name in below:
-            if name not in matches or name not in self.found:
-                continue
-            match = matches[name]
-            expected = match.layout.apply(self._recording.values[match.value].array)
-            error = relative_error(self.found[name], expected)
-            if error > FLOOR:
-                steps.append((self.title(match.value), error))
-        return dataclasses.replace(parting, growth=tuple(_thinned(steps)))
-
-    def title(self, value: int) -> str:
-        """Return where the original computes a value: module and operation."""
-        producer = self._recording.values[value].producer
-        if producer is None:
-            return self._recording.values[value].name
-        operation = self._recording.operations[producer]
-        return f"{operation.module or '.'} {operation.kind}"
+        right = self._run_all({parting.name: wanted})
+        growth = error_growth(self._recording, below, self.found, right)
+        return dataclasses.replace(parting, growth=growth)
 
 
 def _likeliest(expected: np.ndarray, found: np.ndarray) -> Layout:
@@ -378,14 +357,3 @@ def _likeliest(expected: np.ndarray, found: np.ndarray) -> Layout:
 def _correlation(first: np.ndarray, second: np.ndarray) -> float:
     one, two = np.nan_to_num(first - first.mean()), np.nan_to_num(second - second.mean())
     return float(abs(one @ two) / max(np.linalg.norm(one) * np.linalg.norm(two), 1e-30))
-
-
-def _thinned(steps: Sequence[tuple[str, float]]) -> Iterator[tuple[str, float]]:
-    """Keep the last step of each title, and of many titles some: the first, the last, those between
-    at equal distances.
-    """
-    last = list(dict(steps).items())
-    if len(last) <= 6:
-        yield from last
-        return
-    yield from (last[round(place * (len(last) - 1) / 5)] for place in range(6))

@@ -48,6 +48,14 @@ class Recording:
         """Return an output's values."""
         return self.values[self.outputs[name]].array
 
+    def title(self, value: int) -> str:
+        """Return where a value is computed: module and operation."""
+        producer = self.values[value].producer
+        if producer is None:
+            return self.values[value].name
+        operation = self.operations[producer]
+        return f"{operation.module or '.'} {operation.kind}"
+
     @cached_property
     def needed(self) -> frozenset[int]:
         """The operations that the outputs depend on."""
