@@ -271,7 +271,8 @@ def _nearest(values: np.ndarray, derived: Sequence[Derived]) -> Derived | None:
     near = [
         each for each in derived if resembles(given, each.values) or resembles(-given, each.values)
     ]
-    for each in near:
+    # Of the epsilons that a norm may have, the right one leaves the simplest difference.
+    for each in derived:
         likeness = how_different(values, each.values)
         if likeness is not None and likeness.kind not in (*_VAGUE, "rescaled"):
             return each

@@ -80,6 +80,7 @@ def judge(
     findings.sort(
         key=lambda finding: (
             not finding.is_error,
+            _beside_proof(finding, findings),
             _distance_from_cause(finding, explained=explained),
         )
     )
@@ -113,6 +114,12 @@ def _that_matter(stage_findings: Sequence[Finding], cases: Sequence[CaseVerdict]
 
 # What shows that two tensors take each other's place: the probes prove it, with a recipe change.
 _EXCHANGES = ("C108", "C109", "C110", "C208")
+# What a search adds the place to, and not the cause: a branch that was followed on an example, and
+# a model that draws at random.
+_KNOWN_BETTER = ("E208", "N303", *_EXCHANGES)
+# What depends on padding or the batch: says more than a place of which nothing else is known.
+_DEPENDS = ("N301", "N302")
+_PLACE_ONLY = "N408"
 # Kinds of causes that a branch which an export made constant can have.
 _BRANCHES = ("missing", "extra", "wiring", "operator", "place")
 
@@ -134,16 +141,24 @@ def _without_guesses(findings: Sequence[Finding], recipe: Recipe) -> list[Findin
     ]
 
 
+def _beside_proof(finding: Finding, findings: Sequence[Finding]) -> int:
+    """Return a finding's rank where a search has proven a cause, and 0 for all where none has."""
+    proven = [each for each in findings if _is_proven(each)]
+    if not proven:
+        return 0
+    if finding.code in _KNOWN_BETTER:
+        return -4
+    if finding.code in _DEPENDS and all(each.code == _PLACE_ONLY for each in proven):
+        return -2
+    return 0 if not _is_proven(finding) else -1 if finding.code == _PLACE_ONLY else -3
+
+
 def _is_proven(finding: Finding) -> bool:
     """Say whether a search has shown that correcting this makes the difference vanish."""
     return finding.evidence.get("proven") is True
 
 
 def _distance_from_cause(finding: Finding, *, explained: bool) -> int:
-    if finding.code in _EXCHANGES:
-        return -2
-    if _is_proven(finding):
-        return -1
     if explained and finding.code in _FOLLOWS_FROM_PRECISION:
         return 3 + len(_SYMPTOMS)
     if finding.code[0] in _CAUSES:
