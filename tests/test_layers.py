@@ -71,10 +71,12 @@ WORKER = {
     "models": {"worker", "dtypes", "cases"},
     "metrics": {"worker", "dtypes", "cases"},
     "precision": {"worker", "dtypes", "float_limits", "cases", "models", "metrics"},
+    "localize": {"worker", "dtypes", "models"},
     "mil": {"worker"},
     "comparison": {"worker", "models"},
     "stages": {
-        *("worker", "dtypes", "cases", "models", "metrics", "precision", "comparison", "bindings")
+        *("worker", "dtypes", "cases", "models", "metrics", "precision", "comparison", "bindings"),
+        "localize",
     },
     "runtimes": {
         *("worker", "dtypes", "float_limits", "cases", "models", "metrics", "precision", "mil"),

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from convkit.errors import TrackingError
 from convkit.execute.absence import absent_parts
+from convkit.execute.causes import Causes
 from convkit.execute.events import Listener, Silence
 from convkit.execute.executor import execute
 from convkit.execute.facts import Surroundings, ToolchainKind, describe_host, gather
@@ -212,6 +213,8 @@ def _run(work: _Work, tools: Resolver) -> RunOutcome:
     settler = runner if work.fleet is None else work.fleet.settler(runner, work.listener)
     jobs = options.jobs if work.fleet is None else work.fleet.jobs(options.jobs)
     settled = execute(work.stages, settler, work.listener, cancelled, jobs=jobs)
+    causes = Causes(work.loaded, surroundings, options.home, work.store, work.listener, cancelled)
+    settled = causes.added(settled, _judged(work, settled))
     return _finish(work, surroundings, settled, started)
 
 
@@ -251,16 +254,21 @@ def run_key(loaded: LoadedRecipe, stage_keys: Mapping[str, str]) -> str:
     return digest_json([FORMAT, dict(stage_keys), judged])
 
 
+def _judged(work: _Work, settled: Mapping[str, Settled]) -> tuple[TargetReport, ...]:
+    """Return the verdict on each target."""
+    finished = {name: Finished(stage.report, stage.result) for name, stage in settled.items()}
+    names = dict.fromkeys(
+        stage.target for stage in work.stages if stage.kind == "verify" and stage.target
+    )
+    return tuple(judge_target(name, work.loaded.recipe, finished) for name in names)
+
+
 def _finish(
     work: _Work, surroundings: Surroundings, settled: Mapping[str, Settled], started: float
 ) -> RunOutcome:
     options, loaded, stages, lineage = work.options, work.loaded, work.stages, work.lineage
     recipe = loaded.recipe
-    finished = {name: Finished(stage.report, stage.result) for name, stage in settled.items()}
-    names = list(
-        dict.fromkeys(stage.target for stage in stages if stage.kind == "verify" and stage.target)
-    )
-    targets = tuple(judge_target(name, recipe, finished) for name in names)
+    targets = _judged(work, settled)
     status = gravest([target.status for target in targets])
     reports = tuple(
         dataclasses.replace(settled[stage.id].report, log=f"logs/{stage_file(stage.id)}.log")

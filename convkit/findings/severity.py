@@ -12,11 +12,13 @@ Severity = Literal["error", "warning", "note"]
 # its target instead of passing unnoticed.
 _WARNINGS = frozenset(
     {
-        *("C112", "N204", "N211", "N303", "N305", "T104", "T106", "V105"),
+        *("C112", "N204", "N211", "N303", "N305", "N409", "T104", "T106", "V105"),
         *("E101", "E102", "E209", "Q102", "Q106", "R101"),
     }
 )
-_NOTES = frozenset({"C302", "N201", "N208", "N210", "N212", "N213", "E212", "Q105", "Q107", "R102"})
+_NOTES = frozenset(
+    {"C302", "N201", "N208", "N210", "N212", "N213", "E212", "E216", "Q105", "Q107", "R102"}
+)
 
 
 def severity_of(code: str) -> Severity:

@@ -120,6 +120,19 @@ def inspection_spec(runtime: Runtime | None) -> EnvironmentSpec:
     return _spec(needs, {}, {}, (default_python(), CONVKIT_DEFAULT))
 
 
+def diagnosis_spec(recipe: Recipe, versions: Mapping[str, str]) -> EnvironmentSpec:
+    """Return the environment that runs the original beside the exported graph.
+
+    `versions` are those of the original's own environment, which this one repeats.
+    """
+    choices = _choices(recipe.tools, "tools")
+    names = [*_TORCH, "onnxruntime", *_model_packages(recipe.reference_model, choices)]
+    for name in names:
+        if name in versions:
+            choices[name] = _Choice(f"=={versions[name]}", "the environment of the original")
+    return _spec(names, choices, {}, _python(recipe.tools, None, None))
+
+
 @functools.cache
 def default_python() -> str:
     """Return the Python release of environments whose recipe names none: 3.11 where there is one,

@@ -15,6 +15,7 @@ from convkit.tensors import dimension_axes
 from convkit.verdict.invariance import blame_original, invariance_findings
 from convkit.verdict.precision_remedy import search_remedy
 from convkit.verdict.probes import probe_findings
+from convkit.verdict.proof import proofs_first, without_guesses
 from convkit.verdict.simulated import simulation_findings
 from convkit.worker.protocol import (
     CaseMetrics,
@@ -65,8 +66,9 @@ def judge(
         *simulation_findings(recipe, target, measured, override),
     ]
     findings += _folded_branch(findings, reference, target)
+    findings = without_guesses(findings, recipe)
     findings = list(blame_original(findings, measured))
-    findings = causes_first(findings)
+    findings = proofs_first(causes_first(findings))
     failed = (
         any(finding.is_error for finding in findings)
         or not all(case.passed for case in cases)

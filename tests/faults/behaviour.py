@@ -93,7 +93,9 @@ def to_y(code: str) -> onnx.ModelProto:
     return exported(code, {"x": torch.linspace(-1, 1, 48).reshape(2, 6, 4)}, ("y",), axes=NAMES)
 
 
-@fault(code="N302", place="y", remedy="over all rows", repaired=ADOPTED, source="ORT#6044")
+@fault(
+    code="N405", place="/ReduceMean", remedy="Correct the node", repaired=ADOPTED, source="ORT#6044"
+)
 def rows_depend_on_their_batch(folder: Path) -> Path:
     """a mean over each row became one over the whole batch: a row alone is right, among others it
     is not

@@ -9,8 +9,11 @@ from convkit.findings.model import Finding
 PROTOCOL = 1
 
 StageKind = Literal["export", "reference", "precision", "build", "verify"]
-# What a worker can be asked: a stage, a look into a model file, a comparison of two built artifacts.
-JobKind = Literal["export", "reference", "precision", "build", "verify", "inspect", "compare"]
+# What a worker can be asked: a stage, a look into a model file, a comparison of two built artifacts,
+# the search for the cause of a difference.
+JobKind = Literal[
+    "export", "reference", "precision", "build", "verify", "inspect", "compare", "diagnose"
+]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -109,6 +109,20 @@ class InspectRequest:
 
 
 @dataclasses.dataclass(frozen=True)
+class DiagnoseRequest:
+    """Why the exported graph differs from the original in one case of the reference.
+
+    `exported` and `reference` are the folders of those stages, `source` is the original.
+    """
+
+    source: Source
+    contract: Contract
+    exported: str
+    reference: str
+    case: str
+
+
+@dataclasses.dataclass(frozen=True)
 class CompareRequest:
     """Two built artifacts: folders, or single files (a package is one).
 

@@ -251,4 +251,17 @@ class CompareResult:
     files: tuple[FileComparison, ...]
 
 
+@dataclasses.dataclass(frozen=True)
+class DiagnoseResult:
+    """What the search for a cause came to; the causes are its findings.
+
+    `error` is the largest error of the graph's outputs, in parts of the original's rms, `remaining`
+    what is left of it with every cause corrected; None where the outputs cannot be computed.
+    """
+
+    error: float | None
+    remaining: float | None
+    causes: int
+
+
 StageResult = ExportResult | ReferenceResult | PrecisionResult | BuildResult | VerifyResult

@@ -1,0 +1,164 @@
+"""Why targets failed: searches each exported graph for the place where it parts from its original.
+
+Runs once per graph and case after the plan, only where a float32 target failed, in an environment
+that has both the original's libraries and onnxruntime.
+"""
+
+import dataclasses
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from convkit.codec import encode
+from convkit.errors import ConvkitError
+from convkit.execute.events import Listener
+from convkit.execute.facts import Surroundings
+from convkit.execute.locations import Locations
+from convkit.execute.stage_runner import Settled
+from convkit.execute.worker_process import run_worker
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.home import Home
+from convkit.plan.requests import contract_of, source_of
+from convkit.plan.stages import export_id, verify_id
+from convkit.recipe.loading import LoadedRecipe
+from convkit.record.model import TargetReport, Verification
+from convkit.store.store import Store
+from convkit.toolchain.environments import ensure_environment
+from convkit.toolchain.host import host_python
+from convkit.toolchain.requirements import diagnosis_spec, environment_spec
+from convkit.toolchain.resolution import resolve
+from convkit.worker.protocol import PROTOCOL, DiagnoseRequest, Envelope
+
+# What says that a graph's results are off, and not why.
+_UNEXPLAINED = ("N101", "N102", "N402", "E206", "E208")
+
+_AT_ITS_MAKER = Remedy("Correct the file where it was made: convkit changes no node of it.")
+
+
+@dataclasses.dataclass(frozen=True)
+class Causes:
+    """Searches for causes in one run."""
+
+    loaded: LoadedRecipe
+    surroundings: Surroundings
+    home: Home
+    store: Store
+    listener: Listener
+    cancelled: threading.Event
+
+    def added(
+        self, settled: Mapping[str, Settled], targets: tuple[TargetReport, ...]
+    ) -> dict[str, Settled]:
+        """Return the stages, with the causes among the findings of verifications that failed."""
+        known: dict[tuple[str, str], tuple[Finding, ...]] = {}
+        changed = dict(settled)
+        for target in targets:
+            for verification in target.verifications:
+                case = self._case(target.name, verification)
+                graph = export_id(self.loaded.recipe, target.name)
+                if case is None or graph is None:
+                    continue
+                stage = settled[verify_id(target.name, verification.version)]
+                if (graph, case) not in known:
+                    known[graph, case] = self._search(settled, graph, case, stage.report.id)
+                findings = (*known[graph, case], *self._kept(stage, known[graph, case]))
+                report = dataclasses.replace(stage.report, findings=findings)
+                changed[stage.report.id] = dataclasses.replace(stage, report=report)
+        return changed
+
+    def _kept(self, stage: Settled, causes: tuple[Finding, ...]) -> list[Finding]:
+        """Return what the stage found, without a guess where a cause is proven, and without a
+        remedy that cannot help: convkit exports no file that it was given.
+        """
+        proven = any(finding.evidence.get("proven") is True for finding in causes)
+        kept = [f for f in stage.report.findings if not (proven and f.code == "N402")]
+        if self.loaded.recipe.model.onnx is None:
+            return kept
+        return [
+            dataclasses.replace(finding, remedy=_AT_ITS_MAKER)
+            if finding.code == "N402"
+            else finding
+            for finding in kept
+        ]
+
+    def _case(self, name: str, verification: Verification) -> str | None:
+        """Return the first case on which a float32 target failed for no known reason."""
+        target = self.loaded.recipe.targets[name]
+        if (
+            verification.status != "failed"
+            or target.low_precision is not None
+            or target.quantization is not None
+            or self.loaded.recipe.reference_model.onnx is not None
+            or not any(finding.code in _UNEXPLAINED for finding in verification.findings)
+        ):
+            return None
+        off = [case for case in verification.cases if not case.passed]
+        compared = [
+            case
+            for case in off
+            if case.error is None and not any(o.metrics.nan_reference for o in case.outputs)
+        ]
+        return next((case.case for case in (*compared, *off)), None)
+
+    def _search(
+        self, settled: Mapping[str, Settled], graph: str, case: str, stage: str
+    ) -> tuple[Finding, ...]:
+        def progress(message: str, done: float | None = None) -> None:
+            self.listener.stage_progress(stage, message, done)
+
+        try:
+            python = self._python(progress)
+            request = self._request(settled, graph, case)
+        except ConvkitError as error:
+            return (_not_searched(str(error), case),)
+        with self.store.staging() as folder:
+            output = folder / "output"
+            output.mkdir()
+            outcome = run_worker(
+                python,
+                Envelope(PROTOCOL, "diagnose", str(output), encode(request)),
+                folder,
+                timeout_seconds=self.loaded.recipe.verify.timeout,
+                on_event=progress,
+                cancelled=self.cancelled,
+            )
+        answer = outcome.answer
+        if answer is None or answer.outcome != "done":
+            why = answer.error if answer is not None else outcome.ending.replace("_", " ")
+            return (_not_searched(str(why), case),)
+        return answer.findings
+
+    def _request(self, settled: Mapping[str, Settled], graph: str, case: str) -> DiagnoseRequest:
+        recipe = self.loaded.recipe
+        views = {
+            name: self.store.view(settled[name].report.artifact or "")
+            for name in (graph, "reference")
+        }
+        lines = self.surroundings.facts.texts
+        places = Locations(self.loaded, self.home, views, lines)
+        return DiagnoseRequest(
+            source_of(recipe.reference_model, places),
+            contract_of(recipe),
+            places.artifact(graph),
+            places.artifact("reference"),
+            case,
+        )
+
+    def _python(self, progress: Callable[[str], None]) -> Path:
+        if self.surroundings.facts.toolchain == "host":
+            return host_python()
+        recipe = self.loaded.recipe
+        reference = environment_spec(recipe, "reference", None, None)
+        resolution = self.surroundings.resolutions.get(reference)
+        spec = diagnosis_spec(recipe, resolution.packages if resolution is not None else {})
+        resolved = resolve(spec, self.home.root)
+        return ensure_environment(resolved, self.home.root, progress=progress).python
+
+
+def _not_searched(why: str, case: str) -> Finding:
+    return Finding(
+        "E216",
+        f"the cause of the difference was not searched for: {why}",
+        Place(case=case),
+        remedy=Remedy("See the message; the verdict does not depend on the search."),
+    )

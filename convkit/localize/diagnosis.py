@@ -1,0 +1,71 @@
+"""What a search finds: causes with their places and their proofs."""
+
+import dataclasses
+from typing import Literal
+
+Kind = Literal[
+    "weight",  # a weight holds other values
+    "exchanged",  # a weight holds another weight's values
+    "checkpoint",  # most weights hold other values
+    "attribute",
+    "operator",
+    "constant",
+    "extra",  # the graph computes something that the original does not
+    "missing",  # the original computes something that the graph does not
+    "wiring",  # a node reads another value
+    "operands",  # a node reads its values in another order
+    "order",  # elements are in another order
+    "inputs",  # inputs are exchanged
+    "outputs",  # outputs are exchanged
+    "place",  # where it is is proven, what it is is not known
+    "unproven",  # the likeliest place, for which there is no proof
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Cause:
+    """One cause of a difference.
+
+    `node` is the graph's node, `tensor` the value it computes or the weight, `module`, `source` and
+    `operation` what the original computes there. `text` says what is wrong. Errors are largest
+    differences in parts of the expected values' rms: `error` at the place, computed from the
+    original's own inputs, and `corrected` with the change; `before` and `after` those of the
+    outputs. `values` are the graph's and the original's value of the element that is off most.
+    `growth` leads from the place to the outputs.
+    """
+
+    kind: Kind
+    text: str
+    node: str | None = None
+    tensor: str | None = None
+    module: str = ""
+    source: str | None = None
+    operation: str | None = None
+    error: float | None = None
+    corrected: float | None = None
+    before: float = 0.0
+    after: float = 0.0
+    values: tuple[float, float] | None = None
+    growth: tuple[tuple[str, float], ...] = ()
+    boundary: Literal["input", "output"] | None = None
+
+    @property
+    def share(self) -> float:
+        """The share of the outputs' error that the cause explains, 0 to 1."""
+        if not self.before > 0:
+            return 0.0
+        if self.before == float("inf"):
+            return 1.0 if self.after < float("inf") else 0.0
+        return max(0.0, min(1.0, 1 - self.after / self.before))
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnosis:
+    """Why a graph differs from its original on one case: causes, the one that explains most first.
+
+    `error` is the outputs' as the graph is; `remaining` with all causes corrected.
+    """
+
+    error: float
+    remaining: float
+    causes: tuple[Cause, ...]

@@ -1,0 +1,112 @@
+"""Changes of a graph, each leaving the original as it is."""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from convkit.localize.diagnosis import Kind
+from convkit.localize.graph import Graph
+from convkit.localize.region import Edge
+
+# Nodes that compute a name from another, and the constants that they need.
+Build = Callable[[str, str], tuple[list[onnx.NodeProto], dict[str, np.ndarray]]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rewrite:
+    """A candidate explanation: the graph in which it holds no longer.
+
+    `kind` is a word for programs, `node` the first output of the node that it concerns, `text` says
+    what is wrong, with what it should be.
+    """
+
+    kind: Kind
+    node: str
+    text: str
+    graph: Graph
+    constant: str | None = None
+
+
+def copied(node: onnx.NodeProto) -> onnx.NodeProto:
+    """Return a copy of a node."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    return copy
+
+
+def replaced(graph: Graph, index: int, node: onnx.NodeProto) -> Graph:
+    """Return the graph with another node at a place."""
+    return graph.with_nodes([*graph.nodes[:index], node, *graph.nodes[index + 1 :]])
+
+
+def with_attribute(node: onnx.NodeProto, name: str, value: object) -> onnx.NodeProto:
+    """Return a copy of a node with an attribute set."""
+    copy = copied(node)
+    kept = [attribute for attribute in copy.attribute if attribute.name != name]
+    del copy.attribute[:]
+    copy.attribute.extend([*kept, helper.make_attribute(name, value)])
+    return copy
+
+
+def rewired(graph: Graph, edge: Edge, value: str) -> Graph:
+    """Return the graph in which one input of a node is another value."""
+    index = graph.producers[edge.reader]
+    node = copied(graph.nodes[index])
+    node.input[edge.place] = value
+    return _sorted(replaced(graph, index, node))
+
+
+def inserted(graph: Graph, edge: Edge, build: Build) -> Graph:
+    """Return the graph in which new nodes stand between a value and one of its readers."""
+    name = f"{edge.value}//inserted"
+    nodes, constants = build(edge.value, name)
+    index = graph.producers[edge.reader]
+    node = copied(graph.nodes[index])
+    node.input[edge.place] = name
+    return graph.with_nodes(
+        [*graph.nodes[:index], *nodes, node, *graph.nodes[index + 1 :]], constants
+    )
+
+
+def appended(graph: Graph, value: str, build: Build) -> Graph:
+    """Return the graph in which new nodes change a value for all its readers."""
+    index = graph.producers[value]
+    node = copied(graph.nodes[index])
+    before = f"{value}//before"
+    for place, name in enumerate(node.output):
+        if name == value:
+            node.output[place] = before
+    nodes, constants = build(before, value)
+    return graph.with_nodes(
+        [*graph.nodes[:index], node, *nodes, *graph.nodes[index + 1 :]], constants
+    )
+
+
+def with_constants(graph: Graph, constants: Mapping[str, np.ndarray]) -> Graph:
+    """Return the graph with other constants."""
+    return graph.with_nodes(graph.nodes, constants)
+
+
+def _sorted(graph: Graph) -> Graph:
+    """Put nodes into an order in which each follows what it reads; as they are if there is none."""
+    from convkit.localize.graph import reads
+
+    made = {name for node in graph.nodes for name in node.output}
+    done: set[str] = set()
+    rest: Sequence[onnx.NodeProto] = graph.nodes
+    ordered: list[onnx.NodeProto] = []
+    while rest:
+        later = []
+        for node in rest:
+            if all(name in done or name not in made for name in reads(node)):
+                ordered.append(node)
+                done.update(node.output)
+            else:
+                later.append(node)
+        if len(later) == len(rest):
+            return graph
+        rest = later
+    return graph.with_nodes(ordered)

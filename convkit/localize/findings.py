@@ -1,0 +1,125 @@
+"""What a search found, as findings: cause and place, then proof and remedy."""
+
+import math
+
+from convkit.codec import Json
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.localize.diagnosis import Cause, Diagnosis
+
+_REMEDIES: dict[str, str] = {
+    "N403": (
+        "Make the file again from the weights that the original is loaded from, or write the"
+        " original's values into this weight."
+    ),
+    "N404": "Put each of the exchanged weights back into its own place, or make the file again.",
+    "N405": "Correct the node as the message says, or what wrote it so.",
+    "N406": "Add what is missing or remove what is too much, in the graph or in what wrote it.",
+    "N407": "Connect the node as the message says, or correct what rewrote the graph.",
+    "N408": "Compare the node's inputs and attributes with the original's operation at this place.",
+    "N409": "Look from this place upwards: compare what the graph and the original compute there.",
+    "C115": "Feed the input as the message says, or remove the step from the graph.",
+    "C110": "Exchange the names in the recipe, or correct what named the graph's inputs.",
+    "C208": "Exchange the names in the recipe, or correct what named the graph's outputs.",
+    "C209": "Apply the step to the output in the caller, or correct the graph's last nodes.",
+}
+
+
+def findings_of(diagnosis: Diagnosis, case: str) -> list[Finding]:
+    """Return the causes as findings, the one that explains most of the error first."""
+    return [_finding(cause, diagnosis, case) for cause in diagnosis.causes]
+
+
+def _finding(cause: Cause, diagnosis: Diagnosis, case: str) -> Finding:
+    code = _code(cause)
+    proven = cause.kind != "unproven"
+    place = Place(
+        tensor=cause.tensor,
+        node=cause.node,
+        module=cause.module or None,
+        source=cause.source,
+        case=case,
+    )
+    evidence: dict[str, Json] = {
+        "kind": cause.kind,
+        "proven": proven,
+        "share": round(cause.share, 4),
+        "before": _figure(cause.before),
+        "after": _figure(cause.after),
+        "remaining": _figure(diagnosis.remaining),
+    }
+    if cause.operation is not None:
+        evidence["operation"] = cause.operation
+    if cause.error is not None:
+        evidence["error_here"] = _figure(cause.error)
+    if cause.corrected is not None:
+        evidence["error_here_corrected"] = _figure(cause.corrected)
+    if cause.values is not None:
+        found, expected = cause.values
+        evidence |= {"found": _figure(found), "original": _figure(expected)}
+    message = f"{cause.text}{_where(cause)}{_proof(cause)}"
+    return Finding(code, message, place, evidence, Remedy(_REMEDIES[code]), chain=_chain(cause))
+
+
+def _code(cause: Cause) -> str:
+    if cause.boundary == "input":
+        return "C115"
+    if cause.boundary == "output":
+        return "C209"
+    match cause.kind:
+        case "weight" | "checkpoint":
+            return "N403"
+        case "exchanged":
+            return "N404"
+        case "attribute" | "operator" | "constant":
+            return "N405"
+        case "extra" | "missing":
+            return "N406"
+        case "wiring" | "operands" | "order":
+            return "N407"
+        case "inputs":
+            return "C110"
+        case "outputs":
+            return "C208"
+        case "place":
+            return "N408"
+        case "unproven":
+            return "N409"
+
+
+def _where(cause: Cause) -> str:
+    parts = [
+        f"module {cause.module}" if cause.module else "",
+        f"the original's {cause.operation}" if cause.operation else "",
+        f"at {cause.source}" if cause.source else "",
+    ]
+    told = ", ".join(part for part in parts if part)
+    return f" ({told})" if told else ""
+
+
+def _proof(cause: Cause) -> str:
+    """Say what the counterfactual showed, in parts of the outputs' rms."""
+    if cause.kind == "unproven":
+        return "; the likeliest place, not proven"
+    how = (
+        "with the original's value here"
+        if cause.kind == "place"
+        else "with the original's values"
+        if cause.kind in ("weight", "exchanged", "checkpoint")
+        else "with that changed"
+    )
+    before = "cannot be computed" if math.isinf(cause.before) else f"are off by {cause.before:.2g}"
+    return f"; the outputs {before} as it is, and by {cause.after:.2g} {how}"
+
+
+def _chain(cause: Cause) -> tuple[str, ...]:
+    return tuple(
+        f"{title}: off by {error:.2g} of its rms"
+        if math.isfinite(error)
+        else f"{title}: not comparable"
+        for title, error in cause.growth
+    )
+
+
+def _figure(value: float) -> float | str:
+    """Return a number that JSON can hold."""
+    return value if math.isfinite(value) else str(value)

@@ -1,0 +1,284 @@
+"""An ONNX graph of which any part can be run: with values fed, replaced or exposed anywhere."""
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx_ir
+from onnx import numpy_helper
+
+from convkit.models.graph.loading import load_model
+from convkit.models.graph.provenance import MODULE_KEY, SOURCE_KEY
+
+Values = Mapping[str, np.ndarray]
+
+# Bytes. Larger constants are fed as inputs: a session copies what is in its model. Smaller ones
+# stay inside, because some kernels need constants (a Resize's scales).
+_FED = 4096
+# Element types that numpy has of its own, by ONNX's names.
+_NATIVE = {"FLOAT", "DOUBLE", "FLOAT16", "BOOL"} | {
+    f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)
+}
+
+
+class PieceFailedError(Exception):
+    """onnxruntime refused a part of the graph, or failed to run it; the message is its own."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """The nodes in topological order, with every constant apart, whatever node or list it was in.
+
+    `constants` are numpy arrays; those of types that numpy lacks (bfloat16, int4) are in `exotic`.
+    Model-local functions are inlined. Nothing is changed in place: rewrites return a new graph.
+    """
+
+    nodes: tuple[onnx.NodeProto, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: Mapping[str, np.ndarray]
+    exotic: Mapping[str, onnx.TensorProto]
+    ir_version: int
+    opsets: tuple[tuple[str, int], ...]
+
+    @cached_property
+    def producers(self) -> dict[str, int]:
+        """The index of the node that computes each value."""
+        return {
+            name: index for index, node in enumerate(self.nodes) for name in node.output if name
+        }
+
+    @cached_property
+    def readers(self) -> dict[str, list[int]]:
+        """The indices of the nodes that read each value, those in subgraphs included."""
+        found: dict[str, list[int]] = {}
+        for index, node in enumerate(self.nodes):
+            for name in reads(node):
+                found.setdefault(name, []).append(index)
+        return found
+
+    def closure(self, targets: Iterable[str], stops: Collection[str]) -> list[int]:
+        """Return the indices of the nodes that compute the targets from the stops, in order."""
+        needed: set[int] = set()
+        pending = [name for name in targets if name not in stops]
+        while pending:
+            index = self.producers.get(pending.pop())
+            if index is None or index in needed:
+                continue
+            needed.add(index)
+            pending += [name for name in reads(self.nodes[index]) if name not in stops]
+        return sorted(needed)
+
+    def with_nodes(
+        self, nodes: Sequence[onnx.NodeProto], constants: Mapping[str, np.ndarray] | None = None
+    ) -> "Graph":
+        """Return the graph with other nodes, and some constants added or replaced."""
+        merged = self.constants if not constants else {**self.constants, **constants}
+        return dataclasses.replace(self, nodes=tuple(nodes), constants=merged)
+
+    def run(self, targets: Sequence[str], feeds: Values) -> dict[str, np.ndarray]:
+        """Compute the targets from fed values, which may be any values of the graph.
+
+        What is fed is not computed. Raises PieceFailedError, also where a value is missing.
+        """
+        given = {name: feeds[name] for name in targets if name in feeds}
+        given |= {name: self.constants[name] for name in targets if name in self.constants}
+        wanted = [name for name in dict.fromkeys(targets) if name not in given]
+        if not wanted:
+            return given
+        indices = self.closure(wanted, feeds)
+        nodes = [self.nodes[index] for index in indices]
+        return {**given, **self._run_nodes(nodes, wanted, feeds)}
+
+    def run_replaced(
+        self, targets: Sequence[str], feeds: Values, replaced: Values
+    ) -> dict[str, np.ndarray]:
+        """Compute targets where all readers of `replaced` read the given values instead.
+
+        Unlike values that are fed, replaced ones can be targets too: those are what the graph
+        computes itself, from replaced inputs.
+        """
+        suffix = "//replaced"
+        nodes = []
+        for node in self.nodes:
+            if replaced.keys() & set(reads(node)):
+                node = renamed_inputs(node, {name: name + suffix for name in replaced})  # noqa: PLW2901
+            nodes.append(node)
+        others = {name + suffix: values for name, values in replaced.items()}
+        return self.with_nodes(nodes).run(targets, {**feeds, **others})
+
+    def _run_nodes(
+        self, nodes: Sequence[onnx.NodeProto], targets: Sequence[str], feeds: Values
+    ) -> dict[str, np.ndarray]:
+        import onnxruntime
+
+        read = {name for node in nodes for name in reads(node)}
+        made = {name for node in nodes for name in node.output}
+        fed = {name: np.ascontiguousarray(feeds[name]) for name in feeds if name in read}
+        inside = []
+        for name in sorted(read - fed.keys() - made):
+            if name in self.exotic:
+                inside.append(self.exotic[name])
+            elif name in self.constants and self.constants[name].nbytes > _FED:
+                fed[name] = np.ascontiguousarray(self.constants[name])
+            elif name in self.constants:
+                inside.append(numpy_helper.from_array(np.asarray(self.constants[name]), name))
+        model = self._model(nodes, inside, fed, targets)
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 4
+        options.intra_op_num_threads = 1
+        quiet = onnxruntime.RunOptions()
+        quiet.log_severity_level = 4
+        try:
+            session = onnxruntime.InferenceSession(
+                model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+            )
+            found = session.run(list(targets), fed, quiet)
+        except MemoryError:
+            raise
+        except Exception as error:  # onnxruntime's own errors share no base class
+            raise PieceFailedError(str(error)) from error
+        return {
+            name: values
+            for name, values in zip(targets, found, strict=True)
+            if isinstance(values, np.ndarray)
+        }
+
+    def _model(
+        self,
+        nodes: Sequence[onnx.NodeProto],
+        inside: Sequence[onnx.TensorProto],
+        fed: Values,
+        targets: Sequence[str],
+    ) -> onnx.ModelProto:
+        inputs = [
+            onnx.helper.make_tensor_value_info(
+                name, onnx.helper.np_dtype_to_tensor_dtype(values.dtype), None
+            )
+            for name, values in fed.items()
+        ]
+        outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in targets]
+        graph = onnx.helper.make_graph(nodes, "piece", inputs, outputs, list(inside))
+        opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in self.opsets]
+        return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=self.ir_version)
+
+
+def read_graph(path: Path) -> Graph:
+    """Read a model's file; external weights stay mapped. Raises as `load_model` does."""
+    return make_graph(load_model(path))
+
+
+def make_graph(model: onnx_ir.Model) -> Graph:
+    """Return a model's graph, its functions inlined and its constants apart."""
+    from onnx_ir.passes.common import IdentityEliminationPass, InlinePass
+
+    model = model.clone()
+    if model.functions:
+        InlinePass()(model)
+    IdentityEliminationPass()(model)
+    constants: dict[str, np.ndarray] = {}
+    exotic: dict[str, onnx.TensorProto] = {}
+    for name, value in list(model.graph.initializers.items()):
+        tensor = value.const_value
+        if tensor is None:
+            continue
+        if tensor.dtype.name in _NATIVE:
+            constants[name] = np.asarray(tensor.numpy())
+        else:
+            exotic[name] = onnx_ir.serde.serialize_tensor(tensor)
+        del model.graph.initializers[name]
+    proto = onnx_ir.to_proto(model)
+    nodes = []
+    for node in proto.graph.node:
+        if (
+            node.op_type == "Constant"
+            and node.domain == ""
+            and (array := _constant(node)) is not None
+        ):
+            constants[node.output[0]] = array
+        else:
+            nodes.append(node)
+    inputs = tuple(v.name for v in proto.graph.input if v.name not in constants | exotic)
+    return Graph(
+        tuple(nodes),
+        inputs,
+        tuple(value.name for value in proto.graph.output),
+        constants,
+        exotic,
+        proto.ir_version,
+        tuple((each.domain, each.version) for each in proto.opset_import),
+    )
+
+
+def _constant(node: onnx.NodeProto) -> np.ndarray | None:
+    attribute = node.attribute[0]
+    value = onnx.helper.get_attribute_value(attribute)
+    match attribute.name:
+        case "value":
+            name = onnx_ir.DataType(value.data_type).name
+            return numpy_helper.to_array(value) if name in _NATIVE else None
+        case "value_float" | "value_floats":
+            return np.asarray(value, np.float32)
+        case "value_int" | "value_ints":
+            return np.asarray(value, np.int64)
+        case _:
+            return None
+
+
+def reads(node: onnx.NodeProto) -> list[str]:
+    """Return the values that a node reads, those that its subgraphs take from outside included."""
+    found = [name for name in node.input if name]
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            own = {value.name for value in (*graph.input, *graph.initializer)}
+            own |= {name for inner in graph.node for name in inner.output}
+            inside = [name for inner in graph.node for name in reads(inner)]
+            inside += [value.name for value in graph.output]
+            found += [name for name in inside if name not in own]
+    return list(dict.fromkeys(found))
+
+
+def renamed_inputs(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
+    """Return a copy of a node that reads other values, in its subgraphs as well."""
+    copy = onnx.NodeProto()
+    copy.CopyFrom(node)
+    _rename_in_place(copy, names)
+    return copy
+
+
+def _rename_in_place(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
+    for place, name in enumerate(node.input):
+        if name in names:
+            node.input[place] = names[name]
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            own = {value.name for value in (*graph.input, *graph.initializer)}
+            own |= {name for inner in graph.node for name in inner.output}
+            outer = {name: new for name, new in names.items() if name not in own}
+            for inner in graph.node:
+                _rename_in_place(inner, outer)
+            for value in graph.output:
+                value.name = outer.get(value.name, value.name)
+
+
+def module_of(node: onnx.NodeProto) -> str:
+    """Return the path of the module that a node belongs to, "" where the file does not say."""
+    for entry in node.metadata_props:
+        if entry.key == MODULE_KEY:
+            return str(entry.value)
+    # TorchScript names nodes after their modules: `/encoder/layer.0/attention/MatMul`.
+    return ".".join(node.name.split("/")[1:-1]) if node.name.startswith("/") else ""
+
+
+def source_of(node: onnx.NodeProto) -> str | None:
+    """Return the source line that convkit's export left on a node."""
+    return next((e.value for e in node.metadata_props if e.key == SOURCE_KEY), None)
+
+
+def label(node: onnx.NodeProto) -> str:
+    """Return a node's name, or the name of its first output where it has none."""
+    return str(node.name or next((name for name in node.output if name), node.op_type))

@@ -1,0 +1,189 @@
+"""Candidate explanations that add what the graph lacks: an activation, a bias, a mask, an order."""
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from onnx import helper
+
+from convkit.localize.diagnosis import Kind
+from convkit.localize.edits import Build, Rewrite, appended, inserted
+from convkit.localize.region import Edge, Region
+
+_IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_ACTIVATIONS = (
+    *("Relu", "Sigmoid", "Tanh", "Neg", "Exp", "Log", "Sqrt", "Abs", "Reciprocal", "Softplus"),
+    *("Erf", "HardSwish", "Elu", "LeakyRelu", "Floor", "Round"),
+)
+
+
+def at_end(region: Region) -> Iterator[Rewrite]:
+    """Add something after the target."""
+    shape, dtype = region.shapes.get(region.target, region.expected.shape), region.expected.dtype
+    for text, build in (*_operands(region, dtype), *_changes(region, shape, dtype)):
+        graph = appended(region.graph, region.target, build)
+        yield Rewrite(_kind(text), region.target, f"its output lacks {text}", graph)
+
+
+def inside(region: Region) -> Iterator[Rewrite]:
+    """Add something to one input of one of the region's nodes."""
+    for edge in region.edges():
+        shape = region.shapes.get(edge.value)
+        if shape is None:
+            continue
+        dtype = region.feeds[edge.value].dtype if edge.value in region.feeds else np.dtype("f4")
+        for text, build in (*_operands(region, dtype), *_changes(region, shape, dtype)):
+            yield _insertion(region, edge, text, build)
+
+
+def _insertion(region: Region, edge: Edge, text: str, build: Build) -> Rewrite:
+    graph = inserted(region.graph, edge, build)
+    return Rewrite(_kind(text), edge.reader, f"its input {edge.value} lacks {text}", graph)
+
+
+def _kind(text: str) -> Kind:
+    return "order" if text.startswith(("the order", "a shift", "a permutation")) else "missing"
+
+
+def _node(operator: str, **attributes: object) -> Build:
+    return lambda given, made: ([helper.make_node(operator, [given], [made], **attributes)], {})
+
+
+def _binary(operator: str, operand: str) -> Build:
+    return lambda given, made: ([helper.make_node(operator, [given, operand], [made])], {})
+
+
+def _with(operator: str, values: np.ndarray, *, first: bool = False) -> Build:
+    def build(given: str, made: str) -> tuple[list, dict]:
+        name = f"{made}//operand"
+        inputs = [name, given] if first else [given, name]
+        return [helper.make_node(operator, inputs, [made])], {name: values}
+
+    return build
+
+
+def _operands(region: Region, dtype: np.dtype) -> Iterator[tuple[str, Build]]:
+    """Combine with what the original's operations read: weights, masks, another branch."""
+    if dtype.kind != "f":
+        return
+    words = {"Add": "plus", "Sub": "minus", "Mul": "times", "Div": "over"}
+    for name, array in region.weights.items():
+        if array.dtype.kind == "f" and array.ndim <= len(region.expected.shape):
+            for operator, word in words.items():
+                yield (f"{word} the original's {name}", _with(operator, array.astype(dtype)))
+    for name in region.read:
+        values = region.feeds.get(name)
+        if values is not None and values.dtype == dtype:
+            for operator, word in words.items():
+                yield f"{word} {name}", _binary(operator, name)
+
+
+def _changes(
+    region: Region, shape: tuple[int, ...], dtype: np.dtype
+) -> Iterator[tuple[str, Build]]:
+    if dtype.kind in "iu":
+        for step in (1, -1, 2, -2):
+            yield f"{step:+d}", _with("Add", np.array(step, dtype))
+    if dtype.kind == "f":
+        yield from _functions(len(shape))
+        yield from _numbers(region, dtype, shape)
+    if dtype.kind in "fiu":
+        yield from _orders(shape)
+
+
+def _functions(rank: int) -> Iterator[tuple[str, Build]]:
+    for operator in _ACTIVATIONS:
+        yield f"{operator}", _node(operator)
+    for operator in ("Softmax", "LogSoftmax"):
+        for axis in range(-1, -rank - 1, -1):
+            yield f"{operator} over axis {axis}", _node(operator, axis=axis)
+    yield "1 minus it", _with("Sub", np.array(1, np.float32), first=True)
+    yield "SiLU", _silu
+    yield "GELU", _gelu
+
+
+def _silu(given: str, made: str) -> tuple[list, dict]:
+    gate = f"{made}//gate"
+    nodes = [helper.make_node("Sigmoid", [given], [gate])]
+    return [*nodes, helper.make_node("Mul", [given, gate], [made])], {}
+
+
+def _gelu(given: str, made: str) -> tuple[list, dict]:
+    names = [f"{made}//{place}" for place in range(4)]
+    root, one, half = f"{made}//root", f"{made}//one", f"{made}//half"
+    nodes = [
+        helper.make_node("Div", [given, root], [names[0]]),
+        helper.make_node("Erf", [names[0]], [names[1]]),
+        helper.make_node("Add", [names[1], one], [names[2]]),
+        helper.make_node("Mul", [given, names[2]], [names[3]]),
+        helper.make_node("Mul", [names[3], half], [made]),
+    ]
+    numbers = {root: math.sqrt(2), one: 1.0, half: 0.5}
+    return nodes, {name: np.array(number, np.float32) for name, number in numbers.items()}
+
+
+def _numbers(
+    region: Region, dtype: np.dtype, shape: tuple[int, ...]
+) -> Iterator[tuple[str, Build]]:
+    """Scale and shift: by the original's numbers, by what images are normalized with."""
+    numbers = [each for each in region.scalars() if each and math.isfinite(each)]
+    likely = dict.fromkeys([*numbers, *(1 / each for each in numbers), 255.0, 1 / 255.0])
+    for number in [*likely, *(shape[-1] ** power for power in (0.5, -0.5) if shape and shape[-1])]:
+        if number != 1:
+            yield f"times {number:.6g}", _with("Mul", np.array(number, dtype))
+    for number in dict.fromkeys(numbers):
+        yield f"plus {number:.6g}", _with("Add", np.array(number, dtype))
+        yield f"minus {number:.6g}", _with("Sub", np.array(number, dtype))
+    for scale, shift in ((2.0, -1.0), (0.5, 0.5)):
+        yield f"times {scale} plus {shift}", _affine(np.array(scale, dtype), np.array(shift, dtype))
+    if len(shape) >= 3 and 3 in shape[-3:]:
+        axis = [-3, -2, -1][shape[-3:].index(3)]
+        mean = np.array(_IMAGENET_MEAN, dtype).reshape(3, *(1,) * (-axis - 1))
+        std = np.array(_IMAGENET_STD, dtype).reshape(mean.shape)
+        yield "ImageNet's normalization", _affine(1 / std, -mean / std)
+        yield "the inverse of ImageNet's normalization", _affine(std, mean)
+
+
+def _affine(scale: np.ndarray, shift: np.ndarray) -> Build:
+    def build(given: str, made: str) -> tuple[list, dict]:
+        names = [f"{made}//{each}" for each in ("scale", "shift", "scaled")]
+        nodes = [
+            helper.make_node("Mul", [given, names[0]], [names[2]]),
+            helper.make_node("Add", [names[2], names[1]], [made]),
+        ]
+        return nodes, {names[0]: scale, names[1]: shift}
+
+    return build
+
+
+def _orders(shape: tuple[int, ...]) -> Iterator[tuple[str, Build]]:
+    """Reorder elements: axes, the order along an axis, a shift by one, interleaved halves."""
+    rank = len(shape)
+    if 1 < rank <= 4:
+        for axes in itertools.permutations(range(rank)):
+            if axes != tuple(range(rank)):
+                yield f"a permutation of its axes to {list(axes)}", _node("Transpose", perm=axes)
+    for axis in range(rank):
+        size = shape[axis]
+        if size < 2:
+            continue
+        plain = np.arange(size)
+        orders = {f"the order along axis {axis} reversed": plain[::-1]}
+        for step in (1, -1):
+            orders[f"a shift by {step} along axis {axis}"] = np.roll(plain, step)
+        if axis == rank - 1 and size % 2 == 0 and size > 2:
+            halves = plain.reshape(2, -1).T.ravel()
+            orders["the order of halves, interleaved"] = halves
+            orders["the order of pairs, as halves"] = np.argsort(halves)
+        for text, order in orders.items():
+            yield text, _gather(order, axis)
+
+
+def _gather(order: np.ndarray, axis: int) -> Build:
+    def build(given: str, made: str) -> tuple[list, dict]:
+        name = f"{made}//order"
+        node = helper.make_node("Gather", [given, name], [made], axis=axis)
+        return [node], {name: np.ascontiguousarray(order)}
+
+    return build

@@ -1,0 +1,166 @@
+"""The same values on both sides: found by content, in whatever shape or order of axes."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from convkit.localize.likeness import permutations_of
+from convkit.localize.original import Recording, Value
+
+# Parts of a tensor's rms. Two correct computations of one value stay well within it, after dozens
+# of layers as well; smaller faults are found by computing each value anew from the original's own.
+CLOSE = 1e-4
+# Values beyond this are masks' "minus infinity", which every exporter writes differently.
+_HUGE = 1e18
+_TINY = 1e-30
+
+
+@dataclasses.dataclass(frozen=True)
+class Layout:
+    """How the graph lays out a value of the original: its axes permuted, then another shape."""
+
+    axes: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def apply(self, values: np.ndarray) -> np.ndarray:
+        """Return the original's values as the graph lays them out."""
+        return np.ascontiguousarray(values.transpose(self.axes)).reshape(self.shape)
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+    """A value of the graph that is one of the original's, within `error` parts of its rms."""
+
+    name: str
+    value: int
+    layout: Layout
+    error: float
+
+
+def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
+    """Return the largest difference in parts of the expected values' rms.
+
+    Infinite where shapes differ or one side is not finite where the other is; values beyond 1e18
+    agree with each other whatever they are, if their signs do.
+    """
+    if found.shape != expected.shape:
+        return math.inf
+    if not found.size:
+        return 0.0
+    own, other = _numbers(found), _numbers(expected)
+    if not np.array_equal(np.isnan(own), np.isnan(other)):
+        return math.inf
+    own, other = np.nan_to_num(own, nan=0.0), np.nan_to_num(other, nan=0.0)
+    far = np.abs(other) > _HUGE
+    if not np.array_equal(far, np.abs(own) > _HUGE) or (
+        far.any() and (np.sign(own[far]) != np.sign(other[far])).any()
+    ):
+        return math.inf
+    own, other = np.where(far, 0, own), np.where(far, 0, other)
+    rms = float(np.sqrt((other * other).mean()))
+    worst = float(np.abs(own - other).max())
+    return 0.0 if worst == 0 else worst / max(rms, _TINY)
+
+
+def layout_of(expected: np.ndarray, found: np.ndarray, within: float = CLOSE) -> Layout | None:
+    """Return the layout under which the original's values are the graph's; None where none is."""
+    best = min(layouts(expected.shape, found.shape), default=None, key=lambda layout: (
+        relative_error(found, layout.apply(expected))
+    ))  # fmt: skip
+    if best is None or not relative_error(found, best.apply(expected)) <= within:
+        return None
+    return best
+
+
+def layouts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> list[Layout]:
+    """Return every layout that leads from one shape to another of as many elements.
+
+    The plain one comes first; axes of size one are never moved, and equal results appear once.
+    """
+    if math.prod(shape) != math.prod(wanted):
+        return []
+    moving = [axis for axis, size in enumerate(shape) if size != 1]
+    if len(moving) > 5:
+        return [Layout(tuple(range(len(shape))), wanted)]
+    still = [axis for axis in range(len(shape)) if axis not in moving]
+    return [
+        Layout((*still, *(moving[place] for place in order)), wanted)
+        for order in permutations_of(len(moving))
+    ]
+
+
+class Sketches:
+    """Figures of many tensors that no reordering of elements changes, to find equal ones fast."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray]) -> None:
+        self._names: dict[int, list[str]] = {}
+        rows: dict[int, list[np.ndarray]] = {}
+        for name, array in arrays.items():
+            if array.dtype.kind in "fiub" and array.size > 1 and not is_flat(array):
+                self._names.setdefault(array.size, []).append(name)
+                rows.setdefault(array.size, []).append(sketch(array))
+        self._rows = {size: np.stack(each) for size, each in rows.items()}
+
+    def near(self, figures: np.ndarray, size: int, within: float) -> Sequence[str]:
+        """Return the names of tensors of one size whose figures are near the given ones."""
+        rows = self._rows.get(size)
+        if rows is None:
+            return ()
+        with np.errstate(all="ignore"):
+            off = np.abs(rows - figures) <= within * (figures[0] + _TINY)
+        return [self._names[size][place] for place in np.flatnonzero(off.all(axis=1))]
+
+
+def sketch(array: np.ndarray) -> np.ndarray:
+    """Return rms, mean, mean magnitude, least, largest and mean of the ten largest."""
+    values = np.nan_to_num(_numbers(array).ravel(), nan=0.0)
+    values = np.where(np.abs(values) > _HUGE, 0.0, values)
+    rms = float(np.sqrt((values * values).mean()))
+    largest = np.partition(values, -10)[-10:] if values.size > 10 else values
+    return np.array(
+        [rms, values.mean(), np.abs(values).mean(), values.min(), values.max(), largest.mean()]
+    )
+
+
+def is_flat(array: np.ndarray) -> bool:
+    """Say whether all elements are one number: such a tensor equals many by chance."""
+    return bool((array == array.flat[0]).all()) if array.size else True
+
+
+def match_values(
+    recording: Recording, found: Mapping[str, np.ndarray], within: float = CLOSE
+) -> dict[str, Match]:
+    """Return the graph's values that are the original's, by name; the nearest original for each.
+
+    Weights and constants of the original are not matched: many values equal them by chance.
+    """
+    sketches = Sketches(found)
+    matches: dict[str, Match] = {}
+    for value in recording.values:
+        if not _matchable(value, recording):
+            continue
+        for name in sketches.near(sketch(value.array), value.array.size, 10 * within):
+            if name in matches and matches[name].error == 0:
+                continue
+            layout = layout_of(value.array, found[name], within)
+            if layout is None:
+                continue
+            error = relative_error(found[name], layout.apply(value.array))
+            if name not in matches or error < matches[name].error:
+                matches[name] = Match(name, value.index, layout, error)
+    return matches
+
+
+def _matchable(value: Value, recording: Recording) -> bool:
+    return (
+        value.array.size > 1
+        and value.array.dtype.kind in "fiub"
+        and (value.kind == "input" or value.index not in recording.fixed)
+        and not is_flat(value.array)
+    )
+
+
+def _numbers(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float64, copy=False)

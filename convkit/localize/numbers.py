@@ -1,0 +1,141 @@
+"""Candidate explanations that change a number which the graph holds: scales, epsilons, indices."""
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from convkit.localize.edits import Rewrite, with_constants
+from convkit.localize.graph import Graph, PieceFailedError
+from convkit.localize.region import Region
+
+# Elements. Larger constants of whole numbers are tables; changing one entry explains nothing.
+_FEW = 16
+
+
+def whole_numbers(region: Region) -> Iterator[Rewrite]:
+    """Change small constants of whole numbers: indices, axes, starts and ends, shapes."""
+    for name, values in region.constants():
+        if values.dtype.kind not in "iu" or values.size > _FEW or not values.size:
+            continue
+        seen = {values.tobytes()}
+        for other in _integers(region, values):
+            if other.tobytes() in seen:
+                continue
+            seen.add(other.tobytes())
+            text = f"{name} is {_listed(values)} and should be {_listed(other)}"
+            graph = with_constants(region.graph, {name: other})
+            yield Rewrite("constant", _reader(region, name), text, graph, name)
+
+
+def _integers(region: Region, values: np.ndarray) -> Iterator[np.ndarray]:
+    for place, delta in itertools.product(range(values.size), (1, -1)):
+        other = values.copy()
+        with np.errstate(over="ignore"):  # an end of "as far as there is" wraps around
+            other.flat[place] += delta
+        yield other
+    for step in (1, -1, 2, -2):
+        yield (values + step).astype(values.dtype)
+    yield values.reshape(-1)[::-1].reshape(values.shape)
+    yield (-values).astype(values.dtype)
+    numbers = [int(each) for each in region.scalars() if abs(each) < 1 << 31 and each == int(each)]
+    for number in numbers:
+        for place in range(min(values.size, 4)):
+            other = values.copy()
+            other.flat[place] = number
+            yield other
+    for operation in region.operations:
+        for _, value in operation.scalars:
+            if isinstance(value, tuple) and len(value) == values.size:
+                yield np.asarray(value).astype(values.dtype).reshape(values.shape)
+    for first, second in itertools.combinations(range(min(values.size, 5)), 2):
+        other = values.copy()
+        other.flat[first], other.flat[second] = values.flat[second], values.flat[first]
+        yield other
+
+
+def fractions(region: Region) -> Iterator[Rewrite]:
+    """Change a single number: to one of the original's, or to the one that fits, if one does."""
+    for name, values in region.constants():
+        if values.dtype.kind != "f" or values.size != 1:
+            continue
+        found = fit(
+            region,
+            lambda number, name=name, values=values: with_constants(  # type: ignore[misc]
+                region.graph, {name: np.full_like(values, number)}
+            ),
+            float(values.flat[0]),
+        )
+        numbers = [*([] if found is None else [found]), *_likely(region.scalars())]
+        for number in dict.fromkeys(numbers):
+            other = np.full_like(values, number)
+            if other == values or not np.isfinite(other).all():
+                continue
+            text = f"{name} is {float(values.flat[0]):.6g} and should be {number:.6g}"
+            graph = with_constants(region.graph, {name: other})
+            yield Rewrite("constant", _reader(region, name), text, graph, name)
+
+
+def _likely(numbers: list[float]) -> Iterator[float]:
+    for number in numbers:
+        yield number
+        yield -number
+        if number > 0:
+            yield from (1 / number, math.sqrt(number), 1 / math.sqrt(number))
+    yield from (1e-5, 1e-6, 1e-12, 1e-3)
+
+
+def fit(region: Region, build: Callable[[float], Graph], number: float) -> float | None:
+    """Solve for the number with which the target is right, by Gauss-Newton from the present one.
+
+    `build` makes the graph with a number in place. None where the search does not converge.
+    """
+
+    def target(value: float) -> np.ndarray | None:
+        return _computed(build(value), region)
+
+    expected = region.expected.astype(np.float64)
+    for _ in range(5):
+        step = max(abs(number) * 1e-2, 1e-4)
+        here, there = target(number), target(number + step)
+        if here is None or there is None or here.shape != expected.shape:
+            return None
+        with np.errstate(all="ignore"):
+            slope = np.nan_to_num((there - here) / step).ravel()
+            rest = np.nan_to_num(expected - here, posinf=0.0, neginf=0.0).ravel()
+        power = float(slope @ slope)
+        if power == 0 or not math.isfinite(power):
+            return None
+        change = float(slope @ rest) / power
+        number += change
+        if not math.isfinite(number) or abs(number) > 1e12:
+            return None
+        if abs(change) <= 1e-7 * abs(number):
+            break
+    return _rounded(number)
+
+
+def _rounded(number: float) -> float:
+    """Return the nearest number of few digits where it is within float32's accuracy."""
+    for digits in range(1, 7):
+        short = float(f"{number:.{digits}g}")
+        if abs(short - number) <= 2e-6 * abs(number):
+            return short
+    return number
+
+
+def _computed(graph: Graph, region: Region) -> np.ndarray | None:
+    try:
+        return graph.run([region.target], region.feeds)[region.target].astype(np.float64)
+    except (PieceFailedError, KeyError):
+        return None
+
+
+def _reader(region: Region, constant: str) -> str:
+    nodes = [region.graph.nodes[index] for index in region.nodes]
+    return str(next((n.output[0] for n in nodes if constant in n.input), region.target))
+
+
+def _listed(values: np.ndarray) -> str:
+    return str(values.tolist())

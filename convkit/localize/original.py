@@ -1,0 +1,89 @@
+"""One call of the original, as the search sees it, whatever it was recorded from."""
+
+import dataclasses
+from collections.abc import Collection, Iterable
+from functools import cached_property
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Value:
+    """A tensor of the original: `kind` is input, weight or constant for what nothing computed."""
+
+    index: int
+    array: np.ndarray
+    producer: int | None
+    name: str = ""
+    kind: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Operation:
+    """One operation: values in and out by number, and its arguments that are no tensors."""
+
+    index: int
+    name: str
+    module: str
+    source: str | None
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    scalars: tuple[tuple[str, object], ...]
+
+    @property
+    def kind(self) -> str:
+        """The operation's name without its overload: `add` of `add.Tensor`."""
+        return self.name.partition(".")[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Recording:
+    """Every operation of one call in order, every value, and the outputs by name."""
+
+    operations: tuple[Operation, ...]
+    values: tuple[Value, ...]
+    outputs: dict[str, int]
+
+    def output(self, name: str) -> np.ndarray:
+        """Return an output's values."""
+        return self.values[self.outputs[name]].array
+
+    def title(self, value: int) -> str:
+        """Return where a value is computed: module and operation."""
+        producer = self.values[value].producer
+        if producer is None:
+            return self.values[value].name
+        operation = self.operations[producer]
+        return f"{operation.module or '.'} {operation.kind}"
+
+    @cached_property
+    def needed(self) -> frozenset[int]:
+        """The operations that the outputs depend on."""
+        return frozenset(self.closure(self.outputs.values(), ()))
+
+    @cached_property
+    def needed_values(self) -> frozenset[int]:
+        """The values that the outputs depend on, without what operations return beside them."""
+        read = {each for index in self.needed for each in self.operations[index].inputs}
+        return frozenset(read | set(self.outputs.values()))
+
+    def closure(self, targets: Iterable[int], stops: Collection[int]) -> list[int]:
+        """Return the operations that compute values from the stops, in order."""
+        found: set[int] = set()
+        pending = [each for each in targets if each not in stops]
+        while pending:
+            producer = self.values[pending.pop()].producer
+            if producer is None or producer in found:
+                continue
+            found.add(producer)
+            pending += [each for each in self.operations[producer].inputs if each not in stops]
+        return sorted(found)
+
+    @cached_property
+    def fixed(self) -> frozenset[int]:
+        """The values that no input reaches: weights, constants and what is computed from them."""
+        moving = {value.index for value in self.values if value.kind == "input"}
+        for operation in self.operations:
+            if moving.intersection(operation.inputs):
+                moving.update(operation.outputs)
+        return frozenset(value.index for value in self.values if value.index not in moving)

@@ -1,0 +1,127 @@
+"""What both sides compute at the place where they part: nodes of the graph, operations of the
+original, and the original's own values as inputs of both.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from convkit.localize.divergence import Parting
+from convkit.localize.graph import Graph, PieceFailedError, reads
+from convkit.localize.matching import Layout, relative_error
+from convkit.localize.original import Operation, Recording
+
+
+@dataclasses.dataclass(frozen=True)
+class Edge:
+    """A value as one node reads it: the input at `place` of the node that computes `reader`."""
+
+    reader: str
+    place: int
+    value: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Region:
+    """The part of the graph that is wrong, ready to be computed from the original's own values.
+
+    `feeds` are the known values around it, `expected` is what `target` should be. `operations` are
+    the original's in its place, which read `weights` and, where the graph has them too, the values
+    in `read`. `shapes` are those of the graph's values as it is.
+    """
+
+    graph: Graph
+    target: str
+    feeds: Mapping[str, np.ndarray]
+    expected: np.ndarray
+    operations: tuple[Operation, ...]
+    weights: Mapping[str, np.ndarray]
+    read: tuple[str, ...]
+    shapes: Mapping[str, tuple[int, ...]]
+
+    def error(self, graph: Graph) -> float:
+        """Return the target's error in a rewritten graph; infinite where it cannot be computed."""
+        try:
+            found = graph.run([self.target], self.feeds)
+        except PieceFailedError:
+            return math.inf
+        return relative_error(found[self.target], self.expected) if found else math.inf
+
+    @property
+    def nodes(self) -> list[int]:
+        """The graph's nodes of the region, in order."""
+        return self.graph.closure([self.target], self.feeds)
+
+    def edges(self) -> Iterator[Edge]:
+        """Yield what the region's nodes read, constants left out, the last nodes first."""
+        for index in reversed(self.nodes):
+            node = self.graph.nodes[index]
+            for place, name in enumerate(node.input):
+                if name and name not in self.graph.constants and name not in self.graph.exotic:
+                    yield Edge(node.output[0], place, name)
+
+    def constants(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield the constants that the region reads."""
+        names = [name for index in self.nodes for name in reads(self.graph.nodes[index])]
+        for name in dict.fromkeys(names):
+            if name in self.graph.constants:
+                yield name, self.graph.constants[name]
+
+    def scalars(self) -> list[float]:
+        """Return the numbers among the arguments of the original's operations, each once."""
+        found: list[float] = []
+        for operation in self.operations:
+            for _, value in operation.scalars:
+                numbers = value if isinstance(value, tuple) else (value,)
+                found += [float(each) for each in numbers if isinstance(each, int | float)]
+        return list(dict.fromkeys(found))
+
+
+def region_of(
+    recording: Recording,
+    graph: Graph,
+    parting: Parting,
+    originals: Mapping[str, np.ndarray],
+    found: Mapping[str, np.ndarray],
+) -> Region:
+    """Return the region that ends where a graph parts from its original.
+
+    `originals` are the original's values of what is known, as the graph lays them out, `found` the
+    graph's own values.
+    """
+    layout: Layout = parting.layout
+    expected = layout.apply(recording.values[parting.value].array)
+    if parting.name in found:
+        expected = expected.astype(found[parting.name].dtype, copy=False)
+    known = {match.value for match in parting.known.values()}
+    operations = [
+        recording.operations[index] for index in recording.closure([parting.value], known)
+    ]
+    read_values = {each for operation in operations for each in operation.inputs}
+    weights = {}
+    for index in sorted(read_values):
+        value = recording.values[index]
+        if value.kind == "weight" or (index in recording.fixed and value.array.size > 1):
+            weights[_name(recording, index)] = value.array
+    read = [name for name, match in parting.known.items() if match.value in read_values]
+    feeds = {name: originals[name] for name in parting.known if name in originals}
+    shapes = {name: values.shape for name, values in found.items()}
+    return Region(
+        graph, parting.name, feeds, expected, tuple(operations), weights, tuple(read), shapes
+    )
+
+
+def _name(recording: Recording, index: int) -> str:
+    """Return a weight's name, or the names of those that a constant is computed from."""
+    value = recording.values[index]
+    if value.name:
+        return value.name
+    sources = {
+        recording.values[each].name
+        for operation in recording.closure([index], ())
+        for each in recording.operations[operation].inputs
+        if recording.values[each].kind == "weight"
+    }
+    return " and ".join(sorted(sources)) if len(sources) in (1, 2, 3) else f"constant {index}"

@@ -1,0 +1,262 @@
+"""Candidate explanations that change what the graph has: weights, attributes, operators, wiring."""
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import onnx
+
+from convkit.localize.edits import (
+    Rewrite,
+    copied,
+    replaced,
+    rewired,
+    with_attribute,
+    with_constants,
+)
+from convkit.localize.fused import derived_tensors
+from convkit.localize.graph import Graph, label
+from convkit.localize.matching import layouts
+from convkit.localize.numbers import fit
+from convkit.localize.region import Region
+
+# Operators that are mistaken for each other: one of them in the place of another.
+FAMILIES: tuple[tuple[str, ...], ...] = (
+    (
+        *("Relu", "Sigmoid", "Tanh", "Erf", "HardSigmoid", "HardSwish", "Softplus", "Softsign"),
+        *("Elu", "Selu", "Celu", "LeakyRelu", "Gelu", "Mish", "Exp", "Log", "Sqrt", "Reciprocal"),
+        *("Neg", "Abs", "Sin", "Cos", "Tan", "Floor", "Ceil", "Round", "Sign", "Identity"),
+    ),
+    ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Mod"),
+    ("Less", "LessOrEqual", "Greater", "GreaterOrEqual", "Equal"),
+    ("And", "Or", "Xor"),
+    ("Softmax", "LogSoftmax", "Hardmax"),
+    ("MaxPool", "AveragePool", "LpPool"),
+    ("GlobalAveragePool", "GlobalMaxPool"),
+    ("ArgMax", "ArgMin"),
+    tuple(
+        f"Reduce{kind}"
+        for kind in ("Mean", "Sum", "Max", "Min", "L1", "L2", "Prod", "SumSquare", "LogSumExp")
+    ),
+)
+
+# What attributes that are words can say.
+_WORDS: dict[str, tuple[str, ...]] = {
+    "approximate": ("none", "tanh"),
+    "coordinate_transformation_mode": (
+        *("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"),
+        *("half_pixel_symmetric", "tf_crop_and_resize"),
+    ),
+    "nearest_mode": ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil"),
+    "mode": (
+        *("nearest", "linear", "cubic", "bilinear", "bicubic", "constant", "reflect", "edge"),
+        *("wrap", "DCR", "CRD"),
+    ),
+    "padding_mode": ("zeros", "border", "reflection"),
+    "direction": ("forward", "reverse", "LEFT", "RIGHT"),
+    "auto_pad": ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"),
+    "reduction": ("none", "add", "mul", "max", "min"),
+}
+_FLOATS: dict[str, tuple[float, ...]] = {
+    "epsilon": (1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 1e-4, 1e-2, 0.0),
+    "cubic_coeff_a": (-0.75, -0.5),
+    "alpha": (1.0, 0.01, 0.2, 0.1, 0.5, 1.702, 0.0, -1.0),
+    "beta": (1.0, 0.5, 0.0, -1.0),
+}
+_FLAGS = (
+    *("ceil_mode", "count_include_pad", "keepdims", "exclusive", "reverse", "transA", "transB"),
+    *("align_corners", "noop_with_empty_axes", "upper", "fmod", "largest", "sorted"),
+    *("linear_before_reset", "antialias", "exclude_outside", "select_last_index", "interleaved"),
+    *("is_causal", "allowzero", "layout", "storage_order"),
+)
+
+
+def weights(region: Region) -> Iterator[Rewrite]:
+    """Put the original's weights in the place of the graph's, in every layout."""
+    for name, values in region.constants():
+        if values.dtype.kind != "f" or values.size < 2:
+            continue
+        for original, array in region.weights.items():
+            if array.size != values.size:
+                continue
+            for layout in layouts(array.shape, values.shape):
+                moved = layout.apply(array).astype(values.dtype)
+                if np.array_equal(moved, values):
+                    continue
+                text = f"the weight {name} should hold the original's {original}"
+                graph = with_constants(region.graph, {name: moved})
+                yield Rewrite("weight", _reader(region, name), text, graph, name)
+        for derived in derived_tensors(region.weights, {values.shape}):
+            text = f"the weight {name} should hold {derived.original}"
+            graph = with_constants(region.graph, {name: derived.values.astype(values.dtype)})
+            yield Rewrite("weight", _reader(region, name), text, graph, name)
+
+
+def _reader(region: Region, constant: str) -> str:
+    nodes = [region.graph.nodes[index] for index in region.nodes]
+    return str(next(node.output[0] for node in nodes if constant in node.input))
+
+
+def attributes(region: Region) -> Iterator[Rewrite]:
+    """Set each attribute to what it could be, the numbers of the original's own arguments first."""
+    versions = dict(region.graph.opsets)
+    for index in reversed(region.nodes):
+        node = region.graph.nodes[index]
+        try:
+            schema = onnx.defs.get_schema(node.op_type, versions.get(node.domain, 1), node.domain)
+        except onnx.defs.SchemaError:
+            continue
+        present = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+        for name, attribute in schema.attributes.items():
+            default = attribute.default_value
+            now = present.get(
+                name, onnx.helper.get_attribute_value(default) if default.name else None
+            )
+            now = now.decode() if isinstance(now, bytes) else now
+            for value in _values(region, node, name, attribute.type, now):
+                if value == now or (
+                    isinstance(now, float)
+                    and isinstance(value, int | float)
+                    and np.float32(value) == np.float32(now)
+                ):
+                    continue
+                text = f"{name} is {_shown(now)} and should be {_shown(value)}"
+                graph = replaced(region.graph, index, with_attribute(node, name, value))
+                yield Rewrite("attribute", node.output[0], text, graph)
+
+
+def _values(
+    region: Region, node: onnx.NodeProto, name: str, kind: object, now: object
+) -> Iterator[object]:
+    kinds = onnx.defs.OpSchema.AttrType
+    if name in _WORDS and kind == kinds.STRING:
+        yield from _WORDS[name]
+    elif name in _FLAGS:
+        yield from (0, 1)
+    elif name in ("axis", "batch_axis", "time_axis"):
+        yield from range(-4, 4)
+    elif name == "perm" and isinstance(now, list | tuple) and len(now) <= 5:
+        yield from map(list, itertools.permutations(range(len(now))))
+    elif kind == kinds.FLOAT:
+        yield from region.scalars()
+        yield from _FLOATS.get(name, ())
+        index = region.graph.producers[node.output[0]]
+        fitting = fit(
+            region,
+            lambda number: replaced(region.graph, index, with_attribute(node, name, number)),
+            float(now) if isinstance(now, int | float) else 1.0,
+        )
+        if fitting is not None:
+            yield fitting
+    elif kind == kinds.INT and name not in ("to", "dtype"):
+        yield from (int(each) for each in region.scalars() if each == int(each) and each < 1 << 31)
+    elif kind == kinds.INTS:
+        yield from _lists(region, node, now)
+
+
+def _lists(region: Region, node: onnx.NodeProto, now: object) -> Iterator[object]:
+    """Yield lists of integers: the original's own, doubled for pads, and small changes."""
+    present = [int(each) for each in now] if isinstance(now, list | tuple) else None
+    for operation in region.operations:
+        for _, value in operation.scalars:
+            if isinstance(value, tuple) and all(isinstance(each, int) for each in value):
+                own = [int(each) for each in value]
+                yield own
+                yield [*own, *own]
+                yield own[::-1]
+    if present is None:
+        if node.op_type.endswith(("Conv", "Pool")):
+            yield from ([each] * 4 for each in (1, 2))
+        return
+    yield present[::-1]
+    half = len(present) // 2
+    yield [*present[half:], *present[:half]]
+    for place, delta in itertools.product(range(len(present)), (1, -1)):
+        yield [each + delta * (at == place) for at, each in enumerate(present)]
+    yield [each + 1 for each in present]
+    yield [each - 1 for each in present]
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "not set"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def operand_order(region: Region) -> Iterator[Rewrite]:
+    """Exchange two inputs of a node."""
+    for index in reversed(region.nodes):
+        node = region.graph.nodes[index]
+        for first, second in itertools.combinations(range(min(len(node.input), 5)), 2):
+            if not node.input[first] or not node.input[second]:
+                continue
+            copy = copied(node)
+            copy.input[first], copy.input[second] = node.input[second], node.input[first]
+            text = f"its inputs {node.input[first]} and {node.input[second]} are exchanged"
+            yield Rewrite("operands", node.output[0], text, replaced(region.graph, index, copy))
+
+
+def wiring(region: Region) -> Iterator[Rewrite]:
+    """Let an input be another value: what the original reads here, or what the region passes by."""
+    inside = [name for index in region.nodes for name in region.graph.nodes[index].output if name]
+    for edge in region.edges():
+        shape = region.shapes.get(edge.value)
+        near = {other.value for other in region.edges()}
+        others = [*region.read, *near, *inside]
+        for name in dict.fromkeys(others):
+            if name in (edge.value, edge.reader):
+                continue
+            original = name in region.read and name not in near
+            if not original and region.shapes.get(name) != shape:
+                continue
+            graph = rewired(region.graph, edge, name)
+            skipped = _between(region.graph, edge.value, name)
+            if skipped:
+                text = f"{_listed(skipped)} should not be there"
+                yield Rewrite("extra", skipped[0].output[0], text, graph)
+            else:
+                text = f"it reads {edge.value} and should read {name}"
+                yield Rewrite("wiring", edge.reader, text, graph)
+
+
+def extra_at_end(region: Region) -> Iterator[Rewrite]:
+    """Leave out the last nodes: what they compute is a value that is there before them."""
+    index = region.graph.producers[region.target]
+    for edge in region.edges():
+        skipped = _between(region.graph, region.target, edge.value)
+        if not skipped or region.shapes.get(edge.value) != region.shapes.get(region.target):
+            continue
+        node = onnx.helper.make_node("Identity", [edge.value], [region.target])
+        text = f"{_listed(skipped)} should not be there"
+        graph = replaced(region.graph, index, node)
+        yield Rewrite("extra", skipped[0].output[0], text, graph)
+
+
+def _between(graph: Graph, value: str, before: str) -> list[onnx.NodeProto]:
+    """Return the nodes that lead from one value straight to another; none where they do not."""
+    indices = graph.closure([value], {before})
+    read = {name for index in indices for name in graph.nodes[index].input}
+    if before not in read or len(indices) > 2:
+        return []
+    return [graph.nodes[index] for index in indices]
+
+
+def _listed(nodes: list[onnx.NodeProto]) -> str:
+    return " and ".join(f"{node.op_type} {label(node)}" for node in nodes)
+
+
+def operators(region: Region) -> Iterator[Rewrite]:
+    """Try the operators that a node's own is mistaken for."""
+    for index in reversed(region.nodes):
+        node = region.graph.nodes[index]
+        for family in FAMILIES:
+            for other in family if node.op_type in family else ():
+                if other == node.op_type:
+                    continue
+                copy = copied(node)
+                copy.op_type = other
+                if other not in ("LpPool", *FAMILIES[-1]) and len(family) > 10:
+                    del copy.attribute[:]
+                text = f"it is {node.op_type} and should be {other}"
+                graph = replaced(region.graph, index, copy)
+                yield Rewrite("operator", node.output[0], text, graph)

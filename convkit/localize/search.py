@@ -1,0 +1,250 @@
+"""The whole search: weights first, which need no run, then place after place."""
+
+import dataclasses
+import itertools
+import math
+import time
+from collections.abc import Mapping
+from typing import Literal
+
+import numpy as np
+
+from convkit.localize.assignment import exchanged_inputs, exchanged_outputs
+from convkit.localize.diagnosis import Cause, Diagnosis
+from convkit.localize.divergence import FLOOR, Divergence, Parting
+from convkit.localize.explanation import Explanation, explain
+from convkit.localize.graph import Graph, PieceFailedError, Values, label, module_of
+from convkit.localize.matching import relative_error
+from convkit.localize.original import Recording
+from convkit.localize.region import Region, region_of
+from convkit.localize.weights import WeightDifference, compare_weights
+
+# Outputs this near, in parts of their rms, are the same.
+_SAME = 10 * FLOOR
+_PLACES = 3
+# Places that are proven, of which the first that can be explained is taken.
+_TRIED = 4
+# Differences of weights that are tried one by one; more are one cause: another checkpoint.
+_SINGLE = 8
+
+
+def localize(
+    recording: Recording,
+    graph: Graph,
+    feeds: Values,
+    state: Mapping[str, np.ndarray],
+    *,
+    seconds: float = 120.0,
+) -> Diagnosis:
+    """Say why a graph's outputs differ from the recorded ones, for the inputs that were recorded.
+
+    `feeds` are the inputs by the graph's names, `state` the original's weights and buffers by name.
+    A cause is proven by what its correction does to the outputs; what has no proof is told as such.
+    """
+    deadline = time.monotonic() + seconds
+    error = outputs_error(recording, graph, feeds)
+    if error <= _SAME:
+        return Diagnosis(error, error, ())
+    causes, graph = _weight_causes(recording, graph, feeds, state, error)
+    remaining = outputs_error(recording, graph, feeds) if causes else error
+    if remaining > _SAME and (at_boundary := _boundary(recording, graph, feeds, remaining)):
+        return Diagnosis(error, at_boundary.after, (at_boundary, *causes))
+    for _ in range(_PLACES):
+        left = deadline - time.monotonic()
+        if remaining <= _SAME or left <= 0:
+            break
+        divergence = Divergence(recording, graph, feeds, seconds=left / 2)
+        found = _first_explained(recording, graph, divergence, left / 2)
+        if found is None:
+            break
+        cause, corrected = found
+        causes.append(cause)
+        remaining = min(cause.after, remaining) if not math.isnan(cause.after) else remaining
+        if corrected is None:
+            break
+        graph = corrected
+        remaining = outputs_error(recording, graph, feeds)
+    causes.sort(key=lambda cause: (cause.kind == "unproven", -cause.share))
+    return Diagnosis(error, remaining, tuple(causes))
+
+
+def outputs_error(recording: Recording, graph: Graph, feeds: Values) -> float:
+    """Return the largest error of the outputs, in parts of their rms; infinite if it cannot run."""
+    try:
+        found = graph.run(list(recording.outputs), feeds)
+    except PieceFailedError:
+        return math.inf
+    return max(
+        relative_error(found[name], recording.output(name)) if name in found else math.inf
+        for name in recording.outputs
+    )
+
+
+def _boundary(recording: Recording, graph: Graph, feeds: Values, error: float) -> Cause | None:
+    """Return inputs or outputs that are exchanged, if that explains everything."""
+    found = exchanged_inputs(feeds, error, lambda fed: outputs_error(recording, graph, fed))
+    if found is not None:
+        return found[0]
+    try:
+        return exchanged_outputs(recording, graph, feeds)
+    except PieceFailedError:
+        return None
+
+
+def _weight_causes(
+    recording: Recording, graph: Graph, feeds: Values, state: Mapping[str, np.ndarray], error: float
+) -> tuple[list[Cause], Graph]:
+    """Return the weights that matter, and the graph with the original's in their place."""
+    differences = compare_weights(graph, state).differences
+    if not differences:
+        return [], graph
+    every = {each.weight: each.corrected for each in differences}
+    corrected = graph.with_nodes(graph.nodes, every)
+    after = outputs_error(recording, corrected, feeds)
+    if not after < error * 0.9 and not (math.isinf(error) and after < error):
+        return [], graph
+    if len(differences) > _SINGLE:
+        return [_checkpoint(differences, error, after)], corrected
+    causes = []
+    for each in differences:
+        others = {name: values for name, values in every.items() if name != each.weight}
+        alone = outputs_error(recording, graph.with_nodes(graph.nodes, others), feeds)
+        if alone > max(after * 2, _SAME):
+            causes.append(_weight_cause(graph, each, before=alone, after=after))
+    return causes, corrected
+
+
+def _weight_cause(
+    graph: Graph, difference: WeightDifference, *, before: float, after: float
+) -> Cause:
+    readers = graph.readers.get(difference.weight, [])
+    node = graph.nodes[readers[0]] if readers else None
+    module = difference.original.split(" ")[0].rpartition(".")[0]
+    found, expected = graph.constants[difference.weight], difference.corrected
+    return Cause(
+        "exchanged" if difference.instead is not None else "weight",
+        f"the weight {difference.weight} is not the original's {difference.original}:"
+        f" {difference.likeness.text}",
+        node=label(node) if node is not None else None,
+        tensor=difference.weight,
+        module=module,
+        error=relative_error(found, expected),
+        corrected=0.0,
+        before=before,
+        after=after,
+        values=_worst(found, expected),
+    )
+
+
+def _checkpoint(differences: tuple[WeightDifference, ...], before: float, after: float) -> Cause:
+    kinds = {each.likeness.kind for each in differences}
+    names = ", ".join(each.original for each in differences[:3])
+    how = differences[0].likeness.text if len(kinds) == 1 else "their values are different"
+    return Cause(
+        "checkpoint",
+        f"{len(differences)} weights are not the original's ({names}, ...): {how}",
+        tensor=differences[0].weight,
+        module=differences[0].original.rpartition(".")[0],
+        before=before,
+        after=after,
+    )
+
+
+def _first_explained(
+    recording: Recording, graph: Graph, divergence: Divergence, seconds: float
+) -> tuple[Cause, Graph | None] | None:
+    """Return the first place of which it is known what is wrong there, else the first place."""
+    first: tuple[Cause, Graph | None] | None = None
+    for parting in itertools.islice(divergence.partings(), _TRIED):
+        found = _at_place(recording, graph, divergence, parting, seconds / _TRIED)
+        if found[1] is not None:
+            return found
+        first = first or found
+    return first
+
+
+def _at_place(
+    recording: Recording, graph: Graph, divergence: Divergence, parting: Parting, seconds: float
+) -> tuple[Cause, Graph | None]:
+    """Return the cause at a place, and the corrected graph if what is wrong is known."""
+    originals = divergence.originals(parting.known)
+    region = region_of(recording, graph, parting, originals, divergence.found)
+    explanation = explain(region, seconds)
+    cause = _place(recording, graph, divergence, parting, region)
+    if explanation is None:
+        return cause, None
+    rewrite = explanation.rewrite
+    after = outputs_error(recording, rewrite.graph, _inputs(graph, divergence))
+    if not after < max(parting.before / 2, _SAME):
+        return cause, None  # it explains the place and not the outputs: chance
+    return _explained(cause, graph, region, explanation, after), rewrite.graph
+
+
+def _inputs(graph: Graph, divergence: Divergence) -> dict[str, np.ndarray]:
+    return {name: divergence.found[name] for name in graph.inputs if name in divergence.found}
+
+
+def _place(
+    recording: Recording, graph: Graph, divergence: Divergence, parting: Parting, region: Region
+) -> Cause:
+    producer = recording.values[parting.value].producer
+    operation = recording.operations[producer] if producer is not None else None
+    node = graph.nodes[graph.producers[parting.name]]
+    found = divergence.found.get(parting.name)
+    proven = parting.is_proven
+    nodes = [graph.nodes[index] for index in region.nodes]
+    where = f"{node.op_type} {label(node)}"
+    text = (
+        f"{where} does not compute what the original computes here"
+        if len(nodes) < 2
+        else f"the {len(nodes)} nodes that end at {where} do not compute what the original computes"
+    )
+    return Cause(
+        "place" if proven else "unproven",
+        text,
+        node=label(node),
+        tensor=parting.name,
+        module=(operation.module if operation is not None else "") or module_of(node),
+        source=operation.source if operation is not None else None,
+        operation=operation.kind if operation is not None else None,
+        error=parting.local,
+        before=parting.before,
+        after=parting.after,
+        values=None if found is None else _worst(found, region.expected),
+        growth=parting.growth,
+    )
+
+
+def _explained(
+    place: Cause, graph: Graph, region: Region, explanation: Explanation, after: float
+) -> Cause:
+    rewrite = explanation.rewrite
+    node = graph.nodes[graph.producers.get(rewrite.node, region.nodes[-1])]
+    read = set(node.input) & set(graph.inputs)
+    boundary: Literal["input", "output"] | None = None
+    if rewrite.kind in ("missing", "order", "extra"):
+        if rewrite.node in graph.outputs:
+            boundary = "output"
+        elif read and not rewrite.text.startswith("its output"):
+            boundary = "input"
+    weight = rewrite.node if rewrite.constant is None else rewrite.constant
+    return dataclasses.replace(
+        place,
+        kind=rewrite.kind,
+        text=f"{node.op_type} {label(node)}: {rewrite.text}",
+        node=label(node),
+        tensor=weight,
+        error=explanation.before,
+        corrected=explanation.after,
+        after=after,
+        boundary=boundary,
+    )
+
+
+def _worst(found: np.ndarray, expected: np.ndarray) -> tuple[float, float] | None:
+    if found.shape != expected.shape or not found.size or found.dtype.kind not in "fiub":
+        return None
+    with np.errstate(all="ignore"):
+        error = np.abs(found.astype(np.float64) - expected.astype(np.float64))
+    place = int(np.argmax(np.where(np.isnan(error), np.inf, error)))
+    return float(found.flat[place]), float(expected.flat[place])

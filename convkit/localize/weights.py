@@ -1,0 +1,305 @@
+"""Every weight of a graph, traced to the original's state dict without running anything."""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from convkit.localize.fused import Derived, derived_tensors
+from convkit.localize.graph import Graph, reads
+from convkit.localize.likeness import Likeness, how_different, permutations_of, resembles
+
+State = Mapping[str, np.ndarray]
+
+# Elements. Scalars and tiny vectors are equal to something by chance.
+_SMALLEST = 4
+# Likenesses that say no more than that values differ.
+_VAGUE = ("other", "noise", "not-finite")
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightMatch:
+    """A weight of the graph that holds the original's values.
+
+    `original` says in words what it holds, `sources` are the entries of the state dict.
+    """
+
+    weight: str
+    original: str
+    sources: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightDifference:
+    """A weight of the graph that should hold the original's values, and does not.
+
+    `corrected` are the original's values, laid out as the graph's. `instead` names the weight of
+    the original whose values were found, where that is another one.
+    """
+
+    weight: str
+    original: str
+    sources: tuple[str, ...]
+    likeness: Likeness
+    corrected: np.ndarray
+    instead: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class WeightReport:
+    """How a graph's weights relate to the original's.
+
+    `unknown` are large weights of the graph that resemble nothing in the original (tables that an
+    exporter computed, or another model's weights); `missing` those of the original that the graph
+    does not hold.
+    """
+
+    matches: tuple[WeightMatch, ...]
+    differences: tuple[WeightDifference, ...]
+    unknown: tuple[str, ...]
+    missing: tuple[str, ...]
+
+
+def compare_weights(graph: Graph, state: State) -> WeightReport:
+    """Match every weight of a graph with the original's, by name and by content.
+
+    A weight is compared with what has its name; without a name, with what has its values, in any
+    order of axes, or what they can be derived from (see `fused`); without either, with the one
+    that it resembles and that nothing else was matched with.
+    """
+    return _Matching(graph, state).report()
+
+
+class _Matching:
+    def __init__(self, graph: Graph, state: State) -> None:
+        self._graph = graph
+        self._state = {name: array for name, array in state.items() if array.dtype.kind == "f"}
+        read = {name for node in graph.nodes for name in reads(node)} | set(graph.outputs)
+        self._weights = {
+            name: array
+            for name, array in graph.constants.items()
+            if array.dtype.kind == "f"
+            and name in read
+            and (array.size >= _SMALLEST or name in self._state)
+        }
+        self._named = {name: found for name in self._weights if (found := self._original(name))}
+        self._matches: dict[str, WeightMatch] = {}
+        self._differences: list[WeightDifference] = []
+
+    def report(self) -> WeightReport:
+        """Return what was found."""
+        open_weights = [name for name in self._weights if not self._match_by_name(name)]
+        by_content = self._contents(open_weights)
+        rest = []
+        for name in open_weights:
+            found = by_content.get(_digest(self._weights[name]), [])
+            original = self._named.get(name)
+            if found and original is None:
+                self._matches[name] = _match(name, found[0])
+            elif original is not None:
+                self._differ(name, original, found[0] if found else None)
+            else:
+                rest.append(name)
+        rest = self._match_derived(rest)
+        rest = self._match_resembling(rest)
+        held = self._held()
+        twins = self._twins(held)
+        missing = [
+            name
+            for name, array in self._state.items()
+            if name not in held | twins and array.size >= _SMALLEST and self._is_read(name)
+        ]
+        return WeightReport(
+            tuple(self._matches.values()), tuple(self._differences), tuple(rest), tuple(missing)
+        )
+
+    def _original(self, name: str) -> str | None:
+        """Return the state's entry of this name: with another prefix, or marked as transposed."""
+        plain = name.removesuffix(".T").removesuffix("_transposed")
+        size = self._weights[name].size
+        if plain in self._state:
+            return plain if self._state[plain].size == size else None
+        ends = [
+            other
+            for other in self._state
+            if plain.endswith(f".{other}") or other.endswith(f".{plain}")
+        ]
+        ends = [other for other in ends if self._state[other].size == size]
+        return max(ends, key=len) if ends and "." in plain else None
+
+    def _match_by_name(self, name: str) -> bool:
+        original = self._named.get(name)
+        if original is None:
+            return False
+        values, expected = self._weights[name], self._state[original]
+        for axes in _orders(expected.shape, values.shape):
+            if np.array_equal(values, expected.transpose(axes)):
+                self._matches[name] = _match(name, original)
+                return True
+        return False
+
+    def _contents(self, weights: list[str]) -> dict[bytes, list[str]]:
+        """Return the originals by their content, in each order of axes that some weight has."""
+        shapes = {self._weights[name].shape for name in weights}
+        found: dict[bytes, list[str]] = {}
+        for name, array in self._state.items():
+            for shape in shapes:
+                for axes in _orders(array.shape, shape) if array.size >= _SMALLEST else ():
+                    found.setdefault(_digest(array.transpose(axes)), []).append(name)
+        return found
+
+    def _differ(self, name: str, original: str, instead: str | None) -> None:
+        """Note how a weight differs from the one that it should be, the nearest layout of it."""
+        values, expected = self._weights[name], self._state[original]
+        moved = self._layouts(name, expected)
+        if not moved:
+            return  # of another shape: not this one's values, whatever its name
+        told = [(how_different(values, each), each) for each in moved]
+        clear = [each for each in told if each[0] is None or each[0].kind not in _VAGUE]
+        likeness, nearest = (clear or told)[0]
+        if likeness is None:
+            self._matches[name] = _match(name, original)
+            return
+        corrected = nearest.astype(values.dtype)
+        if instead == original:
+            instead = None
+        if instead is not None:
+            likeness = Likeness("exchanged", f"it holds the values of {instead}")
+        self._differences.append(
+            WeightDifference(name, original, (original,), likeness, corrected, instead)
+        )
+
+    def _layouts(self, name: str, original: np.ndarray) -> list[np.ndarray]:
+        """Return an original in the orders of axes that a weight can have, the likeliest first:
+        that in which it resembles it, or else that of other weights of such nodes.
+        """
+        values = self._weights[name]
+        moved = [original.transpose(axes) for axes in _orders(original.shape, values.shape)]
+        if len(moved) < 2 or values.ndim != 2:
+            return moved
+        near = [each for each in moved if resembles(np.nan_to_num(values), each)]
+        if not near and self._turned(name):
+            moved.reverse()
+        return [*near, *(each for each in moved if not any(each is other for other in near))]
+
+    def _turned(self, name: str) -> bool:
+        """Say whether matched matrices that the same operator reads are transposed there."""
+
+        def readers(weight: str) -> set[str]:
+            return {self._graph.nodes[i].op_type for i in self._graph.readers.get(weight, ())}
+
+        votes = 0
+        for match in self._matches.values():
+            array = self._weights[match.weight]
+            original = self._state.get(match.original)
+            if original is None or array.ndim != 2 or readers(match.weight) != readers(name):
+                continue
+            votes += 1 if not np.array_equal(array, original) else -1
+        return votes > 0
+
+    def _match_derived(self, weights: list[str]) -> list[str]:
+        """Match what an exporter computed from several weights: folded norms, joined layers."""
+        wanted = {self._weights[name].shape for name in weights}
+        derived = list(derived_tensors(self._state, wanted)) if wanted else []
+        rest = []
+        for name in weights:
+            values = self._weights[name]
+            fitting = [each for each in derived if each.values.shape == values.shape]
+            right = [each for each in fitting if how_different(values, each.values) is None]
+            if right:
+                self._matches[name] = WeightMatch(name, right[0].original, right[0].sources)
+                continue
+            if (nearest := _nearest(values, fitting)) is None:
+                rest.append(name)
+                continue
+            likeness = how_different(values, nearest.values)
+            assert likeness is not None  # or it would be right
+            corrected = nearest.values.astype(values.dtype)
+            self._differences.append(
+                WeightDifference(name, nearest.original, nearest.sources, likeness, corrected)
+            )
+        return rest
+
+    def _match_resembling(self, weights: list[str]) -> list[str]:
+        """Match nameless weights with what they resemble, of what nothing else was matched with."""
+        held = self._held()
+        free = [name for name in self._state if name not in held | self._twins(held)]
+        rest = []
+        for name in weights:
+            values = self._weights[name]
+            found = [other for other in free if self._resembles(values, self._state[other])]
+            if len(found) == 1:
+                self._differ(name, found[0], None)
+                free.remove(found[0])
+            else:
+                rest.append(name)
+        return rest
+
+    @staticmethod
+    def _resembles(values: np.ndarray, other: np.ndarray) -> bool:
+        """Say whether two weights are versions of each other in some order of axes or elements."""
+        for axes in _orders(other.shape, values.shape):
+            moved = other.transpose(axes)
+            with np.errstate(all="ignore"):
+                if resembles(np.nan_to_num(values), moved):
+                    return True
+            likeness = how_different(values, moved)
+            if likeness is not None and likeness.kind not in _VAGUE:
+                return True
+        return False
+
+    def _held(self) -> set[str]:
+        sources = [each.sources for each in self._matches.values()]
+        sources += [each.sources for each in self._differences]
+        return {name for each in sources for name in each if name in self._state}
+
+    def _twins(self, held: set[str]) -> set[str]:
+        """Return the names of weights that are others' under a second name: tied ones."""
+        arrays = {_pointer(self._state[name]) for name in held}
+        return {name for name, array in self._state.items() if _pointer(array) in arrays}
+
+    def _is_read(self, name: str) -> bool:
+        """Say whether a missing weight could matter: zeros and ones are folded away."""
+        array = self._state[name]
+        return bool(array.size and not (array == array.flat[0]).all())
+
+
+def _nearest(values: np.ndarray, derived: Sequence[Derived]) -> Derived | None:
+    """Return what a weight was derived to be: what it resembles most, or what it alone can be."""
+    given = np.nan_to_num(values.astype(np.float64))
+    near = [
+        each for each in derived if resembles(given, each.values) or resembles(-given, each.values)
+    ]
+    # Of the epsilons that a norm may have, the right one leaves the simplest difference.
+    for each in derived:
+        likeness = how_different(values, each.values)
+        if likeness is not None and likeness.kind not in (*_VAGUE, "rescaled"):
+            return each
+    if near:
+        return min(near, key=lambda each: float(np.abs(given - each.values).mean()))
+    sources = {each.sources for each in derived}
+    plain = not given.any() or not np.isfinite(values).all()
+    return derived[0] if len(sources) == 1 and plain else None
+
+
+def _match(weight: str, original: str) -> WeightMatch:
+    return WeightMatch(weight, original, (original,))
+
+
+def _orders(shape: tuple[int, ...], wanted: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
+    if sorted(shape) != sorted(wanted) or len(shape) > 5:
+        return
+    for axes in permutations_of(len(shape)):
+        if tuple(shape[axis] for axis in axes) == wanted:
+            yield axes
+
+
+def _digest(array: np.ndarray) -> bytes:
+    digest = hashlib.blake2b(repr((array.dtype.str, array.shape)).encode(), digest_size=16)
+    digest.update(np.ascontiguousarray(array).data)
+    return digest.digest()
+
+
+def _pointer(array: np.ndarray) -> tuple[int, tuple[int, ...]]:
+    return array.__array_interface__["data"][0], array.shape

@@ -1,0 +1,54 @@
+"""The search for the cause of a difference: the original beside the exported graph, on one case."""
+
+import math
+from pathlib import Path
+
+from convkit.cases.files import read_tensors
+from convkit.findings.model import Finding
+from convkit.localize.findings import findings_of
+from convkit.localize.graph import read_graph
+from convkit.localize.recording import record
+from convkit.localize.search import localize
+from convkit.models.exporters.job import WRAPPER
+from convkit.models.graph.files import MODEL_FILE
+from convkit.models.sources import load_model
+from convkit.models.sources.contract_module import ContractModule
+from convkit.models.sources.torch_dtypes import to_array, to_tensor
+from convkit.worker.context import Context, StageSkippedError
+from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
+
+
+def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, list[Finding]]:
+    """Record the original on a case and search the graph for what differs.
+
+    Raises StageSkippedError for an original that is no torch module: it records no operations.
+    """
+    if request.source.kind == "onnx":
+        raise StageSkippedError("the original is an ONNX file, whose operations are not recorded")
+    context.progress("loading the original model", done=0.0)
+    loaded = load_model(request.source)
+    module = ContractModule(loaded, request.contract, request.source.omit)
+    feeds = read_tensors(Path(request.reference), request.case, "inputs", request.contract.inputs)
+    inputs = {
+        spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in request.contract.inputs
+    }
+    context.progress(f"recording the original: {request.case}", done=0.1)
+    names = tuple(spec.name for spec in request.contract.outputs)
+    recording = record(module, inputs, names, wrapper=WRAPPER, root=loaded.source_root)
+    graph = read_graph(Path(request.exported) / MODEL_FILE)
+    state = {
+        name: to_array(tensor)
+        for tensors in (loaded.module.named_parameters, loaded.module.named_buffers)
+        for name, tensor in tensors(remove_duplicate=False)
+    }
+    context.progress("looking for the first difference", done=0.3)
+    given = {spec.name: to_array(inputs[spec.name]) for spec in request.contract.inputs}
+    diagnosis = localize(recording, graph, given, state)
+    result = DiagnoseResult(
+        _finite(diagnosis.error), _finite(diagnosis.remaining), len(diagnosis.causes)
+    )
+    return result, findings_of(diagnosis, request.case)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

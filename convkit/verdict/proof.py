@@ -1,0 +1,59 @@
+"""What a search has proven goes before what is merely possible."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from convkit.findings.model import Finding, Remedy
+from convkit.recipe.models import Recipe
+
+# What shows that two tensors take each other's place: the probes prove it, with a recipe change.
+_EXCHANGES = ("C108", "C109", "C110", "C208")
+# What a search adds the place to, and not the cause: a branch that was followed on an example, and
+# a model that draws at random.
+_KNOWN_BETTER = ("E208", "N303", *_EXCHANGES)
+# What depends on padding or the batch: says more than a place of which nothing else is known.
+_DEPENDS = ("N301", "N302")
+_PLACE_ONLY = "N408"
+# Kinds of causes that a branch which an export made constant can have.
+_BRANCHES = ("missing", "extra", "wiring", "operator", "place")
+
+
+def without_guesses(findings: Sequence[Finding], recipe: Recipe) -> list[Finding]:
+    """Leave out what is merely possible where a cause is proven, and remedies that cannot help."""
+    proven = [finding for finding in findings if _is_proven(finding)]
+    kinds = {str(finding.evidence["kind"]) for finding in proven}
+    left_out = {"N402"} if proven else set()
+    if proven and not kinds.intersection(_BRANCHES):
+        left_out.add("E208")
+    kept = [finding for finding in findings if finding.code not in left_out]
+    if recipe.model.onnx is None:
+        return kept
+    remedy = Remedy("Correct the file where it was made: convkit changes no node of it.")
+    return [
+        dataclasses.replace(finding, remedy=remedy) if finding.code == "N402" else finding
+        for finding in kept
+    ]
+
+
+def _beside_proof(finding: Finding, findings: Sequence[Finding]) -> int:
+    """Return a finding's rank where a search has proven a cause, and 0 for all where none has."""
+    proven = [each for each in findings if _is_proven(each)]
+    if not proven:
+        return 0
+    if finding.code in _KNOWN_BETTER:
+        return -4
+    if finding.code in _DEPENDS and all(each.code == _PLACE_ONLY for each in proven):
+        return -2
+    return 0 if not _is_proven(finding) else -1 if finding.code == _PLACE_ONLY else -3
+
+
+def _is_proven(finding: Finding) -> bool:
+    """Say whether a search has shown that correcting this makes the difference vanish."""
+    return finding.evidence.get("proven") is True
+
+
+def proofs_first(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings, causes first, with what a search has proven before the other errors."""
+    return sorted(
+        findings, key=lambda finding: (not finding.is_error, _beside_proof(finding, findings))
+    )

@@ -1,0 +1,131 @@
+"""Weights are traced to the original's without running anything."""
+
+import io
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnx_ir
+import pytest
+import torch
+
+from convkit.localize.graph import Graph, make_graph
+from convkit.localize.weights import WeightReport, compare_weights
+
+
+class Net(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8)
+        self.first, self.second = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
+        self.memory = torch.nn.LSTM(8, 6, batch_first=True, bidirectional=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(self.conv(x)).flatten(2).transpose(1, 2)
+        return self.memory(self.second(torch.relu(self.first(x))))[0]
+
+
+@pytest.fixture(scope="module")
+def exported() -> tuple[Graph, dict[str, np.ndarray]]:
+    torch.manual_seed(3)
+    module = Net().eval()
+    module.norm.running_mean.normal_()
+    module.norm.running_var.uniform_(0.5, 2.0)
+    stream = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own deprecations
+        torch.onnx.export(
+            module, (torch.randn(1, 3, 6, 6),), stream, dynamo=False, opset_version=17
+        )
+    graph = make_graph(onnx_ir.from_proto(onnx.load_from_string(stream.getvalue())))
+    return graph, {name: each.numpy() for name, each in module.state_dict().items()}
+
+
+def changed(
+    exported: tuple[Graph, dict[str, np.ndarray]],
+    original: str,
+    change: Callable[[np.ndarray], np.ndarray],
+) -> tuple[str, WeightReport]:
+    """Change the weight that holds an entry of the state dict, and compare."""
+    graph, state = exported
+    matches = compare_weights(graph, state).matches
+    name = next(match.weight for match in matches if original in match.sources)
+    values = change(graph.constants[name].copy()).astype(np.float32)
+    return name, compare_weights(graph.with_nodes(graph.nodes, {name: values}), state)
+
+
+def test_every_weight_of_an_export_is_found_and_none_differs(
+    exported: tuple[Graph, dict[str, np.ndarray]],
+) -> None:
+    report = compare_weights(*exported)
+    assert report.differences == ()
+    assert report.missing == ()
+    found = {source for match in report.matches for source in match.sources}
+    assert {"first.weight", "norm.running_var", "memory.weight_hh_l0_reverse"} <= found
+
+
+def one_row(values: np.ndarray) -> np.ndarray:
+    values[2] *= 3
+    return values
+
+
+def not_a_number(values: np.ndarray) -> np.ndarray:
+    values.flat[1] = np.nan
+    return values
+
+
+@pytest.mark.parametrize("original", ["first.bias", "second.weight", "conv.weight"])
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (lambda v: v * 1.5, "scaled"),
+        (lambda v: -v, "scaled"),
+        (lambda v: v.astype(np.float16), "rounded"),
+        (lambda v: v + 0.25, "shifted"),
+        (lambda v: v[::-1], "permuted"),
+        (lambda v: v.clip(-0.05, 0.05), "clipped"),
+        (lambda v: v + 1e-3 * np.random.default_rng(0).standard_normal(v.shape), "noise"),
+        (one_row, "some-rows"),
+        (not_a_number, "not-finite"),
+    ],
+)
+def test_a_change_is_named(
+    exported: tuple[Graph, dict[str, np.ndarray]],
+    original: str,
+    change: Callable[[np.ndarray], np.ndarray],
+    kind: str,
+) -> None:
+    name, report = changed(exported, original, change)
+    (difference,) = report.differences
+    assert (difference.weight, difference.likeness.kind) == (name, kind)
+    assert original in difference.sources
+    assert np.isfinite(difference.corrected).all()
+
+
+def test_exchanged_weights_are_named_by_each_other(
+    exported: tuple[Graph, dict[str, np.ndarray]],
+) -> None:
+    graph, state = exported
+    swap = {
+        "first.bias": graph.constants["second.bias"],
+        "second.bias": graph.constants["first.bias"],
+    }
+    report = compare_weights(graph.with_nodes(graph.nodes, swap), state)
+    assert {(each.weight, each.instead) for each in report.differences} == {
+        ("first.bias", "second.bias"),
+        ("second.bias", "first.bias"),
+    }
+
+
+def test_weights_of_another_model_are_unknown_and_the_original_s_missing(
+    exported: tuple[Graph, dict[str, np.ndarray]],
+) -> None:
+    graph, state = exported
+    state = {name: values for name, values in state.items() if not name.startswith("second")}
+    report = compare_weights(graph, state)
+    assert report.differences == ()
+    assert "second.bias" in report.unknown
+    held = {name: values for name, values in graph.constants.items() if name != "first.bias"}
+    without = graph.with_nodes([n for n in graph.nodes if "first.bias" not in n.input], held)
+    assert "first.bias" in compare_weights(without, exported[1]).missing
