@@ -16,6 +16,7 @@ from convkit.execute.facts import Surroundings
 from convkit.execute.locations import Locations
 from convkit.execute.stage_runner import Settled
 from convkit.execute.worker_process import run_worker
+from convkit.execute.workers import WORKERS
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.home import Home
 from convkit.plan.requests import contract_of, source_of
@@ -118,6 +119,7 @@ class Causes:
                 python,
                 Envelope(PROTOCOL, "diagnose", str(output), encode(request)),
                 folder,
+                workers=WORKERS[self.surroundings.facts.toolchain],
                 timeout_seconds=self.loaded.recipe.verify.timeout,
                 on_event=progress,
                 cancelled=self.cancelled,
