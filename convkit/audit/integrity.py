@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from convkit.errors import ProvenanceError, StoreError
+from convkit.home import home_around
 from convkit.record.model import RunRecord
 from convkit.record.provenance import FILE_NAME, FileDigest, Provenance, read_provenance
 from convkit.store.digests import digest_file, digest_json
@@ -177,7 +178,7 @@ def store_beside(folder: Path, home: Path) -> Store | None:
     """Return the store of the home that a run's folder lies in, else the given home's; None where
     neither has one.
     """
-    for place in (folder.resolve().parent.parent / "store", home / "store"):
+    for place in (home_around(folder) / "store", home / "store"):
         if (place / "artifacts").is_dir() or (place / "objects").is_dir():
             return Store(place)
     return None

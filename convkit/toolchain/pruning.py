@@ -13,6 +13,7 @@ from filelock import FileLock, Timeout
 
 from convkit.codec import CodecError, decode
 from convkit.errors import storage_error
+from convkit.home import Home
 from convkit.store.store import StageRecord
 from convkit.toolchain.environments import (
     MARKER,
@@ -90,7 +91,8 @@ def leftovers(home: Path) -> tuple[Path, ...]:
     built now.
     """
     root = environments_folder(home)
-    standing = {folder for folder, _ in list_environments(home)}
+    # Earlier releases kept the runs of a recipe named `environments` here.
+    standing = {folder for folder, _ in list_environments(home)} | set(Home(home).run_folders())
     folders = [path for path in sorted(root.iterdir()) if path.is_dir()] if root.is_dir() else []
     return tuple(folder for folder in folders if folder not in standing and _nobody_builds(folder))
 

@@ -21,6 +21,7 @@ from convkit.audit.reproductions import (
 from convkit.codec import encode
 from convkit.errors import ProvenanceError
 from convkit.execute.run import RunOutcome
+from convkit.home import home_around
 from convkit.record.provenance import Materials, write_provenance
 from convkit.store.digests import digest_file
 from convkit.store.store import Store
@@ -39,7 +40,7 @@ def test_one_flipped_byte_in_any_file_is_named(folder: Path, name: str) -> None:
     assert audit_folder(folder).exit_code == 0
     flip_byte(folder / name)
     assert problems(audit_folder(folder)) == {name: "changed"}
-    code, output = command_line("audit", folder.name, home=folder.parent.parent)
+    code, output = command_line("audit", folder.name, home=home_around(folder))
     assert code == 1
     assert f"!! {name}: changed" in output
     assert "BROKEN" in output
@@ -108,7 +109,7 @@ def test_a_copy_of_the_folder_answers_anywhere(folder: Path, tmp_path: Path) -> 
 
 
 def test_the_store_s_damage_is_found_where_the_folder_is_whole(folder: Path) -> None:
-    store = Store(folder.parent.parent / "store")
+    store = Store(home_around(folder) / "store")
     artifact = next(
         stage for stage in audit_record(folder)["stages"] if stage["id"] == "build:ort"
     )["artifact"]
@@ -125,7 +126,7 @@ def test_the_store_s_damage_is_found_where_the_folder_is_whole(folder: Path) -> 
 
 def test_bytes_changed_in_place_are_named_in_the_folder_and_in_the_store(folder: Path) -> None:
     model = folder / "models" / "ort" / "model.onnx"
-    place = Store(folder.parent.parent / "store").object(digest_file(model))
+    place = Store(home_around(folder) / "store").object(digest_file(model))
     model.unlink()
     model.hardlink_to(place)  # as a run leaves it: one file under two names
     assert audit_folder(folder).exit_code == 0
@@ -139,7 +140,7 @@ def test_bytes_changed_in_place_are_named_in_the_folder_and_in_the_store(folder:
 
 
 def test_a_run_does_not_vouch_for_bytes_that_changed_in_the_store_before_it(folder: Path) -> None:
-    home = folder.parent.parent
+    home = home_around(folder)
     place = Store(home / "store").object(digest_file(folder / "models" / "ort" / "model.onnx"))
     flip_byte(place)
     later = make_run(home, verify={"seed": 11, "tolerance": {"max_abs": 1e-4}})
@@ -151,7 +152,7 @@ def test_a_run_does_not_vouch_for_bytes_that_changed_in_the_store_before_it(fold
 
 
 def test_an_artifact_that_the_store_no_longer_holds_is_no_damage(folder: Path) -> None:
-    store = Store(folder.parent.parent / "store")
+    store = Store(home_around(folder) / "store")
     artifact = audit_record(folder)["stages"][0]["artifact"]
     (store.root / "artifacts" / f"{artifact}.json").unlink()
     answer = audit_folder(folder)
@@ -167,7 +168,7 @@ def test_a_damaged_result_is_named_and_the_rest_still_answered(folder: Path, con
     assert answer.making is not None
     assert answer.making.seeds == {"verify.seed": 11, "model.factory.seed": 3}
     assert [(target.target, target.status) for target in answer.targets] == [("ort", "verified")]
-    code, output = command_line("audit", folder.name, home=folder.parent.parent)
+    code, output = command_line("audit", folder.name, home=home_around(folder))
     assert code == 1
     assert "result.json cannot be read" in output
 
@@ -178,14 +179,14 @@ def test_nothing_readable_at_all_is_said(folder: Path) -> None:
     answer = audit_folder(folder)
     assert problems(answer) == {"result.json": "changed", "provenance.json": "changed"}
     assert answer.making is None
-    assert command_line("audit", folder.name, home=folder.parent.parent)[0] == 1
+    assert command_line("audit", folder.name, home=home_around(folder))[0] == 1
     for name in ("result.json", "provenance.json"):
         (folder / name).unlink()
-    assert answer_for(folder.name, folder.parent.parent).exit_code == 1  # known by its name alone
+    assert answer_for(folder.name, home_around(folder)).exit_code == 1  # known by its name alone
 
 
 def test_it_says_what_was_verified_and_how_it_was_made(finished: RunOutcome) -> None:
-    home = finished.folder.parent.parent
+    home = home_around(finished.folder)
     code, output = command_line("audit", "latest", home=home)
     assert code == 0
     words = " ".join(output.split())
@@ -264,7 +265,7 @@ def test_reproductions_lie_beside_and_do_not_break_the_bytes(folder: Path) -> No
     assert reproductions_of(folder) == [first, later]
     answer = audit_folder(folder)
     assert (answer.integrity, answer.reproductions) == ("intact", (first, later))
-    output = command_line("audit", folder, home=folder.parent.parent)[1]
+    output = command_line("audit", folder, home=home_around(folder))[1]
     assert "DRIFTED (ort DRIFTED) on Linux" in output
     assert "accepted by release team" in output
     paths[0].write_text('{"run": 1}')

@@ -13,7 +13,7 @@ from past_runs import MODEL, copy_home, make_run
 from convkit.audit.reproduce import ReproductionReport, reproduce
 from convkit.audit.reproductions import reproductions_of
 from convkit.errors import UsageError
-from convkit.home import Home
+from convkit.home import Home, home_around
 from convkit.store.digests import write_json
 
 
@@ -34,7 +34,7 @@ def run(made: Path, tmp_path: Path) -> Path:
 
 def again(run: Path) -> ReproductionReport:
     """Make a run again from the recipe's files beside its home."""
-    home = run.parents[1]
+    home = home_around(run)
     return reproduce(run, Home(home), files=home.parent / "recipes")
 
 
@@ -82,7 +82,7 @@ def test_a_run_comes_out_as_it_was_under_other_surroundings(run: Path) -> None:
         "BIT_IDENTICAL",
         {"ort": "BIT_IDENTICAL"},
     )
-    assert list((run.parents[1] / "scratch").iterdir()) == []
+    assert list((home_around(run) / "scratch").iterdir()) == []
 
 
 def test_serialisation_alone_is_no_difference(run: Path) -> None:

@@ -54,7 +54,7 @@ def night(recipes: Path, home: Path, *, track: bool = False, **options: Any) -> 
 
 def accepted(recipes: Path, home: Path) -> Path:
     """Accept the first night's run; return the run's folder."""
-    (result,) = (home / "small").glob("*/result.json")
+    (result,) = Home(home).runs_of("small").glob("*/result.json")
     accept_run(result.parent, Home(home), track=False)
     return result.parent
 
@@ -80,7 +80,7 @@ def test_verification_always_runs_and_builds_only_where_the_night_says_so(
     home = tmp_path / "home"
     (recipe,) = night(recipes, home, reuse_builds=reuse).recipes
     assert "no baseline; accept one: convkit accept" in " ".join(recipe.notes)
-    record = json.loads((home / "small" / recipe.run / "result.json").read_text())
+    record = json.loads((Home(home).runs_of("small") / recipe.run / "result.json").read_text())
     status = {stage["id"]: stage["status"] for stage in record["stages"]}
     made = "hit" if reuse else "done"
     assert status == {"export": made, "reference": made, "build:ort": made, "verify:ort": "done"}
@@ -188,7 +188,7 @@ class TestMLflow:
         home = tmp_path / "home"
         for _ in range(3):
             assert night(recipes, home, track=True).green
-        folder = max((home / "small").glob("*/result.json")).parent
+        folder = max(Home(home).runs_of("small").glob("*/result.json")).parent
         assert accept_run(folder, Home(home)).untracked is None
         client = MlflowClient(tracking_uri=f"sqlite:///{home}/mlflow.db")
         version = client.get_model_version_by_alias("small", "baseline")
@@ -220,7 +220,7 @@ def test_only_a_sound_run_is_accepted(recipes: Path, tmp_path: Path) -> None:
     write(recipes, "small", verify={"seed": 11, "tolerance": {"max_abs": 1e-30, "mean_abs": 0.0}})
     (failed,) = night(recipes, home).recipes
     with pytest.raises(UsageError, match="only a run that was verified"):
-        accept_run(home / "small" / failed.run, Home(home), track=False)
+        accept_run(Home(home).runs_of("small") / failed.run, Home(home), track=False)
 
 
 def test_the_command_writes_its_files_and_fails_on_a_regression(
