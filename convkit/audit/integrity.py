@@ -13,6 +13,7 @@ from convkit.errors import ProvenanceError, StoreError
 from convkit.home import home_around
 from convkit.record.model import RunRecord
 from convkit.record.provenance import FILE_NAME, FileDigest, Provenance, read_provenance
+from convkit.store.checking import record_damage
 from convkit.store.digests import digest_file, digest_json
 from convkit.store.store import Store
 
@@ -135,13 +136,19 @@ def check_folder(
     return FolderCheck(basis, len(expected), size, _sorted(problems), tuple(sorted(unproven)))
 
 
-def check_store(artifacts: Iterable[str], store: Store | None, digester: Digester) -> StoreCheck:
-    """Digest what the store holds of artifacts again. One that it does not hold is no damage:
-    stores are cleared.
+def check_store(
+    artifacts: Iterable[str], keys: Iterable[str], store: Store | None, digester: Digester
+) -> StoreCheck:
+    """Digest what the store holds of artifacts, and of the records under stages' keys, again. What
+    it does not hold is no damage: stores are cleared.
     """
     if store is None:
         return StoreCheck(None)
-    problems: list[FileProblem] = []
+    problems = [
+        FileProblem(f"store/stages/{key}.json", "changed", problem)
+        for key in dict.fromkeys(keys)
+        if (problem := record_damage(store.root, key)) is not None
+    ]
     absent: list[str] = []
     objects: set[str] = set()
     names = list(dict.fromkeys(artifacts))

@@ -18,7 +18,7 @@ from convkit.execute.executor import execute
 from convkit.execute.facts import Surroundings, ToolchainKind, describe_host, gather
 from convkit.execute.fleet.fleet import Fleet, fleet_of
 from convkit.execute.materials import materials_of
-from convkit.execute.run_folder import locks_of, read_record, stage_file, write_folder
+from convkit.execute.run_folder import is_intact, locks_of, read_record, stage_file, write_folder
 from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.execute.tools import Resolver, recipe_tools, recorded_tools
 from convkit.execute.variation import Variation
@@ -195,8 +195,11 @@ def _run(work: _Work, tools: Resolver) -> RunOutcome:
     )
     settler = runner if work.fleet is None else work.fleet.settler(runner, work.listener)
     jobs = options.jobs if work.fleet is None else work.fleet.jobs(options.jobs)
-    settled = execute(work.stages, settler, work.listener, cancelled, jobs=jobs)
-    return _finish(work, surroundings, settled, started)
+    try:
+        settled = execute(work.stages, settler, work.listener, cancelled, jobs=jobs)
+        return _finish(work, surroundings, settled, started)
+    finally:
+        work.store.release_views()
 
 
 def find_settled(
@@ -209,7 +212,8 @@ def find_settled(
     if len(records) < len(stages):
         return None
     keys = {name: record.key for name, record in records.items()}
-    return store.settled_run(run_key(loaded, keys))
+    folder = store.settled_run(run_key(loaded, keys))
+    return folder if folder is not None and is_intact(folder, store.digests) else None
 
 
 def settled_records(

@@ -80,7 +80,22 @@ def perform(
     """Settle an order's stage with this machine's store and environments; push what it left to the
     shared store.
     """
-    store, shared = Store(home.store), SharedStore(order.store)
+    store = Store(home.store)
+    try:
+        return _perform(order, home, store, listener, cancelled, name)
+    finally:
+        store.release_views()
+
+
+def _perform(
+    order: Order,
+    home: Home,
+    store: Store,
+    listener: Silence,
+    cancelled: threading.Event,
+    name: str,
+) -> Answered:
+    shared = SharedStore(order.store)
     shared.pull(order.files, store)
     place = store.view(order.files) / PurePosixPath(order.place)
     place.parent.mkdir(
