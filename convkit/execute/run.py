@@ -179,7 +179,9 @@ def _run(work: _Work, tools: Resolver) -> RunOutcome:
     for stage in work.stages:
         work.listener.stage_waiting(stage.id)
     options = work.options
-    surroundings = gather(work.loaded, work.stages, options.home, options.toolchain, tools)
+    surroundings = gather(
+        work.loaded, work.stages, options.home, options.toolchain, tools, fetch=True
+    )
     cancelled = threading.Event()
     runner = StageRunner(
         work.loaded,

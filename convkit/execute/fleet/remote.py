@@ -118,7 +118,9 @@ def _surroundings(order: Order, loaded: LoadedRecipe, home: Home, name: str) -> 
     them.
     """
     known = {order.stage.environment: order.resolution} if order.resolution is not None else {}
-    found = gather(loaded, (order.stage,), home, order.toolchain, recorded_tools(known))
+    found = gather(
+        loaded, (order.stage,), home, order.toolchain, recorded_tools(known), fetch=True
+    )
     parts = ingredients(order.stage, loaded.recipe, found.facts)
     if parts is None or stage_key(order.stage, parts, order.inputs) != order.key:
         difference = (
