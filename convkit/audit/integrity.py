@@ -145,9 +145,9 @@ def check_store(
     if store is None:
         return StoreCheck(None)
     problems = [
-        FileProblem(f"store/stages/{key}.json", "changed", problem)
+        FileProblem(f"store/stages/{key}.json", "changed", damage)
         for key in dict.fromkeys(keys)
-        if (problem := record_damage(store.root, key)) is not None
+        if (damage := record_damage(store.root, key)) is not None
     ]
     absent: list[str] = []
     objects: set[str] = set()

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, assert_never
 
 from convkit.errors import ToolchainError
+from convkit.execute.opened_files import remembered_files
 from convkit.execute.tools import Resolver
 from convkit.home import Home
 from convkit.plan.imported_code import code_digest
@@ -88,6 +89,14 @@ def gather(
         platform=f"{platform.system()}-{platform.machine()}".lower(),
         processor=processor(),
         toolchain=toolchain,
+    )
+    facts = dataclasses.replace(
+        facts,
+        opened={
+            stage.id: found
+            for stage in stages
+            if (found := remembered_files(stage, loaded, facts, home.store))
+        },
     )
     return Surroundings(facts, _read_texts(loaded.dirname / texts) if texts else (), resolutions)
 

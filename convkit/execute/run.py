@@ -18,6 +18,7 @@ from convkit.execute.executor import execute
 from convkit.execute.facts import Surroundings, ToolchainKind, describe_host, gather
 from convkit.execute.fleet.fleet import Fleet, fleet_of
 from convkit.execute.materials import materials_of
+from convkit.execute.opened_files import opened_in
 from convkit.execute.run_folder import is_intact, locks_of, read_record, stage_file, write_folder
 from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.execute.tools import Resolver, recipe_tools, recorded_tools
@@ -25,7 +26,7 @@ from convkit.execute.variation import Variation
 from convkit.home import Home
 from convkit.plan.stages import Facts, Stage, contract_of, ingredients, plan_stages, stage_key
 from convkit.recipe.loading import LoadedRecipe, load_recipe
-from convkit.record.model import FORMAT, RepairStep, RunRecord, TargetReport
+from convkit.record.model import FORMAT, RepairStep, RunRecord, StageReport, TargetReport
 from convkit.store.digests import digest_json
 from convkit.store.store import StageRecord, Store
 from convkit.verdict.targets import Finished, exit_code, gravest, judge_target
@@ -286,7 +287,7 @@ def _finish(
         repair=lineage.ended_as(targets) if lineage else (),
         provenance=True,
     )
-    materials = materials_of(loaded, surroundings, options.home)
+    materials = materials_of(loaded, surroundings, options.home, _opened_files(reports, work.store))
     folder = write_folder(
         record, settled, locks_of(stages, surroundings), materials, work.store, options.home
     )
@@ -295,6 +296,17 @@ def _finish(
     ):
         work.store.settle_run(key, folder)
     return RunOutcome(record, folder)
+
+
+def _opened_files(reports: Sequence[StageReport], store: Store) -> dict[str, str]:
+    """Return the files that a run's models were loaded from, with the digests that are in the
+    stages' keys.
+    """
+    records = (store.record(report.key) for report in reports)
+    found: dict[str, str] = {}
+    for record in records:
+        found |= opened_in(record.ingredients) if record is not None else {}
+    return found
 
 
 def _prepare_tracker(options: RunOptions) -> "Tracker":

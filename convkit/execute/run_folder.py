@@ -56,13 +56,13 @@ def write_folder(
                     store.copy_into(built.artifact, whole / "models" / target.name)
             write_report(record, whole)
             write_json(whole / "result.json", record)
-            built = built_files(record, store)
-            write_provenance(whole, record, materials, built)
+            made = built_files(record, store)
+            write_provenance(whole, record, materials, made)
             folder.parent.mkdir(parents=True, exist_ok=True)
             sync_tree(whole)
             whole.rename(folder)
             sync_folder(folder.parent)
-            for name, entry in built.items():
+            for name, entry in made.items():
                 store.digests.remember(folder / name, entry.sha256)
     except OSError as error:
         raise storage_error(error, folder) from error

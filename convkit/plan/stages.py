@@ -24,6 +24,9 @@ from convkit.tensors import Contract, TensorSpec
 from convkit.toolchain.requirements import EnvironmentSpec, environment_spec
 from convkit.worker.protocol import PROTOCOL, Device, JobKind, Sample, StageKind
 
+# How the ingredients of a stage name the files that it was seen to read.
+OPENED = "model_files"
+
 # What a worker does in the stages of runtimes that have a way of their own: Core ML converts the
 # model itself, and TensorRT's engines are no graphs any more.
 OWN_JOBS: dict[str, dict[StageKind, JobKind]] = {
@@ -76,6 +79,8 @@ class Facts:
     platform: str
     processor: str
     toolchain: Literal["isolated", "host"]
+    # By stage: the files that it was seen to read when it loaded its model, with their digests.
+    opened: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
 
 
 def contract_of(recipe: Recipe) -> Contract:
@@ -350,7 +355,8 @@ def ingredients(stage: Stage, recipe: Recipe, facts: Facts) -> dict[str, str] | 
             place = {"device": target.device, "stand_in": stage.stand_in}
             parts |= contract | {"target": target_options(target) | place}
             parts |= {"verify.budget": recipe.verify.budget, "processor": facts.processor}
-    return flatten(parts)
+    opened = facts.opened.get(stage.id, {})
+    return flatten(parts) | {f"{OPENED}.{name}": digest for name, digest in opened.items()}
 
 
 def _converted_parts(recipe: Recipe, target: Target, facts: Facts) -> dict[str, Json]:

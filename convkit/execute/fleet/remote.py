@@ -3,6 +3,7 @@ push what came.
 """
 
 import contextlib
+import dataclasses
 import json
 import threading
 import time
@@ -16,6 +17,7 @@ from convkit.errors import ConvkitError, FleetError, Interrupted, StoreUnreachab
 from convkit.execute.events import Silence
 from convkit.execute.facts import Surroundings, gather
 from convkit.execute.fleet.orders import Answered, Order
+from convkit.execute.opened_files import opened_in, with_opened
 from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.execute.tools import recorded_tools
 from convkit.home import Home
@@ -88,12 +90,7 @@ def perform(
 
 
 def _perform(
-    order: Order,
-    home: Home,
-    store: Store,
-    listener: Silence,
-    cancelled: threading.Event,
-    name: str,
+    order: Order, home: Home, store: Store, listener: Silence, cancelled: threading.Event, name: str
 ) -> Answered:
     shared = SharedStore(order.store)
     shared.pull(order.files, store)
@@ -118,10 +115,11 @@ def _surroundings(order: Order, loaded: LoadedRecipe, home: Home, name: str) -> 
     them.
     """
     known = {order.stage.environment: order.resolution} if order.resolution is not None else {}
-    found = gather(
-        loaded, (order.stage,), home, order.toolchain, recorded_tools(known), fetch=True
-    )
-    parts = ingredients(order.stage, loaded.recipe, found.facts)
+    found = gather(loaded, (order.stage,), home, order.toolchain, recorded_tools(known), fetch=True)
+    # This machine may never have seen which files the model is loaded from; the stage tells.
+    facts = with_opened(found.facts, order.stage, opened_in(order.ingredients))
+    found = dataclasses.replace(found, facts=facts)
+    parts = ingredients(order.stage, loaded.recipe, facts)
     if parts is None or stage_key(order.stage, parts, order.inputs) != order.key:
         difference = (
             "its tools are not known"

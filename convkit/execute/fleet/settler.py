@@ -14,6 +14,7 @@ from convkit.execute.fleet.cluster import Cluster, NoWorkerLeft
 from convkit.execute.fleet.orders import Answered, Order
 from convkit.execute.fleet.remote import run_stage
 from convkit.execute.fleet.tags import Fit, find_fit, needs_of, resources_for
+from convkit.execute.opened_files import opened_in, remember_files
 from convkit.execute.stage_runner import KeyLock, Settled, StageRunner
 from convkit.findings.model import Finding, Remedy
 from convkit.plan.stages import Stage, ingredients, stage_key
@@ -119,7 +120,7 @@ class _FleetRunner(StageRunner):
                 or "this run's platform and processor"
             )
             return _no_worker(report, f"the last worker of the fleet that has {needs} is gone")
-        return self._take(report, answer, known)
+        return self._take(stage, report, answer, known)
 
     def _order(
         self, stage: Stage, key: str, parts: Mapping[str, str], inputs: Mapping[str, str]
@@ -160,7 +161,9 @@ class _FleetRunner(StageRunner):
             " go on"
         )
 
-    def _take(self, report: StageReport, answer: Answered, known: StageRecord | None) -> Settled:
+    def _take(
+        self, stage: Stage, report: StageReport, answer: Answered, known: StageRecord | None
+    ) -> Settled:
         """Bring here what a worker left, and return how the stage ended; of two results the first
         one stands.
         """
@@ -183,6 +186,9 @@ class _FleetRunner(StageRunner):
                 f"{ended.id}: its record is gone from {self.fleet.shared.url}; run again to make it"
             )
         self.store.set_latest(self.loaded.recipe.name, ended.id, ended.key)
+        facts = self.surroundings.facts
+        opened = opened_in(standing.ingredients)
+        remember_files(opened, stage, self.loaded, facts, self.home.store)
         others = {answer.second, known.artifact if known else None} - {None, standing.artifact}
         if ended.kind not in _EXACT:
             others.clear()
