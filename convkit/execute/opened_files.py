@@ -21,7 +21,8 @@ from convkit.recipe.models import Model
 from convkit.store.digests import DigestCache, SealBroken, digest_json, read_sealed, write_sealed
 
 _GONE = "not there"
-_LOADING = frozenset({"export", "reference", "coreml-precision", "coreml-build"})
+# What workers do in the stages that load a model.
+LOADING = frozenset({"export", "reference", "coreml-precision", "coreml-build"})
 
 
 def remembered_files(
@@ -34,7 +35,8 @@ def remembered_files(
     try:
         names = read_sealed(place, tuple[str, ...])
     except (OSError, SealBroken):
-        return {}  # the stage runs, and finds them out again
+        names = ()  # the stage runs, and finds them out again
+    names = (*names, *_declared(stage, loaded))
     return digests_of(names, loaded.dirname, DigestCache(store / "digests"))
 
 
@@ -48,10 +50,15 @@ def remember_files(
 
 
 def read_by(
-    opened: Iterable[str], loaded: LoadedRecipe, facts: Facts, home: Path, started: float
+    stage: Stage,
+    opened: Iterable[str],
+    loaded: LoadedRecipe,
+    facts: Facts,
+    home: Path,
+    started: float,
 ) -> dict[str, str]:
-    """Return the names and digests of the files that a stage opened, but those that its key holds
-    already and those in convkit's home.
+    """Return the names and digests of the files that a stage opened, and of those that the recipe
+    declares, but those that its key holds already and those in convkit's home.
 
     Raises WorkerError for a file that changed since the stage `started`, in seconds since 1970:
     nobody can say which bytes were read.
@@ -67,7 +74,7 @@ def read_by(
                 f"{path}: changed while the stage was reading it. Run again when it stays as it is."
             )
         found[_name(path, loaded.dirname)] = digests.file(Path(path))
-    return dict(sorted(found.items()))
+    return digests_of(_declared(stage, loaded), loaded.dirname, digests) | found
 
 
 def digests_of(names: Iterable[str], dirname: Path, digests: DigestCache) -> dict[str, str]:
@@ -96,12 +103,23 @@ def with_opened(facts: Facts, stage: Stage, files: Mapping[str, str]) -> Facts:
     return dataclasses.replace(facts, opened={**facts.opened, stage.id: dict(files)})
 
 
+def _declared(stage: Stage, loaded: LoadedRecipe) -> tuple[str, ...]:
+    """Return the names of the files that the recipe declares for a stage's model."""
+    model = _model_of(stage, loaded)
+    places = (os.path.normpath(loaded.dirname / name) for name in model.files)
+    return tuple(_name(place, loaded.dirname) for place in places)
+
+
+def _model_of(stage: Stage, loaded: LoadedRecipe) -> Model:
+    recipe = loaded.recipe
+    return recipe.reference_model if stage.kind == "reference" else recipe.model
+
+
 def _memory(stage: Stage, loaded: LoadedRecipe, facts: Facts, store: Path) -> Path | None:
-    if stage.job not in _LOADING:
+    if stage.job not in LOADING:
         return None
-    of_original = stage.kind == "reference"
-    model = loaded.recipe.reference_model if of_original else loaded.recipe.model
-    identity = facts.original if of_original else facts.source
+    model = _model_of(stage, loaded)
+    identity = facts.original if stage.kind == "reference" else facts.source
     base = digest_json([stage.job, encode(model.model_dump(mode="json")), identity])
     return store / "opened" / f"{base}.json"
 

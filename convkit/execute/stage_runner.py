@@ -16,7 +16,7 @@ from convkit.codec import CodecError, decode, encode
 from convkit.errors import Interrupted, WorkerError
 from convkit.execute.events import Listener
 from convkit.execute.facts import Surroundings
-from convkit.execute.opened_files import read_by, remember_files, with_opened
+from convkit.execute.opened_files import LOADING, read_by, remember_files, with_opened
 from convkit.execute.requests import request_for
 from convkit.execute.variation import Variation
 from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
@@ -209,8 +209,10 @@ class StageRunner:
         known. Raises WorkerError where one of them changed meanwhile.
         """
         facts = self.surroundings.facts
+        if stage.job not in LOADING:
+            return facts
         home = self.home.root
-        found = read_by(answer.opened, self.loaded, facts, home, started)
+        found = read_by(stage, answer.opened, self.loaded, facts, home, started)
         if found == dict(facts.opened.get(stage.id, {})):
             return facts
         remember_files(found, stage, self.loaded, facts, self.home.store)

@@ -128,7 +128,7 @@ def test_bytes_changed_in_place_are_named_in_the_folder_and_in_the_store(folder:
     model = folder / "models" / "ort" / "model.onnx"
     place = Store(home_around(folder) / "store").object(digest_file(model))
     model.unlink()
-    model.hardlink_to(place)  # as a run leaves it: one file under two names
+    model.hardlink_to(place)  # as earlier releases left it: one file under two names
     assert audit_folder(folder).exit_code == 0
     place.chmod(0o644)
     with place.open("r+b") as stream:
@@ -139,16 +139,43 @@ def test_bytes_changed_in_place_are_named_in_the_folder_and_in_the_store(folder:
     }
 
 
-def test_a_run_does_not_vouch_for_bytes_that_changed_in_the_store_before_it(folder: Path) -> None:
+def test_a_run_makes_bytes_that_changed_in_the_store_anew(folder: Path) -> None:
     home = home_around(folder)
     place = Store(home / "store").object(digest_file(folder / "models" / "ort" / "model.onnx"))
     flip_byte(place)
     later = make_run(home, verify={"seed": 11, "tolerance": {"max_abs": 1e-4}})
-    assert {stage.status for stage in later.record.stages} == {
-        "hit"
-    }  # sizes fit, so the store did not notice
-    found = problems(audit_folder(later.folder))
-    assert found["models/ort/model.onnx"] == "changed"
+    done = {stage.id for stage in later.record.stages if stage.status == "done"}
+    assert done == {"build:ort"}
+    assert audit_folder(later.folder).exit_code == 0
+    assert audit_folder(folder).exit_code == 0
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_run_whose_folder_was_damaged_is_not_up_to_date(folder: Path, name: str) -> None:
+    flip_byte(folder / name)
+    later = make_run(home_around(folder))
+    assert not later.up_to_date
+    assert {stage.status for stage in later.record.stages} == {"hit"}
+    assert audit_folder(later.folder).exit_code == 0
+    assert make_run(home_around(folder)).up_to_date
+
+
+def test_a_file_added_to_a_runs_models_is_not_up_to_date(folder: Path) -> None:
+    (folder / "models" / "ort" / "model.onnx.data").write_bytes(b"weights")
+    assert not make_run(home_around(folder)).up_to_date
+
+
+def test_a_damaged_stage_record_is_named_and_its_stage_runs_again(folder: Path) -> None:
+    home = home_around(folder)
+    (stage,) = (each for each in audit_record(folder)["stages"] if each["id"] == "verify:ort")
+    path = home / "store" / "stages" / f"{stage['key']}.json"
+    text = path.read_text()
+    assert '"max_abs":' in text
+    path.write_text(text.replace('"max_abs": ', '"max_abs": 1', 1))
+    assert problems(audit_folder(folder)) == {f"store/stages/{path.name}": "changed"}
+    later = make_run(home)
+    assert {each.id for each in later.record.stages if each.status == "done"} == {"verify:ort"}
+    assert audit_folder(folder).exit_code == 0
 
 
 def test_an_artifact_that_the_store_no_longer_holds_is_no_damage(folder: Path) -> None:

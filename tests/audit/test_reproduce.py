@@ -43,7 +43,7 @@ def change_model(folder: Path, change) -> None:
     file = folder / "models" / "ort" / "model.onnx"
     model = onnx.load(file)
     change(model)
-    file.unlink()  # the store's object is a hard link to it
+    file.unlink()
     onnx.save(model, file)
 
 

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from convkit.audit.recorded import changed_sources
+from convkit.errors import RecipeError
 from convkit.execute.facts import gather
 from convkit.execute.planning import forecast
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
@@ -193,3 +194,49 @@ def test_another_home_names_what_changed_since_the_run(folder: Path, tmp_path: P
     (run_folder,) = Home(folder / "home").run_folders()
     (changed,) = changed_sources(run_folder, loaded, facts, elsewhere)
     assert changed.startswith("file settings.json: sha256 ")
+
+
+def test_declared_files_are_part_of_the_key_whether_read_or_not(folder: Path) -> None:
+    recipe = folder / "recipes" / "recipe.yaml"
+    content = yaml.safe_load(recipe.read_text())
+    content["model"] = {"factory": "model.py:build", "files": ["./unread.txt", "settings.json"]}
+    recipe.write_text(yaml.safe_dump(content, sort_keys=False))
+    declared = run(folder)
+    assert set(dependencies(declared)) == READ | {"unread.txt"}
+    assert run(folder).up_to_date
+    (folder / "recipes" / "unread.txt").write_text("changed")
+    after = run(folder)
+    reasons = {stage.id: stage.reason for stage in after.record.stages}
+    assert reasons["export"] == "model_files.unread.txt changed"
+    assert dependencies(after)["unread.txt"] != dependencies(declared)["unread.txt"]
+
+
+def test_a_declared_file_that_is_missing_is_refused_by_its_place(folder: Path) -> None:
+    recipe = folder / "recipes" / "recipe.yaml"
+    content = yaml.safe_load(recipe.read_text())
+    content["model"] = {"factory": "model.py:build", "files": ["setings.json"]}
+    recipe.write_text(yaml.safe_dump(content, sort_keys=False))
+    with pytest.raises(RecipeError, match=r"model\.files.*perhaps you meant 'settings.json'"):
+        run(folder)
+
+
+CHANGING = """
+from pathlib import Path
+
+import torch
+
+def build():
+    path = Path(__file__).with_name("settings.json")
+    path.read_text()
+    path.chmod(0o600)  # whoever changes a file changes its status
+    return torch.nn.Linear(4, 3)
+"""
+
+
+def test_a_file_that_changes_while_it_is_read_breaks_the_stage(folder: Path) -> None:
+    (folder / "recipes" / "model.py").write_text(CHANGING)
+    outcome = run(folder)
+    export = next(stage for stage in outcome.record.stages if stage.id == "export")
+    assert outcome.record.exit_code != 0
+    assert export.status == "broken"
+    assert "settings.json: changed while the stage was reading it" in (export.error or "")
