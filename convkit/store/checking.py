@@ -28,12 +28,12 @@ class Damage:
 @dataclasses.dataclass(frozen=True)
 class _Folder:
     """A folder of files that hold their own digest: `kind` is what is in them, `before` what
-    earlier releases wrote without one. Those are never used again, and are no damage.
+    earlier releases wrote without one, if anything. Those are never used again, and are no damage.
     """
 
     pattern: str
     kind: type[object]
-    before: type[object]
+    before: type[object] | None
     noun: str
 
 
@@ -41,6 +41,7 @@ _SEALED = (
     _Folder("stages/*.json", KeptRecord, StageRecord, "stage record"),
     _Folder("latest/**/*.json", LatestStage, LatestStage, "memory of a recipe's last stage"),
     _Folder("runs/*.json", SettledRun, str, "memory of a settled run"),
+    _Folder("opened/*.json", tuple[str, ...], None, "memory of the files a model is loaded from"),
     _Folder("digests/*.json", KnownDigest, dict[str, Json], "memory of a file's digest"),
 )
 
@@ -96,7 +97,8 @@ def _verify_sealed(path: Path, folder: _Folder, root: Path) -> Iterator[Damage]:
     try:
         value = read_sealed(path, folder.kind)
     except (OSError, SealBroken) as error:
-        if not is_unsealed(path, folder.before) or _is_sealed(path):
+        earlier = folder.before is not None and is_unsealed(path, folder.before)
+        if not earlier or _is_sealed(path):
             yield Damage(str(path), f"not a readable {folder.noun}: {error}")
         return
     if isinstance(value, KeptRecord):
