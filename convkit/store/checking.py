@@ -1,5 +1,6 @@
 """Digests a whole store again and says what in it is not what it should be."""
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Iterator
@@ -62,12 +63,12 @@ def verify_store(root: Path) -> Iterator[Damage]:
 
 def record_damage(root: Path, key: str) -> str | None:
     """Say what is wrong with the record under a stage's key; None where it is whole, is missing,
-    or is an earlier release's.
+    or is an earlier release's. That its artifact is gone is not the record's damage.
     """
     path = root / "stages" / f"{key}.json"
     if not path.exists():
         return None
-    return next((damage.problem for damage in _verify_sealed(path, _SEALED[0], root)), None)
+    return next((damage.problem for damage in _seal_damage(path, _SEALED[0])), None)
 
 
 def _verify_file(path: Path, sha256: str, what: str) -> Iterator[Damage]:
@@ -94,6 +95,16 @@ def _verify_manifest(path: Path, root: Path) -> Iterator[Damage]:
 
 
 def _verify_sealed(path: Path, folder: _Folder, root: Path) -> Iterator[Damage]:
+    damages = list(_seal_damage(path, folder))
+    yield from damages
+    if folder.kind is KeptRecord and not damages:
+        with contextlib.suppress(OSError, SealBroken):  # an earlier release's: used no more
+            artifact = read_sealed(path, KeptRecord).record.artifact
+            if not (root / "artifacts" / f"{artifact}.json").is_file():
+                yield Damage(str(path), f"its artifact {artifact[:12]} is missing")
+
+
+def _seal_damage(path: Path, folder: _Folder) -> Iterator[Damage]:
     try:
         value = read_sealed(path, folder.kind)
     except (OSError, SealBroken) as error:
@@ -101,8 +112,8 @@ def _verify_sealed(path: Path, folder: _Folder, root: Path) -> Iterator[Damage]:
         if not earlier or _is_sealed(path):
             yield Damage(str(path), f"not a readable {folder.noun}: {error}")
         return
-    if isinstance(value, KeptRecord):
-        yield from _verify_record(path, value.record, root)
+    if isinstance(value, KeptRecord) and value.record.key != path.stem:
+        yield Damage(str(path), "it is the record of another stage than its name says")
     if isinstance(value, SettledRun) and value.run_key != path.stem:
         yield Damage(str(path), "it is about another run than its name says")
     if isinstance(value, KnownDigest) and value.path != path.stem:
@@ -113,13 +124,6 @@ def _is_sealed(path: Path) -> bool:
     """Say whether a file that reads as a plain mapping was meant to hold its digest."""
     value = json.loads(path.read_bytes())
     return isinstance(value, dict) and bool({"digest", "content"} & set(value))
-
-
-def _verify_record(path: Path, record: StageRecord, root: Path) -> Iterator[Damage]:
-    if record.key != path.stem:
-        yield Damage(str(path), "it is the record of another stage than its name says")
-    if not (root / "artifacts" / f"{record.artifact}.json").is_file():
-        yield Damage(str(path), f"its artifact {record.artifact[:12]} is missing")
 
 
 def _verify_view(view: Path, root: Path) -> Iterator[Damage]:

@@ -114,7 +114,7 @@ def test_what_differs_is_located_and_held_against_the_original(
 
 
 def test_another_model_is_drift_with_its_cause(run: Path) -> None:
-    (run.parents[2] / "recipes" / "model.py").write_text(
+    (home_around(run).parent / "recipes" / "model.py").write_text(
         MODEL.replace("torch.tanh(", "2.0 * torch.tanh(")
     )
     (artifact,) = again(run).artifacts
@@ -136,14 +136,14 @@ def test_another_tool_is_named_beside_a_difference(run: Path) -> None:
 
 
 def test_a_model_that_no_longer_builds(run: Path) -> None:
-    (run.parents[2] / "recipes" / "model.py").write_text(
+    (home_around(run).parent / "recipes" / "model.py").write_text(
         "def build():\n    raise RuntimeError('gone')\n"
     )
     assert again(run).worst == "BUILD_FAILED"
 
 
 def test_files_that_are_gone_leave_nothing_to_say(run: Path) -> None:
-    (run.parents[2] / "recipes" / "model.py").unlink()
+    (home_around(run).parent / "recipes" / "model.py").unlink()
     report = again(run)
     assert report.worst == "UNVERIFIABLE"
     assert not report.reproduced
