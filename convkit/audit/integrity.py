@@ -65,7 +65,7 @@ class StoreCheck:
 
 
 class Digester:
-    """Digests files; names of one file (hard links, as the store makes them) are read once."""
+    """Digests files; names of one file (hard links, as earlier releases made them) are read once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], str] = {}

@@ -15,12 +15,16 @@ from pathlib import Path
 
 from convkit.codec import encode
 from convkit.errors import WorkerError
-from convkit.plan.stages import OPENED, Facts, Stage
+from convkit.home import Home
+from convkit.plan.stages import OPENED, Facts, Stage, ingredients, stage_key
 from convkit.recipe.loading import LoadedRecipe
 from convkit.recipe.models import Model
 from convkit.store.digests import DigestCache, SealBroken, digest_json, read_sealed, write_sealed
+from convkit.store.store import StageRecord, Store
+from convkit.worker.protocol import Answer
 
 _GONE = "not there"
+
 # What workers do in the stages that load a model.
 LOADING = frozenset({"export", "reference", "coreml-precision", "coreml-build"})
 
@@ -49,25 +53,61 @@ def remember_files(
         write_sealed(place, tuple(sorted(names)), durable=False)
 
 
-def read_by(
+def known_stage(
     stage: Stage,
-    opened: Iterable[str],
+    key: str,
+    parts: dict[str, str],
+    inputs: Mapping[str, str],
     loaded: LoadedRecipe,
     facts: Facts,
-    home: Path,
-    started: float,
-) -> dict[str, str]:
-    """Return the names and digests of the files that a stage opened, and of those that the recipe
-    declares, but those that its key holds already and those in convkit's home.
+    store: Store,
+) -> tuple[str, dict[str, str], StageRecord | None]:
+    """Return a stage's record, with its key and ingredients: another run may have found out
+    meanwhile which files the model is loaded from, which are part of both.
+    """
+    known = store.record(key)
+    files = remembered_files(stage, loaded, facts, store.root)
+    if known is not None or not files or files == dict(facts.opened.get(stage.id, {})):
+        return key, parts, known
+    parts = ingredients(stage, loaded.recipe, with_opened(facts, stage, files)) or parts
+    key = stage_key(stage, parts, inputs)
+    return key, parts, store.record(key)
+
+
+def facts_after(
+    stage: Stage, answer: Answer, loaded: LoadedRecipe, facts: Facts, home: Home, started: float
+) -> Facts:
+    """Return facts with the files that a stage was seen to read, and remember these; the same facts
+    if all were known.
 
     Raises WorkerError for a file that changed since the stage `started`, in seconds since 1970:
     nobody can say which bytes were read.
     """
+    if stage.job not in LOADING:
+        return facts
+    found = _read_by(stage, answer.opened, loaded, facts, home, started)
+    if found == dict(facts.opened.get(stage.id, {})):
+        return facts
+    remember_files(found, stage, loaded, facts, home.store)
+    return with_opened(facts, stage, found)
+
+
+def _read_by(
+    stage: Stage,
+    opened: Iterable[str],
+    loaded: LoadedRecipe,
+    facts: Facts,
+    home: Home,
+    started: float,
+) -> dict[str, str]:
+    """Return the names and digests of the files that a stage opened, and of those that the recipe
+    declares, but those that its key holds already and those in convkit's home.
+    """
     known = {os.path.normpath(loaded.dirname / name) for name in facts.files}
-    digests = DigestCache(home / "store" / "digests")
+    digests = DigestCache(home.store / "digests")
     found = {}
     for path in opened:
-        if Path(path).is_relative_to(home) or path in known or _in_source(path, loaded):
+        if Path(path).is_relative_to(home.root) or path in known or _in_source(path, loaded):
             continue
         if Path(path).stat().st_ctime > started:
             raise WorkerError(

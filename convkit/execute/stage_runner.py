@@ -16,13 +16,13 @@ from convkit.codec import CodecError, decode, encode
 from convkit.errors import Interrupted, WorkerError
 from convkit.execute.events import Listener
 from convkit.execute.facts import Surroundings
-from convkit.execute.opened_files import LOADING, read_by, remember_files, with_opened
+from convkit.execute.opened_files import facts_after, known_stage
 from convkit.execute.requests import request_for
 from convkit.execute.variation import Variation
 from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
 from convkit.findings.model import Finding, Place, Remedy, Severity
 from convkit.home import Home
-from convkit.plan.stages import Facts, Stage, explain_change, ingredients, stage_key
+from convkit.plan.stages import Stage, explain_change, ingredients, stage_key
 from convkit.recipe.loading import LoadedRecipe
 from convkit.record.model import StageReport
 from convkit.store.store import StageRecord, Store
@@ -78,7 +78,9 @@ class StageRunner:
         assert parts is not None  # a run resolves every environment before it settles stages
         key = stage_key(stage, parts, inputs)
         with self._only_one(key):
-            known = self.store.record(key)
+            key, parts, known = known_stage(
+                stage, key, parts, inputs, self.loaded, self.surroundings.facts, self.store
+            )
             if known is not None and not self.is_forced(stage):
                 self.store.set_latest(self.loaded.recipe.name, stage.id, key)
                 self.listener.stage_finished(stage.id, "hit", 0.0)
@@ -185,7 +187,9 @@ class StageRunner:
             if (standing_in := self._standing_in(stage)) is not None:
                 report = dataclasses.replace(report, findings=(*report.findings, standing_in))
             result = _result_of(stage, answer)
-            facts = self._facts_after(stage, answer, outcome.started)
+            facts = facts_after(
+                stage, answer, self.loaded, self.surroundings.facts, self.home, outcome.started
+            )
             if facts is not self.surroundings.facts:  # it is another stage than was thought
                 parts = ingredients(stage, self.loaded.recipe, facts) or parts
                 report = dataclasses.replace(report, key=stage_key(stage, parts, inputs))
@@ -203,20 +207,6 @@ class StageRunner:
         if not any(finding.is_error for finding in report.findings):  # failures are never kept
             self._keep(report, parts, inputs, answer, outcome.log)
         return Settled(report, outcome.log, result)
-
-    def _facts_after(self, stage: Stage, answer: Answer, started: float) -> Facts:
-        """Return the facts with the files that the stage was seen to read; ours where these were
-        known. Raises WorkerError where one of them changed meanwhile.
-        """
-        facts = self.surroundings.facts
-        if stage.job not in LOADING:
-            return facts
-        home = self.home.root
-        found = read_by(stage, answer.opened, self.loaded, facts, home, started)
-        if found == dict(facts.opened.get(stage.id, {})):
-            return facts
-        remember_files(found, stage, self.loaded, facts, self.home.store)
-        return with_opened(facts, stage, found)
 
     def _absent_device(self, stage: Stage) -> str | None:
         """Say what is missing where a stage's device is not here: then its tools, which can be big,

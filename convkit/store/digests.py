@@ -1,5 +1,6 @@
 """SHA-256 of values, files and folders, and JSON files that hold the digest of what they say."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -167,7 +168,8 @@ class DigestCache:
 
     def _remember(self, entry: Path, status: os.stat_result, sha256: str) -> None:
         known = KnownDigest(entry.stem, _identity(status), sha256)
-        write_sealed(entry, known, durable=False)
+        with contextlib.suppress(OSError):  # a full disk, a folder of somebody else's
+            write_sealed(entry, known, durable=False)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int, int, int]:

@@ -22,7 +22,11 @@ from convkit.worker.folder_watch import FolderWatch
 
 _LOOK_SECONDS = 0.2
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-_SYSTEM = ("/proc", "/sys", "/dev", "/etc", "/usr", "/lib", "/lib64", "/bin", "/sbin", "/run")
+# /usr/src and the like are where containers put programs and models.
+_SYSTEM = (
+    *("/proc", "/sys", "/dev", "/etc", "/lib", "/lib64", "/bin", "/sbin", "/run", "/usr/bin"),
+    *("/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/share", "/usr/local/lib", "/usr/local/share"),
+)
 # Settings and caches below the user's home that say nothing of a model, and those that hold one.
 _OF_THE_USER = ("~/.config", "~/.local", "~/.cache", "~/.netrc", "~/.nv", "~/.triton")
 _MODEL_CACHES = ("~/.cache/huggingface/hub", "~/.cache/torch/hub")
@@ -34,6 +38,7 @@ class OpenedFiles:
     """
 
     def __init__(self, model_folder: Path | None) -> None:
+        self._model_folder = str(model_folder) if model_folder is not None else None
         self._read: set[str] = set()
         self._written: set[str] = set()
         self._active = False
@@ -91,12 +96,15 @@ class OpenedFiles:
             self._read |= _mapped()
 
     def _counts(self, path: str) -> bool:
-        passed_over = (sys.prefix, sys.base_prefix, sys.exec_prefix, *_SYSTEM)
-        own = (str(Path(__file__).parents[1]), str(Path.cwd()), os.path.dirname(os.__file__))  # noqa: PTH120
-        if _is_below(path, (*passed_over, *own)) or "/site-packages/" in path:
+        library = os.path.dirname(os.__file__)  # noqa: PTH120 - Python's own
+        tools = (sys.prefix, sys.exec_prefix, library, str(Path(__file__).parents[1]))
+        if _is_below(path, (*tools, str(Path.cwd()))) or "/site-packages/" in path:
             return False
-        if _is_below(path, _OF_THE_USER) and not _is_below(path, _MODEL_CACHES):
-            return False
+        if self._model_folder is None or not _is_below(path, (self._model_folder,)):
+            if _is_below(path, _SYSTEM) or ".so" in Path(path).suffixes:
+                return False
+            if _is_below(path, _OF_THE_USER) and not _is_below(path, _MODEL_CACHES):
+                return False
         try:
             status = Path(path).stat()
         except OSError:

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,17 @@ import yaml
 
 from convkit.audit.recorded import changed_sources
 from convkit.errors import RecipeError
+from convkit.execute.events import Silence
 from convkit.execute.facts import gather
 from convkit.execute.planning import forecast
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
+from convkit.execute.stage_runner import StageRunner
 from convkit.execute.tools import recorded_tools
 from convkit.home import Home
 from convkit.plan.stages import plan_stages
 from convkit.recipe.loading import load_recipe
 from convkit.record.provenance import read_provenance
+from convkit.store.store import Store
 
 MODEL = """
 import json
@@ -240,3 +244,15 @@ def test_a_file_that_changes_while_it_is_read_breaks_the_stage(folder: Path) -> 
     assert outcome.record.exit_code != 0
     assert export.status == "broken"
     assert "settings.json: changed while the stage was reading it" in (export.error or "")
+
+
+def test_a_run_that_waited_for_another_uses_what_that_one_found(tmp_path: Path) -> None:
+    loaded = load_recipe(write_all(tmp_path))
+    home = Home(tmp_path / "home")
+    stages = plan_stages(loaded.recipe)
+    before = gather(loaded, stages, home, "host", recorded_tools({}))
+    made = run(tmp_path)
+    runner = StageRunner(loaded, before, home, Store(home.store), Silence(), threading.Event())
+    settled = runner.settle(stages[0], {})
+    assert (settled.report.id, settled.report.status) == ("export", "hit")
+    assert settled.report.key == made.record.stages[0].key
