@@ -64,9 +64,10 @@ class OpenedFiles:
         self._ended.set()
         self._looking.join()
         self._read |= _mapped() | {
-            str(module.__file__)
+            str(file)
             for module in list(sys.modules.values())
-            if getattr(module, "__file__", None)
+            # Asking a lazy module for an attribute would import it.
+            if (file := getattr(module, "__dict__", {}).get("__file__"))
         }
         if self._watch is not None:
             self._read |= self._watch.close()
