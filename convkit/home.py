@@ -1,7 +1,7 @@
 """Where convkit keeps what it makes: one folder, `runs/` by default.
 
-    runs/<recipe>/<run id>/   finished runs
-    store/                    what stages left, by content (see `convkit.store.store`)
+    results/<recipe>/<run id>/   finished runs
+    store/                       what stages left, by content (see `convkit.store.store`)
     environments/ packages/ resolutions/ scratch/ nights/ mlflow.db mlartifacts/ ...
 
 Earlier releases kept a recipe's runs directly in the home (`<recipe>/<run id>/`), where a recipe
@@ -14,7 +14,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-_RUNS = "runs"
+_RUNS = "results"
+_NIGHTLY = "nights"
 _RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 # What a finished run leaves in its folder; either says that a folder is a run's.
 _RECORD = "result.json"
@@ -22,7 +23,7 @@ _PROVENANCE = "provenance.json"
 # What else the home's top holds. Folders in there are runs only if everything says so.
 _OWN = frozenset(
     {
-        *(_RUNS, "store", "environments", "packages", "resolutions", "scratch", "nights"),
+        *(_RUNS, _NIGHTLY, "store", "environments", "packages", "resolutions", "scratch"),
         *("mlartifacts", "fleet", "shared", "crashes"),
     }
 )
@@ -74,16 +75,26 @@ class Home:
 
 
 def is_run(folder: Path) -> bool:
-    """Say whether a folder is a run's: by what lies in it, or, where that is gone, by its name."""
+    """Say whether a folder is a run's: by what is in it or, if that is gone, by its name.
+
+    Nightly runs have ids of the same form and are no runs.
+    """
     if not folder.is_dir():
         return False
-    return any((folder / name).is_file() for name in (_RECORD, _PROVENANCE)) or is_run_id(
-        folder.name
-    )
+    if any((folder / name).is_file() for name in (_RECORD, _PROVENANCE)):
+        return True
+    if _is_nightly(folder.absolute()):
+        return False
+    return is_run_id(folder.name)
+
+
+def _is_nightly(folder: Path) -> bool:
+    """Say whether a folder is a nightly run's, and not a run of a recipe that is named like them."""
+    return folder.parent.name == _NIGHTLY and folder.parent.parent.name != _RUNS
 
 
 def is_run_id(name: str) -> bool:
-    """Say whether a name is made as the ids of runs are."""
+    """Say whether a name has the form of a run's id."""
     return _RUN_ID.fullmatch(name) is not None
 
 

@@ -10,7 +10,16 @@ from convkit.toolchain.pruning import leftovers, prune
 
 OLD, NEW = "20250101-000000-aaaa", "20260101-000000-bbbb"
 # What a home holds besides runs: before, a recipe of that name put its runs among it.
-COLLIDING = ["environments", "store", "nights", "packages", "scratch", "runs", "mlartifacts"]
+COLLIDING = [
+    "environments",
+    "store",
+    "nights",
+    "packages",
+    "scratch",
+    "runs",
+    "results",
+    "mlartifacts",
+]
 
 
 def finished(folder: Path) -> Path:
@@ -24,7 +33,7 @@ def test_a_recipe_may_be_named_like_anything_in_the_home(tmp_path: Path, name: s
     home = Home(tmp_path)
     (tmp_path / "mlflow.db").write_bytes(b"")
     folder = finished(home.runs_of(name) / NEW)
-    assert folder.parent.parent == tmp_path / "runs"
+    assert folder.parent.parent == tmp_path / "results"
     assert home.run_folders() == [folder]
     assert find_run(name, home) == folder
     prune(tmp_path, unused_seconds=-1.0, resolutions=True)
@@ -51,8 +60,9 @@ def test_runs_of_earlier_releases_are_still_found_and_never_pruned(
 def test_nightly_runs_scratch_space_and_environments_are_no_runs(tmp_path: Path) -> None:
     for folder in ("nights", "scratch", "environments"):
         (tmp_path / folder / NEW).mkdir(parents=True)
-    (tmp_path / "nights" / NEW / "night.json").write_text("{}")
+    (tmp_path / "nights" / NEW / "nightly.json").write_text("{}")
     assert Home(tmp_path).run_folders() == []
+    assert not is_run(tmp_path / "nights" / NEW)
 
 
 def test_a_run_whose_files_are_gone_is_listed_by_its_name(tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ class StoreCheck:
 
 
 class Digester:
-    """Digests files; names of one file (hard links, as earlier releases made them) are read once."""
+    """Digests files; hard links to one file (earlier releases made them) are read once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], str] = {}
