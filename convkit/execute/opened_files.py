@@ -105,7 +105,7 @@ def _read_by(
     digests = DigestCache(home.store / "digests")
     found = {}
     for path in opened:
-        if Path(path).is_relative_to(home.root) or path in known or _in_source(path, loaded):
+        if _in_home(Path(path), home) or path in known or _in_source(path, loaded):
             continue
         if Path(path).stat().st_ctime > started:
             raise WorkerError(
@@ -167,6 +167,14 @@ def _memory(stage: Stage, loaded: LoadedRecipe, facts: Facts, store: Path) -> Pa
     identity = facts.original if stage.kind == "reference" else facts.source
     base = digest_json([stage.kind, stage.runtime, encode(model.model_dump(mode="json")), identity])
     return store / "opened" / f"{base}.json"
+
+
+def _in_home(path: Path, home: Home) -> bool:
+    """Say whether a file is convkit's own. The kernel reports mapped files without links, and a
+    home or its packages can be reached through one.
+    """
+    packages = (home.root / "packages").resolve()
+    return any(path.is_relative_to(top) for top in (home.root, home.root.resolve(), packages))
 
 
 def _in_source(path: str, loaded: LoadedRecipe) -> bool:

@@ -98,7 +98,9 @@ class OpenedFiles:
 
     def _counts(self, path: str) -> bool:
         library = os.path.dirname(os.__file__)  # noqa: PTH120 - Python's own
-        tools = (sys.prefix, sys.exec_prefix, library, str(Path(__file__).parents[1]))
+        # An environment's interpreter links to that of the installation it was made from.
+        interpreter = str(Path(sys.executable).resolve())
+        tools = (sys.prefix, sys.exec_prefix, library, interpreter, str(Path(__file__).parents[1]))
         if _is_below(path, (*tools, str(Path.cwd()))) or "/site-packages/" in path:
             return False
         if self._model_folder is None or not _is_below(path, (self._model_folder,)):
