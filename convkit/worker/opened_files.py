@@ -103,7 +103,8 @@ class OpenedFiles:
         tools = (sys.prefix, sys.exec_prefix, library, interpreter, str(Path(__file__).parents[1]))
         if _is_below(path, (*tools, str(Path.cwd()))) or "/site-packages/" in path:
             return False
-        if self._model_folder is None or not _is_below(path, (self._model_folder,)):
+        beside_model = self._model_folder is not None and _is_below(path, (self._model_folder,))
+        if not beside_model:
             if _is_below(path, _SYSTEM) or ".so" in Path(path).suffixes:
                 return False
             if _is_below(path, _OF_THE_USER) and not _is_below(path, _MODEL_CACHES):
@@ -112,8 +113,10 @@ class OpenedFiles:
             status = Path(path).stat()
         except OSError:
             return False
-        made_here = _is_below(path, (tempfile.gettempdir(),)) and status.st_ctime >= self._started
-        return Path(path).is_file() and not made_here
+        # Libraries make temporary files of their own. A model in the temporary folder is none: if
+        # its files changed since the start, the host must know.
+        temporary = not beside_model and _is_below(path, (tempfile.gettempdir(),))
+        return Path(path).is_file() and not (temporary and status.st_ctime >= self._started)
 
 
 def _is_below(path: str, folders: tuple[str, ...]) -> bool:
