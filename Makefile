@@ -12,7 +12,7 @@ ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test test-gpu lint types unit plan ui benchmark faults clean
+.PHONY: run test test-gpu lint types unit plan ui benchmark faults fuzz-store clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
@@ -46,6 +46,10 @@ benchmark: $(VENV)/.test
 # The corpus of faults, scored; FAULTS='contract:*' runs a part of it.
 faults: $(VENV)/.test
 	PYTHONPATH=tests $(BIN)/python -m faults $(if $(FAULTS),$(foreach name,$(FAULTS),'$(name)'))
+
+# Damages 500 random places of a home, one after another, and holds every promise against the bytes.
+fuzz-store: $(VENV)/.test
+	$(BIN)/python tests/store/fuzzing.py --rounds 500
 
 $(VENV)/bin/uv:
 	$(PYTHON) -m venv $(VENV)

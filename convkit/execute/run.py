@@ -18,7 +18,8 @@ from convkit.execute.executor import execute
 from convkit.execute.facts import Surroundings, ToolchainKind, describe_host, gather
 from convkit.execute.fleet.fleet import Fleet, fleet_of
 from convkit.execute.materials import materials_of
-from convkit.execute.run_folder import locks_of, read_record, stage_file, write_folder
+from convkit.execute.opened_files import opened_in
+from convkit.execute.run_folder import is_intact, locks_of, read_record, stage_file, write_folder
 from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.execute.tools import Resolver, recipe_tools, recorded_tools
 from convkit.execute.variation import Variation
@@ -28,7 +29,7 @@ from convkit.plan.keys import Facts, ingredients, stage_key
 from convkit.plan.requests import contract_of
 from convkit.plan.stages import Stage, plan_stages
 from convkit.recipe.loading import LoadedRecipe, load_recipe
-from convkit.record.model import FORMAT, RepairStep, RunRecord, TargetReport
+from convkit.record.model import FORMAT, RepairStep, RunRecord, StageReport, TargetReport
 from convkit.store.digests import digest_json
 from convkit.store.store import StageRecord, Store
 from convkit.verdict.targets import Finished, exit_code, gravest, judge_target
@@ -196,7 +197,9 @@ def _run(work: _Work, tools: Resolver) -> RunOutcome:
     for stage in work.stages:
         work.listener.stage_waiting(stage.id)
     options = work.options
-    surroundings = gather(work.loaded, work.stages, options.home, options.toolchain, tools)
+    surroundings = gather(
+        work.loaded, work.stages, options.home, options.toolchain, tools, fetch=True
+    )
     cancelled = threading.Event()
     runner = StageRunner(
         work.loaded,
@@ -212,10 +215,15 @@ def _run(work: _Work, tools: Resolver) -> RunOutcome:
     )
     settler = runner if work.fleet is None else work.fleet.settler(runner, work.listener)
     jobs = options.jobs if work.fleet is None else work.fleet.jobs(options.jobs)
-    settled = execute(work.stages, settler, work.listener, cancelled, jobs=jobs)
-    causes = Causes(work.loaded, surroundings, options.home, work.store, work.listener, cancelled)
-    settled = causes.added(settled, _judged(work, settled))
-    return _finish(work, surroundings, settled, started)
+    try:
+        settled = execute(work.stages, settler, work.listener, cancelled, jobs=jobs)
+        causes = Causes(
+            work.loaded, surroundings, options.home, work.store, work.listener, cancelled
+        )
+        settled = causes.added(settled, _judged(work, settled))
+        return _finish(work, surroundings, settled, started)
+    finally:
+        work.store.release_views()
 
 
 def find_settled(
@@ -226,7 +234,8 @@ def find_settled(
     if len(records) < len(stages):
         return None
     keys = {name: record.key for name, record in records.items()}
-    return store.settled_run(run_key(loaded, keys))
+    folder = store.settled_run(run_key(loaded, keys))
+    return folder if folder is not None and is_intact(folder, store.digests) else None
 
 
 def settled_records(
@@ -302,7 +311,7 @@ def _finish(
         repair=lineage.ended_as(targets) if lineage else (),
         provenance=True,
     )
-    materials = materials_of(loaded, surroundings, options.home)
+    materials = materials_of(loaded, surroundings, options.home, _opened_files(reports, work.store))
     folder = write_folder(
         record, settled, locks_of(stages, surroundings), materials, work.store, options.home
     )
@@ -311,6 +320,17 @@ def _finish(
     ):
         work.store.settle_run(key, folder)
     return RunOutcome(record, folder)
+
+
+def _opened_files(reports: Sequence[StageReport], store: Store) -> dict[str, str]:
+    """Return the files that a run's models were loaded from, with the digests that are in the
+    stages' keys.
+    """
+    records = (store.record(report.key) for report in reports)
+    found: dict[str, str] = {}
+    for record in records:
+        found |= opened_in(record.ingredients) if record is not None else {}
+    return found
 
 
 def _prepare_tracker(options: RunOptions) -> "Tracker":

@@ -5,15 +5,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from convkit.codec import decode
-from convkit.errors import ConvkitError, storage_error
+from convkit.errors import ConvkitError, ProvenanceError, storage_error
 from convkit.execute.facts import Surroundings
 from convkit.execute.materials import built_files
 from convkit.execute.stage_runner import Settled
 from convkit.home import Home
 from convkit.plan.stages import Stage
 from convkit.record.model import FORMAT, RunRecord
-from convkit.record.provenance import Materials, write_provenance
-from convkit.store.digests import write_json
+from convkit.record.provenance import FileDigest, Materials, read_provenance, write_provenance
+from convkit.store.digests import DigestCache, write_json
+from convkit.store.files import sync_folder, sync_tree
 from convkit.store.store import Store
 
 
@@ -52,15 +53,47 @@ def write_folder(
             for target in record.targets:
                 built = settled[f"build:{target.name}"].report
                 if built.artifact is not None:
-                    store.link_into(built.artifact, whole / "models" / target.name)
+                    store.copy_into(built.artifact, whole / "models" / target.name)
             write_report(record, whole)
             write_json(whole / "result.json", record)
-            write_provenance(whole, record, materials, built_files(record, store))
+            made = built_files(record, store)
+            write_provenance(whole, record, materials, made)
             folder.parent.mkdir(parents=True, exist_ok=True)
+            sync_tree(whole)
             whole.rename(folder)
+            sync_folder(folder.parent)
+            for name, entry in made.items():
+                store.digests.remember(folder / name, entry.sha256)
     except OSError as error:
         raise storage_error(error, folder) from error
     return folder
+
+
+def is_intact(folder: Path, digests: DigestCache) -> bool:
+    """Say whether a run's files are, byte for byte, those that its provenance lists, with nothing
+    added to its models.
+    """
+    try:
+        expected = read_provenance(folder).files
+        present = {
+            path.relative_to(folder).as_posix()
+            for path in folder.rglob("*")
+            if path.is_symlink() or not path.is_dir()
+        }
+        added = {name for name in present - set(expected) if name.startswith("models/")}
+        return not added and all(
+            _is_file(folder / name, entry, digests) for name, entry in expected.items()
+        )
+    except (ProvenanceError, OSError):
+        return False
+
+
+def _is_file(path: Path, entry: FileDigest, digests: DigestCache) -> bool:
+    return (
+        not path.is_symlink()
+        and path.stat().st_size == entry.size
+        and digests.file(path) == entry.sha256
+    )
 
 
 def stage_file(stage: str) -> str:

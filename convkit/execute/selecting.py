@@ -18,8 +18,7 @@ def find_run(name: str, home: Home) -> Path:
         return given
     if given.name == "result.json" and given.is_file():
         return given.parent
-    folders = sorted(home.root.glob("*/*/result.json"), key=lambda path: path.parent.name)
-    runs = [path.parent for path in folders]
+    runs = [path for path in reversed(home.run_folders()) if (path / "result.json").is_file()]
     for folder in runs:
         if name in (f"{folder.parent.name}/{folder.name}", folder.name):
             return folder

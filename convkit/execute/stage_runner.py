@@ -17,6 +17,7 @@ from convkit.execute.events import Listener
 from convkit.execute.facts import Surroundings
 from convkit.execute.key_lock import KeyLock
 from convkit.execute.locations import Locations
+from convkit.execute.opened_files import facts_after, known_stage
 from convkit.execute.variation import Variation
 from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
 from convkit.execute.workers import WORKERS
@@ -108,7 +109,9 @@ class StageRunner:
         assert parts is not None  # a run resolves every environment before it settles stages
         key = stage_key(parts)
         with self._only_one(key):
-            known = self.store.record(key)
+            key, parts, known = known_stage(
+                stage, key, parts, inputs, self.loaded, self.surroundings.facts, self.store
+            )
             if known is not None and not self.is_forced(stage):
                 self.store.set_latest(self.loaded.recipe.name, stage.id, key)
                 self.listener.stage_finished(stage.id, "hit", 0.0)
@@ -172,7 +175,7 @@ class StageRunner:
         )
 
     def _run(self, work: Work) -> Settled:
-        stage, inputs, known = work.stage, work.inputs, work.known
+        stage, parts, inputs, known = work.stage, work.parts, work.inputs, work.known
         started = time.time()
         report = StageReport(
             stage.id,
@@ -212,6 +215,13 @@ class StageRunner:
             if (standing_in := self._standing_in(stage)) is not None:
                 report = dataclasses.replace(report, findings=(*report.findings, standing_in))
             result = _result_of(stage, answer)
+            facts = facts_after(
+                stage, answer, self.loaded, self.surroundings.facts, self.home, outcome.started
+            )
+            if facts is not self.surroundings.facts:  # it is another stage than was thought
+                parts = ingredients(stage, self.loaded.recipe, facts, inputs) or parts
+                report = dataclasses.replace(report, key=stage_key(parts))
+                known = None
             artifact = self.store.take_in(folder / "output")
         report = dataclasses.replace(report, status="done", artifact=artifact)
         if (
@@ -223,7 +233,7 @@ class StageRunner:
                 report, findings=(*report.findings, _two_artifacts(stage, known, artifact))
             )
         if not any(finding.is_error for finding in report.findings):  # failures are never kept
-            self._keep(report, work.parts, inputs, answer, outcome.log)
+            self._keep(report, parts, inputs, answer, outcome.log)
         return Settled(report, outcome.log, result)
 
     def _absent_device(self, stage: Stage) -> str | None:

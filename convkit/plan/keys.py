@@ -17,6 +17,8 @@ from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.worker.protocol import PROTOCOL
 
 _ARTIFACT = "artifact "
+# How the ingredients of a stage name the files that it was seen to read.
+OPENED = "model_files"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +28,8 @@ class Facts:
     `source` and `original` are the identities, by content, of the model and of what it is compared
     with; `files` the digests of the files the recipe names; `texts` the lines of `verify.texts`;
     `packages` the resolved versions of each environment (absent: not resolved yet); `code` the
-    digest of the code that runs in each stage, by stage id.
+    digest of the code that runs in each stage, by stage id; `opened` the digests of the files that
+    each stage was seen to read, by stage id and name.
     """
 
     source: str
@@ -38,6 +41,7 @@ class Facts:
     platform: str
     processor: str
     toolchain: Literal["isolated", "host"]
+    opened: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +94,8 @@ def ingredients(
     }
     if stage.computes:
         parts["processor"] = facts.processor
-    return flatten(parts)
+    opened = facts.opened.get(stage.id, {})
+    return flatten(parts) | {f"{OPENED}.{name}": digest for name, digest in opened.items()}
 
 
 def stage_key(parts: Mapping[str, str]) -> str:

@@ -38,6 +38,10 @@ def _named_files(recipe: Json) -> Iterator[tuple[KeyPath, str, Check]]:
         (("original", "factory", "call"), _factory),
         (("verify", "texts"), _texts),
     ]
+    for model in ("model", "original"):
+        declared = _value(recipe, (model, "files"))
+        count = len(declared) if isinstance(declared, list) else 0
+        candidates += [((model, "files", i), _present) for i in range(count)]
     inputs = recipe.get("inputs") if isinstance(recipe, dict) else None
     count = len(inputs) if isinstance(inputs, list) else 0
     candidates += [(("inputs", i, "sample", "file"), _present) for i in range(count)]

@@ -142,6 +142,14 @@ class Model(RecipeModel):
         description="an existing ONNX file, to check, build and audit",
         examples=["exported.onnx"],
     )
+    files: tuple[Text, ...] = Field(
+        (),
+        description=(
+            "files that the model is loaded from besides, from the recipe's folder; convkit notes"
+            " most of them by itself when it loads the model"
+        ),
+        examples=[["weights/tokens.model"]],
+    )
     task: Text | None = Field(
         None,
         description=("the head transformers loads; default: feature-extraction (no head)"),

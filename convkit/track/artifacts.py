@@ -1,30 +1,32 @@
-"""A run's files in MLflow: small files are copied, models hard-linked or recorded by path and
-digest.
-"""
+"""A run's files in MLflow: copies of their own, or large models by path and digest."""
 
-import contextlib
 import dataclasses
 import hashlib
 import json
-import os
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from convkit.errors import TrackingError
 from convkit.record.model import RunRecord, TargetReport
+from convkit.store.files import copy_file
 
 RUN_FILES = ("recipe.yaml", "result.json", "report.html", "provenance.json")
 RUN_FOLDERS = ("logs", "locks")
 
-# Models up to this size are copied if they cannot be linked. Larger ones stay where they are:
-# copying several GiB takes longer than verifying the model, and doubles the disk space.
+# Models up to this size are uploaded. Larger ones stay where they are: sending a model of some GiB
+# takes longer than verifying it.
 SMALL_MODEL_BYTES = 16 * 2**20
+# The same for a folder on this machine, where a copy is fast, or shares its blocks with the
+# original (a reflink). Never a hard link: an edit of one file would change the other.
+LARGE_MODEL_BYTES = 512 * 2**20
 
 
 @dataclasses.dataclass(frozen=True)
 class Placed:
-    """How a target's files got into MLflow: `linked`, `copied` or `external` (with digests)."""
+    """How a target's files reached MLflow: `copied` or `external`; for the last, each file's
+    digest.
+    """
 
     target: str
     how: str
@@ -78,33 +80,33 @@ def _place(
 ) -> Placed:
     files = _present(target, folder)
     place = str(folder / PurePosixPath(files[0]).parent)
-    if artifact_folder is not None and _link(files, folder, artifact_folder):
-        return Placed(target.name, "linked", place, {})
-    if sum((folder / file).stat().st_size for file in files) <= SMALL_MODEL_BYTES:
+    size = sum((folder / file).stat().st_size for file in files)
+    if (
+        artifact_folder is not None
+        and size <= LARGE_MODEL_BYTES
+        and _copy(files, folder, artifact_folder)
+    ):
+        return Placed(target.name, "copied", place, {})
+    if artifact_folder is None and size <= SMALL_MODEL_BYTES:
         for file in files:
             client.log_artifact(run_id, str(folder / file), str(PurePosixPath(file).parent))
         return Placed(target.name, "copied", place, {})
     return Placed(target.name, "external", place, {file: _digest(folder / file) for file in files})
 
 
-def _link(files: list[str], folder: Path, artifact_folder: Path) -> bool:
-    """Hard-link the files into the artifact folder. Returns False, linking nothing, if the file
-    system does not support it.
+def _copy(files: list[str], folder: Path, artifact_folder: Path) -> bool:
+    """Copy the files into the artifact folder, in place of what an earlier logging left there;
+    False where there is no room for them (then none of them is there).
     """
-    made: list[Path] = []
     try:
         for file in files:
             destination = artifact_folder / file
             destination.parent.mkdir(parents=True, exist_ok=True)
             destination.unlink(missing_ok=True)
-            os.link(folder / file, destination)
-            made.append(destination)
-    except OSError:  # a different file system, or one without hard links: the caller falls back
-        for destination in made:
-            destination.unlink()
-        for parent in {(artifact_folder / file).parent for file in files}:
-            with contextlib.suppress(OSError):  # not empty, or never created
-                parent.rmdir()
+            copy_file(folder / file, destination)
+    except OSError:
+        for file in files:
+            (artifact_folder / file).unlink(missing_ok=True)
         return False
     return True
 

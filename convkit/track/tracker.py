@@ -15,6 +15,7 @@ from filelock import FileLock
 
 from convkit.errors import TrackingError
 from convkit.record.model import RunRecord
+from convkit.store.files import replace_durably
 from convkit.track.artifacts import (
     Placed,
     local_folder,
@@ -61,7 +62,7 @@ def prepare(tracking_uri: str | None, home: Path) -> "Tracker":
         home.mkdir(parents=True, exist_ok=True)
         with _lock(home), first_contact():
             if location.database is not None and not check_database(location, _schema_revisions):
-                _create_database(location)
+                _create_database(location, home)
             client = MlflowClient(tracking_uri=location.uri)
             client.search_experiments(max_results=1)  # connects on first use
     return Tracker(client, location, home)
@@ -344,8 +345,8 @@ def _schema_revisions() -> tuple[str, Collection[str]]:
     return current, {revision.revision for revision in script.walk_revisions()}
 
 
-def _create_database(location: Location) -> None:
-    """Create the database under a temporary name and move it into place, so that a kill leaves no
+def _create_database(location: Location, home: Path) -> None:
+    """Make the database under another name and move it into place: a kill on the way leaves no
     half-made schema.
     """
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
@@ -353,13 +354,19 @@ def _create_database(location: Location) -> None:
     assert location.database is not None
     assert location.artifacts is not None
     location.database.parent.mkdir(parents=True, exist_ok=True)
+    if location.database.parent == home.absolute():
+        # The home's lock is ours, so whatever is there was left by a process that was killed.
+        for leftover in location.database.parent.glob(f"{location.database.name}.*.part*"):
+            leftover.unlink(missing_ok=True)
     staging = location.database.with_name(f"{location.database.name}.{os.getpid()}.part")
-    staging.unlink(missing_ok=True)
-    store: Any = SqlAlchemyStore(  # type: ignore[no-untyped-call]
-        f"sqlite:///{staging}", location.artifacts.as_uri()
-    )
-    store.engine.dispose()
-    staging.replace(location.database)
+    try:
+        store: Any = SqlAlchemyStore(  # type: ignore[no-untyped-call]
+            f"sqlite:///{staging}", location.artifacts.as_uri()
+        )
+        store.engine.dispose()
+        replace_durably(staging, location.database)
+    finally:
+        staging.unlink(missing_ok=True)
 
 
 def _milliseconds(seconds: float) -> int:

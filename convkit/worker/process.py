@@ -20,6 +20,7 @@ from convkit.worker.bootstrap import expose
 from convkit.worker.context import Context, StageFailedError, StageSkippedError
 from convkit.worker.imported_versions import imported_versions
 from convkit.worker.jobs import JOBS
+from convkit.worker.opened_files import OpenedFiles
 from convkit.worker.protocol import PROTOCOL, Answer, Envelope
 from convkit.worker.sealed_imports import wrong_imports
 
@@ -46,7 +47,7 @@ def serve(
     started = time.monotonic()
     gc.set_threshold(*_COLLECTIONS)
     _end_with(envelope.parent_pid)
-    answer = _run(envelope)
+    answer = _observed(envelope)
     versions = imported_versions()
     unexpected = _unexpected(versions, envelope.expected)
     mismatch = _mismatch_finding(unexpected) if unexpected else _wrong_files()
@@ -82,6 +83,19 @@ def _end_with(parent: int | None) -> None:
         os.killpg(os.getpgrp(), signal.SIGKILL)  # the worker leads its own group
 
     threading.Thread(target=watch, daemon=True, name="watch-parent").start()
+
+
+def _observed(envelope: Envelope) -> Answer:
+    """Run the stage; where it loads a model, say which files it read."""
+    request = envelope.request
+    asked = (request.get("original") or request) if isinstance(request, dict) else {}
+    source = asked.get("source")
+    if not isinstance(source, dict):
+        return _run(envelope)
+    factory = source.get("path") if source.get("kind") == "factory" else None
+    with OpenedFiles(Path(factory).parent if factory else None) as opened:
+        answer = _run(envelope)
+    return dataclasses.replace(answer, opened=opened.found())
 
 
 def _run(envelope: Envelope) -> Answer:

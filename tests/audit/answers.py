@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 from convkit.audit.answer import Answer, audit
 from convkit.audit.locating import locate
 from convkit.cli.main import app
-from convkit.home import Home
+from convkit.home import Home, home_around
 
 
 def answer_for(subject: object, home: Path) -> Answer:
@@ -16,7 +16,7 @@ def answer_for(subject: object, home: Path) -> Answer:
 
 
 def audit_folder(folder: Path) -> Answer:
-    return answer_for(folder, folder.parent.parent)
+    return answer_for(folder, home_around(folder))
 
 
 def problems(answer: Answer) -> dict[str, str]:

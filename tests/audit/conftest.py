@@ -10,6 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from past_runs import copy_home, make_run
 
 from convkit.execute.run import RunOutcome
+from convkit.home import home_around
 
 
 @pytest.fixture(scope="session")
@@ -23,4 +24,4 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> RunOutcome:
 @pytest.fixture
 def folder(finished: RunOutcome, tmp_path: Path) -> Path:
     """A copy of the run's folder in a copy of its home, for a test to damage."""
-    return copy_home(finished.folder.parent.parent, tmp_path / "home")
+    return copy_home(home_around(finished.folder), tmp_path / "home")

@@ -72,7 +72,7 @@ def make_run(home: Path, code: str = MODEL, *, track: bool = False, **changes: A
 def copy_home(home: Path, place: Path) -> Path:
     """Copy a home, so that a test may damage it; return the copy's newest run."""
     shutil.copytree(home, place)
-    return max(place.glob("small/*/result.json"), key=lambda path: path.parent.name).parent
+    return Home(place).run_folders()[0]
 
 
 def flip_byte(path: Path, position: int | None = None) -> None:

@@ -21,6 +21,7 @@ from convkit.audit.reproductions import (
 from convkit.codec import encode
 from convkit.errors import ProvenanceError
 from convkit.execute.run import RunOutcome
+from convkit.home import home_around
 from convkit.record.provenance import Materials, write_provenance
 from convkit.store.digests import digest_file
 from convkit.store.store import Store
@@ -39,7 +40,7 @@ def test_one_flipped_byte_in_any_file_is_named(folder: Path, name: str) -> None:
     assert audit_folder(folder).exit_code == 0
     flip_byte(folder / name)
     assert problems(audit_folder(folder)) == {name: "changed"}
-    code, output = command_line("audit", folder.name, home=folder.parent.parent)
+    code, output = command_line("audit", folder.name, home=home_around(folder))
     assert code == 1
     assert f"!! {name}: changed" in output
     assert "BROKEN" in output
@@ -108,7 +109,7 @@ def test_a_copy_of_the_folder_answers_anywhere(folder: Path, tmp_path: Path) -> 
 
 
 def test_the_store_s_damage_is_found_where_the_folder_is_whole(folder: Path) -> None:
-    store = Store(folder.parent.parent / "store")
+    store = Store(home_around(folder) / "store")
     artifact = next(
         stage for stage in audit_record(folder)["stages"] if stage["id"] == "build:ort"
     )["artifact"]
@@ -125,9 +126,9 @@ def test_the_store_s_damage_is_found_where_the_folder_is_whole(folder: Path) -> 
 
 def test_bytes_changed_in_place_are_named_in_the_folder_and_in_the_store(folder: Path) -> None:
     model = folder / "models" / "ort" / "model.onnx"
-    place = Store(folder.parent.parent / "store").object(digest_file(model))
+    place = Store(home_around(folder) / "store").object(digest_file(model))
     model.unlink()
-    model.hardlink_to(place)  # as a run leaves it: one file under two names
+    model.hardlink_to(place)  # as earlier releases left it: one file under two names
     assert audit_folder(folder).exit_code == 0
     place.chmod(0o644)
     with place.open("r+b") as stream:
@@ -138,20 +139,47 @@ def test_bytes_changed_in_place_are_named_in_the_folder_and_in_the_store(folder:
     }
 
 
-def test_a_run_does_not_vouch_for_bytes_that_changed_in_the_store_before_it(folder: Path) -> None:
-    home = folder.parent.parent
+def test_a_run_makes_bytes_that_changed_in_the_store_anew(folder: Path) -> None:
+    home = home_around(folder)
     place = Store(home / "store").object(digest_file(folder / "models" / "ort" / "model.onnx"))
     flip_byte(place)
     later = make_run(home, verify={"seed": 11, "tolerance": {"max_abs": 1e-4}})
-    assert {stage.status for stage in later.record.stages} == {
-        "hit"
-    }  # sizes fit, so the store did not notice
-    found = problems(audit_folder(later.folder))
-    assert found["models/ort/model.onnx"] == "changed"
+    done = {stage.id for stage in later.record.stages if stage.status == "done"}
+    assert done == {"build:ort"}
+    assert audit_folder(later.folder).exit_code == 0
+    assert audit_folder(folder).exit_code == 0
+
+
+@pytest.mark.parametrize("name", sorted(FILES))
+def test_a_run_whose_folder_was_damaged_is_not_up_to_date(folder: Path, name: str) -> None:
+    flip_byte(folder / name)
+    later = make_run(home_around(folder))
+    assert not later.up_to_date
+    assert {stage.status for stage in later.record.stages} == {"hit"}
+    assert audit_folder(later.folder).exit_code == 0
+    assert make_run(home_around(folder)).up_to_date
+
+
+def test_a_file_added_to_a_runs_models_is_not_up_to_date(folder: Path) -> None:
+    (folder / "models" / "ort" / "model.onnx.data").write_bytes(b"weights")
+    assert not make_run(home_around(folder)).up_to_date
+
+
+def test_a_damaged_stage_record_is_named_and_its_stage_runs_again(folder: Path) -> None:
+    home = home_around(folder)
+    (stage,) = (each for each in audit_record(folder)["stages"] if each["id"] == "verify:ort")
+    path = home / "store" / "stages" / f"{stage['key']}.json"
+    text = path.read_text()
+    assert '"max_abs":' in text
+    path.write_text(text.replace('"max_abs": ', '"max_abs": 1', 1))
+    assert problems(audit_folder(folder)) == {f"store/stages/{path.name}": "changed"}
+    later = make_run(home)
+    assert {each.id for each in later.record.stages if each.status == "done"} == {"verify:ort"}
+    assert audit_folder(folder).exit_code == 0
 
 
 def test_an_artifact_that_the_store_no_longer_holds_is_no_damage(folder: Path) -> None:
-    store = Store(folder.parent.parent / "store")
+    store = Store(home_around(folder) / "store")
     artifact = audit_record(folder)["stages"][0]["artifact"]
     (store.root / "artifacts" / f"{artifact}.json").unlink()
     answer = audit_folder(folder)
@@ -167,7 +195,7 @@ def test_a_damaged_result_is_named_and_the_rest_still_answered(folder: Path, con
     assert answer.making is not None
     assert answer.making.seeds == {"verify.seed": 11, "model.factory.seed": 3}
     assert [(target.target, target.status) for target in answer.targets] == [("ort", "verified")]
-    code, output = command_line("audit", folder.name, home=folder.parent.parent)
+    code, output = command_line("audit", folder.name, home=home_around(folder))
     assert code == 1
     assert "result.json cannot be read" in output
 
@@ -178,14 +206,14 @@ def test_nothing_readable_at_all_is_said(folder: Path) -> None:
     answer = audit_folder(folder)
     assert problems(answer) == {"result.json": "changed", "provenance.json": "changed"}
     assert answer.making is None
-    assert command_line("audit", folder.name, home=folder.parent.parent)[0] == 1
+    assert command_line("audit", folder.name, home=home_around(folder))[0] == 1
     for name in ("result.json", "provenance.json"):
         (folder / name).unlink()
-    assert answer_for(folder.name, folder.parent.parent).exit_code == 1  # known by its name alone
+    assert answer_for(folder.name, home_around(folder)).exit_code == 1  # known by its name alone
 
 
 def test_it_says_what_was_verified_and_how_it_was_made(finished: RunOutcome) -> None:
-    home = finished.folder.parent.parent
+    home = home_around(finished.folder)
     code, output = command_line("audit", "latest", home=home)
     assert code == 0
     words = " ".join(output.split())
@@ -265,7 +293,7 @@ def test_reproductions_lie_beside_and_do_not_break_the_bytes(folder: Path) -> No
     assert reproductions_of(folder) == [first, later]
     answer = audit_folder(folder)
     assert (answer.integrity, answer.reproductions) == ("intact", (first, later))
-    output = command_line("audit", folder, home=folder.parent.parent)[1]
+    output = command_line("audit", folder, home=home_around(folder))[1]
     assert "DRIFTED (ort DRIFTED) on Linux" in output
     assert "accepted by release team" in output
     paths[0].write_text('{"run": 1}')

@@ -19,7 +19,7 @@ from convkit.cli.main import app
 from convkit.errors import UsageError
 from convkit.execute.run import RunOutcome
 from convkit.execute.selecting import find_run
-from convkit.home import Home
+from convkit.home import Home, home_around
 
 DAY = 86_400.0
 NEW, OLD, OTHER = "20251010-085320-0001", "20251009-085320-3f9a", "20251011-085320-0002"
@@ -194,7 +194,7 @@ def test_latest_is_the_newest_run_for_every_command(home: Path) -> None:
 
 
 def test_a_real_run_is_listed_and_the_store_beside_it_is_not(finished: RunOutcome) -> None:
-    home = finished.folder.parent.parent
+    home = home_around(finished.folder)
     entries = list_runs(Home(home), Filter())
     assert [entry.run for entry in entries] == [finished.record.id]
     assert entries[0].targets == {"ort": "verified"}

@@ -11,11 +11,12 @@ from answers import answer_for, audit_record, command_line, problems
 from past_runs import flip_byte
 
 from convkit.errors import UnknownBytesError, UsageError
+from convkit.home import home_around
 from convkit.store.store import Store
 
 
 def test_a_built_file_leads_to_its_run(folder: Path, tmp_path: Path) -> None:
-    home = folder.parent.parent
+    home = home_around(folder)
     copy = tmp_path / "deployed.onnx"
     shutil.copyfile(folder / "models" / "ort" / "model.onnx", copy)
     answer = answer_for(copy, home)
@@ -39,13 +40,13 @@ def test_a_built_file_leads_to_its_run(folder: Path, tmp_path: Path) -> None:
 
 def test_a_changed_file_inside_a_run_leads_to_that_run(folder: Path) -> None:
     flip_byte(folder / "models" / "ort" / "model.onnx")
-    answer = answer_for(folder / "models" / "ort" / "model.onnx", folder.parent.parent)
+    answer = answer_for(folder / "models" / "ort" / "model.onnx", home_around(folder))
     assert answer.run == folder.name
     assert problems(answer) == {"models/ort/model.onnx": "changed"}
 
 
 def test_a_digest_leads_to_its_run(folder: Path) -> None:
-    home = folder.parent.parent
+    home = home_around(folder)
     stage = next(stage for stage in audit_record(folder)["stages"] if stage["id"] == "build:ort")
     sha256 = Store(home / "store").files(stage["artifact"])["model.onnx"].sha256
     for digest in (sha256, sha256[:12].upper(), f"sha256:{sha256}", stage["artifact"]):
@@ -55,7 +56,7 @@ def test_a_digest_leads_to_its_run(folder: Path) -> None:
 
 
 def test_bytes_that_several_runs_made_name_them_all(folder: Path) -> None:
-    home = folder.parent.parent
+    home = home_around(folder)
     twin = folder.with_name("20990101-000000-abcd")
     shutil.copytree(folder, twin)
     artifact = answer_for(folder / "models" / "ort" / "model.onnx", home).artifact
@@ -71,7 +72,7 @@ def test_the_program_itself_exits_with_what_it_found(folder: Path) -> None:
             "convkit.cli.main",
             *map(str, arguments),
             "--home",
-            str(folder.parent.parent),
+            str(home_around(folder)),
         ]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
@@ -88,10 +89,10 @@ def test_the_program_itself_exits_with_what_it_found(folder: Path) -> None:
 
 def test_what_there_is_not_is_said_with_what_there_is(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no run 'smal'.*perhaps you meant"):
-        answer_for("smal", folder.parent.parent)
-    for place in (folder.parent, folder.parent.parent):
+        answer_for("smal", home_around(folder))
+    for place in (folder.parent, home_around(folder)):
         with pytest.raises(UsageError, match="a folder of runs; name one of them"):
-            answer_for(place, folder.parent.parent)
+            answer_for(place, home_around(folder))
     (tmp_path / "empty").mkdir()
     with pytest.raises(UsageError, match="empty folder"):
-        answer_for(tmp_path / "empty", folder.parent.parent)
+        answer_for(tmp_path / "empty", home_around(folder))

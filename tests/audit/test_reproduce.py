@@ -13,7 +13,7 @@ from past_runs import MODEL, copy_home, make_run
 from convkit.audit.reproduce import ReproductionReport, reproduce
 from convkit.audit.reproductions import reproductions_of
 from convkit.errors import UsageError
-from convkit.home import Home
+from convkit.home import Home, home_around
 from convkit.store.digests import write_json
 
 
@@ -34,7 +34,7 @@ def run(made: Path, tmp_path: Path) -> Path:
 
 def again(run: Path) -> ReproductionReport:
     """Make a run again from the recipe's files beside its home."""
-    home = run.parents[1]
+    home = home_around(run)
     return reproduce(run, Home(home), files=home.parent / "recipes")
 
 
@@ -43,7 +43,7 @@ def change_model(folder: Path, change) -> None:
     file = folder / "models" / "ort" / "model.onnx"
     model = onnx.load(file)
     change(model)
-    file.unlink()  # the store's object is a hard link to it
+    file.unlink()
     onnx.save(model, file)
 
 
@@ -82,7 +82,7 @@ def test_a_run_comes_out_as_it_was_under_other_surroundings(run: Path) -> None:
         "BIT_IDENTICAL",
         {"ort": "BIT_IDENTICAL"},
     )
-    assert list((run.parents[1] / "scratch").iterdir()) == []
+    assert list((home_around(run) / "scratch").iterdir()) == []
 
 
 def test_serialisation_alone_is_no_difference(run: Path) -> None:
@@ -114,7 +114,7 @@ def test_what_differs_is_located_and_held_against_the_original(
 
 
 def test_another_model_is_drift_with_its_cause(run: Path) -> None:
-    (run.parents[2] / "recipes" / "model.py").write_text(
+    (home_around(run).parent / "recipes" / "model.py").write_text(
         MODEL.replace("torch.tanh(", "2.0 * torch.tanh(")
     )
     (artifact,) = again(run).artifacts
@@ -136,14 +136,14 @@ def test_another_tool_is_named_beside_a_difference(run: Path) -> None:
 
 
 def test_a_model_that_no_longer_builds(run: Path) -> None:
-    (run.parents[2] / "recipes" / "model.py").write_text(
+    (home_around(run).parent / "recipes" / "model.py").write_text(
         "def build():\n    raise RuntimeError('gone')\n"
     )
     assert again(run).worst == "BUILD_FAILED"
 
 
 def test_files_that_are_gone_leave_nothing_to_say(run: Path) -> None:
-    (run.parents[2] / "recipes" / "model.py").unlink()
+    (home_around(run).parent / "recipes" / "model.py").unlink()
     report = again(run)
     assert report.worst == "UNVERIFIABLE"
     assert not report.reproduced

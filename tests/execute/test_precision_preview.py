@@ -50,7 +50,7 @@ def test_a_plan_is_shown_by_module_before_anything_is_built(home: Path, tmp_path
     assert "0.0" in next(
         line for line in text.splitlines() if line.startswith("blocks.0.product")
     )  # its headroom
-    assert not (home / "runs").exists() or not list((home / "runs").iterdir())
+    assert Home(home).run_folders() == []
 
 
 def test_layers_that_differ_in_their_number_share_a_row() -> None:

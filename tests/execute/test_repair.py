@@ -66,7 +66,7 @@ class TestOverflow:
         assert record.recipe_file == os.path.relpath(recipe)
         report = (outcome.last.folder / "report.html").read_text()
         assert outcome.first.id in report
-        first = read_record(home / "low" / outcome.first.id)
+        first = read_record(Home(home).runs_of("low") / outcome.first.id)
         assert (first.repaired_from, first.repair) == (None, ())
 
     def test_the_diff_is_of_the_lines_that_change_and_the_file_is_left(

@@ -118,12 +118,18 @@ def test_a_run_verifies_and_leaves_its_folder(finished: tuple[Path, Path, RunOut
     } <= set(cases)
 
 
-def test_the_built_model_is_the_store_s_own_file(finished: tuple[Path, Path, RunOutcome]) -> None:
+def test_the_built_model_shares_no_inode_with_the_store(
+    finished: tuple[Path, Path, RunOutcome],
+) -> None:
     _, home, outcome = finished
     build = next(stage for stage in outcome.record.stages if stage.kind == "build")
     store = Store(home / "store")
     entry = store.files(build.artifact or "")["model.onnx"]
-    assert (outcome.folder / "models" / "ort" / "model.onnx").samefile(store.object(entry.sha256))
+    built = outcome.folder / "models" / "ort" / "model.onnx"
+    assert built.read_bytes() == store.object(entry.sha256).read_bytes()
+    for path in (built, store.object(entry.sha256)):
+        assert path.stat().st_nlink == 1
+        assert not path.is_symlink()
 
 
 def test_a_second_run_is_up_to_date_and_names_the_run_that_made_it(

@@ -205,7 +205,7 @@ def test_a_damaged_record_is_refused_and_one_without_its_artifact_is_none(
     text = json.loads(fs.cat_file(f"{root}/stages/k1.json"))
     text["content"]["record"]["seconds"] = 2.0
     spoil(shared, "stages", json.dumps(text).encode())
-    with pytest.raises(StoreError, match=r"k1\.json: damaged: its contents do not match"):
+    with pytest.raises(StoreError, match=r"k1\.json: damaged: .*its contents do not match"):
         shared.record("k1")
     fs.rm(f"{root}/stages/k1.json")
     shared.push_record(record(artifact), "")

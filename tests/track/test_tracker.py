@@ -81,7 +81,7 @@ def test_a_run_is_logged_whole(home):
     ]
 
 
-def test_files_are_there_and_models_are_the_same_bytes_on_disk(home):
+def test_files_are_there_and_models_are_copies_that_share_no_inode(home):
     record = build_record()
     folder = write_run(home, record)
     tracker = prepare(None, home)
@@ -92,9 +92,11 @@ def test_files_are_there_and_models_are_the_same_bytes_on_disk(home):
     assert kept.is_relative_to(home / "mlartifacts" / "convkit-bert")
     for target in record.targets:
         for file in target.files:
-            assert (kept / file).samefile(folder / file)
+            assert (kept / file).read_bytes() == (folder / file).read_bytes()
+            assert (kept / file).stat().st_nlink == 1
+            assert not (kept / file).is_symlink()
     assert not (kept / "result.json").samefile(folder / "result.json")
-    assert run.data.tags["convkit.model.ort-cpu"].startswith("linked ")
+    assert run.data.tags["convkit.model.ort-cpu"].startswith("copied ")
 
 
 def test_models_are_registered_with_their_metrics_and_no_copy(home):
@@ -135,15 +137,11 @@ def test_a_logging_that_was_cut_short_is_done_again(home, monkeypatch):
     assert tracker.client.get_run(tracked.parent_run_id).data.tags["convkit.logged"] == "complete"
 
 
-def test_with_links_mocked_away_small_models_are_copied_and_large_ones_named(home, monkeypatch):
-    def refuse(*_arguments):
-        raise OSError(18, "Invalid cross-device link")
-
-    monkeypatch.setattr(os, "link", refuse)
+def test_small_models_are_copied_and_large_ones_named(home, monkeypatch):
     record = build_record()
     folder = write_run(home, record)
     (folder / "models/ort-optimized/model.onnx").write_bytes(b"x" * 2000)
-    monkeypatch.setattr(artifacts, "SMALL_MODEL_BYTES", 1500)
+    monkeypatch.setattr(artifacts, "LARGE_MODEL_BYTES", 1500)
     tracker = prepare(None, home)
     run = tracker.client.get_run(tracker.log(record, folder).parent_run_id)
     kept = artifacts.local_folder(run.info.artifact_uri)
@@ -378,6 +376,7 @@ def test_processes_that_come_first_together_make_one_database(tmp_path):
     errors = [process.communicate(timeout=120)[1].decode() for process in processes]
     assert [process.returncode for process in processes] == [0, 0], errors
     assert prepare(None, home).client.get_experiment_by_name("Default") is not None
+    assert list(home.glob("*.part*")) == []
 
 
 _ROOT = Path(__file__).parents[2]

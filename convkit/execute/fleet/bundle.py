@@ -50,6 +50,8 @@ def _files(loaded: LoadedRecipe) -> Iterator[Path]:
 
 
 def _model_files(key: str, model: Model, dirname: Path) -> Iterator[Path]:
+    for index, name in enumerate(model.files):
+        yield _place(f"{key}.files.{index}", name, dirname)
     if model.path is not None:
         yield from _tree(_place(f"{key}.path", model.path, dirname), "")
     elif model.onnx is not None:

@@ -3,6 +3,7 @@ push what came.
 """
 
 import contextlib
+import dataclasses
 import json
 import threading
 import time
@@ -16,6 +17,7 @@ from convkit.errors import ConvkitError, FleetError, Interrupted, StoreUnreachab
 from convkit.execute.events import Silence
 from convkit.execute.facts import Surroundings, gather
 from convkit.execute.fleet.orders import Answered, Order
+from convkit.execute.opened_files import opened_in, with_opened
 from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.execute.tools import recorded_tools
 from convkit.home import Home
@@ -80,7 +82,17 @@ def perform(
     """Settle an order's stage with this machine's store and environments; push what it left to the
     shared store.
     """
-    store, shared = Store(home.store), SharedStore(order.store)
+    store = Store(home.store)
+    try:
+        return _perform(order, home, store, listener, cancelled, name)
+    finally:
+        store.release_views()
+
+
+def _perform(
+    order: Order, home: Home, store: Store, listener: Silence, cancelled: threading.Event, name: str
+) -> Answered:
+    shared = SharedStore(order.store)
     shared.pull(order.files, store)
     place = store.view(order.files) / PurePosixPath(order.place)
     place.parent.mkdir(
@@ -103,8 +115,11 @@ def _surroundings(order: Order, loaded: LoadedRecipe, home: Home, name: str) -> 
     them.
     """
     known = {order.stage.environment: order.resolution} if order.resolution is not None else {}
-    found = gather(loaded, (order.stage,), home, order.toolchain, recorded_tools(known))
-    parts = ingredients(order.stage, loaded.recipe, found.facts, order.inputs)
+    found = gather(loaded, (order.stage,), home, order.toolchain, recorded_tools(known), fetch=True)
+    # This machine may not know which files the model is loaded from; the order's key does.
+    facts = with_opened(found.facts, order.stage, opened_in(order.ingredients))
+    found = dataclasses.replace(found, facts=facts)
+    parts = ingredients(order.stage, loaded.recipe, facts, order.inputs)
     if parts is None or stage_key(parts) != order.key:
         difference = (
             "its tools are not known"

@@ -14,13 +14,13 @@ from convkit.execute.fleet.cluster import Cluster, NoWorkerLeft
 from convkit.execute.fleet.orders import Answered, Order
 from convkit.execute.fleet.remote import run_stage
 from convkit.execute.fleet.tags import Fit, find_fit, needs_of, resources_for
+from convkit.execute.opened_files import opened_in, remember_files
 from convkit.execute.stage_runner import Settled, StageRunner, Work
 from convkit.findings.model import Finding, Remedy
 from convkit.plan.keys import ingredients, stage_key
 from convkit.plan.stages import Stage
 from convkit.record.model import StageReport
 from convkit.store.shared import SharedStore
-from convkit.store.store import StageRecord
 from convkit.worker.jobs import JOBS
 
 # How often a stage is sent again because its worker was told to stop, and not by this run.
@@ -114,7 +114,7 @@ class _OnFleet:
                 or "this run's platform and processor"
             )
             return _no_worker(report, f"the last worker of the fleet that has {needs} is gone")
-        return self._take(report, answer, runner, work.known)
+        return self._take(report, answer, runner, work)
 
     def _order(self, runner: StageRunner, work: Work) -> Order:
         return Order(
@@ -154,7 +154,7 @@ class _OnFleet:
         )
 
     def _take(
-        self, report: StageReport, answer: Answered, runner: StageRunner, known: StageRecord | None
+        self, report: StageReport, answer: Answered, runner: StageRunner, work: Work
     ) -> Settled:
         """Bring here what a worker left, and return how the stage ended; of two results the first
         one stands.
@@ -178,6 +178,9 @@ class _OnFleet:
                 f"{ended.id}: its record is gone from {self.fleet.shared.url}; run again to make it"
             )
         runner.store.set_latest(runner.loaded.recipe.name, ended.id, ended.key)
+        facts, opened = runner.surroundings.facts, opened_in(standing.ingredients)
+        remember_files(opened, work.stage, runner.loaded, facts, runner.home.store)
+        known = work.known
         others = {answer.second, known.artifact if known else None} - {None, standing.artifact}
         if ended.kind not in _EXACT:
             others.clear()

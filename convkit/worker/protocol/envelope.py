@@ -47,7 +47,8 @@ class Answer:
 
     done: `result` is there; error findings among `findings` fail the stage's targets. broken: the
     tool failed, `error` and `log` say how. skipped: this machine lacks what the stage needs,
-    `error` says what.
+    `error` says what. `opened` are the files, by absolute path, that a stage which loads a model
+    read besides its environment (see `convkit.worker.opened_files`).
     """
 
     protocol: int
@@ -59,3 +60,4 @@ class Answer:
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     seconds: float = 0.0
     peak_memory_bytes: int = 0
+    opened: tuple[str, ...] = ()

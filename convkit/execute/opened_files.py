@@ -1,0 +1,219 @@
+"""Files that a model-loading stage was seen to read: part of its key from then on.
+
+The first run of a stage finds them out, as compilers tell build tools which headers they read. The
+store remembers their names for each model, so that later runs know what to digest before the stage
+is run; their digests are among the ingredients of its key. Whoever changes one, runs it again.
+
+Names are relative to the recipe's folder, or to a cache of models, so that they mean the same on
+another machine.
+"""
+
+import dataclasses
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from convkit.codec import encode
+from convkit.errors import WorkerError
+from convkit.home import Home
+from convkit.plan.keys import OPENED, Facts, ingredients, stage_key
+from convkit.plan.stages import Stage
+from convkit.recipe.loading import LoadedRecipe
+from convkit.recipe.models import Model
+from convkit.store.digests import DigestCache, SealBroken, digest_json, read_sealed, write_sealed
+from convkit.store.store import StageRecord, Store
+from convkit.worker.protocol import Answer
+
+_GONE = "not there"
+
+
+def remembered_files(
+    stage: Stage, loaded: LoadedRecipe, facts: Facts, store: Path
+) -> dict[str, str]:
+    """Return what a stage read when it last ran with this model, with today's digests, by name."""
+    place = _memory(stage, loaded, facts, store)
+    if place is None:
+        return {}
+    try:
+        names = read_sealed(place, tuple[str, ...])
+    except (OSError, SealBroken):
+        names = ()  # the stage runs, and finds them out again
+    names = (*names, *_declared(stage, loaded))
+    return digests_of(names, loaded.dirname, DigestCache(store / "digests"))
+
+
+def remember_files(
+    names: Iterable[str], stage: Stage, loaded: LoadedRecipe, facts: Facts, store: Path
+) -> None:
+    """Remember the names of the files that a stage read."""
+    place = _memory(stage, loaded, facts, store)
+    if place is not None:
+        write_sealed(place, tuple(sorted(names)), durable=False)
+
+
+def known_stage(
+    stage: Stage,
+    key: str,
+    parts: dict[str, str],
+    inputs: Mapping[str, str],
+    loaded: LoadedRecipe,
+    facts: Facts,
+    store: Store,
+) -> tuple[str, dict[str, str], StageRecord | None]:
+    """Return a stage's record, with its key and ingredients: another run may have found out
+    meanwhile which files the model is loaded from, which are part of both.
+    """
+    known = store.record(key)
+    files = remembered_files(stage, loaded, facts, store.root)
+    if known is not None or not files or files == dict(facts.opened.get(stage.id, {})):
+        return key, parts, known
+    parts = ingredients(stage, loaded.recipe, with_opened(facts, stage, files), inputs) or parts
+    key = stage_key(parts)
+    return key, parts, store.record(key)
+
+
+def facts_after(
+    stage: Stage, answer: Answer, loaded: LoadedRecipe, facts: Facts, home: Home, started: float
+) -> Facts:
+    """Return facts with the files that a stage was seen to read, and remember these; the same facts
+    if all were known.
+
+    Raises WorkerError for a file that changed since the stage `started`, in seconds since 1970:
+    nobody can say which bytes were read.
+    """
+    if not _loads_model(stage, loaded):
+        return facts
+    found = _read_by(stage, answer.opened, loaded, facts, home, started)
+    if found == dict(facts.opened.get(stage.id, {})):
+        return facts
+    remember_files(found, stage, loaded, facts, home.store)
+    return with_opened(facts, stage, found)
+
+
+def _read_by(
+    stage: Stage,
+    opened: Iterable[str],
+    loaded: LoadedRecipe,
+    facts: Facts,
+    home: Home,
+    started: float,
+) -> dict[str, str]:
+    """Return the names and digests of the files that a stage opened, and of those that the recipe
+    declares, but those that its key holds already and those in convkit's home.
+    """
+    known = {os.path.normpath(loaded.dirname / name) for name in facts.files}
+    digests = DigestCache(home.store / "digests")
+    found = {}
+    for path in opened:
+        if _in_home(Path(path), home) or path in known or _in_source(path, loaded):
+            continue
+        if Path(path).stat().st_ctime > started:
+            raise WorkerError(
+                f"{path}: changed while the stage was reading it. Run again when it stays as it is."
+            )
+        found[_name(path, loaded.dirname)] = digests.file(Path(path))
+    return digests_of(_declared(stage, loaded), loaded.dirname, digests) | found
+
+
+def digests_of(names: Iterable[str], dirname: Path, digests: DigestCache) -> dict[str, str]:
+    """Return today's digests of files by their names."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = digests.file(_place(name, dirname))
+        except OSError:
+            found[name] = _GONE
+    return found
+
+
+def opened_in(ingredients: Mapping[str, str]) -> dict[str, str]:
+    """Return the names and digests of the files that are among a stage's ingredients."""
+    prefix = f"{OPENED}."
+    return {
+        name.removeprefix(prefix): digest
+        for name, digest in ingredients.items()
+        if name.startswith(prefix)
+    }
+
+
+def with_opened(facts: Facts, stage: Stage, files: Mapping[str, str]) -> Facts:
+    """Return facts in which a stage reads these files."""
+    return dataclasses.replace(facts, opened={**facts.opened, stage.id: dict(files)})
+
+
+def _declared(stage: Stage, loaded: LoadedRecipe) -> tuple[str, ...]:
+    """Return the names of the files that the recipe declares for a stage's model."""
+    model = _model_of(stage, loaded)
+    places = (os.path.normpath(loaded.dirname / name) for name in model.files)
+    return tuple(_name(place, loaded.dirname) for place in places)
+
+
+def _loads_model(stage: Stage, loaded: LoadedRecipe) -> bool:
+    """Say whether a stage's worker loads the model itself, not only what is made of it."""
+    if stage.kind in ("precision", "build") and stage.target is not None:
+        return loaded.recipe.targets[stage.target].builds_from == "model"
+    return stage.kind in ("export", "reference")
+
+
+def _model_of(stage: Stage, loaded: LoadedRecipe) -> Model:
+    recipe = loaded.recipe
+    return recipe.reference_model if stage.kind == "reference" else recipe.model
+
+
+def _memory(stage: Stage, loaded: LoadedRecipe, facts: Facts, store: Path) -> Path | None:
+    if not _loads_model(stage, loaded):
+        return None
+    model = _model_of(stage, loaded)
+    identity = facts.original if stage.kind == "reference" else facts.source
+    base = digest_json([stage.kind, stage.runtime, encode(model.model_dump(mode="json")), identity])
+    return store / "opened" / f"{base}.json"
+
+
+def _in_home(path: Path, home: Home) -> bool:
+    """Say whether a file is convkit's own. The kernel reports mapped files without links, and a
+    home or its packages can be reached through one.
+    """
+    packages = (home.root / "packages").resolve()
+    return any(path.is_relative_to(top) for top in (home.root, home.root.resolve(), packages))
+
+
+def _in_source(path: str, loaded: LoadedRecipe) -> bool:
+    """Say whether a file is part of what identifies the recipe's models already."""
+    return any(
+        _is_of(path, model, loaded.dirname)
+        for model in (loaded.recipe.model, loaded.recipe.reference_model)
+    )
+
+
+def _is_of(path: str, model: Model, dirname: Path) -> bool:
+    if model.factory is not None:
+        return path == os.path.normpath(dirname / model.factory.call.rpartition(":")[0])
+    if model.path is not None:
+        return Path(path).is_relative_to(os.path.normpath(dirname / model.path))
+    return model.onnx is not None and path == os.path.normpath(dirname / model.onnx)
+
+
+def _caches() -> dict[str, Path]:
+    """Return the folders whose contents mean the same on every machine, by the name that stands
+    for them.
+    """
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    hub = Path(os.environ.get("HF_HOME") or user / "huggingface") / "hub"
+    return {
+        "hf:": Path(os.environ.get("HF_HUB_CACHE") or hub),
+        "torch:": Path(os.environ.get("TORCH_HOME") or user / "torch") / "hub",
+    }
+
+
+def _name(path: str, dirname: Path) -> str:
+    for prefix, folder in _caches().items():
+        if Path(path).is_relative_to(folder):
+            return prefix + Path(path).relative_to(folder).as_posix()
+    return Path(os.path.relpath(path, dirname)).as_posix()
+
+
+def _place(name: str, dirname: Path) -> Path:
+    for prefix, folder in _caches().items():
+        if name.startswith(prefix):
+            return folder / name.removeprefix(prefix)
+    return Path(os.path.normpath(dirname / name))

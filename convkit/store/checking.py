@@ -1,0 +1,144 @@
+"""Digests a whole store again and says what in it is not what it should be."""
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from convkit.codec import Json, decode
+from convkit.store.digests import (
+    KnownDigest,
+    SealBroken,
+    digest_file,
+    digest_json,
+    is_unsealed,
+    read_sealed,
+)
+from convkit.store.records import FileEntry, KeptRecord, LatestStage, SettledRun, StageRecord
+
+
+@dataclasses.dataclass(frozen=True)
+class Damage:
+    """Something in the store that is not what it should be."""
+
+    path: str
+    problem: str
+
+
+@dataclasses.dataclass(frozen=True)
+class _Folder:
+    """A folder of files that hold their own digest: `kind` is what is in them, `before` what
+    earlier releases wrote without one, if anything. Those are never used again, and are no damage.
+    """
+
+    pattern: str
+    kind: type[object]
+    before: type[object] | None
+    noun: str
+
+
+_SEALED = (
+    _Folder("stages/*.json", KeptRecord, StageRecord, "stage record"),
+    _Folder("latest/**/*.json", LatestStage, LatestStage, "memory of a recipe's last stage"),
+    _Folder("runs/*.json", SettledRun, str, "memory of a settled run"),
+    _Folder("opened/*.json", tuple[str, ...], None, "memory of the files a model is loaded from"),
+    _Folder("digests/*.json", KnownDigest, dict[str, Json], "memory of a file's digest"),
+)
+
+
+def verify_store(root: Path) -> Iterator[Damage]:
+    """Digest every object and view again and read everything else; yield what is damaged."""
+    for path in sorted((root / "objects").glob("*/*")):
+        if not path.name.startswith("."):
+            yield from _verify_file(path, path.name, "the digest in its name")
+    for path in sorted((root / "artifacts").glob("*.json")):
+        yield from _verify_manifest(path, root)
+    for folder in _SEALED:
+        for path in sorted(root.glob(folder.pattern)):
+            yield from _verify_sealed(path, folder, root)
+    for view in sorted((root / "views").glob("*")):
+        yield from _verify_view(view, root)
+
+
+def record_damage(root: Path, key: str) -> str | None:
+    """Say what is wrong with the record under a stage's key; None where it is whole, is missing,
+    or is an earlier release's. That its artifact is gone is not the record's damage.
+    """
+    path = root / "stages" / f"{key}.json"
+    if not path.exists():
+        return None
+    return next((damage.problem for damage in _seal_damage(path, _SEALED[0])), None)
+
+
+def _verify_file(path: Path, sha256: str, what: str) -> Iterator[Damage]:
+    try:
+        found = digest_file(path)
+    except OSError as error:
+        yield Damage(str(path), f"it cannot be read: {error.strerror or error}")
+        return
+    if found != sha256:
+        yield Damage(str(path), f"the bytes do not match {what}")
+
+
+def _verify_manifest(path: Path, root: Path) -> Iterator[Damage]:
+    try:
+        entries = _entries(path)
+    except (OSError, ValueError, RecursionError) as error:
+        yield Damage(str(path), f"not a readable manifest: {error}")
+        return
+    if digest_json(entries) != path.stem:
+        yield Damage(str(path), "the list of files does not match the digest in its name")
+    for name, entry in entries.items():
+        if not (root / "objects" / entry.sha256[:2] / entry.sha256).is_file():
+            yield Damage(str(path), f"{name}: its object {entry.sha256[:12]} is missing")
+
+
+def _verify_sealed(path: Path, folder: _Folder, root: Path) -> Iterator[Damage]:
+    damages = list(_seal_damage(path, folder))
+    yield from damages
+    if folder.kind is KeptRecord and not damages:
+        with contextlib.suppress(OSError, SealBroken):  # an earlier release's: used no more
+            artifact = read_sealed(path, KeptRecord).record.artifact
+            if not (root / "artifacts" / f"{artifact}.json").is_file():
+                yield Damage(str(path), f"its artifact {artifact[:12]} is missing")
+
+
+def _seal_damage(path: Path, folder: _Folder) -> Iterator[Damage]:
+    try:
+        value = read_sealed(path, folder.kind)
+    except (OSError, SealBroken) as error:
+        earlier = folder.before is not None and is_unsealed(path, folder.before)
+        if not earlier or _is_sealed(path):
+            yield Damage(str(path), f"not a readable {folder.noun}: {error}")
+        return
+    if isinstance(value, KeptRecord) and value.record.key != path.stem:
+        yield Damage(str(path), "it is the record of another stage than its name says")
+    if isinstance(value, SettledRun) and value.run_key != path.stem:
+        yield Damage(str(path), "it is about another run than its name says")
+    if isinstance(value, KnownDigest) and value.path != path.stem:
+        yield Damage(str(path), "it is about another file than its name says")
+
+
+def _is_sealed(path: Path) -> bool:
+    """Say whether a file that reads as a plain mapping was meant to hold its digest."""
+    value = json.loads(path.read_bytes())
+    return isinstance(value, dict) and bool({"digest", "content"} & set(value))
+
+
+def _verify_view(view: Path, root: Path) -> Iterator[Damage]:
+    try:
+        entries = _entries(root / "artifacts" / f"{view.name}.json")
+    except (OSError, ValueError, RecursionError):
+        yield Damage(str(view), "the artifact that it shows is missing or damaged")
+        return
+    present = {path.relative_to(view).as_posix() for path in view.rglob("*") if not path.is_dir()}
+    for name in sorted(present ^ set(entries)):
+        problem = "it is not part of the artifact" if name in present else "it is missing"
+        yield Damage(str(view / name), problem)
+    for name in sorted(present & set(entries)):
+        yield from _verify_file(view / name, entries[name].sha256, "the artifact that it shows")
+
+
+def _entries(manifest: Path) -> dict[str, FileEntry]:
+    return decode(dict[str, FileEntry], json.loads(manifest.read_text(encoding="utf-8")))

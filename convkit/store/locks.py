@@ -1,0 +1,89 @@
+"""Locks that end with the process that holds them, however it ends and wherever it runs.
+
+A process number says nothing about a process in another container or on another host that shares
+the home; a lock on a file does (flock(2), which NFS carries to its server).
+"""
+
+import errno
+import fcntl
+import os
+import weakref
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+# Filesystems that know no locks. Nobody can be sure to be alone on one: nothing of others is
+# removed there.
+_NO_LOCKS = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})
+
+_MADE_IF_MISSING = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+
+
+class HeldLock:
+    """A lock on a file, which is made where it is missing; held from its making until `release`.
+
+    Dropped without `release`, it ends when the object is gone.
+    """
+
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self._close = weakref.finalize(self, os.close, descriptor)
+        self.path = path
+
+    @classmethod
+    def shared(cls, path: Path) -> Self:
+        """Wait for a lock that others may share."""
+        descriptor = os.open(path, _MADE_IF_MISSING)
+        _lock(descriptor, fcntl.LOCK_SH)
+        return cls(descriptor, path)
+
+    @classmethod
+    def of_new_file(cls, path: Path) -> Self | None:
+        """Lock a file of our own; None where somebody who clears away took it for a dead one."""
+        descriptor = os.open(path, _MADE_IF_MISSING)
+        taken = _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if taken is False or not path.exists():
+            os.close(descriptor)
+            return None
+        return cls(descriptor, path)
+
+    @classmethod
+    def alone(cls, path: Path) -> Self | None:
+        """Take a lock that nobody else holds, without waiting; None where somebody does, where
+        that cannot be known, or where the file is gone.
+        """
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # NFS asks for writing
+        except FileNotFoundError:
+            return None
+        if _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB) is not True:
+            os.close(descriptor)
+            return None
+        return cls(descriptor, path)
+
+    def release(self) -> None:
+        """Let go."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.release()
+
+
+def _lock(descriptor: int, kind: int) -> bool | None:
+    """Return whether a lock was taken; None where the filesystem knows no locks."""
+    try:
+        fcntl.flock(descriptor, kind)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return None
+    return True

@@ -1,0 +1,84 @@
+"""Which files below a folder are opened, by whatever means: inotify(7), where there is Linux."""
+
+import ctypes
+import os
+import struct
+import threading
+from pathlib import Path
+
+_OPENED = 0x20  # IN_OPEN
+_IS_FOLDER = 0x40000000  # IN_ISDIR
+_EVENT = struct.Struct("iIII")
+_MOST_FOLDERS = 500
+_LEFT_OUT = frozenset({"__pycache__", "node_modules", "site-packages"})
+
+
+class FolderWatch:
+    """Notes the files that are opened in a folder and below from now on, up to 500 folders.
+
+    Folders around the current one are left out: the stage's own work is in there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folders: dict[int, Path] = {}
+        self._found: set[str] = set()
+        self._descriptor = -1
+        try:
+            library = ctypes.CDLL(None, use_errno=True)
+            self._descriptor = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        except (OSError, AttributeError):
+            return  # not Linux
+        if self._descriptor < 0:
+            return  # this user has as many as the system allows
+        for each in _below(folder.resolve()):
+            number = library.inotify_add_watch(self._descriptor, os.fsencode(each), _OPENED)
+            if number >= 0:
+                self._folders[number] = each
+        self._ended = threading.Event()
+        self._reading = threading.Thread(target=self._drain_always, daemon=True, name="watch")
+        self._reading.start()
+
+    def close(self) -> set[str]:
+        """Stop, and return the paths of the files that were opened."""
+        if self._descriptor >= 0:
+            self._ended.set()
+            self._reading.join()
+            self._drain()
+            os.close(self._descriptor)
+            self._descriptor = -1
+        return self._found
+
+    def _drain_always(self) -> None:
+        while not self._ended.wait(0.2):  # the kernel keeps 16,384 events
+            self._drain()
+
+    def _drain(self) -> None:
+        while True:
+            try:
+                events = os.read(self._descriptor, 1 << 16)
+            except BlockingIOError:
+                return
+            place = 0
+            while place < len(events):
+                number, mask, _, length = _EVENT.unpack_from(events, place)
+                name = events[place + _EVENT.size : place + _EVENT.size + length].rstrip(b"\0")
+                place += _EVENT.size + length
+                if name and not mask & _IS_FOLDER and number in self._folders:
+                    self._found.add(str(self._folders[number] / os.fsdecode(name)))
+
+
+def _below(folder: Path) -> list[Path]:
+    found: list[Path] = []
+    here = Path.cwd()
+    for parent, folders, _ in os.walk(folder):
+        if len(found) == _MOST_FOLDERS:
+            break
+        found.append(Path(parent))
+        folders[:] = [
+            name
+            for name in folders
+            if name not in _LEFT_OUT
+            and not name.startswith(".")
+            and not here.is_relative_to(Path(parent) / name)
+        ]
+    return found

@@ -1,0 +1,148 @@
+"""Which files a stage reads besides its environment: Python says what it opens, the kernel what
+libraries open.
+
+Python's audit events (PEP 578) name every file that Python code opens, and imports. Libraries that
+open files themselves (safetensors, torch.jit) raise none: their files are seen in /proc/self/maps
+while they are mapped, and by inotify(7) where they lie below the model's own folder. inotify does
+not say which process opened a file, so one that an editor opens meanwhile is listed as well; that
+can cost a needless run of the stage, never a wrong result.
+"""
+
+import importlib.util
+import os
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from convkit.worker.folder_watch import FolderWatch
+
+_LOOK_SECONDS = 0.2
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+# /usr/src and the like are where containers put programs and models.
+_SYSTEM = (
+    *("/proc", "/sys", "/dev", "/etc", "/lib", "/lib64", "/bin", "/sbin", "/run", "/usr/bin"),
+    *("/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/share", "/usr/local/lib", "/usr/local/share"),
+)
+# Settings and caches below the user's home that say nothing of a model, and those that hold one.
+_OF_THE_USER = ("~/.config", "~/.local", "~/.cache", "~/.netrc", "~/.nv", "~/.triton")
+_MODEL_CACHES = ("~/.cache/huggingface/hub", "~/.cache/torch/hub")
+
+
+class OpenedFiles:
+    """Notes files from entering the block to leaving it. A process can do this once: audit hooks
+    stay.
+    """
+
+    def __init__(self, model_folder: Path | None) -> None:
+        self._model_folder = str(model_folder) if model_folder is not None else None
+        self._read: set[str] = set()
+        self._written: set[str] = set()
+        self._active = False
+        self._ended = threading.Event()
+        self._started = time.time()
+        self._watch = FolderWatch(model_folder) if model_folder is not None else None
+        self._looking = threading.Thread(target=self._look, daemon=True, name="opened-files")
+
+    def __enter__(self) -> Self:
+        self._started = time.time()
+        self._active = True
+        sys.addaudithook(self._heard)
+        self._looking.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._active = False
+        self._ended.set()
+        self._looking.join()
+        self._read |= _mapped() | {
+            str(file)
+            for module in list(sys.modules.values())
+            # Asking a lazy module for an attribute would import it.
+            if (file := getattr(module, "__dict__", {}).get("__file__"))
+        }
+        if self._watch is not None:
+            self._read |= self._watch.close()
+
+    def found(self) -> tuple[str, ...]:
+        """Return the absolute paths of the files that were read and are still there, sorted, but
+        those of the environment, of the system, and of the stage's own making.
+        """
+        candidates = {_source(path) for path in self._read - self._written}
+        return tuple(sorted(path for path in candidates if self._counts(path)))
+
+    def _heard(self, event: str, arguments: tuple[object, ...]) -> None:
+        if not self._active or event not in ("open", "sqlite3.connect"):
+            return
+        path, flags = arguments[0], arguments[2] if len(arguments) > 2 else 0
+        if not isinstance(path, str | bytes | os.PathLike):
+            return  # a descriptor, whose file was opened before
+        try:
+            name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - as open() has it: no links
+        except (OSError, ValueError):
+            return  # not a path that could be opened
+        writing = isinstance(flags, int) and flags & _WRITING
+        (self._written if writing else self._read).add(name)
+
+    def _look(self) -> None:
+        while not self._ended.wait(_LOOK_SECONDS):
+            self._read |= _mapped()
+
+    def _counts(self, path: str) -> bool:
+        library = os.path.dirname(os.__file__)  # noqa: PTH120 - Python's own
+        # An environment's interpreter links to that of the installation it was made from.
+        interpreter = str(Path(sys.executable).resolve())
+        tools = (sys.prefix, sys.exec_prefix, library, interpreter, str(Path(__file__).parents[1]))
+        if _is_below(path, (*tools, str(Path.cwd()))) or "/site-packages/" in path:
+            return False
+        beside_model = self._model_folder is not None and _is_below(path, (self._model_folder,))
+        if not beside_model:
+            if _is_below(path, _SYSTEM) or ".so" in Path(path).suffixes:
+                return False
+            if _is_below(path, _OF_THE_USER) and not _is_below(path, _MODEL_CACHES):
+                return False
+        try:
+            status = Path(path).stat()
+        except OSError:
+            return False
+        # Libraries make temporary files of their own. A model in the temporary folder is none: if
+        # its files changed since the start, the host must know.
+        temporary = not beside_model and _is_below(path, (tempfile.gettempdir(),))
+        return Path(path).is_file() and not (temporary and status.st_ctime >= self._started)
+
+
+def _is_below(path: str, folders: tuple[str, ...]) -> bool:
+    for folder in folders:
+        top = os.path.expanduser(folder)  # noqa: PTH111 - thousands of files
+        if path == top or path.startswith(top.rstrip("/") + "/"):
+            return True
+    return False
+
+
+def _mapped() -> set[str]:
+    """Return the files that are mapped into this process now; none where there is no /proc."""
+    try:
+        lines = Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return set()
+    fields = (line.split(None, 5) for line in lines)
+    return {parts[5] for parts in fields if len(parts) > 5 and parts[5].startswith("/")}
+
+
+def _source(path: str) -> str:
+    """Return the source of compiled bytecode, which Python reads in its place."""
+    if path.endswith(".pyc"):
+        try:
+            source = importlib.util.source_from_cache(path)
+        except ValueError:
+            return path
+        return source if Path(source).is_file() else path
+    return path
