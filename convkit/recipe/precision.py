@@ -165,7 +165,7 @@ class QuantizedPrecision(_WithExceptions):
     )
     symmetric: Switch = Field(
         default=False,
-        description="true: zero points are zero and biases stay in float32, as TensorRT demands",
+        description="true: zero points are zero and biases stay in float32, as some runtimes require",
     )
     calibration: Calibration | None = Field(
         None, description="with static-int8: how ranges are found", examples=[{"method": "entropy"}]

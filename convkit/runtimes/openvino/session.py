@@ -152,13 +152,12 @@ class Session:
         return self._texts
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return every output by name; raises RunFailedError, also for a feed of another type.
-
-        OpenVINO itself would convert such a feed in silence.
+        """Return every output by name; raises RunFailedError, also for feeds of another type or
+        shape than the model's: OpenVINO would convert the one, and read memory by the other.
         """
         self._check(feeds)
         try:
-            self._request.infer({name: np.ascontiguousarray(feeds[name]) for name in self._inputs})
+            self._request.infer({name: np.asarray(feeds[name], order="C") for name in self._inputs})
             values = [
                 np.array(self._request.get_output_tensor(place).data)
                 for place in range(len(self._outputs))
@@ -214,6 +213,8 @@ class Session:
         )
 
     def _check(self, feeds: Mapping[str, np.ndarray]) -> None:
+        import openvino
+
         missing = [name for name in self._inputs if name not in feeds]
         unknown = [name for name in feeds if name not in self._inputs]
         if missing or unknown:
@@ -224,6 +225,32 @@ class Session:
             wanted = _DTYPES[port.element_type.get_type_name()]
             if (found := dtype_name(feeds[name].dtype)) != wanted:
                 raise RunFailedError(f"{name!r} is {found}; the model's input is {wanted}")
+            shape, served = feeds[name].shape, port.partial_shape
+            if not served.compatible(openvino.PartialShape(list(shape))):
+                raise RunFailedError(
+                    f"{name!r} has the shape {list(shape)}; the model's is {served}"
+                )
+        self._check_axes(feeds)
+
+    def _check_axes(self, feeds: Mapping[str, np.ndarray]) -> None:
+        """Raise RunFailedError if an axis of the carried contract has two sizes."""
+        carried = self._carried
+        if carried is None:
+            return
+        named = {axis.name for axis in carried.axes}
+        sizes: dict[str, tuple[int, str]] = {}
+        for spec in carried.inputs:
+            if spec.name not in feeds:
+                continue
+            for axis, size in zip(spec.shape, feeds[spec.name].shape, strict=False):
+                if not isinstance(axis, str) or axis not in named:
+                    continue
+                first, where = sizes.setdefault(axis, (size, spec.name))
+                if first != size:
+                    raise RunFailedError(
+                        f"axis {axis!r} has the size {first} in {where!r} and {size} in"
+                        f" {spec.name!r}"
+                    )
 
 
 def can_compute(dtype: DType) -> bool:

@@ -60,7 +60,7 @@ class BuiltIR:
         self._graph = self._explaining_graph(held)
 
     def open(self, context: Context) -> Opened:
-        """Open the IR, with its simulation if the CPU lacks the type; raises ModelRefusedError."""
+        """Open the IR, or pair it with its simulation; raises ModelRefusedError."""
         session = openvino.open(self._file, "cpu", self._request.options)
         contract = session.contract()
         if self._low is None or self._on_device:

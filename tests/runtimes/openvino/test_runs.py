@@ -1,4 +1,4 @@
-"""Recipes with OpenVINO targets through `convkit run`: a real export, real IRs, the real CPU plugin."""
+"""Recipes with OpenVINO targets through `convkit run`: real exports and IRs, the real plugin."""
 
 import copy
 import sys
@@ -11,8 +11,6 @@ import yaml
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.home import Home
 from convkit.record.model import TargetReport
-from convkit.runtimes.openvino import session as openvino
-from convkit.session import load
 
 pytest.importorskip("openvino")
 
@@ -80,8 +78,7 @@ RECIPE: dict[str, Any] = {
             "tolerance": {"cosine": 0.999},
         },
         "float16": OV | {"precision": "float16", "tolerance": {"max_abs": 0.02}},
-        "int8": OV
-        | {"precision": {"quantize": "static-int8"}, "tolerance": {"cosine": 0.99}},
+        "int8": OV | {"precision": {"quantize": "static-int8"}, "tolerance": {"cosine": 0.99}},
     },
 }
 
