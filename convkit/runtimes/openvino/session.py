@@ -157,7 +157,12 @@ class Session:
         """
         self._check(feeds)
         try:
-            self._request.infer({name: np.asarray(feeds[name], order="C") for name in self._inputs})
+            # Not `infer`: with one thread that loses errors and leaves the last run's outputs
+            # (2026.4).
+            self._request.start_async(
+                {name: np.asarray(feeds[name], order="C") for name in self._inputs}
+            )
+            self._request.wait()
             values = [
                 np.array(self._request.get_output_tensor(place).data)
                 for place in range(len(self._outputs))
