@@ -19,6 +19,7 @@ BUILT_IN: dict[str, str] = {
     "onnxruntime": "convkit.runtimes.onnxruntime",
     "tensorrt": "convkit.runtimes.tensorrt",
     "coreml": "convkit.runtimes.coreml",
+    "openvino": "convkit.runtimes.openvino",
 }
 
 

@@ -106,7 +106,7 @@ def _static(
     if method == "percentile":
         options["CalibPercentile"] = percentile if percentile is not None else DEFAULT_PERCENTILE
     if quantization.symmetric:
-        # TensorRT dequantises no int32, which a quantised bias would be.
+        # A quantized bias would be int32, which not every runtime dequantizes.
         options |= {"ActivationSymmetric": True, "QuantizeBias": False}
     if quantization.uses_qdq:
         # What follows a product is in float32 as a rule (a bias, a residual sum), so rounding it

@@ -118,7 +118,7 @@ class Quantization:
 
     `keep_float32` is `auto` until a plan has been made. `reduce_range` gives weights seven bits
     instead of eight, so that no processor's 16-bit sums of two products saturate. `symmetric`: zero
-    points are zero and biases in float32, as TensorRT demands.
+    points are zero and biases in float32, as some runtimes require.
     """
 
     quantize: QuantizationKind

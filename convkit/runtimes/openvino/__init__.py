@@ -1,0 +1,15 @@
+"""OpenVINO: its own IR, built from the exported graph, on the CPU."""
+
+from convkit.runtimes.row import Runtime, ToolDefault
+
+RUNTIME = Runtime(
+    name="openvino",
+    package="convkit.runtimes.openvino",
+    target="target:OpenVINOTarget",
+    options="options:OpenVINOOptions",
+    jobs={"precision": "convkit.stages.graph_precision", "build": "build", "verify": "verify"},
+    session="session:open_built",
+    suffix=".xml",
+    tools=("openvino",),
+    defaults={"openvino": ToolDefault("==2026.4.*", "the release that the tests run")},
+)

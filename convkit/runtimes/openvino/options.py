@@ -1,0 +1,13 @@
+"""What an OpenVINO target says of its sessions, as it reaches a worker."""
+
+import dataclasses
+
+# Set by convkit from the target's precision and the worker's share of the machine.
+RESERVED = ("INFERENCE_PRECISION_HINT", "EXECUTION_MODE_HINT", "INFERENCE_NUM_THREADS")
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenVINOOptions:
+    """`properties` are the CPU plugin's own, by OpenVINO's names; none of RESERVED."""
+
+    properties: dict[str, bool | int | float | str] = dataclasses.field(default_factory=dict)

@@ -1,0 +1,331 @@
+"""An OpenVINO target's models: built, opened and run by name. Needs openvino and numpy, no more."""
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from convkit.codec import CodecError, decode
+from convkit.dtypes import dtype_name
+from convkit.findings.model import Finding
+from convkit.models.contract_check import CONTRACT_KEY, UNKNOWN_DIMENSION, UNKNOWN_RANK
+from convkit.models.graph.linking import link_model
+from convkit.runtimes.openvino.ir import CONTRACT_PATH, PRECISION_PATH, read_graph, save_ir
+from convkit.runtimes.openvino.kernels import check_operators
+from convkit.runtimes.openvino.options import OpenVINOOptions
+from convkit.tensors import Contract, Dimension, DType, TensorSpec
+from convkit.worker.context import Context, StageSkippedError
+from convkit.worker.operators import Operators, low_type, read_operators
+from convkit.worker.protocol import BuildRequest, Device, Fallback, LowPrecision, Quantization
+from convkit.worker.sessions import ModelRefusedError, OpenedModel, RunFailedError
+
+if TYPE_CHECKING:
+    import openvino
+
+MODEL_FILE = "model.xml"
+# The graph that a quantized IR was built from, or one that came in a low precision: what that does
+# is simulated and traced in it.
+GRAPH_FOLDER = "graph"
+
+_DTYPES: dict[str, DType] = {
+    "boolean": "bool",
+    "i8": "int8",
+    "u8": "uint8",
+    "i16": "int16",
+    "u16": "uint16",
+    "i32": "int32",
+    "u32": "uint32",
+    "i64": "int64",
+    "u64": "uint64",
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "f32": "float32",
+    "f64": "float64",
+}
+# What a precision is called in INFERENCE_PRECISION_HINT, and among a device's capabilities.
+_HINTS: dict[str, str] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+_CAPABILITIES: dict[str, str] = {"float32": "FP32", "float16": "FP16", "bfloat16": "BF16"}
+
+
+def build(graph: Path, request: BuildRequest[OpenVINOOptions], context: Context) -> list[Finding]:
+    """Write `model.xml` and `model.bin`; beside them the graph, unless it can be made again from
+    the exported one.
+    """
+    _require_openvino()
+    asked = request.precision
+    came_low = low_type(read_operators(graph.parent))
+    low = asked.default if isinstance(asked, LowPrecision) else came_low
+    save_ir(read_graph(graph), context.output / MODEL_FILE, request.contract, low or "float32")
+    if isinstance(asked, Quantization) or (asked is None and came_low):
+        folder = context.output / GRAPH_FOLDER
+        folder.mkdir()
+        link_model(graph, folder / "model.onnx")
+    return []
+
+
+def keeps_operators(options: OpenVINOOptions) -> bool:
+    """True: the IR has the graph's operators, in its own opset."""
+    del options
+    return True
+
+
+def refusals(operators: Operators, device: Device) -> list[Finding]:
+    """Return the operators that the installed release does not convert, or has no kernels for."""
+    del device
+    _require_openvino()
+    return check_operators(operators)
+
+
+def plain(options: OpenVINOOptions) -> tuple[tuple[str, OpenVINOOptions], ...]:
+    """Return nothing: OpenVINO has no levels of optimization."""
+    del options
+    return ()
+
+
+def open_built(path: Path, device: Device, optimization: str) -> OpenedModel:
+    """Open a built model for `convkit.load`; raises ModelRefusedError and others, as `open`."""
+    del optimization
+    session = open(path, device, OpenVINOOptions())
+    return OpenedModel(session, session.contract())
+
+
+def open(path: Path, device: Device, options: OpenVINOOptions) -> "Session":  # noqa: A001 - the protocol's word
+    """Load an IR; raises ModelRefusedError, StageSkippedError if OpenVINO or the device is
+    absent.
+    """
+    _require_openvino()
+    if device != "cpu":
+        raise StageSkippedError(f"OpenVINO targets run on the cpu, not on {device}")
+    return Session(read_graph(path), options)
+
+
+def expose_tensors(path: Path, names: Sequence[str], options: OpenVINOOptions) -> "Session":
+    """Open an IR with intermediate tensors as further outputs, by the exported graph's names.
+
+    Raises ModelRefusedError for a name that the IR does not have.
+    """
+    _require_openvino()
+    model = read_graph(path)
+    present = {name for output in model.outputs for name in output.get_names()}
+    wanted = [name for name in names if name not in present]
+    try:
+        model.add_outputs(wanted)
+    except RuntimeError as error:
+        raise ModelRefusedError(f"not every tensor is in {path.name}: {error}") from error
+    return Session(model, options, exposed=wanted)
+
+
+class Session:
+    """An IR compiled for the CPU, in the precision that it was built for, never a lower one."""
+
+    providers: tuple[str, ...] = ("CPU",)
+
+    def __init__(
+        self, model: "openvino.Model", options: OpenVINOOptions, exposed: Sequence[str] = ()
+    ) -> None:
+        self._texts = _texts(model)
+        self._carried = _carried(self._texts)
+        self._exposed = frozenset(exposed)
+        self.precision = _text(model, PRECISION_PATH) or "float32"
+        self._compiled = _compile(model, self.precision, options)
+        self._inputs = [_name(port, self._names("inputs")) for port in self._compiled.inputs]
+        self._outputs = [_name(port, self._names("outputs")) for port in self._compiled.outputs]
+        self._request = self._compiled.create_infer_request()
+
+    def contract(self) -> Contract:
+        """Return names, types and shapes as OpenVINO states them.
+
+        It forgets the names of axes: they come back from the contract that the IR carries. Raises
+        ModelRefusedError for an element type that no contract speaks of.
+        """
+        return Contract(
+            tuple(map(self._spec, self._compiled.inputs, self._inputs)),
+            tuple(map(self._spec, self._compiled.outputs, self._outputs)),
+            (),
+        )
+
+    def metadata(self) -> Mapping[str, str]:
+        """Return the texts that the IR carries."""
+        return self._texts
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return every output by name; raises RunFailedError, also for feeds of another type or
+        shape than the model's: OpenVINO would convert the one, and read memory by the other.
+        """
+        self._check(feeds)
+        try:
+            # Not `infer`: with one thread that loses errors and leaves the last run's outputs
+            # (2026.4).
+            self._request.start_async(
+                {name: np.asarray(feeds[name], order="C") for name in self._inputs}
+            )
+            self._request.wait()
+            values = [
+                np.array(self._request.get_output_tensor(place).data)
+                for place in range(len(self._outputs))
+            ]
+        except RuntimeError as error:
+            raise RunFailedError(f"OpenVINO: {error}") from error
+        return dict(zip(self._outputs, values, strict=True))
+
+    def fallbacks(self) -> tuple[Fallback, ...]:
+        """Return nothing: the CPU is the only device."""
+        return ()
+
+    @property
+    def computes(self) -> DType | None:
+        """The type that low operators were compiled for, as OpenVINO says; None for any other."""
+        hint = self._compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
+        return _DTYPES.get(hint)
+
+    def kernel_types(self) -> dict[str, str]:
+        """Return the element type in which each compiled node runs, by its name (`i8`, `bf16`)."""
+        types = {}
+        for node in self._compiled.get_runtime_model().get_ordered_ops():
+            info = node.get_rt_info()
+            if "runtimePrecision" in info:
+                types[node.get_friendly_name()] = info["runtimePrecision"].astype(str)
+        return types
+
+    def _names(self, side: str) -> tuple[str, ...]:
+        carried = self._carried
+        known = () if carried is None else tuple(spec.name for spec in getattr(carried, side))
+        return (*known, *self._exposed)
+
+    def _spec(self, port: "openvino.ConstOutput", name: str) -> TensorSpec:
+        kind = port.element_type.get_type_name()
+        if kind not in _DTYPES:
+            raise ModelRefusedError(f"{name!r} is {kind}; a contract speaks of tensors of numbers")
+        return TensorSpec(name, _DTYPES[kind], self._shape(port, name))
+
+    def _shape(self, port: "openvino.ConstOutput", name: str) -> tuple[Dimension, ...]:
+        shape = port.partial_shape
+        if shape.rank.is_dynamic:
+            return UNKNOWN_RANK
+        sizes = [None if each.is_dynamic else each.get_length() for each in shape]
+        declared: Sequence[Dimension] = ()
+        if self._carried is not None:
+            specs = (*self._carried.inputs, *self._carried.outputs)
+            declared = next((spec.shape for spec in specs if spec.name == name), ())
+        if len(declared) != len(sizes):
+            declared = [UNKNOWN_DIMENSION] * len(sizes)
+        return tuple(
+            size if size is not None else axis if isinstance(axis, str) else UNKNOWN_DIMENSION
+            for size, axis in zip(sizes, declared, strict=True)
+        )
+
+    def _check(self, feeds: Mapping[str, np.ndarray]) -> None:
+        import openvino
+
+        missing = [name for name in self._inputs if name not in feeds]
+        unknown = [name for name in feeds if name not in self._inputs]
+        if missing or unknown:
+            parts = [f"missing: {', '.join(missing)}"] if missing else []
+            parts += [f"unknown: {', '.join(unknown)}"] if unknown else []
+            raise RunFailedError(f"{'; '.join(parts)}; inputs: {', '.join(self._inputs)}")
+        for name, port in zip(self._inputs, self._compiled.inputs, strict=True):
+            wanted = _DTYPES[port.element_type.get_type_name()]
+            if (found := dtype_name(feeds[name].dtype)) != wanted:
+                raise RunFailedError(f"{name!r} is {found}; the model's input is {wanted}")
+            shape, served = feeds[name].shape, port.partial_shape
+            if not served.compatible(openvino.PartialShape(list(shape))):
+                raise RunFailedError(
+                    f"{name!r} has the shape {list(shape)}; the model's is {served}"
+                )
+        self._check_axes(feeds)
+
+    def _check_axes(self, feeds: Mapping[str, np.ndarray]) -> None:
+        """Raise RunFailedError if an axis of the carried contract has two sizes."""
+        carried = self._carried
+        if carried is None:
+            return
+        named = {axis.name for axis in carried.axes}
+        sizes: dict[str, tuple[int, str]] = {}
+        for spec in carried.inputs:
+            if spec.name not in feeds:
+                continue
+            for axis, size in zip(spec.shape, feeds[spec.name].shape, strict=False):
+                if not isinstance(axis, str) or axis not in named:
+                    continue
+                first, where = sizes.setdefault(axis, (size, spec.name))
+                if first != size:
+                    raise RunFailedError(
+                        f"axis {axis!r} has the size {first} in {where!r} and {size} in"
+                        f" {spec.name!r}"
+                    )
+
+
+def can_compute(dtype: DType) -> bool:
+    """Say whether this CPU has instructions for a type, as OpenVINO lists them."""
+    import openvino
+
+    listed = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    return _CAPABILITIES[dtype] in listed
+
+
+def _compile(
+    model: "openvino.Model", precision: str, options: OpenVINOOptions
+) -> "openvino.CompiledModel":
+    """Compile for the CPU; a type that it lacks is computed in float32, never in a third one."""
+    import openvino
+
+    core = openvino.Core()
+    known = _HINTS.get(precision)
+    if known is None:
+        raise ModelRefusedError(f"the IR was built for the precision {precision!r}, unknown here")
+    hint = known if precision == "float32" or can_compute(precision) else "f32"  # type: ignore[arg-type]
+    settings: dict[str, object] = dict(options.properties)
+    settings["INFERENCE_PRECISION_HINT"] = hint
+    if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
+        settings["INFERENCE_NUM_THREADS"] = int(threads)
+    try:
+        compiled = core.compile_model(model, "CPU", settings)
+    except RuntimeError as error:
+        raise ModelRefusedError(f"OpenVINO {openvino.__version__}: {error}") from error
+    found = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
+    if found != hint:
+        raise ModelRefusedError(
+            f"OpenVINO {openvino.__version__} computes in {found}; it was asked for {hint}"
+        )
+    return compiled
+
+
+def _name(port: "openvino.ConstOutput", declared: Sequence[str]) -> str:
+    """Return a tensor's name: the contract's, of those that OpenVINO knows it by."""
+    names = port.get_names()
+    if not names:
+        raise ModelRefusedError("the IR has an input or output without a name")
+    return next((name for name in declared if name in names), min(names))
+
+
+def _text(model: "openvino.Model", path: Sequence[str]) -> str | None:
+    if not model.has_rt_info(list(path)):
+        return None
+    return str(model.get_rt_info(list(path)).astype(str))
+
+
+def _texts(model: "openvino.Model") -> dict[str, str]:
+    texts = {CONTRACT_KEY: CONTRACT_PATH, ".".join(PRECISION_PATH): PRECISION_PATH}
+    found = {key: _text(model, path) for key, path in texts.items()}
+    return {key: text for key, text in found.items() if text is not None}
+
+
+def _carried(texts: Mapping[str, str]) -> Contract | None:
+    """Return the contract that the IR carries; None if it has none that can be read (C301)."""
+    try:
+        return decode(Contract, json.loads(texts.get(CONTRACT_KEY, "")))
+    except (ValueError, CodecError):
+        return None
+
+
+def _require_openvino() -> None:
+    try:
+        import openvino  # noqa: F401
+    except ImportError as error:
+        raise StageSkippedError(
+            f"OpenVINO cannot be imported: {error}. Run without --toolchain host, or install"
+            " openvino in this environment"
+        ) from error

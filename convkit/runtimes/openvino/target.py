@@ -1,0 +1,109 @@
+"""An OpenVINO target, as a recipe writes it."""
+
+from typing import Annotated, ClassVar, Literal, Self
+
+from packaging.specifiers import SpecifierSet
+from pydantic import Field, field_validator, model_validator
+
+from convkit.recipe.consistency import Fault, FaultsError
+from convkit.recipe.fields import OPTION_PATTERN, ProviderOption, Specifier
+from convkit.recipe.precision import Precision, QuantizedPrecision
+from convkit.recipe.targets import GraphTarget
+from convkit.runtimes.openvino.options import RESERVED, OpenVINOOptions
+from convkit.worker.protocol import StageKind
+
+_REWRITING = ("onnx", "onnx-ir")
+# Ranges are measured and low precisions simulated by onnxruntime, not by the runtime under test.
+_SIMULATING = ("onnxruntime", *_REWRITING)
+
+
+class OpenVINOTarget(GraphTarget):
+    """A target served by OpenVINO on the CPU."""
+
+    runtime_package: ClassVar[str] = "openvino"
+
+    runtime: Literal["openvino"] = Field(description="what runs the built model")
+    device: Literal["cpu"] = Field("cpu", description="where it runs")
+    versions: tuple[Specifier, ...] = Field(
+        (),
+        description="OpenVINO releases that must all serve the same artifact, as specifiers",
+        examples=[["==2025.4.*", "==2026.4.*"]],
+    )
+    properties: dict[Annotated[str, Field(pattern=OPTION_PATTERN)], ProviderOption] = Field(
+        default_factory=dict,
+        description="the CPU plugin's own properties",
+        examples=[{"CPU_DENORMALS_OPTIMIZATION": True}],
+    )
+
+    @field_validator("versions")
+    @classmethod
+    def _each_once(cls, versions: tuple[str, ...]) -> tuple[str, ...]:
+        plain = [str(SpecifierSet(version)) for version in versions]
+        faults = [
+            Fault((i,), f"{versions[i]!r} is already in this list; remove it")
+            for i, version in enumerate(plain)
+            if version in plain[:i]
+        ]
+        if faults:
+            raise FaultsError(faults)
+        return versions
+
+    @field_validator("precision")
+    @classmethod
+    def _is_served(cls, precision: Precision) -> Precision:
+        if not isinstance(precision, QuantizedPrecision):
+            return precision
+        if precision.quantize != "static-int8":
+            message = (
+                f"{precision.quantize} is not available for OpenVINO; write static-int8, or serve"
+                " the model with runtime: onnxruntime"
+            )
+            raise FaultsError([Fault(("quantize",), message)])
+        if precision.format == "operators":
+            message = (
+                "OpenVINO reads quantization from QuantizeLinear and DequantizeLinear; write"
+                " format: qdq, or remove it"
+            )
+            raise FaultsError([Fault(("format",), message)])
+        return precision
+
+    @field_validator("properties")
+    @classmethod
+    def _are_free(cls, properties: dict[str, object]) -> dict[str, object]:
+        faults = [
+            Fault((name,), "convkit sets this property itself, from the precision; remove it")
+            for name in properties
+            if name in RESERVED
+        ]
+        if faults:
+            raise FaultsError(faults)
+        return properties
+
+    @model_validator(mode="after")
+    def _has_no_tensor_cores(self) -> Self:
+        if self.tf32:
+            message = "applies to NVIDIA GPUs only, and this target runs on the CPU; remove it"
+            raise FaultsError([Fault(("tf32",), message)])
+        return self
+
+    def options(self) -> OpenVINOOptions:
+        """Return the options that sessions are made from."""
+        return OpenVINOOptions(dict(self.properties))
+
+    def packages(self, stage: StageKind, *, stand_in: bool) -> tuple[str, ...]:
+        """Return what a stage imports; only rewriting and simulating need more than OpenVINO."""
+        del stand_in  # without OpenVINO there is no IR, so nothing can stand in for it
+        if stage == "precision":
+            return (*_SIMULATING, "numpy")
+        own = ("openvino", "numpy")
+        if self.quantization is not None or (self.rewrites and stage == "verify"):
+            return (*own, *_SIMULATING)
+        if self.rewrites:
+            return (*own, *_REWRITING)
+        # A graph may come in a low precision by itself, which no recipe says beforehand.
+        return (*own, "onnxruntime") if stage == "verify" else own
+
+    @property
+    def can_stand_in(self) -> bool:
+        """False: a simulation of the graph would say nothing of the IR, which was never built."""
+        return False

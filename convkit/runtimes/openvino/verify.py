@@ -1,0 +1,193 @@
+"""The verify stage of OpenVINO targets.
+
+A low precision is judged on the device only if the CPU has the type and OpenVINO says that it
+computes in it. Otherwise its simulation is judged, and the IR, which then computes in float32,
+must stay near that.
+"""
+
+import contextlib
+import dataclasses
+import importlib.util
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from convkit.findings.model import Finding
+from convkit.metrics.tensors import compare
+from convkit.precision.decision import with_decision
+from convkit.runtimes.onnxruntime import session as onnxruntime
+from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
+from convkit.runtimes.openvino import session as openvino
+from convkit.runtimes.openvino.options import OpenVINOOptions
+from convkit.stages.built_files import EXPORTED_FILE, find_model
+from convkit.stages.built_model import BuiltModel
+from convkit.stages.graph_build import suspected_refusals
+from convkit.stages.graph_verify import BuiltGraph
+from convkit.stages.verification import ESTRANGED, Opened, verify
+from convkit.tensors import Contract
+from convkit.worker.context import Context, StageFailedError
+from convkit.worker.operators import Operators, low_type, read_operators, write_operators
+from convkit.worker.protocol import CaseMetrics, Fallback, LowPrecision, VerifyRequest, VerifyResult
+from convkit.worker.sessions import RunFailedError, RuntimeSession
+
+
+def run(
+    request: VerifyRequest[OpenVINOOptions], context: Context
+) -> tuple[VerifyResult, list[Finding]]:
+    """Verify the built IR (see `verification.verify`). Raises StageSkippedError if OpenVINO is
+    absent.
+    """
+    request = with_decision(request)
+    with contextlib.ExitStack() as held:
+        subject = BuiltIR(request, held)
+        return verify(request, subject, context)
+
+
+class BuiltIR:
+    """A built IR, its precision, and the graph that explains it. `held` keeps that graph's file."""
+
+    def __init__(self, request: VerifyRequest[OpenVINOOptions], held: contextlib.ExitStack) -> None:
+        self._request = request
+        self._file = find_model(Path(request.built), openvino.MODEL_FILE)
+        operators = read_operators(self._file.parent)
+        self._low = _low_precision(request, operators)
+        self._on_device = self._low is None or openvino.can_compute(self._low.default)
+        self.evidence: Literal["device", "simulated"] = "device" if self._on_device else "simulated"
+        self.suspected = suspected_refusals(openvino, operators, request)
+        self._graph = self._explaining_graph(held)
+
+    def open(self, context: Context) -> Opened:
+        """Open the IR, or pair it with its simulation; raises ModelRefusedError."""
+        session = openvino.open(self._file, "cpu", self._request.options)
+        contract = session.contract()
+        if self._low is None or self._on_device:
+            return Opened(session, contract, self._request.contract)
+        context.progress(f"simulating {self._low.default}")
+        paired = SimulatedIR(self._simulation(), session)
+        return Opened(paired, contract, self._request.contract)
+
+    def explain(
+        self, cases: Sequence[CaseMetrics], collapsed: Sequence[Finding], verification: BuiltModel
+    ) -> list[Finding]:
+        """Say why results are off, by the precision of the graph that the IR was built from.
+
+        Of float32 nothing is said: one runtime alone does not show whose fault a difference is.
+        """
+        if self._graph is None:
+            return []
+        return self._graph.explain(cases, collapsed, verification)
+
+    def simulation(self) -> RuntimeSession | None:
+        """Return the simulation to set beside a low precision on the device."""
+        return self._simulation() if self._low is not None and self._on_device else None
+
+    def _simulation(self) -> RuntimeSession:
+        assert self._graph is not None
+        return self._graph.stand_in_session()
+
+    def _explaining_graph(self, held: contextlib.ExitStack) -> BuiltGraph | None:
+        request = self._request
+        kept = self._file.parent / openvino.GRAPH_FOLDER
+        if kept.is_dir():
+            folder = kept
+        elif isinstance(request.precision, LowPrecision):
+            folder = held.enter_context(_lowered(request, request.precision))
+        else:
+            return None
+        return BuiltGraph(_of_graph(request, folder), onnxruntime)
+
+
+class SimulatedIR:
+    """The simulation of an IR whose type the CPU lacks. Each run also runs the IR, in float32, and
+    fails if the two are estranged: then the IR is not the graph that was simulated.
+    """
+
+    def __init__(self, simulation: RuntimeSession, built: openvino.Session) -> None:
+        self._simulation = simulation
+        self._built = built
+        self.providers: tuple[str, ...] = simulation.providers
+
+    def contract(self) -> Contract:
+        """Return the IR's contract."""
+        return self._built.contract()
+
+    def metadata(self) -> Mapping[str, str]:
+        """Return the texts that the IR carries."""
+        return self._built.metadata()
+
+    def fallbacks(self) -> tuple[Fallback, ...]:
+        """Return nothing: no device was asked."""
+        return ()
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the simulation's outputs; raises RunFailedError if either fails or they differ."""
+        simulated, built = self._simulation.run(feeds), self._built.run(feeds)
+        for name, values in simulated.items():
+            if name not in built or _estranged(name, values, built[name]):
+                raise RunFailedError(
+                    f"the IR, computed in float32, is far from its own simulation in {name!r}: it"
+                    " is not the graph that was simulated"
+                )
+        return simulated
+
+
+def _estranged(name: str, simulated: np.ndarray, built: np.ndarray) -> bool:
+    """Say whether an output is another than its simulation; overflow in the simulation is not."""
+    found = compare(name, simulated, built)
+    if found.mismatch is not None:
+        return True
+    if found.nan_reference or found.inf_reference or not found.elements:
+        return False
+    near = found.max_abs <= (1 - ESTRANGED) * float(np.max(np.abs(simulated)))
+    return bool(found.nan_candidate) or not (near or found.cosine >= ESTRANGED)
+
+
+def _low_precision(
+    request: VerifyRequest[OpenVINOOptions], operators: Operators | None
+) -> LowPrecision | None:
+    """Return the precision asked for, or that of a graph that came in a low one; None for others.
+
+    Raises StageFailedError if a graph came in a type that neither the CPU computes nor the tools
+    here can simulate.
+    """
+    if request.precision is not None:
+        return request.precision if isinstance(request.precision, LowPrecision) else None
+    if (dtype := low_type(operators)) is None:
+        return None
+    if not openvino.can_compute(dtype) and importlib.util.find_spec("onnx_ir") is None:
+        raise StageFailedError(
+            f"the model is in {dtype}, which this CPU does not compute: write model.dtype: float32,"
+            f" and precision: {dtype} for the target, which is then simulated"
+        )
+    return LowPrecision(dtype)
+
+
+@contextlib.contextmanager
+def _lowered(request: VerifyRequest[OpenVINOOptions], low: LowPrecision) -> Iterator[Path]:
+    """Give a folder with the graph that the IR was built from, made anew: the IR is not ONNX."""
+    from convkit.models.graph.loading import load_model
+    from convkit.models.graph.operator_probes import graph_operators
+    from convkit.precision.lowering.files import lower_file
+
+    if request.exported is None:
+        raise StageFailedError(
+            "a low precision is verified with its exported graph, which is missing"
+        )
+    source = find_model(Path(request.exported), EXPORTED_FILE)
+    with tempfile.TemporaryDirectory(prefix="convkit-lowered-") as folder:
+        lower_file(source, Path(folder) / EXPORTED_FILE, low)
+        write_operators(graph_operators(load_model(Path(folder) / EXPORTED_FILE)), Path(folder))
+        yield Path(folder)
+
+
+def _of_graph(
+    request: VerifyRequest[OpenVINOOptions], folder: Path
+) -> VerifyRequest[OnnxRuntimeOptions]:
+    """Return the request for the graph beside the IR, run by onnxruntime on the CPU."""
+    values = {each.name: getattr(request, each.name) for each in dataclasses.fields(request)}
+    return VerifyRequest(
+        **values | {"options": OnnxRuntimeOptions(), "built": str(folder), "stand_in": True}
+    )

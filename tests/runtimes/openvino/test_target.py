@@ -1,0 +1,59 @@
+"""What a recipe may say of an OpenVINO target, and which packages its stages get."""
+
+import pytest
+from pydantic import ValidationError
+
+from convkit.recipe.consistency import FaultsError
+from convkit.runtimes.openvino.options import OpenVINOOptions
+from convkit.runtimes.openvino.target import OpenVINOTarget
+from convkit.worker.protocol import LowPrecision
+
+
+def target(**keys) -> OpenVINOTarget:
+    return OpenVINOTarget.model_validate({"runtime": "openvino"} | keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"precision": {"quantize": "dynamic-int8"}}, "dynamic-int8 is not available for OpenVINO"),
+        ({"precision": {"quantize": "int4-weights"}}, "write static-int8"),
+        ({"precision": {"quantize": "static-int8", "format": "operators"}}, "write format: qdq"),
+        ({"properties": {"INFERENCE_PRECISION_HINT": "f16"}}, "from the precision; remove it"),
+        ({"properties": {"INFERENCE_NUM_THREADS": 4}}, "from the precision; remove it"),
+        ({"versions": ["==2026.4.*", "== 2026.4.*"]}, "is already in this list"),
+        ({"tf32": True}, "NVIDIA GPUs only"),
+        ({"device": "cuda"}, "cpu"),
+    ],
+)
+def test_what_it_refuses_it_explains(keys, message):
+    with pytest.raises((ValidationError, FaultsError), match=message):
+        target(**keys)
+
+
+def test_its_options_and_precision_reach_the_worker():
+    given = target(properties={"ENABLE_CPU_PINNING": False}, precision="bfloat16")
+    assert given.options() == OpenVINOOptions({"ENABLE_CPU_PINNING": False})
+    assert given.worker_precision(str) == LowPrecision("bfloat16")
+    assert not given.can_stand_in
+
+
+@pytest.mark.parametrize(
+    ("precision", "stage", "expected"),
+    [
+        ("float32", "build", {"openvino", "numpy"}),
+        ("float32", "verify", {"openvino", "numpy", "onnxruntime"}),
+        ("bfloat16", "build", {"openvino", "numpy", "onnx", "onnx-ir"}),
+        ("bfloat16", "precision", {"numpy", "onnxruntime", "onnx", "onnx-ir"}),
+        ("bfloat16", "verify", {"openvino", "numpy", "onnxruntime", "onnx", "onnx-ir"}),
+        (
+            {"quantize": "static-int8"},
+            "build",
+            {"openvino", "numpy", "onnxruntime", "onnx", "onnx-ir"},
+        ),
+    ],
+)
+def test_each_stage_gets_what_it_imports(precision, stage, expected):
+    packages = target(precision=precision).packages(stage, stand_in=False)
+    assert set(packages) == expected
+    assert len(packages) == len(expected)
