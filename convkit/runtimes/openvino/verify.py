@@ -26,7 +26,7 @@ from convkit.stages.built_files import EXPORTED_FILE, find_model
 from convkit.stages.built_model import BuiltModel
 from convkit.stages.graph_build import suspected_refusals
 from convkit.stages.graph_verify import BuiltGraph
-from convkit.stages.verification import ESTRANGED, Opened, verify
+from convkit.stages.verification import DIVERGED, Opened, verify
 from convkit.tensors import Contract
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.operators import Operators, low_type, read_operators, write_operators
@@ -141,8 +141,8 @@ def _estranged(name: str, simulated: np.ndarray, built: np.ndarray) -> bool:
         return True
     if found.nan_reference or found.inf_reference or not found.elements:
         return False
-    near = found.max_abs <= (1 - ESTRANGED) * float(np.max(np.abs(simulated)))
-    return bool(found.nan_candidate) or not (near or found.cosine >= ESTRANGED)
+    near = found.max_abs <= (1 - DIVERGED) * float(np.max(np.abs(simulated)))
+    return bool(found.nan_candidate) or not (near or found.cosine >= DIVERGED)
 
 
 def _low_precision(
