@@ -101,6 +101,7 @@ HOST_ONLY = {
 }
 HOST_ONLY |= {"dask", "distributed", "fsspec"}
 STAGE_ONLY = {
+    "openvino",
     "torch",
     "onnx",
     "onnx_ir",
