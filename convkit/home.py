@@ -89,7 +89,7 @@ def is_run(folder: Path) -> bool:
 
 
 def _is_nightly(folder: Path) -> bool:
-    """Say whether a folder is a nightly run's, and not a run of a recipe that is named like them."""
+    """Say whether a folder is a nightly run's, and not a run of a recipe with such a name."""
     return folder.parent.name == _NIGHTLY and folder.parent.parent.name != _RUNS
 
 

@@ -72,7 +72,7 @@ def compare_artifacts(
 
 
 def _runtime_among(paths: Iterable[Path]) -> Runtime | None:
-    """Return the runtime that compares its own built models, if one of the files is such a model."""
+    """Return the runtime whose built models are among the files, if it compares them itself."""
     readers = [row for row in runtimes().values() if row.module_of("compare") is not None]
     parts = {each for path in paths for each in (path, *path.parents)}
     return next(

@@ -149,7 +149,7 @@ def worker_environment(
 
 
 def _without_stray_bytecode(python: Path, folder: Path) -> dict[str, str]:
-    """Return what keeps Pythons from reading an environment's `.pyc` files: any code can be in them.
+    """Return what keeps Python from reading an environment's `.pyc` files: they may hold any code.
 
     The worker itself has bytecode of its own (`convkit.worker.sealed_imports`). An environment that
     convkit did not build is its owner's.

@@ -99,7 +99,7 @@ def ingredients(
 
 
 def stage_key(parts: Mapping[str, str]) -> str:
-    """Return a stage's key. Its id is no part of it: targets that build the same share an artifact."""
+    """Return a stage's key, without its id: targets that build the same share an artifact."""
     return digest_json(dict(parts))
 
 

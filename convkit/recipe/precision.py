@@ -164,7 +164,9 @@ class QuantizedPrecision(_WithExceptions):
     )
     symmetric: Switch = Field(
         default=False,
-        description="true: zero points are zero and biases stay in float32, as some runtimes require",
+        description=(
+            "true: zero points are zero and biases stay in float32, as some runtimes require"
+        ),
     )
     calibration: Calibration | None = Field(
         None,

@@ -1,4 +1,4 @@
-"""What every target says, and what the host asks of one. Each runtime's own target is in its folder."""
+"""What every target says, and what the host asks of one. Each runtime's folder has its own."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping

@@ -68,7 +68,7 @@ class Materials:
 
 @dataclasses.dataclass(frozen=True)
 class StageClaim:
-    """A stage as the provenance has it: its key, how it ended, the artifact it left in the store."""
+    """A stage in the provenance: its key, how it ended, the artifact it left in the store."""
 
     key: str
     status: str
@@ -281,10 +281,14 @@ def _tools(record: RunRecord) -> list[Dependency]:
         for name, version in stage.versions.items():
             stages.setdefault((name, version), []).append(stage.id)
     return [
-        Dependency(name, "tool", f"pkg:generic/{name}@{version}" if name == "python" else f"pkg:pypi/{name}@{version}",
-                   notes={"version": version, "stages": used})
+        Dependency(
+            name,
+            "tool",
+            f"pkg:{'generic' if name == 'python' else 'pypi'}/{name}@{version}",
+            notes={"version": version, "stages": used},
+        )
         for (name, version), used in sorted(stages.items())
-    ]  # fmt: skip
+    ]
 
 
 def _descriptor(item: Dependency) -> dict[str, Json]:

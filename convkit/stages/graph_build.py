@@ -125,7 +125,7 @@ def _stated(
 
 
 def stated_by_graph(model: Path) -> tuple[Contract, Mapping[str, str]]:
-    """Return the contract that a model file's graph states, and the texts it carries. Needs onnx."""
+    """Return the contract that a file's graph states, and the texts it carries. Needs onnx."""
     from convkit.models.graph.contract import graph_contract, load_graph
 
     graph = load_graph(model)

@@ -19,8 +19,8 @@ from convkit.worker.protocol import StageKind
 CONVKIT_DEFAULT = "convkit's default"
 
 _TORCH = ("torch", "onnx", "onnx-ir", "onnxscript", "numpy", "safetensors")
-# What exports and references import. Exports are told apart by exporter (`onnx`: a model that is ONNX
-# already). The reference of a torch model runs in the environment of the recipe's own export: it
+# What exports and references import. Exports differ by exporter (`onnx`: a model that is already
+# ONNX). The reference of a torch model runs in the environment of the recipe's own export: it
 # never imports the exporter, and both are sure to see the same torch and transformers.
 NEEDS: dict[str, tuple[str, ...]] = {
     "export torch": _TORCH,
@@ -115,7 +115,7 @@ def _target_spec(
 
 
 def inspection_spec(runtime: Runtime | None) -> EnvironmentSpec:
-    """Return the environment in which any ONNX file, or any built model of a runtime, can be read."""
+    """Return the environment in which ONNX files, or a runtime's built models, can be read."""
     needs = _GRAPH if runtime is None else (*runtime.inspects_with, "numpy")
     return _spec(needs, {}, {}, (default_python(), CONVKIT_DEFAULT))
 
@@ -190,7 +190,7 @@ def _may_come_low(recipe: Recipe) -> bool:
 def _known() -> frozenset[str]:
     """Return the packages that some stage asks for by itself.
 
-    Any other package under `tools` belongs to the model's own code, so it goes where that code runs.
+    Other packages under `tools` belong to the model's own code, so they go where it runs.
     """
     own = {name for names in NEEDS.values() for name in names}
     return frozenset(

@@ -81,7 +81,7 @@ def _prepare(modules: Sequence[str]) -> str | None:
 
 
 def threads_lost_by_a_fork() -> list[str]:
-    """Return the names of threads that a forked process would lack, while it may have their locks."""
+    """Return the names of threads that a fork would lose, while their locks may stay held."""
     main = str(os.getpid())
     tasks = Path("/proc/self/task").iterdir()
     return [(task / "comm").read_text().strip() for task in tasks if task.name != main]

@@ -99,7 +99,7 @@ class GraphRuntime(Protocol[OptionsT]):
         ...
 
     def refusals(self, operators: Operators, device: Device) -> list[Finding]:
-        """Return what the runtime has no kernels for, before a session of the whole model exists."""
+        """Return what the runtime has no kernels for, before it opens the whole model."""
         ...
 
     def keeps_operators(self, options: OptionsT) -> bool:

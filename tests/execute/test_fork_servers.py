@@ -316,7 +316,8 @@ def test_a_forked_stage_says_and_makes_what_a_fresh_one_does(
         recipe = write_recipe(tmp_path / "model", code=LINEAR, targets=TARGETS, **ROWS)
     else:
         graph = onnx.parser.parse_model(
-            '<ir_version: 8, opset_import: ["" : 17]> g (float[batch,4] input) => (float[batch,3] y)'
+            '<ir_version: 8, opset_import: ["" : 17]> g (float[batch,4] input)'
+            " => (float[batch,3] y)"
             " { y = Slice(input, starts, ends, axes) }"
         )
         for name, value in (("starts", 0), ("ends", 3), ("axes", 1)):
@@ -340,4 +341,5 @@ def test_a_forked_stage_says_and_makes_what_a_fresh_one_does(
         for stage in fresh.values()
         if stage.kind in loaded or "coreml" in (stage.target or "")
     ]
-    assert len(forks) == len(ahead) > 0
+    assert len(forks) == len(ahead)
+    assert bool(ahead) == (source == "torch")  # an ONNX file in float32 needs no costly import

@@ -115,7 +115,7 @@ def serve():
     code="C103", place="attention_mask", remedy="in this order", repaired=True, source="TRT#3616"
 )
 def another_order(folder: Path) -> Path:
-    """the graph's inputs are in a different order than the contract's, and callers bind by position"""
+    """the graph's inputs are in a different order than the contract's; callers bind by position"""
     graph = net()
     inputs = list(graph.graph.input)
     del graph.graph.input[:]
@@ -131,7 +131,7 @@ def another_order(folder: Path) -> Path:
     source="ORT#24263",
 )
 def order_of_the_tokenizer(folder: Path) -> Path:
-    """the recipe lists the inputs as the tokenizer gives them, forward takes them in another order"""
+    """the recipe lists the inputs in the tokenizer's order, forward has a different one"""
     return write_recipe(
         folder, code=NET, axes=AXES, inputs=[IDS, TYPES, MASK], outputs=[START, END]
     )

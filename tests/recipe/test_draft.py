@@ -225,7 +225,7 @@ def test_an_onnx_file_is_drafted_from_its_contract(tmp_path):
     ("model", "says"),
     [
         ("nowhere.onnx", "no such file"),
-        ("here.onnx", "needs the onnx package; install it in"),
+        ("here.onnx", "needs the onnx package here"),
         ("not/there", "pin its commit: not/there@<40 hex digits>"),
         ("not/there@main", "pin its commit: not/there@<40 hex digits>"),
         ("No Such", "Pass a folder in transformers' layout"),

@@ -276,7 +276,9 @@ from convkit.worker.context import Context
 from convkit.worker.protocol import VerifyRequest
 from convkit.runtimes.onnxruntime import verify
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
-request = VerifyRequest(CONTRACT, OnnxRuntimeOptions(), None, "cpu", {str(model)!r}, {str(original)!r}, None)
+request = VerifyRequest(
+    CONTRACT, OnnxRuntimeOptions(), None, "cpu", {str(model)!r}, {str(original)!r}, None
+)
 result, findings = verify.run(request, Context(Path({str(tmp_path)!r})))
 assert not findings, findings
 assert len(result.cases) == 8

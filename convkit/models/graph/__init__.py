@@ -1,1 +1,1 @@
-"""ONNX graphs: read, checked, walked, run. Modules here need different tools, so import the one you need."""
+"""ONNX graphs: read, checked, walked, run. Each module here needs its own tools."""

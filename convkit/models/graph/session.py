@@ -108,7 +108,7 @@ class GraphSession:
         return dict(zip(names, values, strict=True))
 
     def fallbacks(self) -> tuple[Fallback, ...]:
-        """Return the nodes that ran on another provider than the one asked for, in the first run."""
+        """Return the nodes that ran on a different provider than requested, in the first run."""
         return ()
 
     def _ran(self) -> None:
@@ -126,7 +126,7 @@ def _spec(argument: "onnxruntime.NodeArg") -> TensorSpec:
 
 
 def _shape(shape: list[Any]) -> tuple[Dimension, ...]:
-    """Return a shape; onnxruntime gives an empty one both for a scalar and where it knows nothing."""
+    """Return a shape; onnxruntime states an empty one for a scalar and for an unknown shape."""
     if not shape:
         return UNKNOWN_RANK
     return tuple(

@@ -120,8 +120,8 @@ class CoreMLTarget(BaseTarget):
         place = ("targets", name)
         if mapping(recipe.get("model")).get("onnx") is not None:
             message = (
-                "coreml converts the model itself, and model.onnx is a graph; name the model that it"
-                " was exported from under model"
+                "coreml converts the model itself, and model.onnx is a graph; name the model that"
+                " it was exported from under model"
             )
             yield Fault((*place, "runtime"), message)
         if target.get("shapes") == "enumerated":

@@ -1,4 +1,4 @@
-"""An onnxruntime target's models: built, opened and run, with the provider that the target names."""
+"""An onnxruntime target's models: built, opened and run with the target's provider."""
 
 import dataclasses
 import platform

@@ -28,7 +28,7 @@ class Dla(RecipeModel):
 
 
 class TensorRTTarget(GraphTarget):
-    """A target served by TensorRT, 10 or 11: an engine, strongly typed, built for one kind of GPU."""
+    """A target served by TensorRT 10 or 11: a strongly typed engine for one kind of GPU."""
 
     runtime_package: ClassVar[str] = "tensorrt"
 

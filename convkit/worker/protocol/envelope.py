@@ -9,8 +9,8 @@ from convkit.findings.model import Finding
 PROTOCOL = 1
 
 StageKind = Literal["export", "reference", "precision", "build", "verify"]
-# What a worker can be asked: a stage, a look into a model file, a comparison of two built artifacts,
-# the search for the cause of a difference.
+# What a worker can be asked: a stage, a look into a model file, a comparison of two built
+# artifacts, the search for the cause of a difference.
 JobKind = Literal[
     "export", "reference", "precision", "build", "verify", "inspect", "compare", "diagnose"
 ]
@@ -21,9 +21,9 @@ class Envelope:
     """What the request file holds. `output` is an empty folder for the stage's files.
 
     `runtime` is the package of the target's runtime, for the jobs that each runtime does in its own
-    way; `runtime_folder` is where to import it from if it is not one of convkit's. The worker ends itself when the process `parent_pid` is gone. `expected` are the versions that
-    its environment is to have, by normalised package name: what it imports of other versions breaks
-    the stage.
+    way; `runtime_folder` is where to import it from if it is not one of convkit's. The worker ends
+    itself when the process `parent_pid` is gone. `expected` are the versions that its environment
+    is to have, by normalized package name: importing any other version fails the stage.
     """
 
     protocol: int

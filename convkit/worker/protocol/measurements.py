@@ -39,7 +39,7 @@ class TensorMetrics:
 
 @dataclasses.dataclass(frozen=True)
 class CaseMetrics:
-    """One case under the built model; `error` holds the runtime's message where it refused to run."""
+    """One case under the built model; `error` holds the runtime's message if it failed to run."""
 
     case: str
     seconds: float
@@ -52,7 +52,7 @@ class ProbeChange:
     """What a probe changes: one input (`perturbed`), or a pair of inputs or outputs.
 
     `perturbed`: other values. `crossed`: two inputs are exchanged. `merged`: the first one's values
-    are fed to the second as well. `outputs`: nothing is changed, two outputs are compared crosswise.
+    are fed to the second as well. `outputs`: no input changes, two outputs are compared crosswise.
     """
 
     kind: Literal["perturbed", "crossed", "merged", "outputs"]

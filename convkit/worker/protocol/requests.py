@@ -1,4 +1,4 @@
-"""One request type for each job. Paths name what the worker reads; a stage's key has digests in their place."""
+"""One request type for each job. Paths name what a worker reads; a key has digests instead."""
 
 import dataclasses
 from typing import Generic, Literal, TypeVar

@@ -36,7 +36,7 @@ CaseKind = Literal["ladder", "probe", "invariance"]
 class CaseRecord:
     """One named set of inputs, in the folder of the same name.
 
-    Probes make one `change` to the case `base`. `runnable` is false where the original model refused
+    Probes make one `change` to the case `base`. `runnable` is false if the original model refused
     it. Cases of invariance leave something as it was, so that the outputs
     must stay as they were (see `InvarianceMetrics`).
     """
@@ -138,7 +138,7 @@ class PrecisionResult:
 
 @dataclasses.dataclass(frozen=True)
 class BuildResult:
-    """`session` is the contract as the built model states it, `example_sizes` as in `ExportResult`."""
+    """`session` is the contract that the built model states, `example_sizes` as in `ExportResult`."""
 
     session: Contract
     files: tuple[str, ...]
