@@ -37,8 +37,8 @@ class Runtime:
 
     `target` is the recipe's model of a target (module:class, for the host), `options` what of it
     reaches a worker (module:dataclass), `jobs` the modules whose `run(request, context)` does each
-    job, `session` the function that opens a built model for `convkit.load` (module:function; None if
-    it cannot).
+    job, `session` the function that opens a built model for `convkit.load` (module:function; None
+    if it cannot).
     `suffix` is how the files or folders of a built model end, `tools` the packages whose versions
     matter to its results, `defaults` their releases, `checks` what `convkit doctor` asks of the
     machine (module:function), `inspects_with` the packages that its `inspect` and `compare` jobs

@@ -1,12 +1,12 @@
 import ctypes
 import shutil
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 
 from convkit.toolchain import doctor
-from convkit.toolchain.doctor import Fact, Status, examine
+from convkit.toolchain.doctor import Fact, examine
 from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.resolution import Resolution
 
@@ -19,7 +19,7 @@ def test_every_fact_says_something_and_what_is_missing_has_a_fix(tmp_path: Path)
     facts = examine(tmp_path / "not made yet")
     assert len({found.name for found in facts}) == len(facts)
     for found in facts:
-        assert found.status in get_args(Status)
+        assert found.status in ("ok", "note", "missing")
         assert found.detail
         assert found.status != "missing" or found.fix
     assert not (tmp_path / "not made yet").exists()  # looking changes nothing

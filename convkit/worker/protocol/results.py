@@ -138,7 +138,7 @@ class PrecisionResult:
 
 @dataclasses.dataclass(frozen=True)
 class BuildResult:
-    """`session` is the contract that the built model states, `example_sizes` as in `ExportResult`."""
+    """`session` is the contract the built model states, `example_sizes` as in `ExportResult`."""
 
     session: Contract
     files: tuple[str, ...]
