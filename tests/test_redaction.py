@@ -7,6 +7,7 @@ import pytest
 
 from convkit.execute.worker_outcome import findings_of
 from convkit.execute.worker_process import run_worker
+from convkit.execute.workers import FreshProcesses
 from convkit.redaction import HIDDEN, redacted
 from convkit.toolchain.uv import failure_of
 from convkit.worker.protocol import PROTOCOL, Envelope
@@ -81,7 +82,7 @@ def test_what_a_stage_prints_and_answers_holds_no_secret(
         timeout_seconds=60,
         on_event=lambda *_: None,
         cancelled=threading.Event(),
-        entry=entry,
+        workers=FreshProcesses(entry),
     )
     assert outcome.answer is not None
     findings = findings_of(outcome, "inspect", None)

@@ -14,7 +14,7 @@ recipe.
 
 Hashes are those of the files that a platform installs. The lock names no index: whoever builds from
 it gets the same bytes from whichever index has them. `left_out` lists environments whose packages
-were not on the index (TensorRT, for instance).
+were not on the index.
 """
 
 import dataclasses

@@ -145,7 +145,8 @@ def test_a_run_makes_bytes_that_changed_in_the_store_anew(folder: Path) -> None:
     flip_byte(place)
     later = make_run(home, verify={"seed": 11, "tolerance": {"max_abs": 1e-4}})
     done = {stage.id for stage in later.record.stages if stage.status == "done"}
-    assert done == {"build:ort"}
+    # The export and the build share the damaged object: the first to need it makes it anew.
+    assert done == {"export"}
     assert audit_folder(later.folder).exit_code == 0
     assert audit_folder(folder).exit_code == 0
 

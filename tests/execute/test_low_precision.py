@@ -210,7 +210,7 @@ def test_a_pattern_that_names_no_module_is_an_error(tmp_path: Path) -> None:
     precision = {"default": "float16", "keep_float32": ["block.*"]}
     outcome = run(write_recipe(tmp_path, OVERFLOWING, precision), tmp_path / "home")
     (finding,) = found(outcome, "N206")
-    assert "perhaps you meant 'blocks.*'" in finding.message
+    assert "did you mean 'blocks.*'" in finding.message
     assert outcome.record.status == "failed"
 
 

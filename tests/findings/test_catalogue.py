@@ -10,6 +10,7 @@ from convkit.codec import CodecError
 from convkit.findings.catalogue import CATALOGUE, FAMILIES, causes_first, load
 from convkit.findings.model import Finding
 from convkit.plan.imported_code import imported_files
+from convkit.runtimes.registry import runtimes
 from convkit.worker.jobs import JOBS
 
 PACKAGE = Path(convkit.__file__).parent
@@ -91,6 +92,9 @@ def test_a_code_of_a_newer_convkit_is_ranked_as_a_cause() -> None:
 
 
 def test_no_worker_reads_the_text() -> None:
-    modules = [module for job in JOBS.values() for module in (job.module,)]
+    rows = [None, *runtimes().values()]
+    found = {job.module_for(row) for job in JOBS.values() for row in rows}
+    modules = sorted(module for module in found if module is not None)
+    assert len(modules) > len(JOBS)
     assert PACKAGE / "findings" / "catalogue.py" not in imported_files(modules)
     assert PACKAGE / "findings" / "severity.py" in imported_files(modules)

@@ -31,6 +31,7 @@ TARGETS = {
         "dla": {"core": 1},
         "profiles": [{"sequence": {"min": 2, "typical": 8, "max": 16}}],
     },
+    "ir": {"runtime": "openvino"},
     "program": {
         "runtime": "coreml",
         "precision": FLOAT16,
@@ -137,6 +138,7 @@ OF_A_TARGET: dict[str, list[tuple[str, Any]]] = {
         ("artifact", "optimized"),
         ("versions", ["==1.30.*"]),
     ],
+    "ir": [("plugin_properties", {"ENABLE_CPU_PINNING": False})],
     "cuda": [("tf32", True), ("provider", "cuda"), ("provider_options", {"a": 2})],
     "engine": [
         ("profiles", []),

@@ -31,7 +31,7 @@ MAY_MENTION_TENSORRT = (
     "runtimes/tensorrt/",
     "runtimes/onnxruntime/",
     "runtimes/registry.py:",
-    "findings/catalogue.py:",
+    "findings/codes/",
     "bindings/",
 )
 

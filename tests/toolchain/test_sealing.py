@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from convkit.cli.main import app
 from convkit.errors import ToolchainError
 from convkit.execute.worker_process import run_worker
+from convkit.execute.workers import FreshProcesses
 from convkit.toolchain.environments import ensure_environment, existing_environment
 from convkit.toolchain.resolution import Resolution
 from convkit.toolchain.sealing import verify_environment
@@ -104,7 +105,7 @@ def imported(built: Built, folder: Path) -> tuple[str, str, dict[str, str]]:
         timeout_seconds=60,
         on_event=lambda *_: None,
         cancelled=threading.Event(),
-        entry=entry,
+        workers=FreshProcesses(entry),
     )
     found, child, wrong = json.loads(outcome.log.splitlines()[-1])
     return found, child, wrong

@@ -244,7 +244,7 @@ def test_names_with_colons_are_names() -> None:
     )
     assert result.leading is not None
     assert (result.leading.code, result.leading.place.tensor) == ("C110", "mask:0")
-    assert "the model acts as: ids:0, types:0, mask:0" in result.headline
+    assert "The model behaves as: ids:0, types:0, mask:0" in result.headline
 
 
 def test_probes_of_older_records_are_found_by_their_names() -> None:

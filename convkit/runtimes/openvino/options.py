@@ -8,6 +8,6 @@ RESERVED = ("INFERENCE_PRECISION_HINT", "EXECUTION_MODE_HINT", "INFERENCE_NUM_TH
 
 @dataclasses.dataclass(frozen=True)
 class OpenVINOOptions:
-    """`properties` are the CPU plugin's own, by OpenVINO's names; none of RESERVED."""
+    """`plugin_properties` are the CPU plugin's own, by OpenVINO's names; none of RESERVED."""
 
-    properties: dict[str, bool | int | float | str] = dataclasses.field(default_factory=dict)
+    plugin_properties: dict[str, bool | int | float | str] = dataclasses.field(default_factory=dict)

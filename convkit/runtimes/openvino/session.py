@@ -277,7 +277,7 @@ def _compile(
     if known is None:
         raise ModelRefusedError(f"the IR was built for the precision {precision!r}, unknown here")
     hint = known if precision == "float32" or can_compute(precision) else "f32"  # type: ignore[arg-type]
-    settings: dict[str, object] = dict(options.properties)
+    settings: dict[str, object] = dict(options.plugin_properties)
     settings["INFERENCE_PRECISION_HINT"] = hint
     if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
         settings["INFERENCE_NUM_THREADS"] = int(threads)

@@ -29,7 +29,7 @@ class OpenVINOTarget(GraphTarget):
         description="OpenVINO releases that must all serve the same artifact, as specifiers",
         examples=[["==2025.4.*", "==2026.4.*"]],
     )
-    properties: dict[Annotated[str, Field(pattern=OPTION_PATTERN)], ProviderOption] = Field(
+    plugin_properties: dict[Annotated[str, Field(pattern=OPTION_PATTERN)], ProviderOption] = Field(
         default_factory=dict,
         description="the CPU plugin's own properties",
         examples=[{"CPU_DENORMALS_OPTIMIZATION": True}],
@@ -67,17 +67,17 @@ class OpenVINOTarget(GraphTarget):
             raise FaultsError([Fault(("format",), message)])
         return precision
 
-    @field_validator("properties")
+    @field_validator("plugin_properties")
     @classmethod
-    def _are_free(cls, properties: dict[str, object]) -> dict[str, object]:
+    def _are_free(cls, plugin_properties: dict[str, object]) -> dict[str, object]:
         faults = [
             Fault((name,), "convkit sets this property itself, from the precision; remove it")
-            for name in properties
+            for name in plugin_properties
             if name in RESERVED
         ]
         if faults:
             raise FaultsError(faults)
-        return properties
+        return plugin_properties
 
     @model_validator(mode="after")
     def _has_no_tensor_cores(self) -> Self:
@@ -88,7 +88,7 @@ class OpenVINOTarget(GraphTarget):
 
     def options(self) -> OpenVINOOptions:
         """Return the options that sessions are made from."""
-        return OpenVINOOptions(dict(self.properties))
+        return OpenVINOOptions(dict(self.plugin_properties))
 
     def packages(self, stage: StageKind, *, stand_in: bool) -> tuple[str, ...]:
         """Return what a stage imports; only rewriting and simulating need more than OpenVINO."""

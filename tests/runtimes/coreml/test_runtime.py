@@ -107,7 +107,7 @@ def test_it_is_loaded_by_name(package: Path, tmp_path: Path) -> None:
     session = convkit.load(package)
     assert [spec.name for spec in session.inputs] == ["ids", "flag"]
     assert session(**feeds([[5, 6]]))["next"].tolist() == [[6, 7]]
-    with pytest.raises(ModelFileError, match=r"no such package|Manifest"):
+    with pytest.raises(ModelFileError, match=r"no such model|Manifest"):
         convkit.load(tmp_path / "absent.mlpackage")
 
 

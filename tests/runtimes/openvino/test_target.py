@@ -19,8 +19,11 @@ def target(**keys) -> OpenVINOTarget:
         ({"precision": {"quantize": "dynamic-int8"}}, "dynamic-int8 is not available for OpenVINO"),
         ({"precision": {"quantize": "int4-weights"}}, "write static-int8"),
         ({"precision": {"quantize": "static-int8", "format": "operators"}}, "write format: qdq"),
-        ({"properties": {"INFERENCE_PRECISION_HINT": "f16"}}, "from the precision; remove it"),
-        ({"properties": {"INFERENCE_NUM_THREADS": 4}}, "from the precision; remove it"),
+        (
+            {"plugin_properties": {"INFERENCE_PRECISION_HINT": "f16"}},
+            "from the precision; remove it",
+        ),
+        ({"plugin_properties": {"INFERENCE_NUM_THREADS": 4}}, "from the precision; remove it"),
         ({"versions": ["==2026.4.*", "== 2026.4.*"]}, "is already in this list"),
         ({"tf32": True}, "NVIDIA GPUs only"),
         ({"device": "cuda"}, "cpu"),
@@ -32,7 +35,7 @@ def test_what_it_refuses_it_explains(keys, message):
 
 
 def test_its_options_and_precision_reach_the_worker():
-    given = target(properties={"ENABLE_CPU_PINNING": False}, precision="bfloat16")
+    given = target(plugin_properties={"ENABLE_CPU_PINNING": False}, precision="bfloat16")
     assert given.options() == OpenVINOOptions({"ENABLE_CPU_PINNING": False})
     assert given.worker_precision(str) == LowPrecision("bfloat16")
     assert not given.can_stand_in
