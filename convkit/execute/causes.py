@@ -30,6 +30,8 @@ from convkit.toolchain.requirements import diagnosis_spec, environment_spec
 from convkit.toolchain.resolution import resolve
 from convkit.worker.protocol import PROTOCOL, DiagnoseRequest, Envelope
 
+# A file that comes in a low precision is explained by what that precision does.
+_PRECISION = "N2"
 # What says that a graph's results are off, and not why.
 _UNEXPLAINED = ("N101", "N102", "N402", "E206", "E208")
 
@@ -90,6 +92,7 @@ class Causes:
             or target.low_precision is not None
             or target.quantization is not None
             or self.loaded.recipe.reference_model.onnx is not None
+            or any(f.is_error and f.code.startswith(_PRECISION) for f in verification.findings)
             or not any(finding.code in _UNEXPLAINED for finding in verification.findings)
         ):
             return None
