@@ -1,21 +1,27 @@
-"""Inputs and outputs that are exchanged: which assignment makes the outputs right."""
+"""Inputs and outputs under each other's names: which assignment makes the outputs right."""
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from convkit.localize.diagnosis import Cause
 from convkit.localize.divergence import FLOOR
-from convkit.localize.graph import Graph, Values
+from convkit.localize.graph import Values
 from convkit.localize.matching import relative_error
-from convkit.localize.original import Recording
+
+if TYPE_CHECKING:
+    from convkit.localize.boundary import Edge
 
 _SAME = 10 * FLOOR
 # Inputs of one shape: of so many every order is tried, of more (the caches of a decoder's layers)
-# every exchange of two.
-_FEW = 3
+# what their names suggest and every exchange of two.
+_FEW = 4
+_PAIRS = 200
+_WORD = re.compile(r"\d+|[A-Za-z]+")
 
 
 def exchanged_inputs(
@@ -27,13 +33,14 @@ def exchanged_inputs(
     """
     for assignment in _assignments(feeds):
         fed = {name: feeds[assignment.get(name, name)] for name in feeds}
+        if all(np.array_equal(fed[name], feeds[name]) for name in assignment):
+            continue
         after = outputs_error(fed)
         if after <= _SAME:
-            names = " and ".join(assignment)
             cause = Cause(
                 "inputs",
-                f"the graph takes its inputs {names} for each other",
-                tensor=next(iter(assignment)),
+                _inputs_text(assignment),
+                tensor=min(assignment, key=list(feeds).index),
                 before=error,
                 after=after,
                 boundary=None,
@@ -42,25 +49,81 @@ def exchanged_inputs(
     return None
 
 
+def _inputs_text(assignment: Mapping[str, str]) -> str:
+    """Say which inputs are swapped; `assignment` has what to feed to each name instead."""
+    pairs = [(a, b) for a, b in assignment.items() if assignment.get(b) == a and a < b]
+    if 2 * len(pairs) == len(assignment):
+        swapped = ", ".join(f"{a!r} and {b!r}" for a, b in pairs)
+        return f"inputs are swapped in the graph: {swapped}"
+    rotated = ", ".join(f"{name!r} is read as {other!r}" for name, other in assignment.items())
+    return f"inputs are exchanged (rotated) in the graph: {rotated}"
+
+
 def _assignments(feeds: Values) -> Iterator[dict[str, str]]:
     groups: dict[tuple[object, ...], list[str]] = {}
     for name, values in feeds.items():
         groups.setdefault((values.shape, values.dtype.str), []).append(name)
     for names in groups.values():
-        if len(names) <= _FEW:
-            for order in itertools.permutations(names):
-                pairs = zip(names, order, strict=True)
-                if moved := {name: other for name, other in pairs if name != other}:
-                    yield moved
-        else:
-            for first, second in itertools.combinations(names, 2):
-                yield {first: second, second: first}
+        yield from _orders(names)
 
 
-def exchanged_outputs(recording: Recording, graph: Graph, feeds: Values) -> Cause | None:
+def _orders(names: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Yield what to feed to each name instead: two exchanged first, then any order of few names."""
+    seen = set()
+    several = itertools.combinations(names, 2)
+    pairs = [{a: b, b: a} for a, b in itertools.islice(several, _PAIRS)]
+    few = itertools.permutations(names) if len(names) <= _FEW else iter(())
+    for moved in itertools.chain(
+        pairs,
+        by_words(names),
+        _rotations(names),
+        (dict(zip(names, order, strict=True)) for order in few),
+    ):
+        moved = {name: other for name, other in moved.items() if name != other}  # noqa: PLW2901
+        key = tuple(sorted(moved.items()))
+        if moved and key not in seen:
+            seen.add(key)
+            yield moved
+
+
+def _rotations(names: Sequence[str]) -> Iterator[dict[str, str]]:
+    for step in (1, -1):
+        yield {name: names[(place + step) % len(names)] for place, name in enumerate(names)}
+    yield dict(zip(names, reversed(names), strict=True))
+
+
+def by_words(names: Sequence[str]) -> Iterator[dict[str, str]]:
+    """Yield assignments of names that differ in one word: all keys for values, layer 0 for layer 1.
+
+    Of `past_key_0`, `past_value_0`, `past_key_1`, ... the words that vary are key and value, and
+    the layers: each two of them are exchanged in all names, and all of them rotated and reversed.
+    """
+    split = {tuple(_WORD.findall(name)): name for name in names}
+    if len(split) != len(names) or len({len(words) for words in split}) != 1:
+        return
+    for place in range(len(next(iter(split)))):
+        varying = sorted({words[place] for words in split}, key=lambda word: (len(word), word))
+        if len(varying) < 2:
+            continue
+        changes = [{a: b, b: a} for a, b in itertools.combinations(varying[:_FEW], 2)]
+        orders = ((*varying[1:], varying[0]), (varying[-1], *varying[:-1]), varying[::-1])
+        changes += [dict(zip(varying, order, strict=True)) for order in orders]
+        for change in changes:
+            moved = {
+                name: split.get((*words[:place], change.get(words[place], words[place]),
+                                 *words[place + 1 :]))
+                for words, name in split.items()
+            }  # fmt: skip
+            if None not in moved.values():
+                yield {name: other for name, other in moved.items() if other is not None}
+
+
+def exchanged_outputs(edge: "Edge") -> Cause | None:
     """Return the outputs that bear each other's names, if that is what is wrong with them."""
-    found = graph.run(list(recording.outputs), feeds)
-    expected = {name: recording.output(name) for name in recording.outputs}
+    found = edge.outputs(edge.feeds)
+    if found is None:
+        return None
+    expected = {name: edge.recording.output(name) for name in edge.recording.outputs}
     errors = _errors(found, expected)
     wrong = {
         name: next((o for o in expected if o != name and errors[name, o] <= _SAME), None)
@@ -69,11 +132,12 @@ def exchanged_outputs(recording: Recording, graph: Graph, feeds: Values) -> Caus
     }
     if not wrong or None in wrong.values():
         return None
-    text = ", ".join(f"{name} holds {other}" for name, other in wrong.items())
+    text = ", ".join(f"{name!r} holds {other!r}" for name, other in wrong.items())
+    permuted = sorted(wrong) == sorted(str(other) for other in wrong.values())
     before = max(errors[name, name] for name in wrong)
     return Cause(
         "outputs",
-        f"outputs are exchanged: {text}",
+        f"outputs are {'exchanged (swapped)' if permuted else 'duplicated'}: {text}",
         tensor=next(iter(wrong)),
         before=before,
         after=max(errors[name, other] for name, other in wrong.items() if other),

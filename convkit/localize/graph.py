@@ -179,7 +179,12 @@ def make_graph(model: onnx_ir.Model) -> Graph:
     model = model.clone()
     if model.functions:
         InlinePass()(model)
-    IdentityEliminationPass()(model)
+    names = [value.name for value in model.graph.outputs]
+    plain = model.clone()
+    IdentityEliminationPass()(plain)
+    # Where two outputs are one value, the pass gives both the name of one of them.
+    if [value.name for value in plain.graph.outputs] == names:
+        model = plain
     constants: dict[str, np.ndarray] = {}
     exotic: dict[str, onnx.TensorProto] = {}
     for name, value in list(model.graph.initializers.items()):

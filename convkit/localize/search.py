@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from convkit.localize.assignment import exchanged_inputs, exchanged_outputs
+from convkit.localize.boundary import Edge, exchanged, with_change_at_edge
 from convkit.localize.diagnosis import Cause, Diagnosis
 from convkit.localize.divergence import FLOOR, Divergence, Parting
 from convkit.localize.explanation import Explanation, explain
@@ -49,6 +49,7 @@ def localize(
     remaining = outputs_error(recording, graph, feeds) if causes else error
     if remaining > _SAME and (at_boundary := _boundary(recording, graph, feeds, remaining)):
         return Diagnosis(error, at_boundary.after, (at_boundary, *causes))
+    edge, off, weights = Edge(recording, graph, feeds), remaining, len(causes)
     for _ in range(_PLACES):
         left = deadline - time.monotonic()
         if remaining <= _SAME or left <= 0:
@@ -64,6 +65,9 @@ def localize(
             break
         graph = corrected
         remaining = outputs_error(recording, graph, feeds)
+    if off > _SAME and (at_edge := with_change_at_edge(tuple(causes[weights:]), edge, off)):
+        causes[weights:] = at_edge
+        remaining = at_edge[0].after
     causes.sort(key=lambda cause: (cause.kind == "unproven", -cause.share))
     return Diagnosis(error, remaining, tuple(causes))
 
@@ -82,13 +86,7 @@ def outputs_error(recording: Recording, graph: Graph, feeds: Values) -> float:
 
 def _boundary(recording: Recording, graph: Graph, feeds: Values, error: float) -> Cause | None:
     """Return inputs or outputs that are exchanged, if that explains everything."""
-    found = exchanged_inputs(feeds, error, lambda fed: outputs_error(recording, graph, fed))
-    if found is not None:
-        return found[0]
-    try:
-        return exchanged_outputs(recording, graph, feeds)
-    except PieceFailedError:
-        return None
+    return exchanged(Edge(recording, graph, feeds), error)
 
 
 def _weight_causes(

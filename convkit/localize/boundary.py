@@ -1,0 +1,214 @@
+"""What happens to inputs and outputs at a graph's edge: exchanged, flipped, scaled, shifted, ...
+
+Searches over whole tensors: the graph fed otherwise, and its outputs read otherwise. Whatever makes
+all outputs equal the original's is the cause.
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from convkit.localize.assignment import exchanged_inputs, exchanged_outputs
+from convkit.localize.diagnosis import Cause
+from convkit.localize.divergence import FLOOR
+from convkit.localize.fitting import fitted_input
+from convkit.localize.graph import Graph, PieceFailedError, Values, label
+from convkit.localize.input_changes import INPUT_CHANGES
+from convkit.localize.matching import is_flat, relative_error
+from convkit.localize.original import Recording
+from convkit.localize.output_changes import OUTPUT_CHANGES
+
+_SAME = 10 * FLOOR
+# What a search of the place finds says more than a change of the whole tensor: which number of
+# which node is wrong.
+_SAYS_MORE = ("weight", "exchanged", "checkpoint", "attribute", "operator", "constant")
+_SECONDS = 20.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Edge:
+    """A graph and what the original made of the same inputs."""
+
+    recording: Recording
+    graph: Graph
+    feeds: Values
+
+    def outputs(self, feeds: Values) -> dict[str, np.ndarray] | None:
+        """Return the graph's outputs for other feeds, None where it cannot run on them."""
+        try:
+            return self.graph.run(list(self.recording.outputs), feeds)
+        except PieceFailedError:
+            return None
+
+    def error(self, feeds: Values) -> float:
+        """Return the outputs' largest error, in parts of their rms; infinite without outputs."""
+        found = self.outputs(feeds)
+        return math.inf if found is None else self.error_of(found)
+
+    def error_of(self, found: Values) -> float:
+        """Return the largest error of given outputs."""
+        return max(
+            relative_error(found[name], self.recording.output(name)) if name in found else math.inf
+            for name in self.recording.outputs
+        )
+
+    def reader(self, name: str) -> str | None:
+        """Return the first node that reads an input."""
+        readers = self.graph.readers.get(name, [])
+        return label(self.graph.nodes[readers[0]]) if readers else None
+
+    def producer(self, name: str) -> str | None:
+        """Return the node that computes an output."""
+        index = self.graph.producers.get(name)
+        return label(self.graph.nodes[index]) if index is not None else None
+
+
+def exchanged(edge: Edge, error: float) -> Cause | None:
+    """Return inputs or outputs that are exchanged, if that explains everything."""
+    found = exchanged_inputs(edge.feeds, error, edge.error)
+    return found[0] if found is not None else exchanged_outputs(edge)
+
+
+def with_change_at_edge(
+    causes: tuple[Cause, ...], edge: Edge, error: float, seconds: float = _SECONDS
+) -> tuple[Cause, ...] | None:
+    """Return the causes with the change of an input or an output that explains everything first.
+
+    `causes` are those that a search of places found in the same graph. Returns None where no change
+    of an input or output explains the difference, or a cause that is known says more.
+    """
+    if any(cause.kind in _SAYS_MORE and cause.after <= _SAME for cause in causes):
+        return None
+    change = changed_outputs(edge, error) or changed_input(edge, error, seconds)
+    if change is None:
+        return None
+    place = next((cause for cause in causes if cause.boundary == change.boundary), None)
+    if place is not None:
+        change = dataclasses.replace(
+            change,
+            node=place.node or change.node,
+            module=place.module,
+            source=place.source,
+            operation=place.operation,
+        )
+    return (change,)
+
+
+def changed_input(edge: Edge, error: float, seconds: float = _SECONDS) -> Cause | None:
+    """Return how an input must be changed for the graph to be right; None where nothing helps.
+
+    Inputs are tried one by one, then those of one rank and type together (both pictures of a pair),
+    and last with a scale and an offset that are fitted.
+    """
+    deadline = time.monotonic() + seconds
+    for names in _groups(edge):
+        for row in INPUT_CHANGES.values():
+            for change in row(edge.feeds[names[0]]):
+                if time.monotonic() > deadline:
+                    return None
+                fed = _changed(edge.feeds, names, change.apply)
+                if fed is not None and (after := edge.error(fed)) <= _SAME:
+                    return _input_cause(edge, names, change.text, error, after)
+    for names in _groups(edge):
+        if len(names) == 1 and (fit := fitted_input(edge, names[0], deadline)) is not None:
+            text, after = fit
+            return _input_cause(edge, names, text, error, after)
+    return None
+
+
+def _groups(edge: Edge) -> Iterator[tuple[str, ...]]:
+    names = [name for name in edge.feeds if name in edge.graph.inputs]
+    yield from ((name,) for name in names)
+    alike: dict[tuple[int, str], list[str]] = {}
+    for name in names:
+        values = edge.feeds[name]
+        alike.setdefault((values.ndim, values.dtype.str), []).append(name)
+    yield from (tuple(group) for group in alike.values() if len(group) > 1)
+
+
+def _changed(
+    feeds: Values, names: tuple[str, ...], apply: Callable[[np.ndarray], np.ndarray]
+) -> dict[str, np.ndarray] | None:
+    """Return the feeds with some of them changed; None where a change has no effect on them."""
+    changed = {name: np.ascontiguousarray(apply(feeds[name])) for name in names}
+    if all(np.array_equal(values, feeds[name]) for name, values in changed.items()):
+        return None
+    return {**feeds, **changed}
+
+
+def _input_cause(
+    edge: Edge, names: tuple[str, ...], text: str, before: float, after: float
+) -> Cause:
+    listed = " and ".join(repr(name) for name in names)
+    return Cause(
+        "extra",
+        f"the graph expects {listed} {text}",
+        node=edge.reader(names[0]),
+        tensor=names[0],
+        before=before,
+        after=after,
+        boundary="input",
+    )
+
+
+def changed_outputs(edge: Edge, before: float) -> Cause | None:
+    """Return how outputs differ from the original's as whole tensors, if all that differ do so."""
+    found = edge.outputs(edge.feeds)
+    if found is None:
+        return None
+    expected = {name: edge.recording.output(name) for name in edge.recording.outputs}
+    told: dict[str, str] = {}
+    after = 0.0
+    for name, values in expected.items():
+        if name in found and relative_error(found[name], values) <= _SAME:
+            continue
+        best = _change_of(name, found, expected)
+        if best is None:
+            return None
+        told[name], error = best
+        after = max(after, error)
+    if not told:
+        return None
+    first = next(iter(told))
+    return Cause(
+        "extra",
+        "; ".join(told.values()),
+        node=edge.producer(first),
+        tensor=first,
+        before=before,
+        after=after,
+        boundary="output",
+    )
+
+
+def _change_of(name: str, found: Values, expected: Values) -> tuple[str, float] | None:
+    """Return what an output is, of its own original or else of another output's."""
+    if name not in found:
+        return None
+    for other in (name, *(each for each in expected if each != name)):
+        if (best := _explained(found[name], expected[other])) is not None:
+            text, error = best
+            whose = "the original's" if other == name else f"the original's {other!r}"
+            return f"output {name!r} is {whose} {text}".rstrip(), error
+    return None
+
+
+def _explained(found: np.ndarray, expected: np.ndarray) -> tuple[str, float] | None:
+    if found.dtype.kind not in "fiub" or expected.dtype.kind not in "fiub":
+        return None
+    if (error := relative_error(found, expected)) <= _SAME:
+        return "", error
+    if is_flat(found) or is_flat(expected):
+        return None  # a constant is anything, scaled
+    own, other = found.astype(np.float64), expected.astype(np.float64)
+    with np.errstate(all="ignore"):
+        for row in OUTPUT_CHANGES.values():
+            for change in row(own, other):
+                if is_flat(change.target) or not np.isfinite(change.target).any():
+                    continue
+                if (error := relative_error(change.corrected, change.target)) <= _SAME:
+                    return change.text, error
+    return None
