@@ -17,6 +17,8 @@ Kind = Literal[
     "order",  # elements are in another order
     "inputs",  # inputs are exchanged
     "outputs",  # outputs are exchanged
+    "quantized",  # a weight was quantized with other numbers than it needs
+    "rounding",  # weights are quantized correctly, and too coarse
     "place",  # where it is is proven, what it is is not known
     "unproven",  # the likeliest place, for which there is no proof
 ]

@@ -17,6 +17,8 @@ _REMEDIES: dict[str, str] = {
     "N407": "Connect the node as the message says, or correct what rewrote the graph.",
     "N408": "Compare the node's inputs and attributes with the original's operation at this place.",
     "N409": "Look from this place upwards: compare what the graph and the original compute there.",
+    "Q108": "Quantize this weight again from the original's floats, or correct the number named.",
+    "Q109": ("Set the target's tolerance to what these bits can hold, or quantize fewer weights."),
     "C115": "Feed the input as the message says, or remove the step from the graph.",
     "C110": "Exchange the names in the recipe, or correct what named the graph's inputs.",
     "C208": "Exchange the names in the recipe, or correct what named the graph's outputs.",
@@ -80,6 +82,10 @@ def _code(cause: Cause) -> str:
             return "C110"
         case "outputs":
             return "C208"
+        case "quantized":
+            return "Q108"
+        case "rounding":
+            return "Q109"
         case "place":
             return "N408"
         case "unproven":
@@ -104,7 +110,7 @@ def _proof(cause: Cause) -> str:
         "with the original's value here"
         if cause.kind == "place"
         else "with the original's values"
-        if cause.kind in ("weight", "exchanged", "checkpoint")
+        if cause.kind in ("weight", "exchanged", "checkpoint", "quantized", "rounding")
         else "with that changed"
     )
     before = "cannot be computed" if math.isinf(cause.before) else f"are off by {cause.before:.2g}"

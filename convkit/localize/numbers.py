@@ -17,8 +17,8 @@ _FEW = 16
 def whole_numbers(region: Region) -> Iterator[Rewrite]:
     """Change small constants of whole numbers: indices, axes, starts and ends, shapes."""
     for name, values in region.constants():
-        if values.dtype.kind not in "iu" or values.size > _FEW or not values.size:
-            continue
+        if values.dtype not in (np.int32, np.int64) or values.size > _FEW or not values.size:
+            continue  # narrower integers are zero points: see `quantized`
         seen = {values.tobytes()}
         for other in _integers(region, values):
             if other.tobytes() in seen:

@@ -16,6 +16,7 @@ from convkit.localize.explanation import Explanation, explain
 from convkit.localize.graph import Graph, PieceFailedError, Values, label, module_of
 from convkit.localize.matching import relative_error
 from convkit.localize.original import Recording
+from convkit.localize.quantized_causes import quantized_causes
 from convkit.localize.region import Region, region_of
 from convkit.localize.weights import WeightDifference, compare_weights
 
@@ -45,7 +46,12 @@ def localize(
     error = outputs_error(recording, graph, feeds)
     if error <= _SAME:
         return Diagnosis(error, error, ())
-    causes, graph = _weight_causes(recording, graph, feeds, state, error)
+    rounded, graph = quantized_causes(
+        graph, state, error, lambda other: outputs_error(recording, other, feeds)
+    )
+    remaining = outputs_error(recording, graph, feeds) if rounded else error
+    causes, graph = _weight_causes(recording, graph, feeds, state, remaining)
+    causes = [*rounded, *causes]
     remaining = outputs_error(recording, graph, feeds) if causes else error
     if remaining > _SAME and (at_boundary := _boundary(recording, graph, feeds, remaining)):
         return Diagnosis(error, at_boundary.after, (at_boundary, *causes))
