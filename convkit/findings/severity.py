@@ -13,7 +13,7 @@ Severity = Literal["error", "warning", "note"]
 _WARNINGS = frozenset(
     {
         *("C112", "N204", "N211", "N303", "N305", "N409", "T104", "T106", "V105"),
-        *("E101", "E102", "E209", "Q102", "Q106", "R101"),
+        *("E101", "E102", "E209", "E237", "Q102", "Q106", "R101"),
     }
 )
 _NOTES = frozenset(

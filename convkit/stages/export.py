@@ -56,12 +56,13 @@ def _adopt(request: ExportRequest, context: Context) -> tuple[ExportResult, list
     assert request.source.path is not None
     context.progress("checking the ONNX file", done=0.1)
     try:
-        model = adopt(Path(request.source.path))
+        model, doubts = adopt(Path(request.source.path))
     except UnexportableError as error:
         return _nothing(request, 0), list(error.findings)
     rename_to_contract(model, request.contract)
     tidy_metadata(model, wrapper="", root=None, keep_model_metadata=True)
     findings = _finish(model, request, context, input_order=request.input_order)
+    findings += doubts
     findings += [_dead_input(name, matters=False) for name in dead_inputs(model)]
     findings += duplicate_weights(model)
     findings += check_dequantization(model)  # somebody else's quantiser wrote it

@@ -5,27 +5,32 @@ from pathlib import Path
 import onnx
 import onnx_ir
 
+from convkit.findings.model import Finding
 from convkit.models.exporters.job import UnexportableError
 from convkit.models.graph.contract import load_graph
 from convkit.models.graph.external_data import external_data_findings
 from convkit.models.graph.loading import map_weights
+from convkit.models.lint.registry import lint
+from convkit.models.lint.standard import without_external
 from convkit.worker.context import StageFailedError
 
 
-def adopt(path: Path) -> onnx_ir.Model:
-    """Load a model; raises StageFailedError for a damaged one, UnexportableError where weights are
-    not all there.
+def adopt(path: Path) -> tuple[onnx_ir.Model, list[Finding]]:
+    """Load a model, with what is doubtful about its file.
+
+    Raises StageFailedError where there is no file, UnexportableError for one that is damaged or
+    whose weights are not all there.
     """
     if not path.is_file():
         raise StageFailedError(f"model.onnx: there is no file {path}")
+    findings = lint(path)
+    if errors := [finding for finding in findings if finding.is_error]:
+        raise UnexportableError(errors)
     model = load_graph(path)
-    if not model.graph.outputs:
-        raise StageFailedError(f"model.onnx: {path.name} is no model: its graph has no outputs")
-    if findings := external_data_findings(model, path.parent):
-        raise UnexportableError(findings)
-    check_structure(path, "model.onnx")
+    if missing := external_data_findings(model, path.parent):
+        raise UnexportableError(missing)
     map_weights(model, path.parent)
-    return model
+    return model, findings
 
 
 def check_structure(path: Path, key: str) -> None:
@@ -35,25 +40,7 @@ def check_structure(path: Path, key: str) -> None:
     (The checker takes a file with several hard links, as a store and a run's folder have, for an
     attack.)
     """
-    proto = onnx.load(path, load_external_data=False)
-    given = {value.name for value in proto.graph.input}
-    external = [
-        tensor
-        for tensor in proto.graph.initializer
-        if tensor.data_location == onnx.TensorProto.EXTERNAL
-    ]
-    inside = [
-        tensor
-        for tensor in proto.graph.initializer
-        if tensor.data_location != onnx.TensorProto.EXTERNAL
-    ]
-    del proto.graph.initializer[:]
-    proto.graph.initializer.extend(inside)
-    proto.graph.input.extend(
-        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-        for tensor in external
-        if tensor.name not in given
-    )
+    proto = without_external(onnx.load(path, load_external_data=False))
     try:
         onnx.checker.check_model(proto)
     except onnx.checker.ValidationError as error:

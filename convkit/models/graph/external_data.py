@@ -1,10 +1,12 @@
 """Weights that lie outside the graph's file: is each of them there, whole, beside it?"""
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import onnx_ir
 
+from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.graph.files import initializers
 
@@ -36,7 +38,30 @@ def external_data_findings(model: onnx_ir.Model, folder: Path) -> list[Finding]:
             },
             Remedy(remedy.format(file=location)),
         )
+    for location, finding in _overlapping(model):
+        findings.setdefault(location, finding)
     return list(findings.values())
+
+
+def _overlapping(model: onnx_ir.Model) -> Iterator[tuple[str, Finding]]:
+    """Yield the weights that take some of another's bytes: an offset is wrong.
+
+    Two weights of the very same bytes are one, stored once.
+    """
+    tensors = sorted(
+        ((str(each.location), each.offset or 0, each.nbytes, each.name or "") for each in
+         _external_tensors(model)),
+    )  # fmt: skip
+    for (file, start, size, first), (other, offset, length, second) in itertools.pairwise(tensors):
+        if file != other or offset >= start + size or (start, size) == (offset, length):
+            continue
+        message = (
+            f"weights {first!r} and {second!r} overlap in {file!r}: one ends at byte"
+            f" {start + size}, the other begins at {offset}"
+        )
+        evidence: dict[str, Json] = {"file": file, "offset": offset, "length": length}
+        place = Place(tensor=second, source=file)
+        yield file, Finding("E210", message, place, evidence, Remedy(_COPY.format(file=file)))
 
 
 def _external_tensors(model: onnx_ir.Model) -> Iterator[onnx_ir.ExternalTensor]:

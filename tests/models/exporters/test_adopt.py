@@ -160,20 +160,24 @@ def test_an_input_that_nothing_reads_is_a_warning(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("damage", "code"),
     [
-        (lambda file: file.unlink(), "there is no file"),
-        (lambda file: file.write_bytes(b"\xff not protobuf"), "not a readable ONNX file"),
-        (lambda file: file.write_bytes(b""), "no outputs|not a readable"),
-        (
-            lambda file: file.write_bytes(file.read_bytes().replace(b"MatMul", b"NoSuch")),
-            "not a valid ONNX model",
-        ),
+        (lambda file: file.write_bytes(b"\xff not protobuf"), "E231"),
+        (lambda file: file.write_bytes(b""), "E231"),
+        (lambda file: file.write_bytes(file.read_bytes().replace(b"MatMul", b"NoSuch")), "E233"),
     ],
 )
-def test_damaged_files(file, damage, message):
+def test_damaged_files_stop_the_export(file, damage, code):
     damage(file)
-    with pytest.raises(StageFailedError, match=message):
+    result, findings, out = adopt(file)
+    assert [finding.code for finding in findings] == [code]
+    assert result.graph.inputs == ()
+    assert list(out.iterdir()) == []
+
+
+def test_a_file_that_is_not_there(file):
+    file.unlink()
+    with pytest.raises(StageFailedError, match="there is no file"):
         adopt(file)
 
 
@@ -193,7 +197,11 @@ def test_weights_that_are_stored_twice_are_a_warning(file):
     model.graph.initializer.append(numpy_helper.from_array(WEIGHT, "again"))
     onnx.save(model, file)
     _, findings, _ = adopt(file)
-    assert [(finding.code, finding.place.tensor) for finding in findings] == [("E209", "again")]
+    # It is read by nothing, too.
+    assert [(finding.code, finding.place.tensor) for finding in findings] == [
+        ("E237", "again"),
+        ("E209", "again"),
+    ]
 
 
 def test_a_file_whose_weights_have_several_hard_links_is_adopted(tmp_path: Path) -> None:
@@ -218,5 +226,5 @@ def test_a_file_whose_weights_have_several_hard_links_is_adopted(tmp_path: Path)
     (tmp_path / "run").mkdir()
     for name in ("model.onnx", "w.data"):
         (tmp_path / "run" / name).hardlink_to(tmp_path / "store" / name)
-    model = adopted(tmp_path / "run" / "model.onnx")
+    model, _ = adopted(tmp_path / "run" / "model.onnx")
     np.testing.assert_array_equal(model.graph.initializers["w"].const_value.numpy(), np.arange(600))

@@ -96,3 +96,19 @@ def test_a_file_that_is_not_whole_is_named_with_the_first_weight_it_concerns(
     assert (finding.code, finding.severity, finding.place.tensor) == ("E210", "error", weight)
     assert message in finding.message
     assert remedy in finding.remedy.text
+
+
+def test_weights_that_share_some_of_their_bytes(written):
+    proto = onnx.load(written / "model.onnx", load_external_data=False)
+    (entry,) = (
+        entry
+        for tensor in proto.graph.initializer
+        if tensor.name == "zebra"
+        for entry in tensor.external_data
+        if entry.key == "offset"
+    )
+    entry.value = str(int(entry.value) - 4096)
+    onnx.save(proto, written / "model.onnx")
+    (finding,) = external_data_findings(load_graph(written / "model.onnx"), written)
+    assert (finding.code, finding.place.tensor) == ("E210", "zebra")
+    assert "'ape' and 'zebra' overlap" in finding.message

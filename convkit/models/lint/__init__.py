@@ -1,0 +1,1 @@
+"""Looks for faults of an ONNX file without running it: each has a code and a place."""

@@ -1,0 +1,107 @@
+"""Opset imports, and operators that exist in them."""
+
+import difflib
+from collections import defaultdict
+from pathlib import Path
+
+import onnx
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.lint.nodes import all_nodes, name_of, title
+
+_STANDARD = ("", "ai.onnx")
+
+
+def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
+    """Return E232 where a domain is imported in two versions, or is used and not imported."""
+    versions: dict[str, list[int]] = defaultdict(list)
+    for entry in model.opset_import:
+        versions["" if entry.domain in _STANDARD else entry.domain].append(entry.version)
+    findings = []
+    for domain, found in versions.items():
+        if len(found) > 1:
+            findings.append(
+                _imports(
+                    f"{path.name} imports the operator set {domain or 'ai.onnx'!r} {len(found)}"
+                    f" times, in versions {', '.join(map(str, found))}: which one its operators"
+                    " follow is undefined",
+                    "Keep one entry of opset_import for each domain: the version that the file was"
+                    " exported with.",
+                    domain,
+                )
+            )
+        elif not found[0] > 0:
+            findings.append(
+                _imports(
+                    f"{path.name} imports the operator set {domain or 'ai.onnx'!r} in version"
+                    f" {found[0]}, which does not exist",
+                    "Set the version that the file was exported with.",
+                    domain,
+                )
+            )
+    functions = {function.domain for function in model.functions}
+    missing: dict[str, onnx.NodeProto] = {}
+    for node in all_nodes(model.graph):
+        domain = "" if node.domain in _STANDARD else node.domain
+        if domain not in versions and domain not in functions:
+            missing.setdefault(domain, node)
+    findings += [_missing(path, domain, node) for domain, node in missing.items()]
+    return findings
+
+
+def _missing(path: Path, domain: str, node: onnx.NodeProto) -> Finding:
+    return Finding(
+        "E232",
+        f"{path.name} uses the operator set {domain or 'ai.onnx'!r} without importing it, first at"
+        f" {title(node)}: no version says what its operators do",
+        Place(node=name_of(node), tensor=None),
+        {"domain": domain},
+        Remedy("Add the domain to opset_import, in the version that the file was exported with."),
+    )
+
+
+def _imports(message: str, remedy: str, domain: str) -> Finding:
+    return Finding(
+        "E232", message, Place(source="opset_import"), {"domain": domain}, Remedy(remedy)
+    )
+
+
+def check_operators(model: onnx.ModelProto, path: Path) -> list[Finding]:  # noqa: ARG001
+    """Return E233 for each standard operator that the imported opset does not have."""
+    version = next((each.version for each in model.opset_import if each.domain in _STANDARD), None)
+    if version is None or version > onnx.defs.onnx_opset_version():
+        return []  # V101 says that the opset is too new
+    functions = {(function.domain, function.name) for function in model.functions}
+    found: dict[str, onnx.NodeProto] = {}
+    for node in all_nodes(model.graph):
+        if node.domain in _STANDARD and (node.domain, node.op_type) not in functions:
+            try:
+                onnx.defs.get_schema(node.op_type, version, "")
+            except onnx.defs.SchemaError:
+                found.setdefault(node.op_type, node)
+    return [_unknown(node, version) for node in found.values()]
+
+
+def _unknown(node: onnx.NodeProto, version: int) -> Finding:
+    since = sorted(
+        schema.since_version
+        for schema in onnx.defs.get_all_schemas_with_history()
+        if schema.name == node.op_type and schema.domain == ""
+    )
+    names = {each.name for each in onnx.defs.get_all_schemas() if each.domain == ""}
+    if since:
+        why = f"ONNX has it from opset {since[0]} on"
+        remedy = f"Export with opset {since[0]} or newer."
+    elif near := difflib.get_close_matches(node.op_type, names, 1):
+        why = f"ONNX has no operator of that name; perhaps {near[0]!r} was meant"
+        remedy = f"Write {near[0]}, or give the node the domain of the library that defines it."
+    else:
+        why = "ONNX has no operator of that name"
+        remedy = "Give the node the domain of the library that defines it."
+    return Finding(
+        "E233",
+        f"{title(node)} does not exist in opset {version}: {why}",
+        Place(node=name_of(node)),
+        {"operator": node.op_type, "opset": version},
+        Remedy(remedy),
+    )

@@ -1,0 +1,39 @@
+"""Every check of a file, in the order in which they make sense."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+
+from convkit.findings.model import Finding
+from convkit.models.lint import declared, opsets, standard, weights, wiring
+from convkit.models.lint.reading import read_file
+
+Check = Callable[[onnx.ModelProto, Path], list[Finding]]
+
+# A check that finds errors ends the lint: the checks after it take what it looks at for granted.
+CHECKS: dict[str, Check] = {
+    "opsets": opsets.check,
+    "purpose": wiring.check_purpose,
+    "wiring": wiring.check,
+    "operators": opsets.check_operators,
+    "standard": standard.check,
+    "weights": weights.check,
+    "declared": declared.check,
+}
+
+
+def lint(path: Path) -> list[Finding]:
+    """Return what is wrong with an ONNX file, errors of the first check that finds any last.
+
+    External weights are not read: `models.graph.external_data` looks at them.
+    """
+    model, findings = read_file(path)
+    if model is None:
+        return findings
+    for check in CHECKS.values():
+        found = check(model, path)
+        findings += found
+        if any(finding.is_error for finding in found):
+            break
+    return findings

@@ -1,0 +1,64 @@
+"""What ONNX's own checker finds beyond the other checks, with its words after ours."""
+
+from pathlib import Path
+
+import onnx
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.lint.nodes import name_of, title
+
+
+def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
+    """Return E238 where the checker refuses the file; external weights are not looked at.
+
+    (The checker takes a file with several hard links, as a store and a run's folder have, for an
+    attack.)
+    """
+    proto = without_external(model)
+    try:
+        onnx.checker.check_model(proto)
+    except onnx.checker.ValidationError as error:
+        node = _refused(proto)
+        where = title(node) if node is not None else path.name
+        text = " ".join(str(error).split())
+        return [
+            Finding(
+                "E238",
+                f"{path.name} is not a valid ONNX model: {where} does not follow the standard."
+                f" ONNX's checker says: {text}",
+                Place(node=name_of(node) if node is not None else None, source=path.name),
+                remedy=Remedy("Correct what the checker names, or export the file again."),
+            )
+        ]
+    return []
+
+
+def _refused(model: onnx.ModelProto) -> onnx.NodeProto | None:
+    """Return the first node that the checker refuses by itself."""
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = model.ir_version
+    context.opset_imports = {entry.domain: entry.version for entry in model.opset_import}
+    for node in model.graph.node:
+        try:
+            onnx.checker.check_node(node, context)
+        except onnx.checker.ValidationError:
+            return node
+    return None
+
+
+def without_external(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a copy in which weights of other files are inputs."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model)
+    given = {value.name for value in proto.graph.input}
+    external = onnx.TensorProto.EXTERNAL
+    apart = [each for each in proto.graph.initializer if each.data_location == external]
+    inside = [each for each in proto.graph.initializer if each.data_location != external]
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(inside)
+    proto.graph.input.extend(
+        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in apart
+        if tensor.name not in given
+    )
+    return proto
