@@ -105,7 +105,7 @@ def _residual(edge: "Edge", found: dict[str, np.ndarray]) -> np.ndarray | None:
 
 def _text(scale: np.ndarray, offset: np.ndarray) -> str:
     def told(numbers: np.ndarray) -> str:
-        rounded = [f"{number:.5g}" for number in numbers]
+        rounded = [f"{number:.4g}" for number in numbers]
         return rounded[0] if len(rounded) == 1 else f"[{', '.join(rounded)}]"
 
     if np.abs(scale - 1).max() < 1e-4:

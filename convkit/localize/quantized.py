@@ -23,6 +23,8 @@ _MOST = 0.99
 # Scales that differ by less are the quantizer's own choice.
 _SAME_SCALE = 0.02
 _SAMPLE = 4096
+# Weights of the original that are like a quantized one: so many are looked at closely.
+_TRIED = 3
 _RELATED = 0.5
 _SHOWN = 4
 
@@ -68,13 +70,8 @@ class QuantizedMatch:
 
 def compare_quantized(graph: Graph, state: State) -> list[QuantizedMatch]:
     """Match every quantized weight of a graph with the original's float weight."""
-    matches = []
-    for weight in quantized_weights(graph):
-        found = _original(weight, state)
-        if found is not None:
-            original, values = found
-            matches.append(QuantizedMatch(weight, original, values, _problem(weight, values)))
-    return matches
+    found = (_match(weight, state) for weight in quantized_weights(graph))
+    return [match for match in found if match is not None]
 
 
 def quantized_weights(graph: Graph) -> Iterator[QuantizedWeight]:
@@ -104,8 +101,11 @@ def quantized_weights(graph: Graph) -> Iterator[QuantizedWeight]:
         )
 
 
-def _original(weight: QuantizedWeight, state: State) -> tuple[str, np.ndarray] | None:
-    """Return the float weight that a quantized one was made of: by name, else by likeness."""
+def _match(weight: QuantizedWeight, state: State) -> QuantizedMatch | None:
+    """Return the float weight that a quantized one was made of: by name, else by likeness.
+
+    Of weights that are alike, the one that explains the integers is taken.
+    """
     shape = weight.numbers.shape
     moved = [
         (name, array.transpose(axes))
@@ -119,10 +119,19 @@ def _original(weight: QuantizedWeight, state: State) -> tuple[str, np.ndarray] |
         for each in moved
         if any(_is_name(each[0], own) for own in (weight.output, weight.name))
     ]
-    best = max(named or moved, key=lambda each: _likeness(weight, each[1]), default=None)
-    if best is None or (not named and not _likeness(weight, best[1]) > _RELATED):
-        return None
-    return best
+    likely = sorted(
+        ((_likeness(weight, values), name, values) for name, values in named or moved),
+        key=lambda each: -each[0],
+    )[:_TRIED]
+    matches = []
+    for likeness, name, values in likely:
+        if named or likeness > _RELATED:
+            right, problem = _verdict(weight, values)
+            match = QuantizedMatch(weight, name, values, problem)
+            if right:
+                return match
+            matches.append(match)
+    return next((each for each in matches if each.problem), matches[0] if matches else None)
 
 
 def _is_name(original: str, own: str) -> bool:
@@ -148,17 +157,16 @@ def _other_sign(numbers: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(numbers).view(np.dtype(f"{kind}{numbers.dtype.itemsize}"))
 
 
-def _problem(weight: QuantizedWeight, values: np.ndarray) -> str | None:
+def _verdict(weight: QuantizedWeight, values: np.ndarray) -> tuple[bool, str | None]:
+    """Say whether a weight is the given values, quantized right; if not, what is wrong if known."""
     original = values.astype(np.float64)
     if not np.isfinite(weight.scale).all() or not (weight.scale > 0).all():
-        return "a scale is zero, negative or not finite"
+        return False, "a scale is zero, negative or not finite"
     integers = weight.numbers.astype(np.float64) - weight.zero_point
     if _fits(integers, weight.scale, original):
-        return None
-    for explain in _EXPLANATIONS:
-        if (text := explain(weight, integers, original)) is not None:
-            return text
-    return None
+        return True, None
+    told = (explain(weight, integers, original) for explain in _EXPLANATIONS)
+    return False, next((text for text in told if text is not None), None)
 
 
 def _fits(integers: np.ndarray, scale: np.ndarray, original: np.ndarray) -> bool:

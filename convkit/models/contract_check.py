@@ -2,6 +2,7 @@
 only.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import Literal
 
@@ -24,6 +25,9 @@ CONTRACT_KEY = "convkit.contract"
 UNKNOWN_RANK: tuple[Dimension, ...] = ("...",)
 # A found dimension that has neither a size nor a name.
 UNKNOWN_DIMENSION = "?"
+
+# Orders of more axes are not tried.
+_MOST_AXES = 5
 
 _Side = Literal["inputs", "outputs"]
 _FIRST_CODE = {"inputs": 100, "outputs": 200}
@@ -296,7 +300,7 @@ class _Check:
         return self._finding(
             7,
             f"{self._word} {spec.name!r} has the shape [{_shape(other)}] in the {self._boundary};"
-            f" declared [{_shape(spec)}]: {why}",
+            f" declared [{_shape(spec)}]: {why}{_permuted(spec.shape, other.shape)}",
             spec.name,
             {"declared": list(spec.shape), "found": list(other.shape)},
             Remedy(f"Set {self._path(spec.name)}.shape to the model's."),
@@ -324,6 +328,26 @@ def in_order(names: Sequence[str], order: Sequence[str]) -> list[Json]:
 
 def _names(specs: Sequence[TensorSpec]) -> str:
     return ", ".join(spec.name for spec in specs) or "none"
+
+
+def _permuted(declared: Sequence[Dimension], found: Sequence[Dimension]) -> str:
+    """Say that a shape has the declared sizes in another order, where one order leads to it."""
+    if len(declared) != len(found) or len(declared) > _MOST_AXES:
+        return ""
+    orders = [
+        order
+        for order in itertools.permutations(range(len(declared)))
+        if all(found[place] == declared[axis] for place, axis in enumerate(order))
+    ]
+    match orders:
+        case [(0, 2, 3, 1), *_] if len(declared) == 4:
+            return ". The axes are laid out as NHWC instead of NCHW"
+        case [(0, 3, 1, 2), *_] if len(declared) == 4:
+            return ". The axes are laid out as NCHW instead of NHWC"
+        case [order, *_] if list(order) != sorted(order):
+            return f". The axes are permuted to {list(order)}"
+        case _:
+            return ""
 
 
 def _shape(spec: TensorSpec) -> str:

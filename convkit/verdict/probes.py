@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.registry import absolute_limit
@@ -45,13 +46,23 @@ def probe_findings(
             case "outputs":
                 if _within(probe.matches_base, limit) and _beyond(probe, limit):
                     findings.append(_exchanged_outputs(first, second, probe))
-    for probe in probes:
-        if probe.change is None or probe.change.kind != "perturbed":
-            continue
+    return [*findings, *_dead_inputs(probes, explained)]
+
+
+def _dead_inputs(probes: Sequence[ProbeMetrics], explained: AbstractSet[str]) -> list[Finding]:
+    """Return C108 for inputs that move the original's outputs, and not the model's."""
+    perturbed = [
+        probe for probe in probes if probe.change is not None and probe.change.kind == "perturbed"
+    ]
+    # Where no input has an effect, it is the outputs that are constant.
+    constant = all(probe.moved_candidate == 0.0 for probe in perturbed)
+    findings = []
+    for probe in perturbed:
+        assert probe.change is not None
         [name] = probe.change.tensors
         moved = (probe.moved_reference or 0.0) > 0.0
         if moved and probe.moved_candidate == 0.0 and name not in explained:
-            findings.append(_dead(name, probe))
+            findings.append(_dead(name, probe, constant=constant))
     return findings
 
 
@@ -141,13 +152,18 @@ def _merged(first: str, second: str, probe: ProbeMetrics) -> Finding:
     )
 
 
-def _dead(name: str, probe: ProbeMetrics) -> Finding:
+def _dead(name: str, probe: ProbeMetrics, *, constant: bool) -> Finding:
     return Finding(
         "C108",
         f"{name!r} has no effect: changing it changes the original's outputs by"
-        f" {probe.moved_reference:.3g}, and the converted model's not at all",
+        f" {probe.moved_reference:.3g}, and the converted model's not at all"
+        + (": its outputs are the same for every input" if constant else ""),
         Place(tensor=name),
-        {"moved_reference": probe.moved_reference, "moved_candidate": probe.moved_candidate},
+        {
+            "moved_reference": probe.moved_reference,
+            "moved_candidate": probe.moved_candidate,
+            "constant_outputs": constant,
+        },
         Remedy(
             f"Check how the exporter traced {name!r}: values computed from it at export time"
             " became constants."

@@ -40,7 +40,8 @@ def _beside_proof(finding: Finding, findings: Sequence[Finding]) -> int:
     proven = [each for each in findings if _is_proven(each)]
     if not proven:
         return 0
-    if finding.code in _KNOWN_BETTER:
+    # Inputs without an effect are a symptom where the outputs are constant.
+    if finding.code in _KNOWN_BETTER and not finding.evidence.get("constant_outputs"):
         return -4
     if finding.code in _DEPENDS and all(each.code == _PLACE_ONLY for each in proven):
         return -2

@@ -210,3 +210,20 @@ def test_a_name_that_stands_under_from_is_changed_there():
     bound = dataclasses.replace(MASK, origin="mask")
     (finding,) = check_contract(contract(IDS, bound), contract(IDS, spec("input.1")), "session")
     assert finding.remedy.change == {"inputs.1.from": "input.1"}
+
+
+@pytest.mark.parametrize(
+    ("declared", "found", "told"),
+    [
+        (("batch", 3, 8, 8), ("batch", 8, 8, 3), "laid out as NHWC instead of NCHW"),
+        (("batch", 8, 8, 3), ("batch", 3, 8, 8), "laid out as NCHW instead of NHWC"),
+        (("batch", 3, 8, 6), ("batch", 3, 6, 8), "permuted to [0, 1, 3, 2]"),
+        (("batch", 3, 8), ("batch", 3, 9), None),
+    ],
+)
+def test_a_shape_with_its_axes_permuted_says_so(declared, found, told):
+    (first, *_) = check_contract(
+        contract(spec("x", "float32", declared)), contract(spec("x", "float32", found)), "session"
+    )
+    assert first.code == "C107"
+    assert (told in first.message) if told else ("axes are" not in first.message)

@@ -1,0 +1,146 @@
+"""What is wrong with a quantized weight, and that what is right is called so."""
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import onnx_ir
+import pytest
+import torch
+from onnx import helper, numpy_helper
+
+from convkit.localize.findings import findings_of
+from convkit.localize.graph import Graph, make_graph
+from convkit.localize.quantized import compare_quantized
+from convkit.localize.recording import record
+from convkit.localize.search import localize
+
+SIZE = 12
+WEIGHT = np.random.default_rng(1).standard_normal((SIZE, SIZE)).astype(np.float32)
+STATE = {"layer.weight": WEIGHT.T.copy(), "other.weight": np.sin(WEIGHT)}
+
+Change = Callable[[dict[str, np.ndarray]], object]
+
+
+def quantized(per_channel: bool = True, unsigned: bool = False) -> dict[str, np.ndarray]:
+    """Quantize WEIGHT ([K, N], a scale for each column) to the nearest step."""
+    top = np.abs(WEIGHT).max(0) if per_channel else np.abs(WEIGHT).max()
+    scale = np.asarray(top / 127, np.float32)
+    numbers = np.round(WEIGHT / scale)
+    dtype, zero = (np.uint8, 128) if unsigned else (np.int8, 0)
+    return {
+        "q": (numbers + zero).astype(dtype),
+        "scale": scale,
+        "zero": np.full(scale.shape, zero, dtype),
+        "axis": np.asarray(1),
+    }
+
+
+def graph_of(parts: dict[str, np.ndarray]) -> Graph:
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", SIZE])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", SIZE])
+    nodes = [
+        helper.make_node(
+            "DequantizeLinear", ["q", "scale", "zero"], ["w"], axis=int(parts["axis"]), name="dq"
+        ),
+        helper.make_node("MatMul", ["x", "w"], ["y"], name="product"),
+    ]
+    weights = [numpy_helper.from_array(parts[name], name) for name in ("q", "scale", "zero")]
+    graph = helper.make_graph(nodes, "g", [x], [y], weights)
+    return make_graph(
+        onnx_ir.from_proto(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        )
+    )
+
+
+def zero_point(parts: dict[str, np.ndarray]) -> None:
+    parts["zero"] += np.asarray(17, parts["zero"].dtype)
+
+
+def one_zero_point(parts: dict[str, np.ndarray]) -> None:
+    parts["zero"][4] = 9
+
+
+def one_scale(parts: dict[str, np.ndarray]) -> None:
+    parts["scale"][3] *= 2
+
+
+def every_scale(parts: dict[str, np.ndarray]) -> None:
+    parts["scale"] *= np.float32(1.5)
+
+
+def wrong_axis(parts: dict[str, np.ndarray]) -> None:
+    parts["axis"] = np.asarray(0)
+
+
+def read_as_unsigned(parts: dict[str, np.ndarray]) -> None:
+    parts["q"], parts["zero"] = parts["q"].view(np.uint8), parts["zero"].view(np.uint8)
+
+
+def clipped(parts: dict[str, np.ndarray]) -> None:
+    parts["scale"] = parts["scale"] / 4
+    parts["q"] = np.clip(np.round(WEIGHT / parts["scale"]), -127, 127).astype(np.int8)
+
+
+def zero_scale(parts: dict[str, np.ndarray]) -> None:
+    parts["scale"][0] = 0
+
+
+FAULTS: dict[Change, str] = {
+    zero_point: "the zero point of all 12 channels is wrong (channel 0: 17 instead of 0",
+    one_zero_point: "the zero point of one channel is wrong (channel 4: 9 instead of 0)",
+    one_scale: "the scale of one channel along axis 1 is wrong (channel 3: ",
+    every_scale: "the scale of all 12 channels along axis 1 is wrong (channel 0: 1.",
+    wrong_axis: "its scales apply along axis 0 and belong to axis 1",
+    read_as_unsigned: "it is uint8 and its numbers are those of int8",
+    clipped: "its range is clipped",
+    zero_scale: "a scale is zero",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+def test_what_is_wrong_is_named(fault: Change) -> None:
+    parts = quantized()
+    fault(parts)
+    (match,) = compare_quantized(graph_of(parts), STATE)
+    assert match.original == "layer.weight"
+    assert match.problem is not None
+    assert FAULTS[fault] in match.problem
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+@pytest.mark.parametrize("unsigned", [True, False])
+def test_a_weight_that_is_right_has_no_problem(per_channel: bool, unsigned: bool) -> None:
+    (match,) = compare_quantized(graph_of(quantized(per_channel, unsigned)), STATE)
+    assert (match.original, match.problem) == ("layer.weight", None)
+
+
+def test_another_model_s_weight_is_not_compared() -> None:
+    state = {"a": np.random.default_rng(9).standard_normal((SIZE, SIZE)).astype(np.float32)}
+    assert compare_quantized(graph_of(quantized()), state) == []
+
+
+class Layer(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(SIZE, SIZE, bias=False)
+        with torch.no_grad():
+            self.layer.weight.copy_(torch.from_numpy(WEIGHT.T.copy()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)
+
+
+@pytest.mark.parametrize(("fault", "code"), [(one_scale, "Q108"), (None, "Q109")])
+def test_the_cause_is_proven_at_the_outputs(fault: Change | None, code: str) -> None:
+    parts = quantized()
+    if fault is not None:
+        fault(parts)
+    x = torch.randn(5, SIZE, generator=torch.Generator().manual_seed(0))
+    recording = record(Layer(), {"x": x}, ("y",))
+    diagnosis = localize(recording, graph_of(parts), {"x": x.numpy()}, STATE)
+    finding = findings_of(diagnosis, "case")[0]
+    assert (finding.code, finding.place.tensor, finding.place.module) == (code, "q", "layer")
+    assert finding.evidence["proven"] is True
+    assert diagnosis.causes[0].after < diagnosis.causes[0].before / 10
