@@ -82,13 +82,18 @@ def with_change_at_edge(
     """
     if any(cause.kind in _SAYS_MORE and cause.after <= _SAME for cause in causes):
         return None
-    change = changed_outputs(edge, error) or changed_input(edge, error, seconds)
+    explained = any(cause.after <= _SAME and cause.corrected is not None for cause in causes)
+    change = changed_outputs(edge, error) or changed_input(
+        edge, error, seconds, fitted=not explained
+    )
     if change is None:
         return None
     place = next((cause for cause in causes if cause.boundary == change.boundary), None)
     if place is not None:
+        _, _, node = place.text.partition(": ")
         change = dataclasses.replace(
             change,
+            text=f"{change.text}: {node}" if node else change.text,
             node=place.node or change.node,
             module=place.module,
             source=place.source,
@@ -97,11 +102,13 @@ def with_change_at_edge(
     return (change,)
 
 
-def changed_input(edge: Edge, error: float, seconds: float = _SECONDS) -> Cause | None:
+def changed_input(
+    edge: Edge, error: float, seconds: float = _SECONDS, *, fitted: bool = True
+) -> Cause | None:
     """Return how an input must be changed for the graph to be right; None where nothing helps.
 
     Inputs are tried one by one, then those of one rank and type together (both pictures of a pair),
-    and last with a scale and an offset that are fitted.
+    and last, unless `fitted` is false, with a scale and an offset that are fitted.
     """
     deadline = time.monotonic() + seconds
     for names in _groups(edge):
@@ -112,7 +119,7 @@ def changed_input(edge: Edge, error: float, seconds: float = _SECONDS) -> Cause 
                 fed = _changed(edge.feeds, names, change.apply)
                 if fed is not None and (after := edge.error(fed)) <= _SAME:
                     return _input_cause(edge, names, change.text, error, after)
-    for names in _groups(edge):
+    for names in _groups(edge) if fitted else ():
         if len(names) == 1 and (fit := fitted_input(edge, names[0], deadline)) is not None:
             text, after = fit
             return _input_cause(edge, names, text, error, after)

@@ -13,6 +13,7 @@ import torch
 
 from convkit.findings.model import Finding
 from convkit.localize.assignment import by_words
+from convkit.localize.boundary import Edge, changed_input
 from convkit.localize.findings import findings_of
 from convkit.localize.graph import Values, make_graph
 from convkit.localize.input_changes import INPUT_CHANGES, NORMALIZATIONS
@@ -130,11 +131,6 @@ PICTURES: dict[str, tuple[str, str]] = {
         ),
         "without ImageNet's normalization: it normalizes a second time",
     ),
-    "fitted": (_affine("{0.7}", "{0.2}"), "scaled by 1.429 with an offset of -0.2857"),
-    "fitted by color": (
-        _affine("{0.7, 0.8, 0.9}", "{0.0, 0.1, 0.2}", "1,3,1,1"),
-        "1.429, 1.25, 1.111",
-    ),
 }
 WORDS: dict[str, tuple[str, str, str]] = {
     "ids": ("ids", "o = Constant <value_int = 1> () out = Add (x, o)", "one smaller"),
@@ -171,6 +167,30 @@ def test_what_happens_to_a_picture_is_named(name: str) -> None:
     assert (finding.code, finding.place.tensor) == ("C115", "x")
     assert told in finding.message
     assert finding.evidence["proven"] is True
+
+
+FITTED: dict[str, tuple[str, str]] = {
+    "one scale": (
+        _affine("{0.7}", "{0.2}"),
+        "scaled by 1.429 with an offset of -0.2857 (a normalization with mean 0.2",
+    ),
+    "by color": (_affine("{0.7, 0.8, 0.9}", "{0.0, 0.1, 0.2}", "1,3,1,1"), "1.429, 1.25, 1.111"),
+    "from afar": (_affine("{0.003}", "{0.0}"), "scaled by 333.3"),
+}
+
+
+@pytest.mark.parametrize("name", FITTED)
+def test_a_scale_and_an_offset_are_fitted(name: str) -> None:
+    text, told = FITTED[name]
+    module = built(Picture)
+    model = before(exported(module, PICTURE), "x", text)
+    graph = make_graph(onnx_ir.from_proto(model))
+    feeds = {"x": PICTURE["x"].numpy()}
+    edge = Edge(record(module, PICTURE, ("y",)), graph, feeds)
+    cause = changed_input(edge, edge.error(feeds))
+    assert cause is not None
+    assert told in cause.text
+    assert cause.after < 2e-5
 
 
 @pytest.mark.parametrize("name", WORDS)
