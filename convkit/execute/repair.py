@@ -23,7 +23,7 @@ from convkit.execute.run import Lineage, RunOptions, RunOutcome, outcome_text, r
 from convkit.recipe.changes import Content
 from convkit.recipe.editing import EditError, edited
 from convkit.recipe.loading import LoadedRecipe, load_recipe, parse_recipe
-from convkit.record.model import RepairStep, RunRecord
+from convkit.record.model import RepairStep, RunRecord, TargetReport
 
 # Fixing one fault can reveal the next: a wrong order hides a wrong type, which hides an overflow.
 # A recipe that needs more rounds than this needs a person.
@@ -75,6 +75,33 @@ def needs_repair(record: RunRecord) -> bool:
     return any(target.status in ("failed", "broken") for target in record.targets)
 
 
+def worsened(before: RunRecord, after: RunRecord) -> list[str]:
+    """Say what a change to the recipe broke: targets that were verified, and cases that passed."""
+    now = {target.name: target for target in after.targets}
+    told = []
+    for target in before.targets:
+        other = now.get(target.name)
+        if other is None:
+            continue
+        if target.status == "verified" and other.status != "verified":
+            told.append(f"{target.name} was verified and is {other.status}")
+            continue
+        passed = _cases(target, passed=True)
+        broken = sorted(passed & _cases(other, passed=False))
+        if broken:
+            told.append(f"{target.name} passed {', '.join(case for _, case in broken)}")
+    return told
+
+
+def _cases(target: TargetReport, *, passed: bool) -> set[tuple[str, str]]:
+    return {
+        (verification.version or "", case.case)
+        for verification in target.verifications
+        for case in verification.cases
+        if case.passed == passed
+    }
+
+
 def repair_recipe(
     options: RunOptions,
     listening: Listening | None = None,
@@ -120,9 +147,15 @@ class _Repair:
             proposal = self._proposal(last.record)
             ending = self._ending(last.record, proposal)
             if ending is None:
+                before = last, self._present, self._steps
                 try:
                     last = self._round(first, proposal)
-                    continue
+                    worse = worsened(before[0].record, last.record)
+                    if not worse:
+                        continue
+                    codes = ", ".join(sorted({offer.finding.code for offer in proposal.offers}))
+                    ending = f"undone: the fix for {codes} made it worse ({'; '.join(worse)})"
+                    last, self._present, self._steps = before
                 except (EditError, RecipeError) as error:
                     by_hand = "; ".join(
                         f"{path}: {json.dumps(value)}" for path, value in proposal.change.items()

@@ -100,6 +100,37 @@ def test_circles_end(run: Any) -> None:
     assert outcome.last.record.exit_code == 1
 
 
+def test_a_change_that_breaks_what_was_verified_is_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def two_targets(script: Scripted) -> Callable[..., RunOutcome]:
+        """Add a target that only the recipe as it is verifies."""
+
+        def ran(
+            options: RunOptions, loaded: LoadedRecipe, listener: object, lineage: Lineage | None
+        ) -> RunOutcome:
+            outcome = script(options, loaded, listener, lineage)
+            status: Any = "verified" if loaded.recipe.export.opset == 18 else "broken"
+            other = TargetReport("other", "onnxruntime", "cpu", "float32", status, "as it is", ())
+            record = dataclasses.replace(outcome.record, targets=(*outcome.record.targets, other))
+            return dataclasses.replace(outcome, record=record)
+
+        return ran
+
+    script = Scripted(lambda present: opset(present - 1))
+    monkeypatch.setattr(repair, "run_loaded", two_targets(script))
+    path = tmp_path / "recipe.yaml"
+    path.write_text(yaml.safe_dump(RECIPE, sort_keys=False))
+    outcome = repair_recipe(RunOptions(path, Home(tmp_path)))
+    assert outcome.ending == (
+        "undone: the fix for E205 made it worse (other was verified and is broken)"
+    )
+    assert not outcome.repaired
+    assert outcome.steps == ()
+    assert outcome.diff == ""
+    assert outcome.last.record.id == outcome.first.id
+
+
 def test_a_longer_circle_ends_too(run: Any) -> None:
     outcome, script = run(lambda present: opset({18: 17, 17: 16, 16: 17}[present]))
     assert len(script.lineages) == 3
