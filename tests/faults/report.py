@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from faults.confusion import print_confusion
 from faults.scoring import DETECTED, NAMED_RIGHT, REPAIRED, FaultScore, HealthyScore
 
 
@@ -53,7 +54,9 @@ def print_report(faults: Sequence[FaultScore], healthy: Sequence[HealthyScore]) 
         f"{len(faults) - len(repairable)} of {len(faults)} faults have no repair in the recipe, and"
         " say so."
     )
-    return all(share.reached for share in (detected, named, repaired)) and not alarms
+    print_confusion(console, faults)
+    harmed = [score for score in faults if score.harm]
+    return all(share.reached for share in (detected, named, repaired)) and not (alarms or harmed)
 
 
 class _Share:
@@ -80,6 +83,7 @@ def _missed(faults: Sequence[FaultScore]) -> list[FaultScore]:
         or score.repaired is False
         or score.outdated
         or score.hidden is False
+        or score.harm
     ]
 
 
@@ -89,6 +93,7 @@ def _miss(score: FaultScore) -> Iterator[Text]:
     what += [f"not repaired: {score.ending}"] if score.repaired is False else []
     what += [f"repaired, though {score.fault.repaired}"] if score.outdated else []
     what += ["said to pass on the CPU as it is, and does not"] if score.hidden is False else []
+    what += [f"made worse by the remedy: {'; '.join(score.harm)}"] if score.harm else []
     return _block(
         f"{score.fault.name}: {score.fault.description} ({score.fault.source})",
         [*what, *score.found],

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from convkit.codec import encode
-from convkit.execute.repair import repair_recipe
+from convkit.execute.repair import repair_recipe, worsened
 from convkit.execute.run import RunOptions, run_recipe
 from convkit.findings.model import Finding
 from convkit.home import Home
@@ -26,8 +26,9 @@ class FaultScore:
     """What convkit made of a fault.
 
     `repaired` is None where no change of the recipe can repair it; `outdated` is True where one did
-    nevertheless. `hidden` says whether the model passes on the CPU as it is, where the fault says
-    that it does.
+    nevertheless. `reported` are the codes of all errors and warnings, `leading` those that a reader
+    meets first; `harm` says what the remedies broke that was right. `hidden` says whether the model
+    passes on the CPU as it is, where the fault says that it does.
     """
 
     fault: Fault
@@ -38,6 +39,9 @@ class FaultScore:
     found: tuple[str, ...]
     outdated: bool = False
     hidden: bool | None = None
+    reported: frozenset[str] = frozenset()
+    leading: tuple[str, ...] = ()
+    harm: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +63,17 @@ def score_fault(fault: Fault, folder: Path, home: Path) -> FaultScore:
     outdated = outcome.repaired and fault.repaired is not True
     hidden = passes_on_the_cpu(recipe, record, Home(home)) if fault.hidden else None
     return FaultScore(
-        fault, _detected(fault, record), misnamed, repaired, outcome.ending, found, outdated, hidden
+        fault,
+        _detected(fault, record),
+        misnamed,
+        repaired,
+        outcome.ending,
+        found,
+        outdated,
+        hidden,
+        reported=frozenset(each.code for each in record.findings if each.severity != "note"),
+        leading=tuple(_leading(record)),
+        harm=tuple(worsened(record, outcome.last.record)),
     )
 
 

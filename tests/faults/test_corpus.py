@@ -29,6 +29,7 @@ def test_fault(fault: Fault, tmp_path: Path, home: Path) -> None:
     assert score.detected, found
     assert score.misnamed is None, f"{score.misnamed}\n{found}"
     assert score.repaired is not False, f"{score.ending}\n{found}"
+    assert not score.harm, f"the remedy made it worse: {score.harm}\n{found}"
     assert not score.outdated, f"it was repaired, though {fault.repaired}"
     assert score.hidden is not False, "the CPU shows it too"
     assert len(list((tmp_path / "faults").iterdir())) == 1, "it wrote outside its own folder"

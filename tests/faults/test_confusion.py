@@ -1,0 +1,41 @@
+"""The confusion table counts what leads, what leads instead, and causes beside."""
+
+import dataclasses
+import io
+
+from rich.console import Console
+
+from faults.confusion import Confusion, confusions, print_confusion
+from faults.corpus import faults
+from faults.scoring import FaultScore
+
+FAULT = faults()[0]
+
+
+def score(code: str, leading: tuple[str, ...], *others: str) -> FaultScore:
+    fault = dataclasses.replace(FAULT, code=code)
+    reported = frozenset((*leading, *others))
+    return FaultScore(fault, True, None, None, "", (), reported=reported, leading=leading)
+
+
+SCORES = [
+    score("C110", ("C110",), "N101", "C108"),
+    score("C110", ("C109",), "C110"),
+    score("E235", ("E235",), "N101"),
+    score("N302", ()),
+]
+
+
+def test_rows_count_what_leads_and_what_stands_beside() -> None:
+    assert confusions(SCORES) == [
+        Confusion("C110", 2, 1, {"C109": 1}, {"C108": 1}),
+        Confusion("E235", 1, 1, {}, {}),
+        Confusion("N302", 1, 0, {"nothing": 1}, {}),
+    ]
+
+
+def test_the_table_shows_confused_codes_and_lists_the_others() -> None:
+    text = io.StringIO()
+    print_confusion(Console(file=text, width=100), SCORES)
+    assert "C109" in text.getvalue()
+    assert "Never confused: E235" in text.getvalue()
