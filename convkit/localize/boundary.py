@@ -87,7 +87,7 @@ def with_change_at_edge(
         edge, error, seconds, fitted=not explained
     )
     if change is None:
-        return None
+        return _narrowing(causes, edge)
     place = next((cause for cause in causes if cause.boundary == change.boundary), None)
     if place is not None:
         _, _, node = place.text.partition(": ")
@@ -100,6 +100,25 @@ def with_change_at_edge(
             operation=place.operation,
         )
     return (change,)
+
+
+def _narrowing(causes: tuple[Cause, ...], edge: Edge) -> tuple[Cause, ...] | None:
+    """Say of a step in front of an input that it rounds: rounding the input changes nothing."""
+    for place, cause in enumerate(causes):
+        name = cause.tensor
+        if cause.boundary != "input" or name is None or name not in edge.feeds:
+            continue
+        values = edge.feeds[name]
+        rounded = values.astype(np.float16).astype(values.dtype)
+        if values.dtype.kind != "f" or np.array_equal(rounded, values):
+            continue
+        found, same = edge.outputs(edge.feeds), edge.outputs({**edge.feeds, name: rounded})
+        if found and same and all(np.array_equal(found[each], same[each]) for each in found):
+            _, _, nodes = cause.text.partition(": ")
+            text = f"the graph rounds {name!r} to float16: {nodes}"
+            told = dataclasses.replace(cause, text=text)
+            return (*causes[:place], told, *causes[place + 1 :])
+    return None
 
 
 def changed_input(

@@ -20,9 +20,15 @@ _REMEDIES: dict[str, str] = {
     "Q108": "Quantize this weight again from the original's floats, or correct the number named.",
     "Q109": ("Set the target's tolerance to what these bits can hold, or quantize fewer weights."),
     "C115": "Feed the input as the message says, or remove the step from the graph.",
-    "C110": "Exchange the names in the recipe, or correct what named the graph's inputs.",
-    "C208": "Exchange the names in the recipe, or correct what named the graph's outputs.",
-    "C209": "Apply the step to the output in the caller, or correct the graph's last nodes.",
+    "C110": (
+        "Rename the graph's inputs as listed, or export again with input names in the order of the"
+        " model's arguments."
+    ),
+    "C208": (
+        "Rename the graph's outputs as listed, or export again with output names in the order in"
+        " which the model returns them."
+    ),
+    "C209": "Correct the graph's last nodes, or undo the change in the caller where it can be.",
 }
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 import onnx
 
+from convkit.localize.fused import derived_tensors
 from convkit.localize.graph import Graph, label
 from convkit.localize.likeness import permutations_of
 
@@ -70,7 +71,13 @@ class QuantizedMatch:
 
 def compare_quantized(graph: Graph, state: State) -> list[QuantizedMatch]:
     """Match every quantized weight of a graph with the original's float weight."""
-    found = (_match(weight, state) for weight in quantized_weights(graph))
+    weights = list(quantized_weights(graph))
+    if not weights:
+        return []
+    # Convolutions are quantized with their batch norm folded in.
+    shapes = {weight.numbers.shape for weight in weights}
+    folded = {each.original: each.values for each in derived_tensors(state, shapes)}
+    found = (_match(weight, {**state, **folded}) for weight in weights)
     return [match for match in found if match is not None]
 
 

@@ -73,7 +73,7 @@ def localize(
         remaining = outputs_error(recording, graph, feeds)
     if off > _SAME and (at_edge := with_change_at_edge(tuple(causes[weights:]), edge, off)):
         causes[weights:] = at_edge
-        remaining = at_edge[0].after
+        remaining = min(cause.after for cause in at_edge)
     causes.sort(key=lambda cause: (cause.kind == "unproven", -cause.share))
     return Diagnosis(error, remaining, tuple(causes))
 
@@ -232,6 +232,8 @@ def _explained(
         elif read and not rewrite.text.startswith("its output"):
             boundary = "input"
     weight = rewrite.node if rewrite.constant is None else rewrite.constant
+    if boundary == "input":
+        weight = min(read)
     return dataclasses.replace(
         place,
         kind=rewrite.kind,

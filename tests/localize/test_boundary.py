@@ -350,3 +350,13 @@ def test_every_row_yields_changes() -> None:
         found = other.argmax(1).astype(np.float64) if name == "labels" else found
         with np.errstate(all="ignore"):
             assert list(changes(found, other)), name
+
+
+def test_an_input_that_the_graph_rounds_is_named() -> None:
+    finding = diagnosed(
+        Picture,
+        PICTURE,
+        lambda model: before(model, "x", "h = Cast <to = 10> (x) out = Cast <to = 1> (h)"),
+    )
+    assert (finding.code, finding.place.tensor) == ("C115", "x")
+    assert "the graph rounds 'x' to float16" in finding.message

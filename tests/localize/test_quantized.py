@@ -144,3 +144,36 @@ def test_the_cause_is_proven_at_the_outputs(fault: Change | None, code: str) -> 
     assert (finding.code, finding.place.tensor, finding.place.module) == (code, "q", "layer")
     assert finding.evidence["proven"] is True
     assert diagnosis.causes[0].after < diagnosis.causes[0].before / 10
+
+
+def test_a_convolution_with_its_norm_folded_in_is_compared() -> None:
+    generator = np.random.default_rng(4)
+    state = {
+        "conv.weight": generator.standard_normal((6, 3, 3, 3)).astype(np.float32),
+        "norm.weight": generator.uniform(0.5, 2, 6).astype(np.float32),
+        "norm.bias": np.zeros(6, np.float32),
+        "norm.running_mean": np.zeros(6, np.float32),
+        "norm.running_var": generator.uniform(0.5, 2, 6).astype(np.float32),
+    }
+    factor = state["norm.weight"] / np.sqrt(state["norm.running_var"] + 1e-5)
+    folded = state["conv.weight"] * factor[:, None, None, None]
+    scale = (np.abs(folded).max((1, 2, 3)) / 127).astype(np.float32)
+    numbers = np.round(folded / scale[:, None, None, None]).astype(np.int8)
+    for wrong in (False, True):
+        given = scale * np.where(np.arange(6) == 2, 1 + wrong, 1).astype(np.float32)
+        parts = {"q": numbers, "scale": given, "zero": np.zeros(6, np.int8)}
+        (match,) = compare_quantized(_convolution(parts), state)
+        assert "conv.weight" in match.original
+        assert (match.problem is not None) == wrong
+
+
+def _convolution(parts: dict[str, np.ndarray]) -> Graph:
+    x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, None) for name in "xy")
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["w"], axis=0),
+        helper.make_node("Conv", ["x", "w"], ["y"]),
+    ]
+    weights = [numpy_helper.from_array(values, name) for name, values in parts.items()]
+    graph = helper.make_graph(nodes, "g", [x], [y], weights)
+    opsets = [helper.make_opsetid("", 17)]
+    return make_graph(onnx_ir.from_proto(helper.make_model(graph, opset_imports=opsets)))
