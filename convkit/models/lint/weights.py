@@ -10,8 +10,8 @@ from onnx import numpy_helper
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.lint.nodes import all_nodes, listed, subgraphs
 
-# Elements. Exporters leave an axis or a shape behind when they fold a node.
-_SMALLEST = 16
+# Exporters leave vectors behind when they fold nodes; a layer has a weight of more axes than one.
+_AXES = 2
 
 
 def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
@@ -26,7 +26,7 @@ def _unused(model: onnx.ModelProto, path: Path) -> list[Finding]:
     for node in all_nodes(graph):
         read |= {each.name for inner in subgraphs(node) for each in inner.output}
     unused = [each for each in graph.initializer if each.name not in read]
-    large = [each for each in unused if math.prod(each.dims) >= _SMALLEST]
+    large = [each for each in unused if sum(size > 1 for size in each.dims) >= _AXES]
     if not large:
         return []
     names = [str(each.name) for each in large]

@@ -228,6 +228,12 @@ def test_every_check_has_a_fault() -> None:
     assert len(CHECKS) == 7
 
 
+def test_vectors_that_an_exporter_left_behind_are_no_lost_layer(tmp_path: Path) -> None:
+    made = model()
+    made.graph.initializer.append(numpy_helper.from_array(np.zeros((1, 200), np.float32), "val_7"))
+    assert found(made, tmp_path) == []
+
+
 def test_branches_may_read_the_values_outside(tmp_path: Path) -> None:
     made = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["": 17]> g (float[n] x, bool c) => (float[n] y) {
