@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from convkit.localize.changes import explains
 from convkit.localize.diagnosis import Cause
 from convkit.localize.divergence import FLOOR
 from convkit.localize.graph import Values
@@ -36,7 +37,7 @@ def exchanged_inputs(
         if all(np.array_equal(fed[name], feeds[name]) for name in assignment):
             continue
         after = outputs_error(fed)
-        if after <= _SAME:
+        if explains(error, after):
             cause = Cause(
                 "inputs",
                 _inputs_text(assignment),
@@ -126,7 +127,10 @@ def exchanged_outputs(edge: "Edge") -> Cause | None:
     expected = {name: edge.recording.output(name) for name in edge.recording.outputs}
     errors = _errors(found, expected)
     wrong = {
-        name: next((o for o in expected if o != name and errors[name, o] <= _SAME), None)
+        name: next(
+            (o for o in expected if o != name and explains(errors[name, name], errors[name, o])),
+            None,
+        )
         for name in expected
         if not errors[name, name] <= _SAME
     }

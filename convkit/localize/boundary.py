@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from convkit.localize.assignment import exchanged_inputs, exchanged_outputs
+from convkit.localize.changes import explains
 from convkit.localize.diagnosis import Cause
 from convkit.localize.divergence import FLOOR
 from convkit.localize.fitting import fitted_input
@@ -136,11 +137,13 @@ def changed_input(
                 if time.monotonic() > deadline:
                     return None
                 fed = _changed(edge.feeds, names, change.apply)
-                if fed is not None and (after := edge.error(fed)) <= _SAME:
+                if fed is not None and explains(error, after := edge.error(fed)):
                     return _input_cause(edge, names, change.text, error, after)
     for names in _groups(edge) if fitted else ():
         if len(names) == 1 and (fit := fitted_input(edge, names[0], deadline)) is not None:
             text, after = fit
+            if not explains(error, after):
+                continue
             return _input_cause(edge, names, text, error, after)
     return None
 
@@ -215,17 +218,19 @@ def _change_of(name: str, found: Values, expected: Values) -> tuple[str, float] 
     if name not in found:
         return None
     for other in (name, *(each for each in expected if each != name)):
-        if (best := _explained(found[name], expected[other])) is not None:
+        own = relative_error(found[name], expected[name])
+        if (best := _explained(found[name], expected[other], own)) is not None:
             text, error = best
             whose = "the original's" if other == name else f"the original's {other!r}"
             return f"output {name!r} is {whose} {text}".rstrip(), error
     return None
 
 
-def _explained(found: np.ndarray, expected: np.ndarray) -> tuple[str, float] | None:
+def _explained(found: np.ndarray, expected: np.ndarray, before: float) -> tuple[str, float] | None:
+    """Return what an output is of one of the original's, and the error that remains."""
     if found.dtype.kind not in "fiub" or expected.dtype.kind not in "fiub":
         return None
-    if (error := relative_error(found, expected)) <= _SAME:
+    if explains(before, error := relative_error(found, expected)):
         return "", error
     if is_flat(found) or is_flat(expected):
         return None  # a constant is anything, scaled
@@ -235,6 +240,7 @@ def _explained(found: np.ndarray, expected: np.ndarray) -> tuple[str, float] | N
             for change in row(own, other):
                 if is_flat(change.target) or not np.isfinite(change.target).any():
                     continue
-                if (error := relative_error(change.corrected, change.target)) <= _SAME:
+                error = relative_error(change.corrected, change.target)
+                if explains(before, error):
                     return change.text, error
     return None

@@ -7,12 +7,23 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from convkit.localize.divergence import FLOOR
+
 Function = Callable[[np.ndarray], np.ndarray]
 
 # Sizes of an axis that holds an image's colors.
 _COLORS = (1, 3)
 # Permuted axes and flips are tried up to this rank: there are rank! orders.
 _RANK = 5
+# Outputs this near, in parts of their rms, are the same; and the share of the error that a change
+# may leave: noise is fitted by something, always a little.
+_SAME = 10 * FLOOR
+_REMAINS = 0.1
+
+
+def explains(before: float, after: float) -> bool:
+    """Say whether a change that takes the outputs' error from `before` to `after` is its cause."""
+    return after <= _SAME and after <= before * _REMAINS
 
 
 @dataclasses.dataclass(frozen=True)

@@ -174,17 +174,12 @@ def read_graph(path: Path) -> Graph:
 
 def make_graph(model: onnx_ir.Model) -> Graph:
     """Return a model's graph, its functions inlined and its constants apart."""
-    from onnx_ir.passes.common import IdentityEliminationPass, InlinePass
+    from onnx_ir.passes.common import InlinePass
 
     model = model.clone()
     if model.functions:
         InlinePass()(model)
-    names = [value.name for value in model.graph.outputs]
-    plain = model.clone()
-    IdentityEliminationPass()(plain)
-    # Where two outputs are one value, the pass gives both the name of one of them.
-    if [value.name for value in plain.graph.outputs] == names:
-        model = plain
+    model = _without_identities(model)
     constants: dict[str, np.ndarray] = {}
     exotic: dict[str, onnx.TensorProto] = {}
     for name, value in list(model.graph.initializers.items()):
@@ -217,6 +212,20 @@ def make_graph(model: onnx_ir.Model) -> Graph:
         proto.ir_version,
         tuple((each.domain, each.version) for each in proto.opset_import),
     )
+
+
+def _without_identities(model: onnx_ir.Model) -> onnx_ir.Model:
+    """Return a model without Identity nodes; as it is where removing them would change outputs."""
+    from onnx_ir.passes.common import IdentityEliminationPass
+
+    plain = model.clone()
+    try:
+        IdentityEliminationPass()(plain)
+    except ValueError:
+        return model  # a branch's output that is a value of the graph around it
+    # Where two outputs are one value, the pass gives both the name of one of them.
+    names = [value.name for value in model.graph.outputs]
+    return plain if [value.name for value in plain.graph.outputs] == names else model
 
 
 def _constant(node: onnx.NodeProto) -> np.ndarray | None:

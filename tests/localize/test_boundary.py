@@ -14,6 +14,7 @@ import torch
 from convkit.findings.model import Finding
 from convkit.localize.assignment import by_words
 from convkit.localize.boundary import Edge, changed_input
+from convkit.localize.changes import explains
 from convkit.localize.findings import findings_of
 from convkit.localize.graph import Values, make_graph
 from convkit.localize.input_changes import INPUT_CHANGES, NORMALIZATIONS
@@ -360,3 +361,10 @@ def test_an_input_that_the_graph_rounds_is_named() -> None:
     )
     assert (finding.code, finding.place.tensor) == ("C115", "x")
     assert "the graph rounds 'x' to float16" in finding.message
+
+
+def test_noise_that_a_fit_takes_a_little_off_is_not_explained() -> None:
+    assert not explains(2.6e-5, 1.9e-5)
+    assert explains(2.6e-4, 1.9e-5)
+    assert not explains(float("nan"), 0.0)
+    assert not explains(1.0, float("nan"))
