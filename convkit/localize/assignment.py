@@ -32,7 +32,7 @@ def exchanged_inputs(
             names = " and ".join(assignment)
             cause = Cause(
                 "inputs",
-                f"the graph takes its inputs {names} for each other",
+                f"the graph swaps its inputs {names}",
                 tensor=next(iter(assignment)),
                 before=error,
                 after=after,
