@@ -156,7 +156,7 @@ def storage_error(error: OSError, path: Path) -> ConvkitError:
             )
         case errno.ENOTDIR:
             return StoreError(
-                f"{path}: a file stands where a folder is needed. Choose another --home, or move"
+                f"{path}: a file is in the way of a folder. Choose another --home, or move"
                 " the file."
             )
         case _:

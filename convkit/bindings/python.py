@@ -33,9 +33,7 @@ class Tensor(NamedTuple):
 _FOOTER = '''
 
 def feeds(**tensors: Any) -> dict[str, Any]:
-    """Return the inputs by name, in the contract's order; raises TypeError for one too many or too
-    few.
-    """
+    """Return the inputs by name, in the contract's order; raises TypeError for one too many or too few."""
     missing = [name for name in INPUTS if name not in tensors]
     unknown = [name for name in tensors if name not in INPUTS]
     if missing or unknown:

@@ -70,7 +70,7 @@ def sample_for(spec: TensorSpec, samples: Mapping[str, Sample]) -> Sample:
         return sample
     if is_float(spec.dtype):
         return Sample("normal", (0.0, 1.0))
-    raise StageFailedError(f"input {spec.name!r} is {spec.dtype} and no sample says how to draw it")
+    raise StageFailedError(f"input {spec.name!r} is {spec.dtype} and has no sample to draw it from")
 
 
 def generator(seed: int, *names: str) -> np.random.Generator:
@@ -193,7 +193,7 @@ def _constant(spec: TensorSpec, value: float) -> float | int | bool:
         return value
     if value != int(value):
         raise StageFailedError(
-            f"input {spec.name!r} is {spec.dtype}; its constant {value} is no whole number"
+            f"input {spec.name!r} is {spec.dtype}; its constant {value} is not an integer"
         )
     return bool(value) if spec.dtype == "bool" else int(value)
 

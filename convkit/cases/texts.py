@@ -26,7 +26,7 @@ def text_cases(
     typical sizes.
     """
     if not texts:
-        return "the recipe gives no texts (verify.texts)"
+        return "the recipe has no texts (verify.texts)"
     if tokenizer is None:
         return "the model has no tokenizer"
     contract = made_from.contract
@@ -119,7 +119,7 @@ class _Encode:
             tokens[spec.name] = values.astype(numpy_dtype(spec.dtype))
             if not np.array_equal(tokens[spec.name], values):
                 raise StageFailedError(
-                    f"input {spec.name!r}: {spec.dtype} does not hold what the tokenizer makes"
+                    f"input {spec.name!r}: {spec.dtype} cannot hold the tokenizer's values"
                 )
         return tokens
 

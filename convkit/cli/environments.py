@@ -63,11 +63,11 @@ def prune(
         bool,
         typer.Option(
             "--resolutions",
-            help="Forget the exact versions of recipes whose environments do not stand.",
+            help="Forget the exact versions of recipes whose environments no longer exist.",
         ),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would go; remove nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be removed; remove nothing.")
     ] = False,
     home: HomeFolder = None,
 ) -> None:

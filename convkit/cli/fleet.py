@@ -22,7 +22,7 @@ def worker(
     resources: Annotated[
         str | None,
         typer.Option(
-            "--resources", metavar="TAGS", help="In place of what is found: CUDA=1,MEM=16."
+            "--resources", metavar="TAGS", help="Override what convkit detects: CUDA=1,MEM=16."
         ),
     ] = None,
     nthreads: Annotated[

@@ -19,7 +19,7 @@ def reproduce(
         typer.Option(
             "--files",
             metavar="DIR",
-            help="Where the files that the recipe names are now. [where they were]",
+            help="Folder that the recipe's relative paths start from. [default: as before]",
         ),
     ] = None,
     jobs: Jobs = 2,
@@ -124,11 +124,17 @@ def accept(
     ] = "",
     recipe: Annotated[
         Path | None,
-        typer.Option("--recipe", metavar="FILE", help="Where the recipe is. [where it ran]"),
+        typer.Option(
+            "--recipe",
+            metavar="FILE",
+            help="The recipe file, if it has moved. [default: where it ran]",
+        ),
     ] = None,
     retire: Annotated[
         bool,
-        typer.Option("--retire", help="Give up the recipe's baseline; the recipe may be deleted."),
+        typer.Option(
+            "--retire", help="Remove the recipe's baseline; the recipe may then be deleted."
+        ),
     ] = False,
     track: Annotated[
         bool, typer.Option("--track/--no-track", help="Set MLflow's alias `baseline`.")

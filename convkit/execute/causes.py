@@ -35,7 +35,7 @@ _PRECISION = "N2"
 # What says that a graph's results are off, and not why.
 _UNEXPLAINED = ("N101", "N102", "N402", "E206", "E208")
 
-_AT_ITS_MAKER = Remedy("Correct the file where it was made: convkit changes no node of it.")
+_AT_ITS_MAKER = Remedy("Correct the file at its source: convkit does not edit its nodes.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -172,11 +172,11 @@ def _reason_to_withhold(path: KeyPath, value: Json, content: Content) -> str | N
     if len(path) == 1 and path[0] in SIDES:
         return _lost_tensors(str(path[0]), value, content)
     if not any(_covers(pattern, path) for pattern in _CHANGEABLE):
-        return "left to you: it changes what is proven or what it is proven with"
+        return "left to you: it changes what is verified, or how"
     if path[0] == "targets" and path[2] == "precision" and len(path) == 3:
         present = content["targets"][path[1]].get("precision", "float32")
         if _kind(value) != _kind(present):
-            return f"left to you: it gives up {_kind(present)}"
+            return f"left to you: it drops {_kind(present)}"
     return None
 
 

@@ -356,7 +356,9 @@ def _addressed_finding(finding: Finding, target: str | None, recipe: Path) -> Fi
     remedy = finding.remedy
     if remedy is not None and target is not None and finding.code == "E101":
         command = f"convkit run {shlex.quote(os.path.relpath(recipe))} --only {shlex.quote(target)}"
-        return dataclasses.replace(finding, remedy=Remedy(f"Run it where that is there: {command}"))
+        return dataclasses.replace(
+            finding, remedy=Remedy(f"Run it on a machine that has it: {command}")
+        )
     if (
         remedy is None
         or target is None
@@ -391,7 +393,7 @@ def _skipped(report: StageReport, stage: Stage, error: str) -> StageReport:
 
 def _absent(stage: Stage, message: str) -> Finding:
     return Finding(
-        "E101", message, Place(), {"stage": stage.id}, Remedy("Run it where that is there.")
+        "E101", message, Place(), {"stage": stage.id}, Remedy("Run it on a machine that has it.")
     )
 
 

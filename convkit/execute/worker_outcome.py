@@ -102,7 +102,8 @@ def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> t
                 return (_out_of_memory(message, outcome, stage, target),)
             message = f"{stage}: the process crashed ({_signal_name(outcome.signal)})"
             remedy = Remedy(
-                "The end of the log shows where. Try a different version of the tool under tools."
+                "The end of the log shows the failing call. Try a different version of the tool"
+                " under tools."
             )
             return (
                 Finding("E201", message, evidence=_evidence(outcome, stage, target), remedy=remedy),
@@ -134,7 +135,7 @@ def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> t
 def _findings_of_answer(
     outcome: WorkerOutcome, answer: Answer, stage: JobKind, target: str | None
 ) -> tuple[Finding, ...]:
-    error = answer.error or "the stage failed and did not say why"
+    error = answer.error or "the stage failed without a message"
     message = f"{stage}: {error}"
     if _MEMORY_WORDS.search(error) or (
         answer.traceback and _MEMORY_WORDS.search(answer.traceback.splitlines()[-1])

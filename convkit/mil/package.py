@@ -81,7 +81,7 @@ def _refuse_other_things(path: Path) -> None:
             start = file.read(len(_ZIP_MAGIC))
         if start == _ZIP_MAGIC:
             raise StageFailedError(
-                f"{path}: a zip archive, not an .mlpackage folder. Unpack it and give the folder."
+                f"{path}: a zip archive, not an .mlpackage folder. Unpack it and pass the folder."
             )
         if path.suffix == ".mlmodel":
             raise StageFailedError(
@@ -91,7 +91,7 @@ def _refuse_other_things(path: Path) -> None:
         raise StageFailedError(f"{path}: a file, not an .mlpackage folder")
     if (path / "coremldata.bin").exists():
         raise StageFailedError(
-            f"{path}: a compiled model (.mlmodelc); give the .mlpackage that it was compiled from"
+            f"{path}: a compiled model (.mlmodelc); use the .mlpackage that it was compiled from"
         )
 
 

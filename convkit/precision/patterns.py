@@ -37,7 +37,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         if segment == "**":
             parts.append(r"(?:[^.]*\.)*?")
         elif "**" in segment:
-            raise PatternError(f"{pattern!r}: ** must stand alone between dots")
+            raise PatternError(f"{pattern!r}: ** must be alone between dots")
         else:
             parts.append("[^.]*".join(re.escape(piece) for piece in segment.split("*")) + r"\.")
     # Every path is matched with a dot after its last segment, so that a match ends on a segment's

@@ -137,7 +137,7 @@ def _onnx_origin(path: Path, folder: Path, contract: Contract | None) -> _Origin
     if contract is None:
         raise UsageError(
             f"{path}: reading an ONNX file's inputs and outputs needs the onnx package here;"
-            f" install it beside convkit: {install_command('onnx')}"
+            f" install it next to convkit: {install_command('onnx')}"
         )
     return _Origin(
         _recipe_name(path.stem),

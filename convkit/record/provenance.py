@@ -363,5 +363,5 @@ def _refuse_constant(name: str) -> Json:
 def _no_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
     names = [name for name, _ in pairs]
     if twice := {name for name in names if names.count(name) > 1}:
-        raise ValueError(f"{', '.join(sorted(twice))} stands there twice")
+        raise ValueError(f"{', '.join(sorted(twice))} is listed twice")
     return dict(pairs)

@@ -13,7 +13,7 @@ from convkit.models.exporters.adopt import adopt, check_structure
 from convkit.models.exporters.job import WRAPPER, Job, UnexportableError
 from convkit.models.graph.binding import order_inputs, rename_to_contract
 from convkit.models.graph.contract import carry_contract, graph_contract
-from convkit.models.graph.dimensions import leave_open, name_dimensions, open_sizes
+from convkit.models.graph.dimensions import name_dimensions
 from convkit.models.graph.duplicates import duplicate_weights
 from convkit.models.graph.files import DATA_FILE, MODEL_FILE, write_model
 from convkit.models.graph.masked_softmax import mask_with_infinity
@@ -144,12 +144,10 @@ def _finish(
     model: onnx_ir.Model, request: ExportRequest, context: Context, *, input_order: InputOrder
 ) -> list[Finding]:
     """Check the graph against the contract, put the contract into it, and write it."""
-    opened = open_sizes(model)
     name_dimensions(model, request.contract)
     findings = check_contract(
         request.contract, graph_contract(model), _BOUNDARY, input_order=input_order
     )
-    leave_open(model, opened)
     findings += training_mode(model)
     carry_contract(model, request.contract)
     write_model(model, context.output)

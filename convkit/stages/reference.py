@@ -221,7 +221,7 @@ class _Reference:
                     f"{what}. The model has {positions} positions: axes.{axis.name} can go no"
                     " further"
                 )
-        return f"{what}. If the case means nothing to the model, list it under verify.skip"
+        return f"{what}. If the case does not apply to the model, list it under verify.skip"
 
 
 def _count_nan(values: np.ndarray) -> int:

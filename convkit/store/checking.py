@@ -113,11 +113,11 @@ def _seal_damage(path: Path, folder: _Folder) -> Iterator[Damage]:
             yield Damage(str(path), f"not a readable {folder.noun}: {error}")
         return
     if isinstance(value, KeptRecord) and value.record.key != path.stem:
-        yield Damage(str(path), "it is the record of another stage than its name says")
+        yield Damage(str(path), "it records a different stage than its name says")
     if isinstance(value, SettledRun) and value.run_key != path.stem:
-        yield Damage(str(path), "it is about another run than its name says")
+        yield Damage(str(path), "it describes a different run than its name says")
     if isinstance(value, KnownDigest) and value.path != path.stem:
-        yield Damage(str(path), "it is about another file than its name says")
+        yield Damage(str(path), "it describes a different file than its name says")
 
 
 def _is_sealed(path: Path) -> bool:

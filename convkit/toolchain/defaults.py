@@ -12,8 +12,8 @@ DEFAULT_PYTHON = "3.11"
 OLDEST_PYTHON = (3, 11)
 
 _SHARED: dict[str, ToolDefault] = {
-    "torch": ToolDefault("==2.13.*", "the release whose torch.export-based exporter the tests run"),
-    "transformers": ToolDefault("==5.23.*", "the release whose models the tests export"),
+    "torch": ToolDefault("==2.13.*", "the release whose exporter (torch.export) is tested"),
+    "transformers": ToolDefault("==5.23.*", "the release whose models are tested"),
     "onnx": ToolDefault("==1.23.*", "writes every opset a recipe can ask for (up to 26)"),
     "onnx-ir": ToolDefault(
         "==1.1.*", "the graph library's interface may change with a minor release"
@@ -22,9 +22,7 @@ _SHARED: dict[str, ToolDefault] = {
         "==0.7.*",
         "holds the operator translations of torch's exporter; before 1.0, minors may break",
     ),
-    "onnxruntime": ToolDefault(
-        "==1.31.*", "the release whose sessions and profiles the tests read"
-    ),
+    "onnxruntime": ToolDefault("==1.31.*", "the release whose sessions and profiles are tested"),
     "optimum-onnx": ToolDefault(
         "==0.1.*", "the first release apart from optimum; before 1.0, minors may break"
     ),

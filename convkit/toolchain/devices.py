@@ -37,7 +37,7 @@ def _cuda() -> Presence:
         return Presence(there=False, detail="no driver")
     count, version = ctypes.c_int(), ctypes.c_int()
     if (code := driver.cuInit(0)) != 0:
-        return Presence(there=False, detail=f"the driver does not start (cuInit gives {code})")
+        return Presence(there=False, detail=f"the driver does not start (cuInit returned {code})")
     if driver.cuDeviceGetCount(ctypes.byref(count)) != 0 or not count.value:
         return Presence(there=False, detail="a driver, but no device")
     driver.cuDriverGetVersion(ctypes.byref(version))  # 1000 * major + 10 * minor

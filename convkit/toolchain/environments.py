@@ -223,7 +223,7 @@ def _check(python: Path, resolution: Resolution) -> None:
             f"{name} {found.get(name)} instead of {resolution.packages.get(name)}" for name in names
         )
         raise ToolchainError(
-            f"the new environment holds other packages than were asked for: {listed}"
+            f"the new environment's packages differ from those requested: {listed}"
         )
     # Once for each environment; torch with transformers (25,000 files, 1 GB) takes 1 to 2 s on two
     # cores.

@@ -142,7 +142,7 @@ def _hashes(name: str, version: str) -> tuple[str, ...]:
     found = {file["hashes"]["sha256"] for file in files if "sha256" in file.get("hashes", {})}
     if not found:
         raise ToolchainError(
-            f"model.package: the index gives no SHA-256 of {name}=={version}; use an index that"
+            f"model.package: the index has no SHA-256 for {name}=={version}; use an index that"
             " does (PEP 503)"
         )
     return tuple(f"sha256:{sha256}" for sha256 in sorted(found))

@@ -189,7 +189,7 @@ def _hashes(resolution: Resolution, options: list[str]) -> dict[str, tuple[str, 
         found[str(canonicalize_name(package["name"]))] = tuple(sorted(values))
     if missing := [name for name in resolution.packages if not found.get(name)]:
         raise ToolchainError(
-            f"the index gives no SHA-256 of {', '.join(missing)}; use an index that does (PEP 503)"
+            f"the index has no SHA-256 for {', '.join(missing)}; use an index that does (PEP 503)"
         )
     return found
 
@@ -252,12 +252,7 @@ def _explain(failure: Failure, spec: EnvironmentSpec, constraints: dict[str, Kno
             if origin == CONVKIT_DEFAULT
             else f"  {line} comes from {origin}"
         )
-    return (
-        text
-        + "\nWhat was asked for:\n"
-        + "\n".join(keys)
-        + "\nChange these under tools: in the recipe."
-    )
+    return text + "\nRequested:\n" + "\n".join(keys) + "\nChange these under tools: in the recipe."
 
 
 def _macos_hint(failure: Failure) -> str:

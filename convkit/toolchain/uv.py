@@ -151,7 +151,7 @@ def uv_binary() -> str:
         return find_uv_bin()
     except FileNotFoundError as error:
         raise ToolchainError(
-            "uv is not there; install it beside convkit: pip install uv"
+            "uv is not installed; add it to convkit's environment: pip install uv"
         ) from error
 
 

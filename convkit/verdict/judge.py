@@ -277,7 +277,7 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
         return Finding(code, what, place, evidence, Remedy("Correct the output in the recipe."))
     if metrics.elements == 0:
         return Finding(
-            "N104", what, place, evidence, Remedy("Give every axis a size of at least 1.")
+            "N104", what, place, evidence, Remedy("Every axis needs a size of at least 1.")
         )
     if metrics.nan_reference:
         remedy = Remedy(

@@ -28,7 +28,7 @@ def without_guesses(findings: Sequence[Finding], recipe: Recipe) -> list[Finding
     kept = [finding for finding in findings if finding.code not in left_out]
     if recipe.model.onnx is None:
         return kept
-    remedy = Remedy("Correct the file where it was made: convkit changes no node of it.")
+    remedy = Remedy("Correct the file at its source: convkit does not edit its nodes.")
     return [
         dataclasses.replace(finding, remedy=remedy) if finding.code == "N402" else finding
         for finding in kept

@@ -187,7 +187,7 @@ def _wrong_files() -> Finding | None:
     more = f" and {len(wrong) - _MOST_FILES} more" if len(wrong) > _MOST_FILES else ""
     return Finding(
         "V106",
-        f"the stage loaded files that are not what was installed: {listed}{more}",
+        f"the stage loaded files that differ from what was installed: {listed}{more}",
         Place(),
         {"files": {**wrong}},
         Remedy(

@@ -83,7 +83,7 @@ def test_without_a_mask_the_cases_about_padding_are_omitted_with_the_reason():
         == omitted["masked-row"]
         == "no input is drawn as padding_mask"
     )
-    assert omitted["texts"] == "the recipe gives no texts (verify.texts)"
+    assert omitted["texts"] == "the recipe has no texts (verify.texts)"
 
 
 def test_without_axes_one_size_is_one_case():

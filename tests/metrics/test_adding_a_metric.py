@@ -1,25 +1,17 @@
 """CONTRIBUTING's steps to add a metric, followed in a copy of convkit, from recipe to MLflow."""
 
-import contextlib
 import inspect
 import json
-import os
 import re
-import shutil
-import sqlite3
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import yaml
+from copied_package import PACKAGE, Command, copy_package, replace_once, steps
 
-import convkit
 from convkit.metrics import registry, tensors
 from convkit.worker.protocol import TensorMetrics
-
-REPOSITORY = Path(__file__).parents[2]
-PACKAGE = Path(convkit.__file__).parent
 
 MODEL = """
 import torch
@@ -56,12 +48,6 @@ ROW = """\
 """
 
 
-def insert(file: Path, before: str, text: str) -> None:
-    source = file.read_text(encoding="utf-8")
-    assert source.count(before) == 1, f"{file} has {source.count(before)} of {before!r}"
-    file.write_text(source.replace(before, text + before), encoding="utf-8")
-
-
 def add_metric(copy: Path) -> set[str]:
     """Add the metric to a copy of the package; return the files that this touched."""
 
@@ -70,57 +56,23 @@ def add_metric(copy: Path) -> set[str]:
 
     protocol = in_copy(TensorMetrics)
     fields = inspect.getsource(TensorMetrics)
-    source = protocol.read_text(encoding="utf-8")
-    assert source.count(fields) == 1
-    protocol.write_text(source.replace(fields, fields + FIELD), encoding="utf-8")
-    insert(in_copy(tensors), "            worst_index=index,\n", NUMBER)
-    insert(in_copy(registry), ")\nMETRICS: dict", ROW)
+    replace_once(protocol, fields, fields + FIELD)
+    index = "            worst_index=index,\n"
+    replace_once(in_copy(tensors), index, NUMBER + index)
+    end = ")\nMETRICS: dict"
+    replace_once(in_copy(registry), end, ROW + end)
     files = {protocol, in_copy(tensors), in_copy(registry)}
     return {f"convkit/{file.relative_to(copy).as_posix()}" for file in files}
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("copy")
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(PACKAGE, folder / "convkit", ignore=ignored)
-    return folder
+    return copy_package(tmp_path_factory.mktemp("copy"))
 
 
 @pytest.fixture(scope="module")
 def touched(copy: Path) -> set[str]:
-    return add_metric(copy / "convkit")
-
-
-class Command:
-    """`convkit` of a copy of the package, with a home of its own."""
-
-    def __init__(self, copy: Path, home: Path) -> None:
-        self.home = home
-        self._environment = {
-            **{name: value for name, value in os.environ.items() if name != "MLFLOW_TRACKING_URI"},
-            "PYTHONPATH": str(copy),
-            "CONVKIT_HOME": str(home),
-            "COLUMNS": "200",
-            "NO_COLOR": "1",
-        }
-
-    def __call__(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-c", "from convkit.cli.main import main; main()", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=self._environment,
-            cwd=self.home,
-        )
-
-    def logged(self, name: str) -> list[float]:
-        """Return the values that MLflow has for a metric."""
-        [database] = self.home.rglob("mlflow.db")
-        with contextlib.closing(sqlite3.connect(database)) as connection:
-            rows = connection.execute("SELECT value FROM metrics WHERE key = ?", (name,))
-            return [value for (value,) in rows]
+    return add_metric(copy)
 
 
 @pytest.fixture(scope="module")
@@ -130,10 +82,7 @@ def command(copy: Path, touched: set[str], tmp_path_factory: pytest.TempPathFact
 
 
 def test_contributing_names_exactly_the_files_that_it_takes(touched: set[str]) -> None:
-    page = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    section = page.partition("## To add a metric, touch exactly these files\n")[2]
-    steps = re.findall(r"^\d+\. `([^`]+)`", section.partition("\n## ")[0], re.MULTILINE)
-    assert set(steps) == touched
+    assert steps("To add a metric, touch exactly these files") == touched
 
 
 def test_the_recipe_has_the_new_key(command: Command) -> None:

@@ -74,7 +74,7 @@ class _Driver:
     [
         (_Driver(0, 2), "ok", "2 devices, driver for CUDA 12.8"),
         (_Driver(0, 0), "missing", "a driver, but no device"),
-        (_Driver(100, 0), "missing", "the driver does not start (cuInit gives 100)"),
+        (_Driver(100, 0), "missing", "the driver does not start (cuInit returned 100)"),
         (None, "missing", "no driver"),
     ],
 )

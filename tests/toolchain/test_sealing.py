@@ -76,7 +76,7 @@ import json, subprocess, sys
 from pathlib import Path
 sys.path.insert(0, {worker!r})
 import bootstrap
-bootstrap.expose_convkit()
+bootstrap.expose("convkit", Path(bootstrap.__file__).resolve().parent.parent)
 sys.path.pop(0)
 from convkit.worker import sealed_imports
 sealed_imports.guard_imports()

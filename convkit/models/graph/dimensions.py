@@ -33,37 +33,6 @@ def name_dimensions(model: onnx_ir.Model, contract: Contract) -> None:
     _give_declared_shapes(model.graph.outputs, contract.outputs, spell)
 
 
-def open_sizes(model: onnx_ir.Model) -> dict[str, list[int]]:
-    """Return which dimensions of a branching graph's inputs have neither a size nor a name.
-
-    Runtimes infer the shapes of both branches of an If, also of the one that is made for another
-    size and never taken at this one: with the size written into the input, they refuse the file.
-    """
-    if not any(node.op_type == "If" for node in model.graph.all_nodes()):
-        return {}
-    return {
-        value.name or "": [
-            place
-            for place, dimension in enumerate(value.shape)
-            if dimension_of(dimension) == UNKNOWN_DIMENSION
-        ]
-        for value in model.graph.inputs
-        if value.shape is not None
-    }
-
-
-def leave_open(model: onnx_ir.Model, opened: Mapping[str, Sequence[int]]) -> None:
-    """Take the sizes that `name_dimensions` wrote into open dimensions out again; names stay."""
-    for value in model.graph.inputs:
-        if value.shape is None:
-            continue
-        sizes = list(value.shape)
-        for place in opened.get(value.name or "", ()):
-            if isinstance(sizes[place], int):
-                sizes[place] = onnx_ir.SymbolicDim(None)
-        value.shape = onnx_ir.Shape(sizes)
-
-
 class _Speller:
     """Spells dimensions as the contract does; `knows` says whether a text speaks of the contract's
     axes only.

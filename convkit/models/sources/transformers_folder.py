@@ -44,7 +44,7 @@ def load(folder: Path, source: Source, *, key: str, description: str) -> LoadedM
 def _read_configuration(folder: Path, key: str) -> dict[str, Any]:
     if not folder.is_dir():
         raise StageFailedError(
-            f"{key}: {folder} is not a folder. Give the folder that holds the model's config.json."
+            f"{key}: {folder} is not a folder. Name the folder that holds the model's config.json."
         )
     file = folder / "config.json"
     if not file.is_file():
@@ -121,7 +121,7 @@ def _load_module(
         ) from error
     if mismatched := sorted(str(entry[0]) for entry in info["mismatched_keys"]):
         raise StageFailedError(
-            f"{key}: weights of another shape than config.json says: {', '.join(mismatched)}"
+            f"{key}: weights whose shapes differ from config.json: {', '.join(mismatched)}"
         )
     return module, tuple(sorted(info["missing_keys"]))
 

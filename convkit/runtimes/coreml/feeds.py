@@ -16,6 +16,6 @@ def as_served(array: np.ndarray, dtype: str | None) -> np.ndarray:
     served = array.astype(dtype)
     if array.dtype.kind in "iu" and not np.array_equal(served, array):
         raise UnservableError(
-            f"values up to {np.abs(array).max()} do not fit into {dtype}, which the package takes"
+            f"values up to {np.abs(array).max()} do not fit into {dtype}, the package's type"
         )
     return served

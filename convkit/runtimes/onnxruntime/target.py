@@ -48,7 +48,7 @@ class OnnxRuntimeTarget(GraphTarget):
     def _each_once(cls, versions: tuple[str, ...]) -> tuple[str, ...]:
         plain = [str(SpecifierSet(version)) for version in versions]
         faults = [
-            Fault((i,), f"{versions[i]!r} stands in this list already; remove it")
+            Fault((i,), f"{versions[i]!r} is already in this list; remove it")
             for i, version in enumerate(plain)
             if version in plain[:i]
         ]

@@ -288,7 +288,7 @@ def _compile(
     found = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
     if found != hint:
         raise ModelRefusedError(
-            f"OpenVINO {openvino.__version__} computes in {found}; it was asked for {hint}"
+            f"OpenVINO {openvino.__version__} computes in {found}; the recipe asks for {hint}"
         )
     return compiled
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     import tensorrt as trt
 
 ELSEWHERE = (
-    "run it where that is there: convkit run RECIPE --only TARGET, with --toolchain host in a"
+    "run it on a machine that has it: convkit run RECIPE --only TARGET, with --toolchain host in a"
     " container that has it"
 )
 

@@ -48,9 +48,7 @@ class TensorRTTarget(GraphTarget):
     )
     workspace_gib: Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)] | None = Field(
         None,
-        description=(
-            "most memory that a layer may use beside its tensors, in GiB; default: all there is"
-        ),
+        description=("workspace limit for one layer, in GiB; default: all of the device's memory"),
     )
     builder_level: Annotated[int, Field(strict=True, ge=0, le=5)] = Field(
         3, description="how long the builder looks for faster kernels: 0 to 5"
@@ -73,7 +71,7 @@ class TensorRTTarget(GraphTarget):
         description="true: kernels for weights of which two in four are zero may be used",
     )
     dla: Dla | None = Field(
-        None, description="the accelerator to build for, beside the GPU", examples=[{"core": 0}]
+        None, description="the accelerator to build for, besides the GPU", examples=[{"core": 0}]
     )
 
     @field_validator("precision")

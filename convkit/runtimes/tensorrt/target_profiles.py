@@ -23,7 +23,7 @@ def profile_faults(
                 )
             elif not _lies_within(mapping(sizes), axes[axis]):
                 least, most = axes[axis].get("min"), axes[axis].get("max")
-                yield Fault(place, f"reaches beyond the axis, which goes from {least} to {most}")
+                yield Fault(place, f"reaches beyond the axis, which ranges from {least} to {most}")
         ranges.append({axis: mapping(mapping(profile).get(axis, axes[axis])) for axis in axes})
     if ranges and (lost := _unserved(axes, ranges)) is not None:
         sizes_text = ", ".join(f"{axis}={size}" for axis, size in lost.items())

@@ -5,7 +5,7 @@ from tiny_models import tensor
 
 from convkit.models.contract_check import check_contract
 from convkit.models.graph.contract import graph_contract
-from convkit.models.graph.dimensions import leave_open, name_dimensions, open_sizes
+from convkit.models.graph.dimensions import name_dimensions
 from convkit.tensors import Axis, Contract
 
 AXES = (Axis("batch", 1, 4, 16), Axis("past", 1, 4, 16), Axis("sequence", 1, 4, 16))
@@ -87,26 +87,3 @@ def test_an_inputs_own_arithmetic_symbol_is_spelt_out():
     result = named(shapes, wanted)
     assert result.inputs == wanted.inputs
     assert result.outputs == wanted.outputs
-
-
-@pytest.mark.parametrize("branching", [True, False])
-def test_sizes_that_a_branching_graph_leaves_open_stay_open(branching: bool) -> None:
-    """A branch for another size is never taken, and yet its shapes are inferred."""
-    inner = "y = Identity (x)"
-    if branching:
-        inner = (
-            "y = If (c) < then_branch = t () => (float[n, m] a) { a = Identity (x) },"
-            " else_branch = e () => (float[n, m] b) { b = Neg (x) } >"
-        )
-    text = (
-        '<ir_version: 8, opset_import: ["": 17]> g (float[?, ?] x, bool c) => (float[?, ?] y)'
-        f" {{ {inner} }}"
-    )
-    model = onnx_ir.from_proto(onnx.parser.parse_model(text))
-    declared = Contract((tensor("x", "batch", 576),), (), AXES)
-    opened = open_sizes(model)
-    name_dimensions(model, declared)
-    assert graph_contract(model).inputs[0].shape == ("batch", 576)
-    leave_open(model, opened)
-    expected = ("batch", "?") if branching else ("batch", 576)
-    assert graph_contract(model).inputs[0].shape == expected

@@ -1,0 +1,195 @@
+"""CONTRIBUTING's steps to add an exporter, a kind of quantization and a finding, followed in a copy
+of convkit.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from copied_package import Command, copy_package, replace_once, steps
+
+MODEL = """
+import torch
+
+def build():
+    return torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 3))
+"""
+RECIPE: dict[str, Any] = {
+    "schema": 1,
+    "name": "small",
+    "model": {"factory": {"call": "model.py:build", "seed": 3}},
+    "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
+    "export": {"exporter": "traced", "opset": 17},
+    "axes": {"batch": {"min": 1, "typical": 3, "max": 5}},
+    "inputs": [{"name": "input", "dtype": "float32", "shape": ["batch", 8]}],
+    "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 3]}],
+    "verify": {"tolerance": {"max_abs": 1e-5}},
+    "targets": {
+        "ort": {"runtime": "onnxruntime"},
+        "ort-uint8": {
+            "runtime": "onnxruntime",
+            "precision": {"quantize": "dynamic-uint8"},
+            "tolerance": {"cosine": 0.99},
+        },
+    },
+}
+
+PROTOCOL = "convkit/worker/protocol/model.py"
+SELECTION = "convkit/precision/quantization/selection.py"
+QUANTIZERS = "convkit/precision/quantization/quantizers.py"
+
+EXPORTER = '''
+"""The older exporter, for odd opsets only."""
+
+import onnx_ir
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.exporters import torchscript
+from convkit.models.exporters.job import Job, UnexportableError
+
+
+def export(job: Job) -> onnx_ir.Model:
+    if job.opset % 2 == 0:
+        remedy = Remedy("Choose an odd opset.", {"export.opset": job.opset - 1})
+        found = Finding("C190", f"opset {job.opset} is even", Place(), {}, remedy)
+        raise UnexportableError([found])
+    model = torchscript.export(job)
+    model.metadata_props["made_by"] = "traced"
+    return model
+'''
+FINDING = """
+[C190]
+title = "the opset is even"
+meaning = "This exporter writes odd opsets only."
+missed = "Nothing else has the exporter."
+remedy = "Choose an odd opset."
+"""
+UNSIGNED = """
+
+def _unsigned(prepared: Path, destination: Path, exclude: Sequence[str]) -> None:
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    quantize_dynamic(
+        prepared,
+        destination,
+        op_types_to_quantize=quantized_operators("dynamic-uint8"),
+        weight_type=QuantType.QUInt8,
+        nodes_to_exclude=list(exclude),
+        use_external_data_format=True,
+    )
+"""
+
+
+class Extended:
+    """A copy of convkit to which something was added; `touched` are the files of each addition."""
+
+    def __init__(self, folder: Path) -> None:
+        self.package = copy_package(folder)
+        self.touched: dict[str, set[str]] = {}
+
+    def file(self, kind: str, path: str) -> Path:
+        """Return a file of the copy that an addition touches."""
+        self.touched.setdefault(kind, set()).add(path)
+        return self.package.parent / path
+
+    def add_exporter(self) -> None:
+        new = self.file("exporter", "convkit/models/exporters/traced.py")
+        new.write_text(EXPORTER, encoding="utf-8")
+        registry = self.file("exporter", "convkit/models/exporters/registry.py")
+        replace_once(
+            registry,
+            "import optimum, torch, torchscript",
+            "import optimum, torch, torchscript, traced",
+        )
+        replace_once(
+            registry, '    "torch": torch,\n', '    "torch": torch,\n    "traced": traced,\n'
+        )
+        replace_once(
+            self.file("exporter", PROTOCOL),
+            '"optimum", "torchscript"',
+            '"optimum", "torchscript", "traced"',
+        )
+        replace_once(
+            self.file("exporter", "convkit/toolchain/requirements.py"),
+            '    "export torch": _TORCH,\n',
+            '    "export torch": _TORCH,\n    "export traced": _TORCH,\n',
+        )
+
+    def add_quantization(self) -> None:
+        replace_once(
+            self.file("quantization", PROTOCOL),
+            '"int4-weights"]',
+            '"int4-weights", "dynamic-uint8"]',
+        )
+        replace_once(
+            self.file("quantization", SELECTION),
+            '    "int4-weights": {"MatMul"',
+            '    "dynamic-uint8": {"MatMul": 1, "Gemm": 1},\n    "int4-weights": {"MatMul"',
+        )
+        quantizers = self.file("quantization", QUANTIZERS)
+        replace_once(
+            quantizers,
+            '                case "int4-weights":\n',
+            '                case "dynamic-uint8":\n'
+            "                    _unsigned(prepared, destination, exclude)\n"
+            '                case "int4-weights":\n',
+        )
+        quantizers.write_text(quantizers.read_text(encoding="utf-8") + UNSIGNED, encoding="utf-8")
+
+    def add_finding(self) -> None:
+        rows = self.file("finding", "convkit/findings/codes/contract.toml")
+        rows.write_text(rows.read_text(encoding="utf-8") + FINDING, encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def extended(tmp_path_factory: pytest.TempPathFactory) -> Extended:
+    extended = Extended(tmp_path_factory.mktemp("copy"))
+    extended.add_exporter()
+    extended.add_quantization()
+    extended.add_finding()
+    return extended
+
+
+@pytest.fixture(scope="module")
+def command(extended: Extended, tmp_path_factory: pytest.TempPathFactory) -> Command:
+    return Command(extended.package, tmp_path_factory.mktemp("home"))
+
+
+def written(folder: Path, **changes: Any) -> Path:
+    (folder / "model.py").write_text(MODEL)
+    recipe = folder / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(RECIPE | changes, sort_keys=False))
+    return recipe
+
+
+def test_contributing_names_exactly_the_files(extended: Extended) -> None:
+    exporter = {path.replace("<name>", "traced") for path in steps("To add an exporter")}
+    assert exporter == extended.touched["exporter"]
+    assert steps("To add a kind of quantization") == extended.touched["quantization"]
+    page = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert "`convkit/findings/codes/`" in page.partition("## To add a finding")[2]
+    assert extended.touched["finding"] == {"convkit/findings/codes/contract.toml"}
+
+
+@pytest.mark.slow
+def test_a_recipe_runs_with_the_new_exporter_and_quantization(
+    command: Command, tmp_path: Path
+) -> None:
+    done = command("run", written(tmp_path), "--toolchain", "host")
+    assert done.returncode == 0, done.stdout + done.stderr
+    [result] = command.home.glob("results/small/*/result.json")
+    targets = json.loads(result.read_text())["targets"]
+    assert [target["status"] for target in targets] == ["verified", "verified"]
+
+
+@pytest.mark.slow
+def test_the_new_finding_is_reported_and_explained(command: Command, tmp_path: Path) -> None:
+    recipe = written(tmp_path, export={"exporter": "traced", "opset": 18})
+    done = command("run", recipe, "--toolchain", "host")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "error C190" in done.stdout
+    assert "opset 18 is even" in done.stdout
+    assert "This exporter writes odd opsets only." in command("explain", "C190").stdout
