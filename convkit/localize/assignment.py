@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from convkit.localize.diagnosis import Cause
-from convkit.localize.divergence import FLOOR
 from convkit.localize.graph import Graph, Values
 from convkit.localize.matching import relative_error
 from convkit.localize.original import Recording
+from convkit.localize.parting import FLOOR
 
 _SAME = 10 * FLOOR
 # Inputs of one shape: of so many every order is tried, of more (the caches of a decoder's layers)

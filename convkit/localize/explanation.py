@@ -6,14 +6,16 @@ import time
 from collections.abc import Callable, Iterator
 
 from convkit.localize import insertions, numbers, rewrites
-from convkit.localize.divergence import FLOOR
+from convkit.localize.activations import activations
 from convkit.localize.edits import Rewrite
+from convkit.localize.parting import FLOOR
 from convkit.localize.region import Region
 
 # The first that explain a difference are preferred: what the graph has and holds wrongly before
 # what it has too much, and that before what it lacks.
 CANDIDATES: dict[str, Callable[[Region], Iterator[Rewrite]]] = {
     "weights": rewrites.weights,
+    "activations": activations,
     "extra": rewrites.extra_at_end,
     "attributes": rewrites.attributes,
     "wiring": rewrites.wiring,
@@ -50,17 +52,21 @@ def explain(region: Region, seconds: float = 30.0) -> Explanation | None:
     enough = max(5 * FLOOR, _REMAINS * FLOOR) if math.isinf(before) else max(
         2 * FLOOR, min(5 * FLOOR, _REMAINS * before)
     )  # fmt: skip
-    deadline = time.monotonic() + seconds
+    deadline = time.process_time() + seconds
+    found: Explanation | None = None
     for candidates in CANDIDATES.values():
         best: Explanation | None = None
         for rewrite in candidates(region):
-            if time.monotonic() > deadline:
-                return best
+            if time.process_time() > deadline:
+                return found or best
             after = region.error(rewrite.graph)
             if after <= enough and after < before / 2 and (best is None or after < best.after / 4):
                 best = Explanation(rewrite, before, after)
                 if after <= FLOOR / 4:
                     break
-        if best is not None:
-            return best
-    return None
+        if best is not None and (found is None or best.after < found.after / 4):
+            found = best
+        # What is off by more than the last bits may only be near to what is wrong.
+        if found is not None and found.after <= FLOOR / 2:
+            return found
+    return found

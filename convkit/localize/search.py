@@ -11,17 +11,21 @@ import numpy as np
 
 from convkit.localize.assignment import exchanged_inputs, exchanged_outputs
 from convkit.localize.diagnosis import Cause, Diagnosis
-from convkit.localize.divergence import FLOOR, Divergence, Parting
+from convkit.localize.divergence import Divergence
+from convkit.localize.edits import pinned
 from convkit.localize.explanation import Explanation, explain
 from convkit.localize.graph import Graph, PieceFailedError, Values, label, module_of
 from convkit.localize.matching import relative_error
 from convkit.localize.original import Recording
+from convkit.localize.parting import FLOOR, Parting
 from convkit.localize.region import Region, region_of
+from convkit.localize.series import ranked
 from convkit.localize.weights import WeightDifference, compare_weights
 
 # Outputs this near, in parts of their rms, are the same.
 _SAME = 10 * FLOOR
-_PLACES = 3
+# Places that are corrected one after the other: one fault in each layer of a small model.
+_PLACES = 8
 # Places that are proven, of which the first that can be explained is taken.
 _TRIED = 4
 # Differences of weights that are tried one by one; more are one cause: another checkpoint.
@@ -41,7 +45,7 @@ def localize(
     `feeds` are the inputs by the graph's names, `state` the original's weights and buffers by name.
     A cause is proven by what its correction does to the outputs; what has no proof is told as such.
     """
-    deadline = time.monotonic() + seconds
+    deadline = time.process_time() + seconds
     error = outputs_error(recording, graph, feeds)
     if error <= _SAME:
         return Diagnosis(error, error, ())
@@ -50,7 +54,7 @@ def localize(
     if remaining > _SAME and (at_boundary := _boundary(recording, graph, feeds, remaining)):
         return Diagnosis(error, at_boundary.after, (at_boundary, *causes))
     for _ in range(_PLACES):
-        left = deadline - time.monotonic()
+        left = deadline - time.process_time()
         if remaining <= _SAME or left <= 0:
             break
         divergence = Divergence(recording, graph, feeds, seconds=left / 2)
@@ -59,13 +63,12 @@ def localize(
             break
         cause, corrected = found
         causes.append(cause)
-        remaining = min(cause.after, remaining) if not math.isnan(cause.after) else remaining
         if corrected is None:
+            remaining = min(cause.after, remaining) if not math.isnan(cause.after) else remaining
             break
         graph = corrected
         remaining = outputs_error(recording, graph, feeds)
-    causes.sort(key=lambda cause: (cause.kind == "unproven", -cause.share))
-    return Diagnosis(error, remaining, tuple(causes))
+    return Diagnosis(error, remaining, ranked(causes, error))
 
 
 def outputs_error(recording: Recording, graph: Graph, feeds: Values) -> float:
@@ -95,7 +98,7 @@ def _weight_causes(
     recording: Recording, graph: Graph, feeds: Values, state: Mapping[str, np.ndarray], error: float
 ) -> tuple[list[Cause], Graph]:
     """Return the weights that matter, and the graph with the original's in their place."""
-    differences = compare_weights(graph, state).differences
+    differences = compare_weights(graph, state, _epsilons(recording)).differences
     if not differences:
         return [], graph
     every = {each.weight: each.corrected for each in differences}
@@ -112,6 +115,17 @@ def _weight_causes(
         if alone > max(after * 2, _SAME):
             causes.append(_weight_cause(graph, each, before=alone, after=after))
     return causes, corrected
+
+
+def _epsilons(recording: Recording) -> dict[str, float]:
+    """Return the epsilons of the original's batch norms, by module path."""
+    return {
+        operation.module: float(value)
+        for operation in recording.operations
+        if "batch_norm" in operation.name
+        for name, value in operation.scalars
+        if name in ("eps", "epsilon") and isinstance(value, int | float)
+    }
 
 
 def _weight_cause(
@@ -156,28 +170,34 @@ def _first_explained(
     """Return the first place of which it is known what is wrong there, else the first place."""
     first: tuple[Cause, Graph | None] | None = None
     for parting in itertools.islice(divergence.partings(), _TRIED):
-        found = _at_place(recording, graph, divergence, parting, seconds / _TRIED)
-        if found[1] is not None:
-            return found
-        first = first or found
+        cause, corrected, known = _at_place(
+            recording, graph, divergence, parting, seconds / _TRIED
+        )
+        if known:
+            return cause, corrected
+        first = first or (cause, corrected)
     return first
 
 
 def _at_place(
     recording: Recording, graph: Graph, divergence: Divergence, parting: Parting, seconds: float
-) -> tuple[Cause, Graph | None]:
-    """Return the cause at a place, and the corrected graph if what is wrong is known."""
+) -> tuple[Cause, Graph | None, bool]:
+    """Return the cause at a place, the graph to go on with, and whether it is known what is wrong.
+
+    A graph with several faults goes on with the original's value where one is not explained.
+    """
     originals = divergence.originals(parting.known)
     region = region_of(recording, graph, parting, originals, divergence.found)
     explanation = explain(region, seconds)
     cause = _place(recording, graph, divergence, parting, region)
+    on = pinned(graph, parting.name, region.expected) if parting.restored else None
     if explanation is None:
-        return cause, None
+        return cause, on, False
     rewrite = explanation.rewrite
     after = outputs_error(recording, rewrite.graph, _inputs(graph, divergence))
-    if not after < max(parting.before / 2, _SAME):
-        return cause, None  # it explains the place and not the outputs: chance
-    return _explained(cause, graph, region, explanation, after), rewrite.graph
+    if not parting.restored and not after < max(parting.before / 2, _SAME):
+        return cause, on, False  # it explains the place and not the outputs: chance
+    return _explained(cause, graph, region, explanation, after), rewrite.graph, True
 
 
 def _inputs(graph: Graph, divergence: Divergence) -> dict[str, np.ndarray]:
@@ -191,7 +211,7 @@ def _place(
     operation = recording.operations[producer] if producer is not None else None
     node = graph.nodes[graph.producers[parting.name]]
     found = divergence.found.get(parting.name)
-    proven = parting.is_proven
+    proven = parting.is_proven or parting.restored > 0
     nodes = [graph.nodes[index] for index in region.nodes]
     where = f"{node.op_type} {label(node)}"
     text = (
@@ -212,6 +232,7 @@ def _place(
         after=parting.after,
         values=None if found is None else _worst(found, region.expected),
         growth=parting.growth,
+        restored=parting.restored,
     )
 
 

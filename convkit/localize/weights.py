@@ -61,19 +61,25 @@ class WeightReport:
     missing: tuple[str, ...]
 
 
-def compare_weights(graph: Graph, state: State) -> WeightReport:
+def compare_weights(
+    graph: Graph, state: State, epsilons: Mapping[str, float] | None = None
+) -> WeightReport:
     """Match every weight of a graph with the original's, by name and by content.
 
     A weight is compared with what has its name; without a name, with what has its values, in any
     order of axes, or what they can be derived from (see `fused`); without either, with the one
-    that it resembles and that nothing else was matched with.
+    that it resembles and that nothing else was matched with. `epsilons` are those of the original's
+    batch norms by module path, where they are known.
     """
-    return _Matching(graph, state).report()
+    return _Matching(graph, state, epsilons).report()
 
 
 class _Matching:
-    def __init__(self, graph: Graph, state: State) -> None:
+    def __init__(
+        self, graph: Graph, state: State, epsilons: Mapping[str, float] | None = None
+    ) -> None:
         self._graph = graph
+        self._epsilons = epsilons
         self._state = {name: array for name, array in state.items() if array.dtype.kind == "f"}
         read = {name for node in graph.nodes for name in reads(node)} | set(graph.outputs)
         self._weights = {
@@ -201,20 +207,24 @@ class _Matching:
     def _match_derived(self, weights: list[str]) -> list[str]:
         """Match what an exporter computed from several weights: folded norms, joined layers."""
         wanted = {self._weights[name].shape for name in weights}
-        derived = list(derived_tensors(self._state, wanted)) if wanted else []
+        derived = list(derived_tensors(self._state, wanted, self._epsilons)) if wanted else []
         rest = []
         for name in weights:
             values = self._weights[name]
-            fitting = [each for each in derived if each.values.shape == values.shape]
-            right = [each for each in fitting if how_different(values, each.values) is None]
-            if right:
-                self._matches[name] = WeightMatch(name, right[0].original, right[0].sources)
+            fitting = [each for each in derived if each.shape == values.shape]
+            right = next((e for e in fitting if how_different(values, e.values) is None), None)
+            if right is not None:
+                self._matches[name] = WeightMatch(name, right.original, right.sources)
                 continue
-            if (nearest := _nearest(values, fitting)) is None:
+            told = next(((each, why) for each in fitting if (why := each.why(values))), None)
+            nearest = told[0] if told is not None else _nearest(values, fitting)
+            if nearest is None:
                 rest.append(name)
                 continue
             likeness = how_different(values, nearest.values)
             assert likeness is not None  # or it would be right
+            if told is not None:
+                likeness = Likeness("folded", told[1])
             corrected = nearest.values.astype(values.dtype)
             self._differences.append(
                 WeightDifference(name, nearest.original, nearest.sources, likeness, corrected)
