@@ -4,13 +4,13 @@ there.
 
 import dataclasses
 import math
-import time
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from convkit.localize.graph import Graph, PieceFailedError, Values, module_of, reads
 from convkit.localize.growth import error_growth
+from convkit.localize.isolation import spent
 from convkit.localize.matching import (
     CLOSE,
     Layout,
@@ -19,6 +19,7 @@ from convkit.localize.matching import (
     likeliest_layout,
     match_values,
     relative_error,
+    sketch,
 )
 from convkit.localize.original import Recording
 from convkit.localize.parting import FLOOR, REMAINS, Parting
@@ -30,10 +31,16 @@ _LAST_BIT = 2.0**-24
 _ALIGNED = 1e-2
 # How many values of the original, and of the graph for each, are tried as the place.
 _ORIGINALS, _CANDIDATES = 32, 6
+# What these read matters by its shape alone: a wrong value there makes nothing below it wrong.
+_VALUELESS = ("Shape", "Size")
 # Correlated more than this, the graph's value may be the original's, changed.
 _ALIKE = 0.9
 # Among several faults: values that are tried as the first, and how many must match again below it.
-_SEVERAL, _RESTORED = 8, 3
+_SEVERAL, _RESTORED = 8, 2
+_VIEWS = (
+    *("view", "_unsafe_view", "reshape", "clone", "expand", "transpose", "permute", "t", "alias"),
+    *("unsqueeze", "squeeze", "slice", "select", "detach", "_to_copy", "contiguous", "split"),
+)
 
 
 class Divergence:
@@ -49,7 +56,7 @@ class Divergence:
         self._recording = recording
         self._graph = graph
         self._feeds = dict(feeds)
-        self._deadline = time.process_time() + seconds
+        self._deadline = spent() + seconds
         self._names = [name for node in graph.nodes for name in node.output if name]
         self.found = self._run_all({})
         self.error = self._outputs_error(self.found)
@@ -193,7 +200,7 @@ class Divergence:
         for value in self._lost(known):
             expected = self._recording.values[value].array
             for name, layout in self._candidates(value, expected, known):
-                if time.process_time() > self._deadline:
+                if spent() > self._deadline:
                     return
                 wanted = layout.apply(expected)
                 if name in self.found:
@@ -224,12 +231,12 @@ class Divergence:
             yield from (dataclasses.replace(each, restored=1) for each in small)
             return
         matched = {match.value for match in known.values()}
-        for value in self._lost(known)[:_SEVERAL]:
+        for value in self._lost(known, views=False)[:_SEVERAL]:
             expected = self._recording.values[value].array
-            below = self._dependents(value)
+            below = self._computed_from(value)
             best: Parting | None = None
             for name, layout in self._candidates(value, expected, known):
-                if time.process_time() > self._deadline or name not in self.found:
+                if spent() > self._deadline or name not in self.found:
                     break
                 wanted = layout.apply(expected).astype(self.found[name].dtype)
                 right = self._known(self._run_all({name: wanted}), CLOSE)
@@ -244,16 +251,27 @@ class Divergence:
             if best is not None:
                 yield best
 
-    def _dependents(self, value: int) -> set[int]:
-        """Return the original's values that are computed from one."""
-        found = {value}
+    def _computed_from(self, value: int) -> set[int]:
+        """Return the original's values that depend on one, its own elements elsewhere left out."""
+        values = self._recording.values
+        found, own = {value}, sketch(values[value].array)
         for operation in self._recording.operations:
             if found.intersection(operation.inputs):
                 found.update(operation.outputs)
-        return found - {value}
+        found.discard(value)
+        return {
+            each
+            for each in found
+            if values[each].array.dtype.kind in "fiub"
+            and values[each].array.size > 1
+            and not np.array_equal(sketch(values[each].array), own)
+        }
 
-    def _lost(self, known: Mapping[str, Match]) -> list[int]:
-        """Return the first values that the outputs need and below which nothing is matched."""
+    def _lost(self, known: Mapping[str, Match], *, views: bool = True) -> list[int]:
+        """Return the first values that the outputs need and below which nothing is matched.
+
+        Without `views`, those are left out that only lay out another value's elements anew.
+        """
         recording = self._recording
         matched = {match.value for match in known.values()}
         reaches: set[int] = set(matched)
@@ -269,7 +287,11 @@ class Divergence:
             and value.index not in recording.fixed
             and value.index not in matched
             and value.array.dtype.kind in "fiub"
+            and (views or not self._is_view(value.producer))
         ][:_ORIGINALS]
+
+    def _is_view(self, producer: int | None) -> bool:
+        return producer is not None and self._recording.operations[producer].kind in _VIEWS
 
     def _candidates(
         self, value: int, expected: np.ndarray, known: Mapping[str, Match]
@@ -333,7 +355,7 @@ class Divergence:
         """Return the known values and all that they are computed from."""
         leads = set(known)
         for node in reversed(self._graph.nodes):
-            if leads.intersection(node.output):
+            if leads.intersection(node.output) and node.op_type not in _VALUELESS:
                 leads.update(reads(node))
         return leads
 
@@ -341,7 +363,7 @@ class Divergence:
         """Return the known values without those that depend on a value."""
         below = {name}
         for node in self._graph.nodes[self._graph.producers.get(name, 0) :]:
-            if below.intersection(node.input):
+            if below.intersection(node.input) and node.op_type not in _VALUELESS:
                 below.update(node.output)
         return {each: match for each, match in known.items() if each not in below}
 

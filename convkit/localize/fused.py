@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from convkit.localize.folding import folds
+from convkit.localize.likeness import is_near
 
 State = Mapping[str, np.ndarray]
 Shape = tuple[int, ...]
@@ -43,7 +44,12 @@ def derived_tensors(
 
     `epsilons` are those of the original's batch norms, by module path.
     """
-    found = (*_folded_norms(state, epsilons), *_joined(state, shapes), *_gates(state))
+    found = (
+        *_folded_norms(state, epsilons),
+        *_weight_norms(state),
+        *_joined(state, shapes),
+        *_gates(state),
+    )
     yield from (derived for derived in found if derived.shape in shapes)
 
 
@@ -59,6 +65,45 @@ def _folded_norms(state: State, epsilons: Mapping[str, float] | None) -> Iterato
             name = fold.layer + part
             sources = (name, *of_norm)
             yield Derived(f"{name} with {fold.norm.name} folded in", shape, build, sources, why)
+
+
+def _weight_norms(state: State) -> Iterator[Derived]:
+    """Multiply out torch's weight norm: a direction per row (or column), and its length."""
+    for lengths, directions in (
+        ("parametrizations.weight.original0", "parametrizations.weight.original1"),
+        ("weight_g", "weight_v"),
+    ):
+        for name, gain in state.items():
+            stem = name.removesuffix(lengths)
+            direction = state.get(stem + directions)
+            if stem == name or direction is None or gain.ndim != direction.ndim:
+                continue
+            sources = (name, stem + directions)
+            yield Derived(
+                f"{stem}weight (weight norm)",
+                direction.shape,
+                partial(_normed, gain, direction),
+                sources,
+                partial(_unnormed, stem + "weight", gain, direction),
+            )
+
+
+def _normed(gain: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    axes = tuple(axis for axis, size in enumerate(gain.shape) if size == 1)
+    wide = direction.astype(np.float64)
+    return np.asarray(gain * wide / np.sqrt((wide * wide).sum(axis=axes, keepdims=True)))
+
+
+def _unnormed(name: str, gain: np.ndarray, direction: np.ndarray, found: np.ndarray) -> str | None:
+    """Say which part of a weight norm is missing in the values that were found, if one is."""
+    for text, values in (
+        ("it lacks the gain of its weight norm", _normed(np.ones_like(gain), direction)),
+        ("its weight norm was left out", direction),
+        ("its weight norm was not divided by the length", gain * direction),
+    ):
+        if found.shape == values.shape and is_near(found.astype(np.float64), values):
+            return f"{name}: {text}"
+    return None
 
 
 def _joined(state: State, shapes: Collection[Shape]) -> Iterator[Derived]:

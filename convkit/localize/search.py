@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import math
-import time
 from collections.abc import Mapping
 from typing import Literal
 
@@ -15,12 +14,14 @@ from convkit.localize.divergence import Divergence
 from convkit.localize.edits import pinned
 from convkit.localize.explanation import Explanation, explain
 from convkit.localize.graph import Graph, PieceFailedError, Values, label, module_of
+from convkit.localize.isolation import spent
+from convkit.localize.likeness import how_different
 from convkit.localize.matching import relative_error
 from convkit.localize.original import Recording
 from convkit.localize.parting import FLOOR, Parting
 from convkit.localize.region import Region, region_of
 from convkit.localize.series import ranked
-from convkit.localize.weights import WeightDifference, compare_weights
+from convkit.localize.weights import WeightDifference, compare_weights, held_by
 
 # Outputs this near, in parts of their rms, are the same.
 _SAME = 10 * FLOOR
@@ -45,7 +46,7 @@ def localize(
     `feeds` are the inputs by the graph's names, `state` the original's weights and buffers by name.
     A cause is proven by what its correction does to the outputs; what has no proof is told as such.
     """
-    deadline = time.process_time() + seconds
+    deadline = spent() + seconds
     error = outputs_error(recording, graph, feeds)
     if error <= _SAME:
         return Diagnosis(error, error, ())
@@ -54,11 +55,11 @@ def localize(
     if remaining > _SAME and (at_boundary := _boundary(recording, graph, feeds, remaining)):
         return Diagnosis(error, at_boundary.after, (at_boundary, *causes))
     for _ in range(_PLACES):
-        left = deadline - time.process_time()
+        left = deadline - spent()
         if remaining <= _SAME or left <= 0:
             break
         divergence = Divergence(recording, graph, feeds, seconds=left / 2)
-        found = _first_explained(recording, graph, divergence, left / 2)
+        found = _first_explained(recording, graph, divergence, state, left / 2)
         if found is None:
             break
         cause, corrected = found
@@ -165,16 +166,18 @@ def _checkpoint(differences: tuple[WeightDifference, ...], before: float, after:
 
 
 def _first_explained(
-    recording: Recording, graph: Graph, divergence: Divergence, seconds: float
+    recording: Recording,
+    graph: Graph,
+    divergence: Divergence,
+    state: Mapping[str, np.ndarray],
+    seconds: float,
 ) -> tuple[Cause, Graph | None] | None:
     """Return the first place of which it is known what is wrong there, else the first place."""
     first: tuple[Cause, Graph | None] | None = None
     for parting in itertools.islice(divergence.partings(), _TRIED):
-        cause, corrected, known = _at_place(
-            recording, graph, divergence, parting, seconds / _TRIED
-        )
-        if known:
-            return cause, corrected
+        cause, corrected, known = _at_place(recording, graph, divergence, parting, seconds / _TRIED)
+        if known and corrected is not None:
+            return _weight_told(cause, graph, corrected, state), corrected
         first = first or (cause, corrected)
     return first
 
@@ -198,6 +201,22 @@ def _at_place(
     if not parting.restored and not after < max(parting.before / 2, _SAME):
         return cause, on, False  # it explains the place and not the outputs: chance
     return _explained(cause, graph, region, explanation, after), rewrite.graph, True
+
+
+def _weight_told(
+    cause: Cause, graph: Graph, corrected: Graph, state: Mapping[str, np.ndarray]
+) -> Cause:
+    """Add how a weight differs that a search found to be wrong, or whose values it holds."""
+    if cause.kind != "weight" or cause.tensor not in graph.constants:
+        return cause
+    values = graph.constants[cause.tensor]
+    other = held_by(values, state)
+    if other is not None:
+        text = f"{cause.text}; it holds the values of {other}"
+        return dataclasses.replace(cause, kind="exchanged", text=text)
+    likeness = how_different(values, corrected.constants[cause.tensor])
+    text = cause.text if likeness is None else f"{cause.text}: {likeness.text}"
+    return dataclasses.replace(cause, text=text)
 
 
 def _inputs(graph: Graph, divergence: Divergence) -> dict[str, np.ndarray]:
