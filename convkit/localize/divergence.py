@@ -35,8 +35,8 @@ _ORIGINALS, _CANDIDATES = 32, 6
 _VALUELESS = ("Shape", "Size")
 # Correlated more than this, the graph's value may be the original's, changed.
 _ALIKE = 0.9
-# Among several faults: values that are tried as the first, and how many must match again below it.
-_SEVERAL, _RESTORED = 8, 2
+# Among several faults: values tried as the first; how many must match again below, and surely do.
+_SEVERAL, _RESTORED, _CERTAIN = 8, 2, 5
 _VIEWS = (
     *("view", "_unsafe_view", "reshape", "clone", "expand", "transpose", "permute", "t", "alias"),
     *("unsqueeze", "squeeze", "slice", "select", "detach", "_to_copy", "contiguous", "split"),
@@ -73,8 +73,10 @@ class Divergence:
         known = self._known(self.found, min(max(self.error / 10, 4 * FLOOR), CLOSE))
         small = self._recomputed(self._known(self.found, _ALIGNED), known)
         proven = False
+        # An output that is put right explains itself, whatever else is wrong above it.
+        alone = len(small) == 1
         for parting in small:
-            if parting.is_proven:
+            if parting.is_proven and (alone or parting.name not in self._recording.outputs):
                 proven = True
                 yield self._with_growth(parting)
         for parting in self._hypotheses(known):
@@ -248,6 +250,8 @@ class Divergence:
                     best = Parting(
                         name, value, layout, upstream, error, self.error, after, (), restored
                     )
+                if restored >= _CERTAIN:
+                    break
             if best is not None:
                 yield best
 
@@ -258,13 +262,11 @@ class Divergence:
         for operation in self._recording.operations:
             if found.intersection(operation.inputs):
                 found.update(operation.outputs)
-        found.discard(value)
+        arrays = {each: values[each].array for each in found - {value}}
         return {
             each
-            for each in found
-            if values[each].array.dtype.kind in "fiub"
-            and values[each].array.size > 1
-            and not np.array_equal(sketch(values[each].array), own)
+            for each, array in arrays.items()
+            if array.dtype.kind in "fiub" and array.size > 1 and (sketch(array) != own).any()
         }
 
     def _lost(self, known: Mapping[str, Match], *, views: bool = True) -> list[int]:

@@ -44,7 +44,7 @@ def survived(task: Task[T]) -> T | None:
             done, result = pickle.loads(answer)  # noqa: S301 - our own child's
             if not done:
                 raise TaskFailedError(result)
-            return result  # type: ignore[no-any-return]
+            return result
         if last is None or last in deadly:
             return None
         deadly.add(last)

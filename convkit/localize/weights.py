@@ -97,19 +97,23 @@ class _Matching:
         """Return what was found."""
         open_weights = [name for name in self._weights if not self._match_by_name(name)]
         by_content = self._contents(open_weights)
-        rest = []
+        rest, by_chance = [], {}
         for name in open_weights:
             found = by_content.get(_digest(self._weights[name]), [])
             original = self._named.get(name)
             if found and original is None and (owned := self._of_module(name, found)) is not None:
                 self._differ(name, owned, found[0])
-            elif found and original is None:
+            elif found and original is None and not self._outside_norm(name, found[0]):
                 self._matches[name] = _match(name, found[0])
             elif original is not None:
                 self._differ(name, original, found[0] if found else None)
             else:
                 rest.append(name)
+                by_chance |= {name: found[0]} if found else {}
         rest = self._match_derived(rest)
+        for name in [each for each in rest if each in by_chance]:
+            self._matches[name] = _match(name, by_chance[name])
+            rest.remove(name)
         rest = self._match_resembling(rest)
         held = self._held()
         twins = self._twins(held)
@@ -135,6 +139,12 @@ class _Matching:
         ]
         ends = [other for other in ends if self._state[other].size == size]
         return max(ends, key=len) if ends and "." in plain else None
+
+    def _outside_norm(self, name: str, original: str) -> bool:
+        """Say whether a batch norm's weight is read by something else: a fold without the rest."""
+        readers = {self._graph.nodes[i].op_type for i in self._graph.readers.get(name, ())}
+        in_norm = f"{original.rpartition('.')[0]}.running_var" in self._state
+        return in_norm and readers <= {"Conv", "ConvTranspose", "Gemm"}
 
     def _of_module(self, name: str, found: Sequence[str]) -> str | None:
         """Return the weight that a nameless one should be by the module that reads it, where what
