@@ -14,13 +14,13 @@ import numpy as np
 from convkit.localize.assignment import exchanged_inputs, exchanged_outputs
 from convkit.localize.changes import explains
 from convkit.localize.diagnosis import Cause
-from convkit.localize.divergence import FLOOR
 from convkit.localize.fitting import fitted_input
 from convkit.localize.graph import Graph, PieceFailedError, Values, label
 from convkit.localize.input_changes import INPUT_CHANGES
 from convkit.localize.matching import is_flat, relative_error
 from convkit.localize.original import Recording
 from convkit.localize.output_changes import OUTPUT_CHANGES
+from convkit.localize.parting import FLOOR
 
 _SAME = 10 * FLOOR
 # What a search of the place finds says more than a change of the whole tensor: which number of

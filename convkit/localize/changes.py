@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from convkit.localize.divergence import FLOOR
+from convkit.localize.parting import FLOOR
 
 Function = Callable[[np.ndarray], np.ndarray]
 

@@ -33,7 +33,8 @@ class Cause:
     differences in parts of the expected values' rms: `error` at the place, computed from the
     original's own inputs, and `corrected` with the change; `before` and `after` those of the
     outputs. `values` are the graph's and the original's value of the element that is off most.
-    `growth` leads from the place to the outputs.
+    `growth` leads from the place to the outputs. `restored` is above 0 for one of several faults:
+    with its correction so many values after it are the original's again.
     """
 
     kind: Kind
@@ -50,6 +51,7 @@ class Cause:
     values: tuple[float, float] | None = None
     growth: tuple[tuple[str, float], ...] = ()
     boundary: Literal["input", "output"] | None = None
+    restored: int = 0
 
     @property
     def share(self) -> float:

@@ -4,61 +4,43 @@ there.
 
 import dataclasses
 import math
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
 from convkit.localize.graph import Graph, PieceFailedError, Values, module_of, reads
 from convkit.localize.growth import error_growth
+from convkit.localize.isolation import spent
 from convkit.localize.matching import (
     CLOSE,
     Layout,
     Match,
-    is_flat,
-    layouts,
+    correlation,
+    likeliest_layout,
     match_values,
     relative_error,
+    sketch,
 )
 from convkit.localize.original import Recording
+from convkit.localize.parting import FLOOR, REMAINS, Parting
 
-# What float32 arithmetic can explain, in parts of a tensor's rms: this much always, and this many
-# times what a change of the last bit in the inputs makes of it.
-FLOOR = 2e-6
+# How many times what a change of the last bit in the inputs makes of a value is arithmetic's.
 _NOISE = 30.0
 _LAST_BIT = 2.0**-24
-# The share of the outputs' error that may remain where a place explains it all.
-_REMAINS = 0.02
 # Within this, a value is taken for the original's, to be computed anew from the original's own.
 _ALIGNED = 1e-2
 # How many values of the original, and of the graph for each, are tried as the place.
-_ORIGINALS, _CANDIDATES = 32, 5
-
-
-@dataclasses.dataclass(frozen=True)
-class Parting:
-    """A value of the graph that is wrong although everything it is computed from is right.
-
-    `value` is the original's value that belongs there, laid out by `layout`. `known` are the values
-    of the graph that are the original's, `local` the error of this value computed from them alone.
-    `before` and `after` are the outputs' errors as the graph is, and with the original's value
-    here; errors are in parts of the rms. `growth` leads from here to the outputs.
-    """
-
-    name: str
-    value: int
-    layout: Layout
-    known: Mapping[str, Match]
-    local: float
-    before: float
-    after: float
-    growth: tuple[tuple[str, float], ...] = ()
-
-    @property
-    def is_proven(self) -> bool:
-        """True where the original's value here makes the outputs' error vanish."""
-        remains = _REMAINS * min(self.before, 1.0)  # infinite where the graph cannot run
-        return self.after <= max(remains, 10 * FLOOR)
+_ORIGINALS, _CANDIDATES = 32, 6
+# What these read matters by its shape alone: a wrong value there makes nothing below it wrong.
+_VALUELESS = ("Shape", "Size")
+# Correlated more than this, the graph's value may be the original's, changed.
+_ALIKE = 0.9
+# Among several faults: values tried as the first; how many must match again below, and surely do.
+_SEVERAL, _RESTORED, _CERTAIN = 8, 2, 5
+_VIEWS = (
+    *("view", "_unsafe_view", "reshape", "clone", "expand", "transpose", "permute", "t", "alias"),
+    *("unsqueeze", "squeeze", "slice", "select", "detach", "_to_copy", "contiguous", "split"),
+)
 
 
 class Divergence:
@@ -74,7 +56,7 @@ class Divergence:
         self._recording = recording
         self._graph = graph
         self._feeds = dict(feeds)
-        self._deadline = time.monotonic() + seconds
+        self._deadline = spent() + seconds
         self._names = [name for node in graph.nodes for name in node.output if name]
         self.found = self._run_all({})
         self.error = self._outputs_error(self.found)
@@ -91,11 +73,18 @@ class Divergence:
         known = self._known(self.found, min(max(self.error / 10, 4 * FLOOR), CLOSE))
         small = self._recomputed(self._known(self.found, _ALIGNED), known)
         proven = False
+        # An output that is put right explains itself, whatever else is wrong above it.
+        alone = len(small) == 1
         for parting in small:
-            if parting.is_proven:
+            if parting.is_proven and (alone or parting.name not in self._recording.outputs):
                 proven = True
                 yield self._with_growth(parting)
         for parting in self._hypotheses(known):
+            proven = True
+            yield self._with_growth(parting)
+        if proven:
+            return
+        for parting in self._first_of_several(known, small):
             proven = True
             yield self._with_growth(parting)
         if proven:
@@ -213,7 +202,7 @@ class Divergence:
         for value in self._lost(known):
             expected = self._recording.values[value].array
             for name, layout in self._candidates(value, expected, known):
-                if time.monotonic() > self._deadline:
+                if spent() > self._deadline:
                     return
                 wanted = layout.apply(expected)
                 if name in self.found:
@@ -231,8 +220,60 @@ class Divergence:
                 if parting.is_proven:
                     yield parting
 
-    def _lost(self, known: Mapping[str, Match]) -> list[int]:
-        """Return the first values that the outputs need and below which nothing is matched."""
+    def _first_of_several(
+        self, known: Mapping[str, Match], small: Sequence[Parting]
+    ) -> Iterator[Parting]:
+        """Yield the first place of a graph with several faults: none of them is the outputs' alone.
+
+        Small errors are proven together. Of others, the first value of the original's is taken
+        that, put into the graph, makes values below it match again, up to the next fault.
+        """
+        values = self.originals({each.name: _match(each) for each in small})
+        if len(small) > 1 and self._after(values) <= max(REMAINS * self.error, 10 * FLOOR):
+            yield from (dataclasses.replace(each, restored=1) for each in small)
+            return
+        matched = {match.value for match in known.values()}
+        for value in self._lost(known, views=False)[:_SEVERAL]:
+            expected = self._recording.values[value].array
+            below = self._computed_from(value)
+            best: Parting | None = None
+            for name, layout in self._candidates(value, expected, known):
+                if spent() > self._deadline or name not in self.found:
+                    break
+                wanted = layout.apply(expected).astype(self.found[name].dtype)
+                right = self._known(self._run_all({name: wanted}), CLOSE)
+                restored = len({match.value for match in right.values()} & below - matched)
+                if restored >= _RESTORED and (best is None or restored > best.restored):
+                    error = relative_error(self.found[name], wanted)
+                    after = self._after({name: wanted})
+                    upstream = self._upstream(name, known)
+                    best = Parting(
+                        name, value, layout, upstream, error, self.error, after, (), restored
+                    )
+                if restored >= _CERTAIN:
+                    break
+            if best is not None:
+                yield best
+
+    def _computed_from(self, value: int) -> set[int]:
+        """Return the original's values that depend on one, its own elements elsewhere left out."""
+        values = self._recording.values
+        found, own = {value}, sketch(values[value].array)
+        for operation in self._recording.operations:
+            if found.intersection(operation.inputs):
+                found.update(operation.outputs)
+        arrays = {each: values[each].array for each in found - {value}}
+        return {
+            each
+            for each, array in arrays.items()
+            if array.dtype.kind in "fiub" and array.size > 1 and (sketch(array) != own).any()
+        }
+
+    def _lost(self, known: Mapping[str, Match], *, views: bool = True) -> list[int]:
+        """Return the first values that the outputs need and below which nothing is matched.
+
+        Without `views`, those are left out that only lay out another value's elements anew.
+        """
         recording = self._recording
         matched = {match.value for match in known.values()}
         reaches: set[int] = set(matched)
@@ -248,7 +289,11 @@ class Divergence:
             and value.index not in recording.fixed
             and value.index not in matched
             and value.array.dtype.kind in "fiub"
+            and (views or not self._is_view(value.producer))
         ][:_ORIGINALS]
+
+    def _is_view(self, producer: int | None) -> bool:
+        return producer is not None and self._recording.operations[producer].kind in _VIEWS
 
     def _candidates(
         self, value: int, expected: np.ndarray, known: Mapping[str, Match]
@@ -265,13 +310,18 @@ class Divergence:
                 continue
             if found.size <= 1 and name not in final:
                 continue
-            layout = _likeliest(expected, found)
+            layout = likeliest_layout(expected, found)
             owner = module_of(self._graph.nodes[self._graph.producers[name]])
             foreign = bool(owner) and owner != module
+            # A scale, another activation or a small change leave most of a value as it was.
+            unlike = not correlation(layout.apply(expected), found) > _ALIKE
             ranked.append(
-                (name not in final, foreign, found.shape != expected.shape, place, name, layout)
+                (
+                    *(name not in final, foreign, unlike, found.shape != expected.shape, place),
+                    *(name, layout),
+                )
             )
-        ranked.sort(key=lambda each: each[:4])
+        ranked.sort(key=lambda each: each[:5])
         chosen = [(name, layout) for *_, name, layout in ranked[:_CANDIDATES]]
         # A value that has lost its shape is found by its place alone.
         plain = Layout(tuple(range(expected.ndim)), expected.shape)
@@ -307,7 +357,7 @@ class Divergence:
         """Return the known values and all that they are computed from."""
         leads = set(known)
         for node in reversed(self._graph.nodes):
-            if leads.intersection(node.output):
+            if leads.intersection(node.output) and node.op_type not in _VALUELESS:
                 leads.update(reads(node))
         return leads
 
@@ -315,7 +365,7 @@ class Divergence:
         """Return the known values without those that depend on a value."""
         below = {name}
         for node in self._graph.nodes[self._graph.producers.get(name, 0) :]:
-            if below.intersection(node.input):
+            if below.intersection(node.input) and node.op_type not in _VALUELESS:
                 below.update(node.output)
         return {each: match for each, match in known.items() if each not in below}
 
@@ -345,15 +395,5 @@ class Divergence:
         return dataclasses.replace(parting, growth=growth)
 
 
-def _likeliest(expected: np.ndarray, found: np.ndarray) -> Layout:
-    """Return the layout under which two tensors correlate best, or the plain one."""
-    options = layouts(expected.shape, found.shape)
-    if expected.shape == found.shape or len(options) == 1 or is_flat(found):
-        return options[0]
-    values = found.astype(np.float64).ravel()
-    return max(options, key=lambda layout: _correlation(layout.apply(expected).ravel(), values))
-
-
-def _correlation(first: np.ndarray, second: np.ndarray) -> float:
-    one, two = np.nan_to_num(first - first.mean()), np.nan_to_num(second - second.mean())
-    return float(abs(one @ two) / max(np.linalg.norm(one) * np.linalg.norm(two), 1e-30))
+def _match(parting: Parting) -> Match:
+    return Match(parting.name, parting.value, parting.layout, parting.local)

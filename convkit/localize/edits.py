@@ -85,6 +85,16 @@ def appended(graph: Graph, value: str, build: Build) -> Graph:
     )
 
 
+def pinned(graph: Graph, name: str, values: np.ndarray) -> Graph:
+    """Return the graph in which a value is fixed, whatever its node computes."""
+    index = graph.producers[name]
+    node = copied(graph.nodes[index])
+    for place, made in enumerate(node.output):
+        if made == name:
+            node.output[place] = f"{name}//before"
+    return with_constants(replaced(graph, index, node), {name: values})
+
+
 def with_constants(graph: Graph, constants: Mapping[str, np.ndarray]) -> Graph:
     """Return the graph with other constants."""
     return graph.with_nodes(graph.nodes, constants)

@@ -1,19 +1,25 @@
 """What is wrong where a graph parts from its original: the change that ends the difference."""
 
 import dataclasses
+import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
 
 from convkit.localize import insertions, numbers, rewrites
-from convkit.localize.divergence import FLOOR
+from convkit.localize.activations import activations
 from convkit.localize.edits import Rewrite
+from convkit.localize.isolation import Report, spent, survived
+from convkit.localize.parting import FLOOR
 from convkit.localize.region import Region
+
+Candidates = Callable[[Region], Iterator[Rewrite]]
 
 # The first that explain a difference are preferred: what the graph has and holds wrongly before
 # what it has too much, and that before what it lacks.
-CANDIDATES: dict[str, Callable[[Region], Iterator[Rewrite]]] = {
+CANDIDATES: dict[str, Candidates] = {
     "weights": rewrites.weights,
+    "activations": activations,
     "extra": rewrites.extra_at_end,
     "attributes": rewrites.attributes,
     "wiring": rewrites.wiring,
@@ -28,6 +34,8 @@ CANDIDATES: dict[str, Callable[[Region], Iterator[Rewrite]]] = {
 _REMAINS = 0.01
 # Nodes. A larger region is a part of the model, not a place.
 _LARGEST = 60
+# Seconds on the clock for each of processor time, on a machine that does other things as well.
+_PATIENCE = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,17 +58,58 @@ def explain(region: Region, seconds: float = 30.0) -> Explanation | None:
     enough = max(5 * FLOOR, _REMAINS * FLOOR) if math.isinf(before) else max(
         2 * FLOOR, min(5 * FLOOR, _REMAINS * before)
     )  # fmt: skip
-    deadline = time.monotonic() + seconds
+    clock = time.monotonic() + _PATIENCE * seconds
+    end = spent() + seconds
+    found: Explanation | None = None
     for candidates in CANDIDATES.values():
-        best: Explanation | None = None
-        for rewrite in candidates(region):
-            if time.monotonic() > deadline:
-                return best
-            after = region.error(rewrite.graph)
-            if after <= enough and after < before / 2 and (best is None or after < best.after / 4):
-                best = Explanation(rewrite, before, after)
-                if after <= FLOOR / 4:
-                    break
-        if best is not None:
-            return best
-    return None
+        limits = _Limits(before, enough, clock, end - spent())
+        best = _best_of(candidates, region, limits)
+        if best is not None and (found is None or best.after < found.after / 4):
+            found = best
+        # What is off by more than the last bits may only be near to what is wrong.
+        if found is not None and found.after <= FLOOR / 2:
+            return found
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Limits:
+    """What a rewrite must reach, and the time left: on the clock, and of the processor."""
+
+    before: float
+    enough: float
+    deadline: float
+    seconds: float
+
+
+def _best_of(candidates: Candidates, region: Region, limits: _Limits) -> Explanation | None:
+    """Return the best rewrite of a kind, or None; one that ends the process is left out."""
+    if limits.seconds <= 0 or time.monotonic() > limits.deadline:
+        return None
+    found = survived(lambda report, deadly: _tried(candidates, region, limits, report, deadly))
+    if found is None:
+        return None
+    number, after = found
+    rewrite = next(itertools.islice(candidates(region), number, None))
+    return Explanation(rewrite, limits.before, after)
+
+
+def _tried(
+    candidates: Candidates, region: Region, limits: _Limits, report: Report, deadly: frozenset[int]
+) -> tuple[int, float] | None:
+    """Return the number and the remaining error of a kind's best rewrite that is good enough."""
+    end = time.process_time() + limits.seconds
+    best: tuple[int, float] | None = None
+    for number, rewrite in enumerate(candidates(region)):
+        if time.process_time() > end or time.monotonic() > limits.deadline:
+            break
+        if number in deadly:
+            continue
+        report(number)
+        after = region.error(rewrite.graph)
+        good = after <= limits.enough and after < limits.before / 2
+        if good and (best is None or after < best[1] / 4):
+            best = number, after
+            if after <= FLOOR / 4:
+                break
+    return best

@@ -6,6 +6,8 @@ from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.localize.diagnosis import Cause, Diagnosis
 
+# The share of the error from which on a cause is told by what it does to the outputs.
+_MOST = 0.5
 _REMEDIES: dict[str, str] = {
     "N403": (
         "Make the file again from the weights that the original is loaded from, or write the"
@@ -119,6 +121,11 @@ def _proof(cause: Cause) -> str:
         if cause.kind in ("weight", "exchanged", "checkpoint", "quantized", "rounding")
         else "with that changed"
     )
+    if cause.restored and not cause.share > _MOST:
+        return (
+            f"; {how} {cause.restored} values after it are the original's again, up to another"
+            " fault"
+        )
     before = "cannot be computed" if math.isinf(cause.before) else f"are off by {cause.before:.2g}"
     return f"; the outputs {before} as it is, and by {cause.after:.2g} {how}"
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from convkit.localize.divergence import FLOOR
 from convkit.localize.input_changes import channel_axis
+from convkit.localize.parting import FLOOR
 
 if TYPE_CHECKING:
     from convkit.localize.boundary import Edge

@@ -1,9 +1,13 @@
 """What exporters compute from several weights: folded norms, joined layers, reordered gates."""
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 
 import numpy as np
+
+from convkit.localize.folding import folds
+from convkit.localize.likeness import is_near
 
 State = Mapping[str, np.ndarray]
 Shape = tuple[int, ...]
@@ -11,63 +15,95 @@ Shape = tuple[int, ...]
 # torch's order of an LSTM's gates is input, forget, cell, output and ONNX's input, output, forget,
 # cell; of a GRU's reset, update, new against update, reset, new.
 _GATES = {4: (0, 3, 1, 2), 3: (1, 0, 2)}
-_EPSILONS = (1e-5, 1e-3, 1e-6, 1e-12)
 
 
 @dataclasses.dataclass(frozen=True)
 class Derived:
-    """Values that an exporter may have computed, in words, and the weights that they come from."""
+    """Values that an exporter may have computed, in words, and the weights that they come from.
+
+    `build` computes them: those of a large model would not all fit into memory. `why` says which
+    mistake in computing them gives other values, where it knows one.
+    """
 
     original: str
-    values: np.ndarray
+    shape: Shape
+    build: Callable[[], np.ndarray]
     sources: tuple[str, ...]
+    why: Callable[[np.ndarray], str | None] = lambda found: None  # noqa: ARG005
+
+    @property
+    def values(self) -> np.ndarray:
+        """The values, computed anew each time."""
+        return self.build()
 
 
-def derived_tensors(state: State, shapes: Collection[Shape]) -> Iterator[Derived]:
-    """Yield what can be derived from a state dict in one of the wanted shapes."""
-    for derived in (*_folded_norms(state, shapes), *_joined(state, shapes), *_gates(state)):
-        if derived.values.shape in shapes:
-            yield derived
+def derived_tensors(
+    state: State, shapes: Collection[Shape], epsilons: Mapping[str, float] | None = None
+) -> Iterator[Derived]:
+    """Yield what can be derived from a state dict in one of the wanted shapes.
 
-
-def _folded_norms(state: State, shapes: Collection[Shape]) -> Iterator[Derived]:
-    """Fold every batch norm into every convolution and linear layer that it could follow.
-
-    A state dict has neither the order of modules nor epsilons: all that fit are tried, and which
-    one was folded is told by its values.
+    `epsilons` are those of the original's batch norms, by module path.
     """
-    norms = [name.removesuffix("running_var") for name in state if name.endswith("running_var")]
-    for norm in norms:
-        variance, mean = state[f"{norm}running_var"], state.get(f"{norm}running_mean")
-        if mean is None:
-            continue
-        of_norm = [norm + part for part in ("weight", "bias", "running_mean", "running_var")]
-        gain = state.get(f"{norm}weight", np.ones_like(variance)).astype(np.float64)
-        shift = state.get(f"{norm}bias", np.zeros_like(variance)).astype(np.float64)
-        for name, weight in _before(state, norm, variance.size):
-            stem = name.removesuffix("weight")
-            bias = state.get(f"{stem}bias", np.zeros_like(variance))
-            for epsilon in _EPSILONS:
-                scale = gain / np.sqrt(variance.astype(np.float64) + epsilon)
-                if weight.shape in shapes:
-                    folded = weight * scale.reshape(-1, *(1 for _ in weight.shape[1:]))
-                    yield Derived(f"{name} with {norm}* folded in", folded, (name, *of_norm))
-                shifted = (bias - mean) * scale + shift
-                sources = (f"{stem}bias", *of_norm)
-                yield Derived(f"{stem}bias with {norm}* folded in", shifted, sources)
-
-
-def _before(state: State, norm: str, channels: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the layers whose outputs have a norm's channels, nearest before it first."""
-    names = list(state)
-    place = names.index(f"{norm}running_var")
-    near = sorted(
-        (name for name in names if name.endswith("weight") and state[name].ndim > 1),
-        key=lambda name: abs(names.index(name) - place),
+    found = (
+        *_folded_norms(state, epsilons),
+        *_weight_norms(state),
+        *_joined(state, shapes),
+        *_gates(state),
     )
-    for name in near[:4]:
-        if state[name].shape[0] == channels:
-            yield name, state[name]
+    yield from (derived for derived in found if derived.shape in shapes)
+
+
+def _folded_norms(state: State, epsilons: Mapping[str, float] | None) -> Iterator[Derived]:
+    """Fold every batch norm into every convolution and linear layer that it could follow."""
+    for fold in folds(state, epsilons):
+        prefix = f"{fold.norm.name}." if fold.norm.name else ""
+        of_norm = [prefix + part for part in ("weight", "bias", "running_mean", "running_var")]
+        for part, shape, build, why in (
+            ("weight", fold.weight.shape, lambda f=fold: f.folded_weight, fold.why_weight),
+            ("bias", fold.bias.shape, lambda f=fold: f.folded_bias, fold.why_bias),
+        ):
+            name = fold.layer + part
+            sources = (name, *of_norm)
+            yield Derived(f"{name} with {fold.norm.name} folded in", shape, build, sources, why)
+
+
+def _weight_norms(state: State) -> Iterator[Derived]:
+    """Multiply out torch's weight norm: a direction per row (or column), and its length."""
+    for lengths, directions in (
+        ("parametrizations.weight.original0", "parametrizations.weight.original1"),
+        ("weight_g", "weight_v"),
+    ):
+        for name, gain in state.items():
+            stem = name.removesuffix(lengths)
+            direction = state.get(stem + directions)
+            if stem == name or direction is None or gain.ndim != direction.ndim:
+                continue
+            sources = (name, stem + directions)
+            yield Derived(
+                f"{stem}weight (weight norm)",
+                direction.shape,
+                partial(_normed, gain, direction),
+                sources,
+                partial(_unnormed, stem + "weight", gain, direction),
+            )
+
+
+def _normed(gain: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    axes = tuple(axis for axis, size in enumerate(gain.shape) if size == 1)
+    wide = direction.astype(np.float64)
+    return np.asarray(gain * wide / np.sqrt((wide * wide).sum(axis=axes, keepdims=True)))
+
+
+def _unnormed(name: str, gain: np.ndarray, direction: np.ndarray, found: np.ndarray) -> str | None:
+    """Say which part of a weight norm is missing in the values that were found, if one is."""
+    for text, values in (
+        ("it lacks the gain of its weight norm", _normed(np.ones_like(gain), direction)),
+        ("its weight norm was left out", direction),
+        ("its weight norm was not divided by the length", gain * direction),
+    ):
+        if found.shape == values.shape and is_near(found.astype(np.float64), values):
+            return f"{name}: {text}"
+    return None
 
 
 def _joined(state: State, shapes: Collection[Shape]) -> Iterator[Derived]:
@@ -89,9 +125,9 @@ def _joined(state: State, shapes: Collection[Shape]) -> Iterator[Derived]:
                 shape = (rows, *arrays[0].shape[1:])
                 text = " and ".join(parts)
                 if shape in shapes:
-                    yield Derived(text, np.concatenate(arrays), tuple(parts))
+                    yield Derived(text, shape, partial(np.concatenate, arrays), tuple(parts))
                 if len(shape) == 2 and shape[::-1] in shapes and shape != shape[::-1]:
-                    yield Derived(text, np.concatenate(arrays).T, tuple(parts))
+                    yield Derived(text, shape[::-1], partial(_turned, arrays), tuple(parts))
 
 
 def _gates(state: State) -> Iterator[Derived]:
@@ -119,7 +155,13 @@ def _gates(state: State) -> Iterator[Derived]:
                 sources.append(other)
             parts.append(part)
         if len(parts) == len(names):
-            yield Derived(" and ".join(sources), np.stack(parts), tuple(sources))
+            stacked = np.stack(parts)
+            text = " and ".join(sources)
+            yield Derived(text, stacked.shape, lambda each=stacked: each, tuple(sources))
+
+
+def _turned(arrays: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(arrays).T
 
 
 def _reordered(array: np.ndarray, order: tuple[int, ...]) -> np.ndarray:

@@ -12,6 +12,8 @@ from convkit.localize.edits import Build, Rewrite, appended, inserted
 from convkit.localize.region import Edge, Region
 
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+# Axes up to this size are tried in the orders of channel shuffles and repeated heads.
+_SHUFFLED = 64
 _ACTIVATIONS = (
     *("Relu", "Sigmoid", "Tanh", "Neg", "Exp", "Log", "Sqrt", "Abs", "Reciprocal", "Softplus"),
     *("Erf", "HardSwish", "Elu", "LeakyRelu", "Floor", "Round"),
@@ -176,6 +178,11 @@ def _orders(shape: tuple[int, ...]) -> Iterator[tuple[str, Build]]:
             halves = plain.reshape(2, -1).T.ravel()
             orders["the order of halves, interleaved"] = halves
             orders["the order of pairs, as halves"] = np.argsort(halves)
+        elif size <= _SHUFFLED:
+            for groups in range(2, size // 2 + 1):
+                if size % groups == 0:
+                    told = f"the order of a shuffle of {groups} groups along axis {axis}"
+                    orders[told] = plain.reshape(groups, -1).T.ravel()
         for text, order in orders.items():
             yield text, _gather(order, axis)
 

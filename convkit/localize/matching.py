@@ -91,6 +91,22 @@ def layouts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> list[Layout]:
     ]
 
 
+def likeliest_layout(expected: np.ndarray, found: np.ndarray) -> Layout:
+    """Return the layout under which two tensors correlate best, or the plain one."""
+    options = layouts(expected.shape, found.shape)
+    if expected.shape == found.shape or len(options) == 1 or is_flat(found):
+        return options[0]
+    return max(options, key=lambda layout: correlation(layout.apply(expected), found))
+
+
+def correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Return how alike two tensors of as many elements are, 0 to 1, without regard to signs."""
+    one, two = (each.astype(np.float64).ravel() for each in (first, second))
+    with np.errstate(all="ignore"):
+        one, two = np.nan_to_num(one - one.mean()), np.nan_to_num(two - two.mean())
+        return float(abs(one @ two) / max(np.linalg.norm(one) * np.linalg.norm(two), _TINY))
+
+
 class Sketches:
     """Figures of many tensors that no reordering of elements changes, to find equal ones fast."""
 

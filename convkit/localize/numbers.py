@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import onnx
 
 from convkit.localize.edits import Rewrite, with_constants
 from convkit.localize.graph import Graph, PieceFailedError
@@ -12,21 +13,31 @@ from convkit.localize.region import Region
 
 # Elements. Larger constants of whole numbers are tables; changing one entry explains nothing.
 _FEW = 16
+_DIVISIONS = ("Div", "Mod", "Range")
 
 
 def whole_numbers(region: Region) -> Iterator[Rewrite]:
     """Change small constants of whole numbers: indices, axes, starts and ends, shapes."""
+    # onnxruntime does not catch an integer division by zero: it ends the process.
+    divides = any(_divides_integers(region, region.graph.nodes[index]) for index in region.nodes)
     for name, values in region.constants():
         if values.dtype not in (np.int32, np.int64) or values.size > _FEW or not values.size:
             continue  # narrower integers are zero points: see `quantized`
         seen = {values.tobytes()}
         for other in _integers(region, values):
-            if other.tobytes() in seen:
+            if other.tobytes() in seen or (divides and not other.all()):
                 continue
             seen.add(other.tobytes())
             text = f"{name} is {_listed(values)} and should be {_listed(other)}"
             graph = with_constants(region.graph, {name: other})
             yield Rewrite("constant", _reader(region, name), text, graph, name)
+
+
+def _divides_integers(region: Region, node: onnx.NodeProto) -> bool:
+    """Say whether a node may divide by an integer: it does, and reads nothing known to be float."""
+    known = [region.feeds.get(name, region.graph.constants.get(name)) for name in node.input]
+    floats = any(values is not None and values.dtype.kind == "f" for values in known)
+    return node.op_type in _DIVISIONS and not floats
 
 
 def _integers(region: Region, values: np.ndarray) -> Iterator[np.ndarray]:
@@ -67,7 +78,10 @@ def fractions(region: Region) -> Iterator[Rewrite]:
             ),
             float(values.flat[0]),
         )
-        numbers = [*([] if found is None else [found]), *_likely(region.scalars())]
+        likely = list(_likely(region.scalars()))
+        # A number of the original's near the one that fits is meant, not the one that fits.
+        near = [] if found is None else [n for n in likely if math.isclose(n, found, rel_tol=1e-3)]
+        numbers = [*near, *([] if found is None else [found]), *likely]
         for number in dict.fromkeys(numbers):
             other = np.full_like(values, number)
             if other == values or not np.isfinite(other).all():

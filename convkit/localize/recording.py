@@ -135,6 +135,10 @@ class _Recorder(TorchDispatchMode):
         if weight is not None:
             return self._add(tensor, producer=None, name=weight, kind="weight")
         writer = self._written.get(_storage(tensor))
+        if writer is None and id(tensor) in self._latest:
+            # Nothing wrote to it. A view gets the version of what it views only after it is made,
+            # and a weight has been written to before, by its initialization.
+            return self._latest[id(tensor)]
         if writer is None:  # made before the recording began
             return self._add(tensor, producer=None, kind="constant")
         return self._rewritten(tensor, writer)

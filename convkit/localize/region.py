@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 
-from convkit.localize.divergence import Parting
 from convkit.localize.graph import Graph, PieceFailedError, reads
 from convkit.localize.matching import Layout, relative_error
 from convkit.localize.original import Operation, Recording
+from convkit.localize.parting import Parting
 
 
 @dataclasses.dataclass(frozen=True)

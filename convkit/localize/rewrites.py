@@ -33,6 +33,7 @@ FAMILIES: tuple[tuple[str, ...], ...] = (
     ("Softmax", "LogSoftmax", "Hardmax"),
     ("MaxPool", "AveragePool", "LpPool"),
     ("GlobalAveragePool", "GlobalMaxPool"),
+    ("FastGelu", "BiasGelu", "Gelu", "QuickGelu"),
     ("ArgMax", "ArgMin"),
     tuple(
         f"Reduce{kind}"
@@ -70,6 +71,12 @@ _FLAGS = (
     *("is_causal", "allowzero", "layout", "storage_order"),
 )
 
+# Kernels divide by these without a check: zero would end the process.
+_POSITIVE = (
+    *("group", "strides", "dilations", "kernel_shape", "num_groups", "num_heads", "blocksize"),
+    *("kv_num_heads", "q_num_heads", "hidden_size"),
+)
+
 
 def weights(region: Region) -> Iterator[Rewrite]:
     """Put the original's weights in the place of the graph's, in every layout."""
@@ -102,18 +109,10 @@ def attributes(region: Region) -> Iterator[Rewrite]:
     versions = dict(region.graph.opsets)
     for index in reversed(region.nodes):
         node = region.graph.nodes[index]
-        try:
-            schema = onnx.defs.get_schema(node.op_type, versions.get(node.domain, 1), node.domain)
-        except onnx.defs.SchemaError:
-            continue
-        present = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
-        for name, attribute in schema.attributes.items():
-            default = attribute.default_value
-            now = present.get(
-                name, onnx.helper.get_attribute_value(default) if default.name else None
-            )
-            now = now.decode() if isinstance(now, bytes) else now
-            for value in _values(region, node, name, attribute.type, now):
+        for name, kind, now in _present(node, versions.get(node.domain, 1)):
+            for value in _values(region, node, name, kind, now):
+                if name in _POSITIVE and not _is_positive(value):
+                    continue
                 if value == now or (
                     isinstance(now, float)
                     and isinstance(value, int | float)
@@ -123,6 +122,35 @@ def attributes(region: Region) -> Iterator[Rewrite]:
                 text = f"{name} is {_shown(now)} and should be {_shown(value)}"
                 graph = replaced(region.graph, index, with_attribute(node, name, value))
                 yield Rewrite("attribute", node.output[0], text, graph)
+
+
+def _present(node: onnx.NodeProto, version: int) -> Iterator[tuple[str, object, object]]:
+    """Yield each attribute of a node with its type and value, those that it does not set as well.
+
+    Of operators that ONNX does not define (onnxruntime's fused ones) only what is set is known.
+    """
+    kinds = onnx.defs.OpSchema.AttrType
+    present = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+    try:
+        schema = onnx.defs.get_schema(node.op_type, version, node.domain)
+    except onnx.defs.SchemaError:
+        types = {bytes: kinds.STRING, float: kinds.FLOAT, int: kinds.INT}
+        for name, now in present.items():
+            yield name, types.get(type(now)), _decoded(now)
+        return
+    for name, attribute in schema.attributes.items():
+        default = attribute.default_value
+        usual = onnx.helper.get_attribute_value(default) if default.name else None
+        yield name, attribute.type, _decoded(present.get(name, usual))
+
+
+def _is_positive(value: object) -> bool:
+    numbers = value if isinstance(value, list | tuple) else (value,)
+    return all(isinstance(each, int) and each > 0 for each in numbers)
+
+
+def _decoded(value: object) -> object:
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def _values(
@@ -149,7 +177,8 @@ def _values(
         if fitting is not None:
             yield fitting
     elif kind == kinds.INT and name not in ("to", "dtype"):
-        yield from (int(each) for each in region.scalars() if each == int(each) and each < 1 << 31)
+        whole = [each for each in region.scalars() if abs(each) < 1 << 31 and each == int(each)]
+        yield from map(int, whole)
     elif kind == kinds.INTS:
         yield from _lists(region, node, now)
 

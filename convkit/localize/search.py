@@ -3,7 +3,6 @@
 import dataclasses
 import itertools
 import math
-import time
 from collections.abc import Mapping
 from typing import Literal
 
@@ -11,18 +10,24 @@ import numpy as np
 
 from convkit.localize.boundary import Edge, exchanged, with_change_at_edge
 from convkit.localize.diagnosis import Cause, Diagnosis
-from convkit.localize.divergence import FLOOR, Divergence, Parting
+from convkit.localize.divergence import Divergence
+from convkit.localize.edits import pinned
 from convkit.localize.explanation import Explanation, explain
 from convkit.localize.graph import Graph, PieceFailedError, Values, label, module_of
+from convkit.localize.isolation import spent
+from convkit.localize.likeness import how_different
 from convkit.localize.matching import relative_error
 from convkit.localize.original import Recording
+from convkit.localize.parting import FLOOR, Parting
 from convkit.localize.quantized_causes import quantized_causes
 from convkit.localize.region import Region, region_of
-from convkit.localize.weights import WeightDifference, compare_weights
+from convkit.localize.series import ranked
+from convkit.localize.weights import WeightDifference, compare_weights, held_by
 
 # Outputs this near, in parts of their rms, are the same.
 _SAME = 10 * FLOOR
-_PLACES = 3
+# Places that are corrected one after the other: one fault in each layer of a small model.
+_PLACES = 8
 # Places that are proven, of which the first that can be explained is taken.
 _TRIED = 4
 # Differences of weights that are tried one by one; more are one cause: another checkpoint.
@@ -42,7 +47,7 @@ def localize(
     `feeds` are the inputs by the graph's names, `state` the original's weights and buffers by name.
     A cause is proven by what its correction does to the outputs; what has no proof is told as such.
     """
-    deadline = time.monotonic() + seconds
+    deadline = spent() + seconds
     error = outputs_error(recording, graph, feeds)
     if error <= _SAME:
         return Diagnosis(error, error, ())
@@ -57,25 +62,24 @@ def localize(
         return Diagnosis(error, at_boundary.after, (at_boundary, *causes))
     edge, off, weights = Edge(recording, graph, feeds), remaining, len(causes)
     for _ in range(_PLACES):
-        left = deadline - time.monotonic()
+        left = deadline - spent()
         if remaining <= _SAME or left <= 0:
             break
         divergence = Divergence(recording, graph, feeds, seconds=left / 2)
-        found = _first_explained(recording, graph, divergence, left / 2)
+        found = _first_explained(recording, graph, divergence, state, left / 2)
         if found is None:
             break
         cause, corrected = found
         causes.append(cause)
-        remaining = min(cause.after, remaining) if not math.isnan(cause.after) else remaining
         if corrected is None:
+            remaining = min(cause.after, remaining) if not math.isnan(cause.after) else remaining
             break
         graph = corrected
         remaining = outputs_error(recording, graph, feeds)
     if off > _SAME and (at_edge := with_change_at_edge(tuple(causes[weights:]), edge, off)):
         causes[weights:] = at_edge
         remaining = min(cause.after for cause in at_edge)
-    causes.sort(key=lambda cause: (cause.kind == "unproven", -cause.share))
-    return Diagnosis(error, remaining, tuple(causes))
+    return Diagnosis(error, remaining, ranked(causes, error))
 
 
 def outputs_error(recording: Recording, graph: Graph, feeds: Values) -> float:
@@ -99,7 +103,7 @@ def _weight_causes(
     recording: Recording, graph: Graph, feeds: Values, state: Mapping[str, np.ndarray], error: float
 ) -> tuple[list[Cause], Graph]:
     """Return the weights that matter, and the graph with the original's in their place."""
-    differences = compare_weights(graph, state).differences
+    differences = compare_weights(graph, state, _epsilons(recording)).differences
     if not differences:
         return [], graph
     every = {each.weight: each.corrected for each in differences}
@@ -116,6 +120,17 @@ def _weight_causes(
         if alone > max(after * 2, _SAME):
             causes.append(_weight_cause(graph, each, before=alone, after=after))
     return causes, corrected
+
+
+def _epsilons(recording: Recording) -> dict[str, float]:
+    """Return the epsilons of the original's batch norms, by module path."""
+    return {
+        operation.module: float(value)
+        for operation in recording.operations
+        if "batch_norm" in operation.name
+        for name, value in operation.scalars
+        if name in ("eps", "epsilon") and isinstance(value, int | float)
+    }
 
 
 def _weight_cause(
@@ -155,33 +170,57 @@ def _checkpoint(differences: tuple[WeightDifference, ...], before: float, after:
 
 
 def _first_explained(
-    recording: Recording, graph: Graph, divergence: Divergence, seconds: float
+    recording: Recording,
+    graph: Graph,
+    divergence: Divergence,
+    state: Mapping[str, np.ndarray],
+    seconds: float,
 ) -> tuple[Cause, Graph | None] | None:
     """Return the first place of which it is known what is wrong there, else the first place."""
     first: tuple[Cause, Graph | None] | None = None
     for parting in itertools.islice(divergence.partings(), _TRIED):
-        found = _at_place(recording, graph, divergence, parting, seconds / _TRIED)
-        if found[1] is not None:
-            return found
-        first = first or found
+        cause, corrected, known = _at_place(recording, graph, divergence, parting, seconds / _TRIED)
+        if known and corrected is not None:
+            return _weight_told(cause, graph, corrected, state), corrected
+        first = first or (cause, corrected)
     return first
 
 
 def _at_place(
     recording: Recording, graph: Graph, divergence: Divergence, parting: Parting, seconds: float
-) -> tuple[Cause, Graph | None]:
-    """Return the cause at a place, and the corrected graph if what is wrong is known."""
+) -> tuple[Cause, Graph | None, bool]:
+    """Return the cause at a place, the graph to go on with, and whether it is known what is wrong.
+
+    A graph with several faults goes on with the original's value where one is not explained.
+    """
     originals = divergence.originals(parting.known)
     region = region_of(recording, graph, parting, originals, divergence.found)
     explanation = explain(region, seconds)
     cause = _place(recording, graph, divergence, parting, region)
+    on = pinned(graph, parting.name, region.expected) if parting.restored else None
     if explanation is None:
-        return cause, None
+        return cause, on, False
     rewrite = explanation.rewrite
     after = outputs_error(recording, rewrite.graph, _inputs(graph, divergence))
-    if not after < max(parting.before / 2, _SAME):
-        return cause, None  # it explains the place and not the outputs: chance
-    return _explained(cause, graph, region, explanation, after), rewrite.graph
+    if not parting.restored and not after < max(parting.before / 2, _SAME):
+        return cause, on, False  # it explains the place and not the outputs: chance
+    return _explained(cause, graph, region, explanation, after), rewrite.graph, True
+
+
+def _weight_told(
+    cause: Cause, graph: Graph, corrected: Graph, state: Mapping[str, np.ndarray]
+) -> Cause:
+    """Add how a weight differs that a search found to be wrong, or whose values it holds."""
+    if cause.kind != "weight" or cause.tensor not in graph.constants:
+        return cause
+    values = graph.constants[cause.tensor]
+    other = held_by(values, state)
+    if other is not None:
+        text = f"{cause.text}; it holds the values of {other}"
+        return dataclasses.replace(cause, kind="exchanged", text=text)
+    likeness = how_different(values, corrected.constants[cause.tensor])
+    text = cause.text if likeness is None else f"{cause.text}: {likeness.text}"
+    return dataclasses.replace(cause, text=text)
 
 
 def _inputs(graph: Graph, divergence: Divergence) -> dict[str, np.ndarray]:
@@ -195,7 +234,7 @@ def _place(
     operation = recording.operations[producer] if producer is not None else None
     node = graph.nodes[graph.producers[parting.name]]
     found = divergence.found.get(parting.name)
-    proven = parting.is_proven
+    proven = parting.is_proven or parting.restored > 0
     nodes = [graph.nodes[index] for index in region.nodes]
     where = f"{node.op_type} {label(node)}"
     text = (
@@ -216,6 +255,7 @@ def _place(
         after=parting.after,
         values=None if found is None else _worst(found, region.expected),
         growth=parting.growth,
+        restored=parting.restored,
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from convkit.localize.fused import Derived, derived_tensors
-from convkit.localize.graph import Graph, reads
+from convkit.localize.graph import Graph, module_of, reads
 from convkit.localize.likeness import Likeness, how_different, permutations_of, resembles
 
 State = Mapping[str, np.ndarray]
@@ -61,19 +61,25 @@ class WeightReport:
     missing: tuple[str, ...]
 
 
-def compare_weights(graph: Graph, state: State) -> WeightReport:
+def compare_weights(
+    graph: Graph, state: State, epsilons: Mapping[str, float] | None = None
+) -> WeightReport:
     """Match every weight of a graph with the original's, by name and by content.
 
     A weight is compared with what has its name; without a name, with what has its values, in any
     order of axes, or what they can be derived from (see `fused`); without either, with the one
-    that it resembles and that nothing else was matched with.
+    that it resembles and that nothing else was matched with. `epsilons` are those of the original's
+    batch norms by module path, where they are known.
     """
-    return _Matching(graph, state).report()
+    return _Matching(graph, state, epsilons).report()
 
 
 class _Matching:
-    def __init__(self, graph: Graph, state: State) -> None:
+    def __init__(
+        self, graph: Graph, state: State, epsilons: Mapping[str, float] | None = None
+    ) -> None:
         self._graph = graph
+        self._epsilons = epsilons
         self._state = {name: array for name, array in state.items() if array.dtype.kind == "f"}
         read = {name for node in graph.nodes for name in reads(node)} | set(graph.outputs)
         self._weights = {
@@ -91,17 +97,23 @@ class _Matching:
         """Return what was found."""
         open_weights = [name for name in self._weights if not self._match_by_name(name)]
         by_content = self._contents(open_weights)
-        rest = []
+        rest, by_chance = [], {}
         for name in open_weights:
             found = by_content.get(_digest(self._weights[name]), [])
             original = self._named.get(name)
-            if found and original is None:
+            if found and original is None and (owned := self._of_module(name, found)) is not None:
+                self._differ(name, owned, found[0])
+            elif found and original is None and not self._outside_norm(name, found[0]):
                 self._matches[name] = _match(name, found[0])
             elif original is not None:
                 self._differ(name, original, found[0] if found else None)
             else:
                 rest.append(name)
+                by_chance |= {name: found[0]} if found else {}
         rest = self._match_derived(rest)
+        for name in [each for each in rest if each in by_chance]:
+            self._matches[name] = _match(name, by_chance[name])
+            rest.remove(name)
         rest = self._match_resembling(rest)
         held = self._held()
         twins = self._twins(held)
@@ -128,13 +140,35 @@ class _Matching:
         ends = [other for other in ends if self._state[other].size == size]
         return max(ends, key=len) if ends and "." in plain else None
 
+    def _outside_norm(self, name: str, original: str) -> bool:
+        """Say whether a batch norm's weight is read by something else: a fold without the rest."""
+        readers = {self._graph.nodes[i].op_type for i in self._graph.readers.get(name, ())}
+        in_norm = f"{original.rpartition('.')[0]}.running_var" in self._state
+        return in_norm and readers <= {"Conv", "ConvTranspose", "Gemm"}
+
+    def _of_module(self, name: str, found: Sequence[str]) -> str | None:
+        """Return the weight that a nameless one should be by the module that reads it, where what
+        it holds is another module's weight of the same role.
+        """
+        paths = {module_of(self._graph.nodes[i]) for i in self._graph.readers.get(name, ())}
+        if len(paths) != 1 or not (path := paths.pop()):
+            return None
+        if any(other.rpartition(".")[0] == path for other in found):
+            return None
+        own = f"{path}.{found[0].rpartition('.')[2]}"
+        if own not in self._state or self._state[own].shape != self._state[found[0]].shape:
+            return None
+        # The tied weights of a model have more names than the state's first.
+        same = any(np.array_equal(self._state[own], self._state[other]) for other in found)
+        return None if same else own
+
     def _match_by_name(self, name: str) -> bool:
         original = self._named.get(name)
         if original is None:
             return False
         values, expected = self._weights[name], self._state[original]
-        for axes in _orders(expected.shape, values.shape):
-            if np.array_equal(values, expected.transpose(axes)):
+        for moved in _moved(expected, values.shape):
+            if np.array_equal(values, moved):
                 self._matches[name] = _match(name, original)
                 return True
         return False
@@ -145,11 +179,13 @@ class _Matching:
         found: dict[bytes, list[str]] = {}
         for name, array in self._state.items():
             for shape in shapes:
-                for axes in _orders(array.shape, shape) if array.size >= _SMALLEST else ():
-                    found.setdefault(_digest(array.transpose(axes)), []).append(name)
+                for moved in _moved(array, shape) if array.size >= _SMALLEST else ():
+                    found.setdefault(_digest(moved), []).append(name)
         return found
 
-    def _differ(self, name: str, original: str, instead: str | None) -> None:
+    def _differ(
+        self, name: str, original: str, instead: str | None, *, untied: bool = False
+    ) -> None:
         """Note how a weight differs from the one that it should be, the nearest layout of it."""
         values, expected = self._weights[name], self._state[original]
         moved = self._layouts(name, expected)
@@ -166,6 +202,9 @@ class _Matching:
             instead = None
         if instead is not None:
             likeness = Likeness("exchanged", f"it holds the values of {instead}")
+        if untied:
+            text = f"a second copy of a tied weight, and changed: {likeness.text}"
+            likeness = Likeness("untied", text)
         self._differences.append(
             WeightDifference(name, original, (original,), likeness, corrected, instead)
         )
@@ -175,7 +214,7 @@ class _Matching:
         that in which it resembles it, or else that of other weights of such nodes.
         """
         values = self._weights[name]
-        moved = [original.transpose(axes) for axes in _orders(original.shape, values.shape)]
+        moved = list(_moved(original, values.shape))
         if len(moved) < 2 or values.ndim != 2:
             return moved
         near = [each for each in moved if resembles(np.nan_to_num(values), each)]
@@ -201,20 +240,24 @@ class _Matching:
     def _match_derived(self, weights: list[str]) -> list[str]:
         """Match what an exporter computed from several weights: folded norms, joined layers."""
         wanted = {self._weights[name].shape for name in weights}
-        derived = list(derived_tensors(self._state, wanted)) if wanted else []
+        derived = list(derived_tensors(self._state, wanted, self._epsilons)) if wanted else []
         rest = []
         for name in weights:
             values = self._weights[name]
-            fitting = [each for each in derived if each.values.shape == values.shape]
-            right = [each for each in fitting if how_different(values, each.values) is None]
-            if right:
-                self._matches[name] = WeightMatch(name, right[0].original, right[0].sources)
+            fitting = [each for each in derived if each.shape == values.shape]
+            right = next((e for e in fitting if how_different(values, e.values) is None), None)
+            if right is not None:
+                self._matches[name] = WeightMatch(name, right.original, right.sources)
                 continue
-            if (nearest := _nearest(values, fitting)) is None:
+            told = next(((each, why) for each in fitting if (why := each.why(values))), None)
+            nearest = told[0] if told is not None else _nearest(values, fitting)
+            if nearest is None:
                 rest.append(name)
                 continue
             likeness = how_different(values, nearest.values)
             assert likeness is not None  # or it would be right
+            if told is not None:
+                likeness = Likeness("folded", told[1])
             corrected = nearest.values.astype(values.dtype)
             self._differences.append(
                 WeightDifference(name, nearest.original, nearest.sources, likeness, corrected)
@@ -232,15 +275,21 @@ class _Matching:
             if len(found) == 1:
                 self._differ(name, found[0], None)
                 free.remove(found[0])
+            elif not found and values.ndim > 1 and (tied := self._untied(values, held)) is not None:
+                self._differ(name, tied, None, untied=True)
             else:
                 rest.append(name)
         return rest
 
+    def _untied(self, values: np.ndarray, held: set[str]) -> str | None:
+        """Return the one weight that this is a changed second copy of: of tied weights."""
+        found = [name for name in sorted(held) if self._resembles(values, self._state[name])]
+        return found[0] if len({_pointer(self._state[name]) for name in found}) == 1 else None
+
     @staticmethod
     def _resembles(values: np.ndarray, other: np.ndarray) -> bool:
         """Say whether two weights are versions of each other in some order of axes or elements."""
-        for axes in _orders(other.shape, values.shape):
-            moved = other.transpose(axes)
+        for moved in _moved(other, values.shape):
             with np.errstate(all="ignore"):
                 if resembles(np.nan_to_num(values), moved):
                     return True
@@ -265,6 +314,15 @@ class _Matching:
         return bool(array.size and not (array == array.flat[0]).all())
 
 
+def held_by(values: np.ndarray, state: State) -> str | None:
+    """Return the entry of a state dict that has exactly these values, in any order of axes."""
+    for name, array in state.items():
+        alike = array.size == values.size and array.dtype == values.dtype
+        if alike and any(np.array_equal(moved, values) for moved in _moved(array, values.shape)):
+            return name
+    return None
+
+
 def _nearest(values: np.ndarray, derived: Sequence[Derived]) -> Derived | None:
     """Return what a weight was derived to be: what it resembles most, or what it alone can be."""
     given = np.nan_to_num(values.astype(np.float64))
@@ -287,12 +345,15 @@ def _match(weight: str, original: str) -> WeightMatch:
     return WeightMatch(weight, original, (original,))
 
 
-def _orders(shape: tuple[int, ...], wanted: tuple[int, ...]) -> Iterator[tuple[int, ...]]:
-    if sorted(shape) != sorted(wanted) or len(shape) > 5:
+def _moved(array: np.ndarray, wanted: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """Yield views of an array in each order of axes that gives a shape, axes of size one aside."""
+    sizes = tuple(size for size in wanted if size != 1)
+    plain = array if array.shape == sizes else array.squeeze()
+    if sorted(plain.shape) != sorted(sizes) or len(sizes) > 5:
         return
-    for axes in permutations_of(len(shape)):
-        if tuple(shape[axis] for axis in axes) == wanted:
-            yield axes
+    for axes in permutations_of(plain.ndim):
+        if tuple(plain.shape[axis] for axis in axes) == sizes:
+            yield plain.transpose(axes).reshape(wanted)
 
 
 def _digest(array: np.ndarray) -> bytes:

@@ -36,10 +36,12 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     names = tuple(spec.name for spec in request.contract.outputs)
     recording = record(module, inputs, names, wrapper=WRAPPER, root=loaded.source_root)
     graph = read_graph(Path(request.exported) / MODEL_FILE)
+    # In the order of modules: a norm's weights stand beside those of the layer before it.
     state = {
-        name: to_array(tensor)
-        for tensors in (loaded.module.named_parameters, loaded.module.named_buffers)
-        for name, tensor in tensors(remove_duplicate=False)
+        f"{path}.{name}" if path else name: to_array(tensor)
+        for path, part in loaded.module.named_modules(remove_duplicate=False)
+        for tensors in (part.named_parameters, part.named_buffers)
+        for name, tensor in tensors(recurse=False)
     }
     context.progress("looking for the first difference", done=0.3)
     given = {spec.name: to_array(inputs[spec.name]) for spec in request.contract.inputs}

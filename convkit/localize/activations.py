@@ -1,0 +1,169 @@
+"""Whole activations: written out in several nodes, one is recognized by what it computes."""
+
+import math
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from convkit.localize.edits import Rewrite
+from convkit.localize.graph import Graph, PieceFailedError, label
+from convkit.localize.matching import relative_error
+from convkit.localize.region import Region
+
+# From a value's name, the name to compute and a prefix for what is between them.
+Build = Callable[[str, str, str], tuple[list[onnx.NodeProto], dict[str, np.ndarray]]]
+# Within this many parts of the rms, the graph computes the named function.
+_SAME = 1e-5
+
+
+def _single(operator: str, **attributes: object) -> Build:
+    return lambda given, made, _: ([helper.make_node(operator, [given], [made], **attributes)], {})
+
+
+def _numbers(**values: float) -> dict[str, np.ndarray]:
+    return {name: np.array(value, np.float32) for name, value in values.items()}
+
+
+def _steps(*steps: tuple[str, str, str, str], **numbers: float) -> Build:
+    """Build from steps `(operator, first, second, made)`: `x` is the input, `y` the output, and
+    "" no second input.
+    """
+
+    def build(given: str, made: str, prefix: str) -> tuple[list, dict]:
+        names = {"x": given, "y": made}
+
+        def name(each: str) -> str:
+            return names.get(each, f"{prefix}//{each}")
+
+        nodes = [
+            helper.make_node(operator, [name(each) for each in (one, two) if each], [name(out)])
+            for operator, one, two, out in steps
+        ]
+        return nodes, {name(each): array for each, array in _numbers(**numbers).items()}
+
+    return build
+
+
+_GELU = _steps(
+    ("Div", "x", "root", "a"),
+    ("Erf", "a", "", "b"),
+    ("Add", "b", "one", "c"),
+    ("Mul", "x", "c", "d"),
+    ("Mul", "d", "half", "y"),
+    root=math.sqrt(2),
+    one=1.0,
+    half=0.5,
+)
+_GELU_TANH = _steps(
+    ("Mul", "x", "x", "a"),
+    ("Mul", "a", "x", "b"),
+    ("Mul", "b", "cubic", "c"),
+    ("Add", "x", "c", "d"),
+    ("Mul", "d", "scale", "e"),
+    ("Tanh", "e", "", "f"),
+    ("Add", "f", "one", "g"),
+    ("Mul", "x", "g", "h"),
+    ("Mul", "h", "half", "y"),
+    cubic=0.044715,
+    scale=math.sqrt(2 / math.pi),
+    one=1.0,
+    half=0.5,
+)
+_GELU_SIGMOID = _steps(
+    ("Mul", "x", "factor", "a"), ("Sigmoid", "a", "", "b"), ("Mul", "x", "b", "y"), factor=1.702
+)
+_SIXTH = 1 / 6
+
+# What activations are called, and how each is computed. Formulas: torch.nn.functional's reference.
+FUNCTIONS: dict[str, Build] = {
+    "GELU": _GELU,
+    "GELU's tanh approximation": _GELU_TANH,
+    "GELU's sigmoid approximation": _GELU_SIGMOID,
+    "SiLU": _steps(("Sigmoid", "x", "", "a"), ("Mul", "x", "a", "y")),
+    "ReLU": _single("Relu"),
+    "ReLU6": _steps(("Max", "x", "low", "a"), ("Min", "a", "high", "y"), low=0.0, high=6.0),
+    "Sigmoid": _single("Sigmoid"),
+    "Tanh": _single("Tanh"),
+    "HardSwish": _steps(
+        ("Mul", "x", "sixth", "a"),
+        ("Add", "a", "half", "b"),
+        ("Max", "b", "low", "c"),
+        ("Min", "c", "high", "d"),
+        ("Mul", "x", "d", "y"),
+        sixth=_SIXTH,
+        half=0.5,
+        low=0.0,
+        high=1.0,
+    ),
+    "HardSigmoid": _single("HardSigmoid", alpha=_SIXTH, beta=0.5),
+    "HardSigmoid of slope 0.2": _single("HardSigmoid", alpha=0.2, beta=0.5),
+    "ELU": _single("Elu"),
+    "SELU": _single("Selu"),
+    "Softplus": _single("Softplus"),
+    "Mish": _steps(("Softplus", "x", "", "a"), ("Tanh", "a", "", "b"), ("Mul", "x", "b", "y")),
+    "squared ReLU": _steps(("Relu", "x", "", "a"), ("Mul", "a", "a", "y")),
+    "LeakyReLU of slope 0.01": _single("LeakyRelu", alpha=0.01),
+    "LeakyReLU of slope 0.1": _single("LeakyRelu", alpha=0.1),
+    "LeakyReLU of slope 0.2": _single("LeakyRelu", alpha=0.2),
+    "the square root": _single("Sqrt"),
+    "the square": _steps(("Mul", "x", "x", "y")),
+    "the absolute value": _single("Abs"),
+    "the exponential": _single("Exp"),
+    "the logarithm": _single("Log"),
+    "its input": _single("Identity"),
+}
+
+
+def activations(region: Region) -> Iterator[Rewrite]:
+    """Compute another activation of one of the values that the region is computed from.
+
+    Only where what the graph computes is one of them too: then both have names.
+    """
+    found = _computed(region.graph, region.target, region)
+    if found is None or found.dtype != np.float32:
+        return
+    for name, values in region.feeds.items():
+        if values.dtype != np.float32 or values.shape != found.shape or not _is_read(region, name):
+            continue
+        own = next((each for each in FUNCTIONS if _equals(region, name, each, found)), None)
+        should = next((e for e in FUNCTIONS if _equals(region, name, e, region.expected)), None)
+        if own is None or should is None or own == should:
+            continue
+        text = f"it computes {own} of {name} and should compute {should}"
+        graph = _with_function(region.graph, region.target, name, should)
+        yield Rewrite("operator", region.target, text, graph)
+
+
+def _is_read(region: Region, name: str) -> bool:
+    return any(name in region.graph.nodes[index].input for index in region.nodes)
+
+
+def _equals(region: Region, given: str, function: str, values: np.ndarray) -> bool:
+    target = "//activation"
+    nodes, constants = FUNCTIONS[function](given, target, target)
+    found = _computed(region.graph.with_nodes(nodes, constants), target, region)
+    return found is not None and relative_error(found, values) <= _SAME
+
+
+def _computed(graph: Graph, target: str, region: Region) -> np.ndarray | None:
+    try:
+        return graph.run([target], region.feeds)[target]
+    except (PieceFailedError, KeyError):
+        return None
+
+
+def _with_function(graph: Graph, target: str, given: str, function: str) -> Graph:
+    """Return the graph in which a value is a function of another, whatever computed it before."""
+    index = graph.producers[target]
+    node = onnx.NodeProto()
+    node.CopyFrom(graph.nodes[index])
+    for place, name in enumerate(node.output):
+        if name == target:
+            node.output[place] = f"{target}//before"
+    nodes, constants = FUNCTIONS[function](given, target, f"{target}//function")
+    nodes[-1].name = label(graph.nodes[index])
+    return graph.with_nodes(
+        [*graph.nodes[:index], node, *nodes, *graph.nodes[index + 1 :]], constants
+    )

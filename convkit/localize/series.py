@@ -1,0 +1,49 @@
+"""Several causes of one difference: ranked, and told once where they are the same."""
+
+import dataclasses
+import math
+import re
+
+from convkit.localize.diagnosis import Cause
+
+_SHOWN = 3
+
+
+def ranked(causes: list[Cause], error: float) -> tuple[Cause, ...]:
+    """Return causes, proven ones first, by the part of the outputs' error that each explains.
+
+    `error` is the outputs' before any correction; each cause's `before` and `after` are those
+    around its own, in the order in which they were made.
+    """
+
+    def explained(cause: Cause) -> float:
+        if math.isinf(cause.before):
+            return 1.0 if math.isfinite(cause.after) else 0.0
+        return max(0.0, cause.before - cause.after) / error if error > 0 else 0.0
+
+    merged = _merged(causes)
+    return tuple(sorted(merged, key=lambda each: (each.kind == "unproven", -explained(each))))
+
+
+def _merged(causes: list[Cause]) -> list[Cause]:
+    """Tell the same change in a module's repetitions once, with the other places."""
+    groups: dict[tuple[object, ...], list[Cause]] = {}
+    for place, cause in enumerate(causes):
+        alike = (cause.kind, cause.operation, cause.text.partition(" ")[0], _pattern(cause.module))
+        alone = cause.operation is None or not re.search(r"\d", cause.module)
+        groups.setdefault((place,) if alone else alike, []).append(cause)
+    return [_told_once(group) for group in groups.values()]
+
+
+def _told_once(group: list[Cause]) -> Cause:
+    if len(group) == 1:
+        return group[0]
+    others = list(dict.fromkeys(cause.module for cause in group[1:]))
+    shown = ", ".join(others[:_SHOWN]) + (", ..." if len(others) > _SHOWN else "")
+    text = f"{group[0].text}; likewise in {shown}"
+    after = min(cause.after for cause in group)
+    return dataclasses.replace(group[0], text=text, after=after)
+
+
+def _pattern(module: str) -> str:
+    return re.sub(r"\d+", "*", module)

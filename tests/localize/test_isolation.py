@@ -1,0 +1,45 @@
+"""A trial that ends the process costs that trial, not the search."""
+
+import os
+import signal
+
+import pytest
+
+from convkit.localize.isolation import Report, TaskFailedError, spent, survived
+
+
+def test_a_task_s_answer_is_returned() -> None:
+    assert survived(lambda report, deadly: {"answer": [1, 2]}) == {"answer": [1, 2]}  # noqa: ARG005
+
+
+def test_a_trial_that_ends_the_process_is_left_out_the_next_time() -> None:
+    def task(report: Report, deadly: frozenset[int]) -> list[int]:
+        tried = []
+        for number in range(6):
+            if number in deadly:
+                continue
+            report(number)
+            if number in (1, 4):
+                os.kill(os.getpid(), signal.SIGFPE)
+            tried.append(number)
+        return tried
+
+    assert survived(task) == [0, 2, 3, 5]
+
+
+def test_a_task_that_ends_without_a_trial_is_given_up() -> None:
+    assert survived(lambda report, deadly: os._exit(1)) is None  # noqa: ARG005
+
+
+def test_an_exception_is_raised_with_its_traceback() -> None:
+    def task(report: Report, deadly: frozenset[int]) -> int:
+        raise ValueError("a candidate cannot be built")
+
+    with pytest.raises(TaskFailedError, match="ValueError: a candidate cannot be built"):
+        survived(task)
+
+
+def test_time_that_a_task_spends_is_counted() -> None:
+    before = spent()
+    survived(lambda report, deadly: sum(range(3_000_000)))  # noqa: ARG005
+    assert spent() > before

@@ -1,0 +1,166 @@
+"""Several faults in one graph: each is found, and ranked by what it explains."""
+
+import numpy as np
+import onnx
+import onnx_ir
+import pytest
+import torch
+from faults.mutants.models import ARCHITECTURES
+from faults.mutants.scoring import subject
+from onnx import numpy_helper
+
+from convkit.localize.diagnosis import Cause, Diagnosis
+from convkit.localize.findings import findings_of
+from convkit.localize.graph import make_graph
+from convkit.localize.recording import record
+from convkit.localize.search import localize
+from convkit.localize.series import ranked
+from convkit.localize.weights import compare_weights, held_by
+
+ENCODER = next(each for each in ARCHITECTURES if each.name == "encoder")
+
+
+def copied() -> onnx.ModelProto:
+    model = onnx.ModelProto()
+    model.CopyFrom(subject(ENCODER).model)
+    return model
+
+
+def diagnosed(model: onnx.ModelProto) -> Diagnosis:
+    given = subject(ENCODER)
+    graph = make_graph(onnx_ir.from_proto(model))
+    return localize(given.recordings[0], graph, given.feeds[0], given.state)
+
+
+def test_two_faults_in_series_are_both_explained() -> None:
+    model = copied()
+    for name, epsilon in (("/norm/", 0.5), ("/layers.1/first/", 0.25)):
+        norm = next(n for n in model.graph.node if n.name == f"{name}LayerNormalization")
+        next(a for a in norm.attribute if a.name == "epsilon").f = epsilon
+    diagnosis = diagnosed(model)
+    assert [cause.kind for cause in diagnosis.causes] == ["attribute", "attribute"]
+    assert {cause.module for cause in diagnosis.causes} == {"norm", "layers.1.first"}
+    assert diagnosis.remaining < 2e-5
+    assert all(finding.evidence["proven"] for finding in findings_of(diagnosis, "case"))
+
+
+def test_an_activation_that_is_written_out_is_named_in_every_layer_at_once() -> None:
+    class Tanh(torch.nn.Module):
+        def __init__(self, approximate: str) -> None:
+            super().__init__()
+            self.layers = torch.nn.ModuleList(
+                torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(approximate))
+                for _ in range(2)
+            )
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    torch.manual_seed(0)
+    module = Tanh("none").eval()
+    text = "<ir_version: 8, opset_import: ['' : 17]> g (float[5,8] x) => (float[5,8] y) {"
+    numbers = {"cubic": 0.044715, "scale": (2 / np.pi) ** 0.5, "one": 1.0, "half": 0.5}
+    text += "".join(f" {n} = Constant<value_float={v:.9f}>()" for n, v in numbers.items())
+    for at, given in ((0, "x"), (1, "y0")):
+        text += f""" m{at} = Gemm<transB=1>({given}, w{at}, b{at}) p{at} = Mul(m{at}, m{at})
+            q{at} = Mul(p{at}, m{at}) r{at} = Mul(q{at}, cubic) s{at} = Add(m{at}, r{at})
+            t{at} = Mul(s{at}, scale) u{at} = Tanh(t{at}) v{at} = Add(u{at}, one)
+            z{at} = Mul(m{at}, v{at}) {"y" if at else "y0"} = Mul(z{at}, half)"""
+    model = onnx.parser.parse_model(text.replace("'", '"') + "}")
+    state = {name: each.detach().numpy() for name, each in module.state_dict().items()}
+    for at in range(2):
+        for short, name in (("w", "weight"), ("b", "bias")):
+            values = state[f"layers.{at}.0.{name}"]
+            model.graph.initializer.append(numpy_helper.from_array(values, f"{short}{at}"))
+    x = torch.randn(5, 8, generator=torch.Generator().manual_seed(1))
+    graph = make_graph(onnx_ir.from_proto(model))
+    diagnosis = localize(record(module, {"x": x}, ("y",)), graph, {"x": x.numpy()}, state)
+    (cause,) = diagnosis.causes
+    assert cause.kind == "operator"
+    assert "computes GELU's tanh approximation of m0 and should compute GELU" in cause.text
+    assert cause.text.endswith("likewise in layers.1.1")
+    assert diagnosis.remaining < 2e-5
+
+
+def test_nameless_weights_of_two_layers_that_are_exchanged_are_named() -> None:
+    model = copied()
+    weights = {each.name: each for each in model.graph.initializer}
+    given = subject(ENCODER).state
+    names = {}
+    for layer in (0, 1):
+        names[layer] = next(
+            name
+            for name, each in weights.items()
+            if held_by(numpy_helper.to_array(each), given) == f"layers.{layer}.up.weight"
+        )
+    one, two = (numpy_helper.to_array(weights[names[layer]]) for layer in (0, 1))
+    weights[names[0]].CopyFrom(numpy_helper.from_array(two, names[0]))
+    weights[names[1]].CopyFrom(numpy_helper.from_array(one, names[1]))
+    causes = diagnosed(model).causes
+    assert {cause.kind for cause in causes} == {"exchanged"}
+    assert "it holds the values of layers.0.up.weight" in causes[0].text + causes[1].text
+
+
+def test_a_second_copy_of_a_tied_weight_that_was_changed_is_traced() -> None:
+    table = np.random.default_rng(0).standard_normal((12, 4)).astype(np.float32)
+    text = (
+        '<ir_version: 8, opset_import: ["" : 17]> g (int64[3] i) => (float[3,12] y)'
+        "{ x = Gather(table, i) y = MatMul(x, head) }"
+    )
+    model = onnx.parser.parse_model(text)
+    head = table.T.copy()
+    head[:, 5] *= 2
+    for name, values in (("table", table), ("head", head)):
+        model.graph.initializer.append(numpy_helper.from_array(values, name))
+    report = compare_weights(make_graph(onnx_ir.from_proto(model)), {"words.weight": table})
+    (difference,) = report.differences
+    assert (difference.weight, difference.original) == ("head", "words.weight")
+    assert "tied" in difference.likeness.text
+    np.testing.assert_array_equal(difference.corrected, table.T)
+
+
+def test_weights_that_were_written_to_keep_their_names_in_a_recording() -> None:
+    module = torch.nn.Linear(4, 3, bias=False)
+    with torch.no_grad():
+        module.weight.mul_(2)
+    recording = record(module, {"x": torch.ones(1, 2, 4)}, ("y",))
+    product = next(each for each in recording.operations if each.kind == "mm")
+    turned = recording.values[product.inputs[1]]
+    assert turned.producer is not None
+    (source,) = recording.operations[turned.producer].inputs
+    assert recording.values[source].name == "weight"
+
+
+def cause(module: str, before: float, after: float, kind: str = "attribute") -> Cause:
+    return Cause(
+        kind,  # type: ignore[arg-type]
+        f"LayerNormalization {module}: epsilon",
+        module=module,
+        operation="native_layer_norm",
+        before=before,
+        after=after,
+    )
+
+
+@pytest.mark.parametrize(
+    ("causes", "first"),
+    [
+        ([cause("a", 1.0, 0.9), cause("b", 0.9, 0.0)], "b"),
+        ([cause("a", 1.0, 0.2), cause("b", 0.2, 0.0)], "a"),
+        ([cause("a", 1.0, 0.0, "unproven"), cause("b", 0.1, 0.0)], "b"),
+        ([cause("a", float("inf"), 0.5), cause("b", 0.5, 0.0)], "a"),
+    ],
+)
+def test_causes_are_ranked_by_what_each_correction_took_away(
+    causes: list[Cause], first: str
+) -> None:
+    assert ranked(causes, causes[0].before)[0].module == first
+
+
+def test_the_same_change_in_repeated_modules_is_told_once() -> None:
+    given = [cause(f"layers.{n}.norm", 4.0 - n, 3.0 - n) for n in range(4)]
+    (told,) = ranked(given, 4.0)
+    assert "likewise in layers.1.norm, layers.2.norm, layers.3.norm" in told.text
+    assert (told.before, told.after) == (4.0, 0.0)
