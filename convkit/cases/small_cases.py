@@ -18,9 +18,10 @@ _NO_MASK = "no input is drawn as padding_mask"
 
 # Batches of up to so many rows are all run.
 _SMALL_BATCH = 4
-# Sizes beside decisions: the cheapest are run, up to so many, and none that costs more than a share
-# of the largest case.
+# Sizes beside decisions: the cheapest are run, up to so many, and while all cost no more than a
+# share of the largest case; the two sides of one decision in any case.
 _MOST_SIZES = 6
+_FEWEST_SIZES = 2
 _MOST_SHARE = 0.5
 # How far from a threshold a fraction is put, in parts of it (or of 1).
 _BESIDE = 1e-3
@@ -64,24 +65,25 @@ def decided_sizes(
     """Return cases on either side of each comparison of sizes, without those that others cover."""
     contract = made_from.contract
     most = _MOST_SHARE * case_cost(contract, largest_sizes(contract))
-    wanted: dict[tuple[tuple[str, int], ...], tuple[dict[str, int], str, str]] = {}
+    wanted: dict[tuple[tuple[str, int], ...], tuple[dict[str, int], str]] = {}
     for decision in decisions.sizes:
         for turn in turns(decision, contract, probe_sizes(contract)):
             for side in (turn.below, turn.above):
                 if not any(case.sizes == side for case in before):
-                    wanted.setdefault(tuple(side.items()), (side, turn.axis, turn.place))
+                    wanted.setdefault(tuple(side.items()), (side, turn.place))
     if not wanted:
         return "the model compares no size with one inside the axes' ranges"
     cheapest = sorted(wanted.values(), key=lambda each: case_cost(contract, each[0]))
-    cases: dict[str, Case] = {}
-    for sizes, axis, place in cheapest[:_MOST_SIZES]:
-        if case_cost(contract, sizes) > most and cases:
+    cases: list[Case] = []
+    spent = 0
+    for sizes, place in cheapest[:_MOST_SIZES]:
+        spent += case_cost(contract, sizes)
+        if spent > most and len(cases) >= _FEWEST_SIZES:
             break
-        name = f"sizes:{axis}={sizes[axis]}"
-        while name in cases:
-            name += "'"
-        cases[name] = made_from.extra_case(f"beside the comparison at {place}", sizes, Draw(name))
-    return list(cases.values())
+        text = ",".join(f"{axis}={size}" for axis, size in sizes.items())
+        what = f"beside the comparison at {place}"
+        cases.append(made_from.extra_case(what, sizes, Draw(f"sizes:{text}")))
+    return cases
 
 
 def decided_values(made_from: CaseInputs, decisions: Decisions) -> list[Case] | str:
@@ -101,10 +103,8 @@ def decided_values(made_from: CaseInputs, decisions: Decisions) -> list[Case] | 
         return "the model compares no input with a value inside its sample's range"
     sizes = probe_sizes(contract)
     draw = Draw("values", values={name: sorted(set(each)) for name, each in values.items()})
-    where = ", ".join(dict.fromkeys(places))
-    return [
-        made_from.extra_case(f"beside the comparisons at {where}", sizes, draw, may_be_nan=True)
-    ]
+    what = f"beside the comparisons at {', '.join(dict.fromkeys(places))}"
+    return [made_from.extra_case(what, sizes, draw, may_be_nan=True)]
 
 
 def _legal_beside(made_from: CaseInputs, spec: TensorSpec, threshold: Threshold) -> list[float]:

@@ -93,10 +93,10 @@ def _finding(
     )
     return Finding(
         "N505",
-        f"{flipped.size} of {labels.size} labels in {names[0]!r} differ in case {case!r}. The widest"
-        f" margin is at {index}: {int(chosen.ravel()[widest])}, original"
-        f" {int(labels.ravel()[widest])}, whose scores in {names[1]!r} are {margin:.2g} apart (scores"
-        f" spread by {spread:.2g}, and are off by up to {error:.2g} there): {why}",
+        f"{flipped.size} of {labels.size} labels in {names[0]!r} differ in case {case!r}. The"
+        f" widest margin is at {index}: {int(chosen.ravel()[widest])}, original"
+        f" {int(labels.ravel()[widest])}, whose scores in {names[1]!r} are {margin:.2g} apart"
+        f" (scores spread by {spread:.2g}, and are off by up to {error:.2g} there): {why}",
         Place(tensor=names[0], case=case),
         {"margin": margin, "spread": spread, "error": error, "tie": tie, "flipped": flipped.size},
         Remedy(

@@ -38,19 +38,19 @@ def sample_advice(recipe: Recipe) -> list[Finding]:
             findings.append(_plain_mask(tensor.name, place, masks))
     masked = {tensor.name: tensor for tensor in recipe.inputs}
     for output in recipe.outputs:
-        tensor = masked.get(output.mask or "")
-        if tensor is None or tensor.sample == "padding_mask":
+        mask = masked.get(output.mask or "")
+        if mask is None or mask.sample == "padding_mask":
             continue
-        if any(finding.place.tensor == tensor.name for finding in findings):
+        if any(finding.place.tensor == mask.name for finding in findings):
             continue
         findings.append(
             Finding(
                 "C402",
-                f"output {output.name!r} is compared only where {tensor.name!r} is not 0, and"
-                f" {tensor.name!r} is not drawn as a padding_mask: elements are left out by chance",
+                f"output {output.name!r} is compared only where {mask.name!r} is not 0, and"
+                f" {mask.name!r} is not drawn as a padding_mask: elements are left out by chance",
                 Place(tensor=output.name),
-                {"mask": tensor.name},
-                Remedy(f"Give {tensor.name!r} sample: padding_mask, or remove the output's mask."),
+                {"mask": mask.name},
+                Remedy(f"Give {mask.name!r} sample: padding_mask, or remove the output's mask."),
             )
         )
     return findings
@@ -90,9 +90,9 @@ def _tolerance_advice(
             yield _blind(output.name, limits["cosine"])
         low = low_type(target)
         limit = absolute_limit(limits)
-        if low is not None and limit is not None and "rtol" not in limits:
-            if 0 < limit < RESOLUTION[low]:
-                yield _too_fine(output.name, low, limit, found.place)
+        absolute = limit if limit is not None and "rtol" not in limits else 0.0
+        if low is not None and 0 < absolute < RESOLUTION[low]:
+            yield _too_fine(output.name, low, absolute, found.place)
 
 
 def low_type(target: Target) -> str | None:

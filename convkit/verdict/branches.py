@@ -25,7 +25,7 @@ def branch_findings(
 
 
 def _one_side(reference: ReferenceResult, cases: Sequence[CaseVerdict]) -> list[Finding]:
-    """Return E302 for the first comparison whose outcome tells the failing cases from the others."""
+    """Return E302 for the first comparison whose outcome tells failing cases from the others."""
     for branch in reference.branches:
         judged = [case for case in cases if case.case in branch.outcomes]
         outcomes = {

@@ -5,6 +5,7 @@ to fix; TorchScript's exporter translates them as they are.
 """
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ import torch
 from convkit.cases.decisions import Decisions, Turn, turns
 from convkit.cases.sizes import smallest_sizes
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.metrics.tensors import largest_difference
 from convkit.models.exporters import torchscript
 from convkit.models.exporters.job import Job
 from convkit.models.sources.decisions import find_decisions
@@ -89,7 +89,7 @@ def _sizes(job: Job, decisions: Decisions) -> Iterator[dict[str, int]]:
 
 
 def _error(job: Job, runner: "_Runner", sizes: dict[str, int]) -> float:
-    """Return the largest error relative to the outputs' magnitude; NaN where one does not run."""
+    """Return the largest error relative to its output's magnitude; NaN where one does not run."""
     inputs = job.examples.draw(sizes, turn=1)
     names = [spec.name for spec in job.contract.outputs]
     feeds = {
@@ -101,12 +101,19 @@ def _error(job: Job, runner: "_Runner", sizes: dict[str, int]) -> float:
             outputs = job.module(*inputs)
         found = runner.run(names, feeds)
     except Exception:  # noqa: BLE001 - a model and two runtimes may raise anything: no proof
-        return float("nan")
-    expected = dict(zip(names, map(to_array, outputs), strict=True))
-    magnitude = max(
-        (float(np.abs(values).max(initial=0.0)) for values in expected.values()), default=0.0
-    )
-    return largest_difference(expected, found) / (magnitude or 1.0)
+        return math.nan
+    pairs = [(to_array(each), found[name]) for name, each in zip(names, outputs, strict=True)]
+    return float(np.max([_relative(*pair) for pair in pairs], initial=0.0))  # NaN wins
+
+
+def _relative(expected: np.ndarray, found: np.ndarray) -> float:
+    """Return the largest error of one output, in parts of its largest magnitude."""
+    if expected.shape != found.shape or expected.dtype != found.dtype:
+        return math.inf
+    one, other = expected.astype(np.float64), found.astype(np.float64)
+    with np.errstate(invalid="ignore"):  # infinity less infinity: no proof
+        error = float(np.abs(one - other).max(initial=0.0))
+    return error / (float(np.abs(one).max(initial=0.0)) or 1.0)
 
 
 class _Runner:
