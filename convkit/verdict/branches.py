@@ -59,6 +59,8 @@ def _constant_branch(place: str, failing: Sequence[CaseVerdict], total: int) -> 
         Remedy(
             f"Write the branch at {place} with torch.cond or torch.where, or limit the axis to one"
             " side of it."
+            if is_line
+            else "Correct the file where it was made: convkit changes no node of it."
         ),
     )
 

@@ -11,7 +11,7 @@ from convkit.metrics.text import told_apart
 from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.recipe.tolerances import limits_for, limits_of, tolerance_for
 from convkit.record.model import CaseVerdict, OutputVerdict, TargetStatus, Verification
-from convkit.tensors import dimension_axes
+from convkit.tensors import Dimension, dimension_axes, dimension_size
 from convkit.verdict.branches import branch_findings
 from convkit.verdict.invariance import blame_original, invariance_findings
 from convkit.verdict.limits_met import limits_met
@@ -106,8 +106,13 @@ def _judge_case(
     target: Target,
     override: Tolerance | None,
 ) -> CaseVerdict:
+    shapes = {output.name: output.shape for output in recipe.outputs}
     outputs = tuple(
-        _judge_output(output, limits_for(recipe, target, output.output, override))
+        _judge_output(
+            output,
+            limits_for(recipe, target, output.output, override),
+            may_be_empty=_is_empty(shapes.get(output.output, ()), case.sizes),
+        )
         for output in metrics.outputs
     )
     declared = {output.name for output in recipe.outputs}
@@ -123,8 +128,21 @@ def _judge_case(
     )
 
 
-def _judge_output(metrics: TensorMetrics, limits: dict[str, float]) -> OutputVerdict:
+def _is_empty(shape: Sequence[Dimension], sizes: Mapping[str, int]) -> bool:
+    """Say whether a declared shape has no element at a case's sizes: an empty cache."""
+    return any(
+        dimension_size(dimension, sizes) == 0
+        for dimension in shape
+        if all(axis in sizes for axis in dimension_axes(dimension))
+    )
+
+
+def _judge_output(
+    metrics: TensorMetrics, limits: dict[str, float], *, may_be_empty: bool
+) -> OutputVerdict:
     found = problems(metrics, limits)
+    if may_be_empty:  # its shape was right; `_completeness_findings` wants another case
+        found = tuple(problem for problem in found if problem.kind != "empty")
     return OutputVerdict(
         output=metrics.output,
         passed=not found,
@@ -280,6 +298,11 @@ def _completeness_findings(
         return [Finding("N104", "no case ran, so nothing is proven", remedy=Remedy(remedy))]
     findings = []
     for output in recipe.outputs:
+        compared = [o for case in cases for o in case.outputs if o.output == output.name]
+        if compared and not any(o.metrics.elements or o.problems for o in compared):
+            message = f"output {output.name!r} is empty in every case, so nothing is proven of it"
+            advice = Remedy("Keep a case in which every axis of the output is at least 1.")
+            findings.append(Finding("N104", message, Place(tensor=output.name), remedy=advice))
         missing = [
             c.case
             for c in cases

@@ -54,7 +54,9 @@ def test_names_are_the_recipes():
 def test_every_case_in_order_with_its_sizes():
     cases, omitted = ladder(texts=["a bb ccc", "dd"], tokenizer=WordTokenizer)
     without = {"batch", "sizes", "values"}
-    assert tuple(cases) == tuple(name for name in LADDER if name not in without)
+    expected = [name for name in LADDER if name not in without]
+    expected.insert(expected.index("texts") + 1, "texts:unusual")
+    assert list(cases) == expected
     assert omitted == {
         "batch": "other cases have every 'batch' of up to 4",
         "sizes": "the model compares no size with one inside the axes' ranges",
@@ -189,7 +191,10 @@ def test_texts_fill_batches_up_to_the_largest():
     assert {name: case.sizes for name, case in cases.items()} == {
         "texts": {"batch": 4, "sequence": 4},
         "texts:2": {"batch": 2, "sequence": 6},
+        "texts:unusual": {"batch": 4, "sequence": 2},
     }
+    assert cases["texts:unusual"].inputs()["mask"].sum(axis=1).tolist() == [0, 1, 2, 1]
+    assert cases["texts:unusual"].may_be_nan
     inputs = cases["texts"].inputs()
     assert inputs["ids"][0].tolist() == [5, 0, 0, 0]
     assert inputs["mask"][0].tolist() == [1, 0, 0, 0]
@@ -211,7 +216,7 @@ def test_texts_with_fixed_shapes():
         CONTRACT, inputs=tuple(tensor(s.name, "int64", shape) for s in CONTRACT.inputs)
     )
     cases, _ = text_cases(["one", "two three", "four"], contract=contract)
-    assert [case.inputs()["ids"].shape for case in cases.values()] == [(2, 8), (2, 8)]
+    assert [case.inputs()["ids"].shape for case in cases.values()] == [(2, 8)] * 3
 
 
 def test_reasons_for_no_texts():
