@@ -79,6 +79,7 @@ def _plain_mask(name: str, place: int, masks: list[str]) -> Finding:
 def _tolerance_advice(
     recipe: Recipe, target: Target, override: Tolerance | None
 ) -> Iterator[Finding]:
+    blind: dict[str, float] = {}
     for output in recipe.outputs:
         found = tolerance_of(recipe, target, output.name, override)
         limits = limits_for(recipe, target, output.name, override)
@@ -87,12 +88,14 @@ def _tolerance_advice(
                 yield _labels(output.name, output.dtype, limits)
             continue
         if set(limits) == {"cosine"}:
-            yield _blind(output.name, limits["cosine"])
+            blind[output.name] = limits["cosine"]
         low = low_type(target)
         limit = absolute_limit(limits)
         absolute = limit if limit is not None and "rtol" not in limits else 0.0
         if low is not None and 0 < absolute < RESOLUTION[low]:
             yield _too_fine(output.name, low, absolute, found.place)
+    if blind:
+        yield _blind(blind)
 
 
 def low_type(target: Target) -> str | None:
@@ -126,13 +129,15 @@ def _labels(output: str, dtype: str, limits: Mapping[str, float]) -> Finding:
     )
 
 
-def _blind(output: str, limit: float) -> Finding:
+def _blind(limits: Mapping[str, float]) -> Finding:
+    first, more = next(iter(limits)), len(limits) - 1
+    others = f" (and {more} more)" if more else ""
     return Finding(
         "N503",
-        f"output {output!r} is judged by cosine {limit:g} alone, which is blind to scale: all"
-        " values doubled would pass",
-        Place(tensor=output),
-        {"limits": {"cosine": limit}},
+        f"output {first!r}{others} is judged by cosine {limits[first]:g} alone, which is blind to"
+        " scale: all values doubled would pass",
+        Place(tensor=first),
+        {"cosine": dict(limits)},
         Remedy("Add a limit on the error itself: max_abs, rms, or atol with rtol."),
     )
 

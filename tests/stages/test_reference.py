@@ -324,7 +324,7 @@ def test_sizes_on_both_sides_of_a_branch_and_its_outcome_in_each_case(tmp_path):
     result, findings, _ = run(tmp_path, factory(tmp_path, BRANCH), contract)
     assert findings == []
     (branch,) = result.branches
-    assert branch.place == "model.py:7"
+    assert branch.place == "model.py:8"
     sizes = {case.name: case.sizes for case in result.cases if case.kind == "ladder"}
     assert branch.outcomes == {
         name: each["batch"] * each["sequence"] > 40 for name, each in sizes.items()
@@ -334,11 +334,11 @@ def test_sizes_on_both_sides_of_a_branch_and_its_outcome_in_each_case(tmp_path):
 
 def test_a_graph_made_elsewhere_is_read_for_comparisons(tmp_path):
     nodes = (
-        "k = Constant<value = int64 {42}>() q = Equal(ids, k) f = Cast<to=1>(q)"
+        "{ k = Constant<value = int64 {42}>() q = Equal(ids, k) f = Cast<to=1>(q)"
         " i = Cast<to=1>(ids) t = Cast<to=1>(types) m = Cast<to=1>(mask) a = Add(i, f)"
-        " b = Add(a, t) score = Mul(b, m)"
+        " b = Add(a, t) score = Mul(b, m) }"
     )
-    path = save(tmp_path / "given.onnx", graph(nodes=nodes))
+    path = save(tmp_path / "given", graph(nodes=nodes))
     output = tmp_path / "reference"
     output.mkdir()
     request = ReferenceRequest(
