@@ -104,9 +104,10 @@ def branch_folded_in_a_file(folder: Path) -> Path:
     return write_recipe(folder, code=BRANCHING, graph=graph, **SIGNATURE)
 
 
-RECURRENT = DROPOUT.replace(
-    "torch.nn.Dropout(0.5)", "torch.nn.GRU(8, 8, batch_first=True)"
-).replace("self.drop(self.first(x))", "self.drop(self.first(x))[0]")
+GRU = "torch.nn.GRU(8, 8, batch_first=True)"
+RECURRENT = DROPOUT.replace("torch.nn.Dropout(0.5)", GRU).replace(
+    "self.drop(self.first(x))", "self.drop(self.first(x))[0]"
+)
 
 
 @fault(
@@ -115,7 +116,7 @@ RECURRENT = DROPOUT.replace(
     remedy="torchscript",
     change={"export.exporter": "torchscript"},
     repaired=True,
-    source="PT#120626",
+    source="PT#126339",
 )
 def recurrent_layer_unrolled(folder: Path) -> Path:
     """a plain nn.GRU, which torch's exporter unrolls over the example's length"""
