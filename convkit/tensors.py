@@ -33,6 +33,12 @@ DType = Literal[
 ]
 DTYPES: tuple[str, ...] = get_args(DType)
 
+
+def is_whole(dtype: str) -> bool:
+    """Say whether an element type holds whole numbers: labels, tokens, pixels, true and false."""
+    return dtype == "bool" or dtype.startswith(("int", "uint"))
+
+
 # A dimension is a fixed size, an axis by name, or integer arithmetic over axes ("past + sequence").
 Dimension = int | str
 

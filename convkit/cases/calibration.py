@@ -2,9 +2,9 @@
 
 from convkit.worker.protocol import ReferenceResult
 
-# The ends of every legal range, and rows without a live position: legal inputs, but no measure of
-# what is usual.
-_UNUSUAL = frozenset({"extreme", "masked-row"})
+# The ends of every legal range, values beside what the model compares with, and rows without a live
+# position or with holes: legal inputs, but no measure of what is usual.
+_UNUSUAL = frozenset({"extreme", "values", "masked-row", "mask-patterns", "texts:unusual"})
 
 
 def is_usual(case: str) -> bool:

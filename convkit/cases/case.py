@@ -20,7 +20,8 @@ Feeds = dict[str, np.ndarray]
 class Case:
     """One named set of inputs. `sizes` are the axes' sizes, `inputs` draws the tensors.
 
-    A probe makes one `change` to the case `base`.
+    A probe makes one `change` to the case `base`. A case that `may_be_refused` is left out where
+    the original refuses it, one that `may_be_nan` where it gives NaN: legal inputs, yet unusual.
     """
 
     name: str
@@ -30,6 +31,8 @@ class Case:
     kind: CaseKind = "ladder"
     base: str | None = None
     change: ProbeChange | None = None
+    may_be_refused: bool = False
+    may_be_nan: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +49,13 @@ class CaseInputs:
         return Case(
             draw.case, f"{description} ({sizes_text(sizes)})", sizes, lambda: self.draw(sizes, draw)
         )
+
+    def extra_case(
+        self, description: str, sizes: dict[str, int], draw: Draw, *, may_be_nan: bool = False
+    ) -> Case:
+        """Return a case that is left out where the original refuses it."""
+        made = self.case(description, sizes, draw)
+        return dataclasses.replace(made, may_be_refused=True, may_be_nan=may_be_nan)
 
     def draw(self, sizes: Mapping[str, int], draw: Draw) -> Feeds:
         """Return one array per input, in the contract's order."""

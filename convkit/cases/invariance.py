@@ -47,7 +47,7 @@ def find_layout(
 ) -> tuple[Layout, list[OmittedCase]]:
     """Return where rows and padding lie, and the cases that cannot be made, with the reason."""
     omitted = []
-    rows = _row_axis(contract)
+    rows = row_axis(contract)
     if isinstance(rows, str):
         omitted.append(OmittedCase(ALONE, rows))
     masks = tuple(
@@ -66,7 +66,7 @@ def find_layout(
     return layout, omitted
 
 
-def _row_axis(contract: Contract) -> Axis | str:
+def row_axis(contract: Contract) -> Axis | str:
     """Return the axis that leads every input and is in some output; else why rows cannot be told
     apart.
 

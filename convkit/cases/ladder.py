@@ -5,8 +5,10 @@ wrong.
 from collections.abc import Sequence
 
 from convkit.cases.case import Case, CaseInputs, sizes_text
+from convkit.cases.decisions import NO_DECISIONS, Decisions
 from convkit.cases.samples import Draw, sample_for
 from convkit.cases.sizes import largest_sizes, off_typical_sizes, smallest_sizes
+from convkit.cases.small_cases import decided_sizes, decided_values, mask_patterns, small_batches
 from convkit.cases.texts import Tokenizer, text_cases
 from convkit.worker.protocol import OmittedCase
 
@@ -19,6 +21,10 @@ LADDER = (
     "largest",
     "masked-row",
     "off-typical",
+    "mask-patterns",
+    "batch",
+    "sizes",
+    "values",
     "texts",
     "extreme",
 )
@@ -31,6 +37,7 @@ def build_ladder(
     texts: Sequence[str],
     tokenizer: Tokenizer | None,
     skip: Sequence[str] = (),
+    decisions: Decisions = NO_DECISIONS,
 ) -> tuple[list[Case], list[OmittedCase]]:
     """Return the cases in order, and those that mean nothing here or that the recipe skips, each
     with the reason.
@@ -44,7 +51,7 @@ def build_ladder(
         made = (
             text_cases(made_from, texts, tokenizer)
             if name == "texts"
-            else _make(name, made_from, cases)
+            else _make(name, made_from, cases, decisions)
         )
         if isinstance(made, str):
             omitted.append(OmittedCase(name, made))
@@ -53,7 +60,9 @@ def build_ladder(
     return cases, omitted
 
 
-def _make(name: str, made_from: CaseInputs, before: Sequence[Case]) -> list[Case] | str:
+def _make(
+    name: str, made_from: CaseInputs, before: Sequence[Case], decisions: Decisions
+) -> list[Case] | str:
     """Return the case of that name, or why there is none."""
     contract = made_from.contract
     typical = contract.typical_sizes()
@@ -73,6 +82,14 @@ def _make(name: str, made_from: CaseInputs, before: Sequence[Case]) -> list[Case
             if sizes is None:
                 return "no axis can leave its typical size"
             return _unless_seen(made_from, name, "every axis off its typical size", sizes, before)
+        case "mask-patterns":
+            return mask_patterns(made_from)
+        case "batch":
+            return small_batches(made_from, before)
+        case "sizes":
+            return decided_sizes(made_from, before, decisions)
+        case "values":
+            return decided_values(made_from, decisions)
         case "extreme":
             return _extreme(made_from, typical)
         case _:

@@ -2,7 +2,8 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -19,8 +20,9 @@ from convkit.worker.protocol import Sample
 _EXTREME_SIGMA = 8.0
 
 # full: no padding · right: zeros on the right for a good part · ragged: each row another length ·
-# masked-row: the first row has no real position.
-Padding = Literal["full", "right", "ragged", "masked-row"]
+# masked-row: the first row has no real position · patterns: padding on the left, holes, padding on
+# both sides, every second position, row by row.
+Padding = Literal["full", "right", "ragged", "masked-row", "patterns"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,13 +30,14 @@ class Draw:
     """How a case's inputs are drawn: `extreme` takes the ends of each legal range.
 
     Without `pad_tokens`, token ids under padding are ids like any other: the mask alone says what
-    is padding.
+    is padding. `values` are to occur among an input's elements, by its name.
     """
 
     case: str = "example"
     padding: Padding = "full"
     extreme: bool = False
     pad_tokens: bool = True
+    values: Mapping[str, Sequence[float]] = dataclasses.field(default_factory=dict)
 
 
 def draw_inputs(
@@ -58,9 +61,18 @@ def draw_inputs(
         shape = spec.concrete_shape(sizes)
         random = generator(seed, draw.case, spec.name)
         inputs[spec.name] = draw_values(spec, sample, shape, random, facts, draw)
+        if values := draw.values.get(spec.name):
+            _scatter(inputs[spec.name], values, random)
     if draw.pad_tokens:
         _fill_padding(contract, samples, inputs, facts)
     return inputs
+
+
+def _scatter(array: np.ndarray, values: Sequence[float], random: np.random.Generator) -> None:
+    """Put values in place of about half of an array's elements, each as often as any other."""
+    chosen = np.flatnonzero(random.integers(0, 2, size=array.size)) if array.size > 1 else [0]
+    if array.size:
+        array.flat[chosen] = np.resize(np.asarray(values).astype(array.dtype), len(chosen))
 
 
 def sample_for(spec: TensorSpec, samples: Mapping[str, Sample]) -> Sample:
@@ -108,7 +120,7 @@ def draw_values(
             values = (
                 _ends(low, high - 1, shape, random)
                 if draw.extreme
-                else random.integers(low, high, size=shape)
+                else _whole_numbers(low, high, shape, random)
             )
             return _avoid_pad(values, sample, facts, low, high, extreme=draw.extreme).astype(dtype)
         case "normal":
@@ -152,6 +164,19 @@ def integer_range(spec: TensorSpec, sample: Sample, facts: ModelFacts) -> tuple[
             f"input {spec.name!r}: {spec.dtype} does not hold the values {low} to {high - 1}"
         )
     return low, high
+
+
+def _whole_numbers(
+    low: int, high: int, shape: tuple[int, ...], random: np.random.Generator
+) -> np.ndarray:
+    """Return whole numbers in random order: every one of them, if there are elements enough.
+
+    So each row of a small embedding is read.
+    """
+    size = math.prod(shape)
+    if size < high - low:
+        return random.integers(low, high, size=shape)
+    return random.permutation(np.resize(np.arange(low, high), size)).reshape(shape)
 
 
 def _avoid_pad(
@@ -229,11 +254,30 @@ def _from_file(
 def padding_mask(shape: tuple[int, ...], padding: Padding) -> np.ndarray:
     """Return a mask, 1 for real positions: rows along the first axis, positions along the last."""
     rows, positions = mask_shape_rows(shape)
-    lengths = _lengths(rows, positions, padding)
-    mask = np.arange(positions)[None, :] < lengths[:, None]
+    if padding == "patterns":
+        mask = _patterns(rows, positions)
+    else:
+        mask = np.arange(positions)[None, :] < _lengths(rows, positions, padding)[:, None]
     if len(shape) < 2:
         return mask.reshape(shape)
     return np.broadcast_to(mask.reshape((rows,) + (1,) * (len(shape) - 2) + (positions,)), shape)
+
+
+def _patterns(rows: int, positions: int) -> np.ndarray:
+    """Return masks that differ by row: padding on the left, holes, padding on both sides, every
+    second position. The last position but one is real in each (the only one, where there is one).
+    """
+    place, part = np.arange(positions), max(1, positions // 3)
+    kinds = np.stack(
+        [
+            place >= part,
+            place % 3 != 1,
+            (place >= part) & (place < positions - 1),
+            place % 2 == positions % 2,
+        ]
+    )
+    kinds[:, max(0, positions - 2)] = True
+    return kinds[np.arange(rows) % len(kinds)]
 
 
 def _lengths(rows: int, positions: int, padding: Padding) -> np.ndarray:
@@ -248,6 +292,8 @@ def _lengths(rows: int, positions: int, padding: Padding) -> np.ndarray:
             return np.maximum(1, positions - (row * max(positions - 1, 0)) // max(rows - 1, 1))
         case "masked-row":
             return np.where(row == 0, 0, positions)
+        case "patterns":
+            raise AssertionError("patterns are no lengths")
 
 
 def _fill_padding(

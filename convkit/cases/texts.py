@@ -1,5 +1,6 @@
 """Real texts through the model's own tokenizer."""
 
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -19,8 +20,8 @@ Tokenizer = Callable[[], Any]
 def text_cases(
     made_from: CaseInputs, texts: Sequence[str], tokenizer: Tokenizer | None
 ) -> list[Case] | str:
-    """Return one case per batch of texts (`texts`, `texts:2`, ...), or the reason why there is
-    none.
+    """Return one case per batch of texts (`texts`, `texts:2`, ..., `texts:unusual`), or the reason
+    why there is none.
 
     Inputs that the tokenizer does not make are drawn; axes that it does not set stand at their
     typical sizes.
@@ -53,7 +54,20 @@ def text_cases(
         name = "texts" if number == 1 else f"texts:{number}"
         description = f"{len(batch)} texts through the model's tokenizer ({sizes_text(sizes)})"
         cases.append(_case(made_from, name, description, sizes, tokens))
-    return cases
+    unusual = next(_batches(_unusual_texts(encoder), Axis("rows", rows.min, rows.min, rows.max)))
+    tokens = encode(unusual)
+    sizes = contract.typical_sizes() | _sizes(specs[0], next(iter(tokens.values())).shape)
+    description = f"no text, one letter, unknown and special tokens ({sizes_text(sizes)})"
+    edges = _case(made_from, "texts:unusual", description, sizes, tokens)
+    return [*cases, dataclasses.replace(edges, may_be_refused=True, may_be_nan=True)]
+
+
+def _unusual_texts(encoder: Any) -> list[str]:  # noqa: ANN401 - a tokenizer or processor
+    """Return texts at the ends of what a tokenizer makes: as few tokens as there can be, tokens it
+    has no word for, and its special tokens as text.
+    """
+    special = getattr(encoder, "all_special_tokens", None) or [encoder.pad_token]
+    return ["", "a", "\u2042 \U0001f9ea \u4e2d\u6587", " ".join(map(str, special[:8]))]
 
 
 def _case(

@@ -9,6 +9,9 @@ import typer
 from convkit.cli.options import HomeFolder, Json, Only, Quiet, RecipeFile, Toolchain
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from convkit.execute.repair import RepairOutcome
     from convkit.execute.run import RunOptions
 
@@ -81,6 +84,8 @@ def run(
         shared_store=store,
     )
     silent = quiet or json
+    if not silent:
+        _print_advice(recipe, only)
     repaired = None
     try:
         if repair:
@@ -133,6 +138,20 @@ def _end_repair(outcome: "RepairOutcome", *, write: bool, silent: bool) -> None:
         )
 
 
+def _print_advice(recipe: "Path", only: "Sequence[str] | None") -> None:
+    """Print what is doubtful about a recipe's targets, before anything runs."""
+    from convkit.recipe.loading import load_recipe
+    from convkit.verdict.advice import advice
+
+    loaded = load_recipe(recipe).recipe
+    targets: dict[str, list[str]] = {}
+    for name, target in loaded.targets.items():
+        for finding in advice(loaded, target) if not only or name in only else ():
+            targets.setdefault(f"{finding.code} {finding.message}", []).append(name)
+    for message, names in targets.items():
+        typer.echo(f"warning: {', '.join(names)}: {message}", err=True)
+
+
 def plan(
     recipe: RecipeFile,
     only: Only = None,
@@ -140,10 +159,13 @@ def plan(
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
-    """Show which stages would run, and why; starts nothing."""
+    """Show which stages would run, and why, and what is doubtful about the recipe; starts
+    nothing.
+    """
     from convkit.execute.planning import forecast
     from convkit.home import Home
 
+    _print_advice(recipe, only)
     rows = forecast(recipe, Home.find(home), tuple(only or ()), toolchain)
     if json:
         import dataclasses

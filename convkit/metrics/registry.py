@@ -17,6 +17,15 @@ def _angle(cosine: float) -> float:
     return cosine if math.isnan(cosine) else math.acos(max(-1.0, min(1.0, cosine)))
 
 
+def _disagreement(share: float) -> float:
+    """Return the share of elements that differ, from that of equal ones, and the other way round.
+
+    Two outputs that differ from a third in some elements each differ from each other in no more
+    than both together.
+    """
+    return 1.0 - share
+
+
 _METRICS = (
     Metric(
         name="max_abs",
@@ -65,6 +74,21 @@ _METRICS = (
         least_is_allowed=False,
         most=1,
         default="0.99999",
+    ),
+    Metric(
+        name="agreement",
+        description="smallest share of elements that are equal: for labels",
+        heading="unequal",
+        logged_as="agreement",
+        unit="ratio",
+        digits=6,
+        best=1.0,
+        larger_is_better=True,
+        to_distance=_disagreement,
+        from_distance=_disagreement,
+        farthest=1.0,
+        least_is_allowed=False,
+        most=1,
     ),
 )
 METRICS: dict[str, Metric] = {metric.name: metric for metric in _METRICS}

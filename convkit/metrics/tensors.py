@@ -98,6 +98,8 @@ class _Sums:
         self.reference_squares = 0.0
         self.candidate_squares = 0.0
         self.products = 0.0
+        self.equal = 0
+        self.reference_max = 0.0
         self.nan_reference = self.nan_candidate = 0
         self.inf_reference = self.inf_candidate = self.inf_mismatched = 0
         self.worst = 0
@@ -168,6 +170,8 @@ class _Sums:
         self.reference_squares += float(expected @ expected)
         self.candidate_squares += float(found @ found)
         self.products += float(expected @ found)
+        self.equal += error.size - int(np.count_nonzero(error))
+        self.reference_max = max(self.reference_max, float(magnitude.max()))
         # 0/0 is NaN, which fmax passes over; an error against a reference of 0 is infinite.
         relative = float(np.fmax.reduce(error / magnitude))
         self.max_rel = max(self.max_rel, relative)
@@ -181,13 +185,17 @@ class _Sums:
         if self.compared:
             max_abs, max_rel, mean_abs = self.max_abs, self.max_rel, self.total / self.compared
             rms, cosine = math.sqrt(self.squares / self.compared), self._cosine()
+            agreement = self.equal / self.compared
+            reference_rms = math.sqrt(self.reference_squares / self.compared)
             frontier = self.frontier.points()
         elif broken:
             max_abs = max_rel = mean_abs = rms = cosine = math.nan
+            agreement = reference_rms = math.nan
             frontier = ()
         else:  # infinities, all equal
             max_abs = max_rel = mean_abs = rms = 0.0
             cosine, frontier = 1.0, ((0.0, 0.0),)
+            agreement, reference_rms = 1.0, math.nan
         return TensorMetrics(
             output=output,
             elements=self.elements,
@@ -207,6 +215,9 @@ class _Sums:
             frontier=frontier,
             padding_elements=self.padding_elements,
             padding_max_abs=self.padding_max_abs,
+            agreement=agreement,
+            reference_rms=reference_rms,
+            reference_max=self.reference_max if self.compared else math.nan,
         )
 
     def _cosine(self) -> float:

@@ -8,7 +8,7 @@ from convkit import tensors
 from convkit.plan.stages import Stage, export_id, precision_id
 from convkit.recipe import models
 from convkit.recipe.models import Model, Recipe, Target
-from convkit.recipe.tolerances import limits_of, tolerance_for
+from convkit.recipe.tolerances import limits_for
 from convkit.tensors import Contract, TensorSpec
 from convkit.worker.protocol import (
     BuildRequest,
@@ -71,6 +71,7 @@ def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
                 texts=places.texts(),
                 budget_seconds=recipe.verify.budget,
                 skip_cases=recipe.verify.skip,
+                graph=places.source(recipe.model) if recipe.model.onnx is not None else None,
             )
         case "precision" | "build" | "verify":
             return _target_request(stage, recipe, places)
@@ -201,10 +202,7 @@ def _sample(sample: models.Sample | None, place: Callable[[str], str]) -> Sample
 
 def limits_by_output(recipe: Recipe, target: Target) -> dict[str, dict[str, float]]:
     """Return the limits that each output of a target is judged by."""
-    return {
-        output.name: limits_of(tolerance_for(recipe, target, output.name, None))
-        for output in recipe.outputs
-    }
+    return {output.name: limits_for(recipe, target, output.name, None) for output in recipe.outputs}
 
 
 def named_files(recipe: Recipe) -> tuple[str, ...]:

@@ -92,6 +92,10 @@ CaseName = Literal[
     "largest",
     "masked-row",
     "off-typical",
+    "mask-patterns",
+    "batch",
+    "sizes",
+    "values",
     "texts",
     "extreme",
 ]

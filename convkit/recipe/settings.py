@@ -8,7 +8,14 @@ from pydantic import ConfigDict, Field, create_model, model_validator
 from convkit.metrics.limit_kinds import Parameter
 from convkit.metrics.registry import PARAMETERS
 from convkit.recipe.consistency import Fault, FaultsError
-from convkit.recipe.fields import PACKAGE_PATTERN, PYTHON_PATTERN, RecipeModel, Size, Specifier
+from convkit.recipe.fields import (
+    PACKAGE_PATTERN,
+    PYTHON_PATTERN,
+    RecipeModel,
+    Size,
+    SizeOrNone,
+    Specifier,
+)
 from convkit.worker.protocol import Exporter
 
 
@@ -73,7 +80,9 @@ class Export(RecipeModel):
 class Axis(RecipeModel):
     """A symbolic axis: the sizes the converted model must support."""
 
-    min: Size = Field(description="smallest size, in elements", examples=[1])
+    min: SizeOrNone = Field(
+        description="smallest size, in elements; 0 where it may be empty, as a cache", examples=[1]
+    )
     typical: Size = Field(description="the usual size, in elements", examples=[4])
     max: Size = Field(description="largest size, in elements", examples=[16])
 

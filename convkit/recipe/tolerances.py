@@ -1,25 +1,46 @@
 """Finds the tolerance that applies to an output, and its limits."""
 
+import dataclasses
+
 from convkit.recipe.models import Recipe, Target, Tolerance
+from convkit.tensors import is_whole
 
 
-def tolerance_for(
-    recipe: Recipe, target: Target, output: str, override: Tolerance | None
-) -> Tolerance:
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """A tolerance and the key it stands under. `own`: it was given for this output alone."""
+
+    tolerance: Tolerance
+    place: str
+    own: bool
+
+
+def tolerance_of(recipe: Recipe, target: Target, output: str, override: Tolerance | None) -> Found:
     """Return the tolerance that applies to an output: the nearest one given, as a whole.
 
     Nearest first: the command line's, the target's for this output, the target's, the recipe's for
     this output, the recipe's. A nearer tolerance replaces the others; limits are never combined.
     """
+    name = next((name for name, each in recipe.targets.items() if each is target), "")
     nearest_first = (
-        override,
-        target.outputs.get(output),
-        target.tolerance,
-        recipe.verify.outputs.get(output),
+        (override, "the command line", False),
+        (target.outputs.get(output), f"targets.{name}.outputs.{output}", True),
+        (target.tolerance, f"targets.{name}.tolerance", False),
+        (recipe.verify.outputs.get(output), f"verify.outputs.{output}", True),
+        (recipe.verify.tolerance, "verify.tolerance", False),
     )
     return next(
-        (tolerance for tolerance in nearest_first if tolerance is not None), recipe.verify.tolerance
+        Found(tolerance, place, own)
+        for tolerance, place, own in nearest_first
+        if tolerance is not None
     )
+
+
+def tolerance_for(
+    recipe: Recipe, target: Target, output: str, override: Tolerance | None
+) -> Tolerance:
+    """Return the tolerance that applies to an output; see `tolerance_of`."""
+    return tolerance_of(recipe, target, output, override).tolerance
 
 
 def limits_of(tolerance: Tolerance) -> dict[str, float]:
@@ -27,3 +48,21 @@ def limits_of(tolerance: Tolerance) -> dict[str, float]:
     return {
         name: float(value) for name, value in tolerance.model_dump().items() if value is not None
     }
+
+
+def limits_for(
+    recipe: Recipe, target: Target, output: str, override: Tolerance | None
+) -> dict[str, float]:
+    """Return the limits that an output is judged by.
+
+    Of a tolerance that is not its own, whole numbers take `agreement` only (all elements equal
+    where it is not given), and fractions everything else.
+    """
+    found = tolerance_of(recipe, target, output, override)
+    limits = limits_of(found.tolerance)
+    if found.own:
+        return limits
+    dtype = next((tensor.dtype for tensor in recipe.outputs if tensor.name == output), "float32")
+    if is_whole(dtype):
+        return {"agreement": limits.get("agreement", 1.0)}
+    return {name: limit for name, limit in limits.items() if name != "agreement"} or limits

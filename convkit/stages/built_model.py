@@ -107,13 +107,13 @@ class BuiltModel:
         measured = []
         for done, probe in enumerate(cases):
             if probe.base is None:
-                bases[probe.name] = (self.expected(probe.name), self._try(probe.name))
+                bases[probe.name] = (self.expected(probe.name), self.outputs(probe.name))
                 measured += _output_probes(*bases[probe.name])
                 continue
             self._context.progress(f"built model: {probe.name}", done=done / len(cases))
             expected_base, found_base = bases[probe.base]
             expected = self.expected(probe.name) if probe.runnable else None
-            found = self._try(probe.name)
+            found = self.outputs(probe.name)
             measured.append(
                 ProbeMetrics(
                     probe=probe.name,
@@ -200,7 +200,7 @@ class BuiltModel:
         """Return what the original gave in a case."""
         return read_tensors(self._reference, case, "outputs", self._contract.outputs)
 
-    def _try(self, case: str) -> Feeds | None:
+    def outputs(self, case: str) -> Feeds | None:
         """Return the built model's outputs; None where it refuses, as it may: probes need not be
         legal.
         """

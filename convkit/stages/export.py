@@ -95,8 +95,9 @@ def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, lis
         job = Job(loaded, module, examples, base, request.opset, request.source.task, Path(scratch))
         try:
             model = _trace(job, request)
-        except UnexportableError as error:
-            return _nothing(request, prepared.parameters), [*findings, *error.findings]
+        except StageFailedError as error:
+            found = _unexportable(job, request, error)
+            return _nothing(request, prepared.parameters), [*findings, *found]
         context.progress("checking and writing the graph", done=0.8)
         _tidy(model, request, loaded)
         findings += _finish(model, request, context, input_order="signature")
@@ -121,6 +122,25 @@ def _trace(job: Job, request: ExportRequest) -> onnx_ir.Model:
             " it under tools."
         )
     return model
+
+
+def _unexportable(job: Job, request: ExportRequest, error: StageFailedError) -> list[Finding]:
+    """Return why the model cannot be exported, and what works in its place.
+
+    Raises the error itself where nothing is known but its message.
+    """
+    findings = list(error.findings) if isinstance(error, UnexportableError) else []
+    if request.exporter == "torch":
+        from convkit.models.exporters.alternative import with_alternative
+        from convkit.models.sources.branches import value_dependent_lines
+
+        # A trace follows one side of such a branch: no comparison would prove the other.
+        lines = value_dependent_lines(job.module, job.probe.inputs, job.loaded.source_root)
+        if findings or not lines:
+            findings = with_alternative(job, findings, str(error))
+    if not findings:
+        raise error
+    return findings
 
 
 def _tidy(model: onnx_ir.Model, request: ExportRequest, loaded: "LoadedModel") -> None:

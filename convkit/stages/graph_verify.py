@@ -7,6 +7,7 @@ from typing import Generic, Literal
 
 from convkit.cases.calibration import is_usual
 from convkit.findings.model import Finding
+from convkit.metrics.flips import flip_findings
 from convkit.metrics.parity_cause import parity_cause
 from convkit.precision.decision import with_decision
 from convkit.stages.built_files import EXPORTED_FILE, find_model
@@ -118,7 +119,8 @@ class BuiltGraph(Generic[OptionsT]):
                 verification.expected,
                 verification.padding,
             )
-        return findings
+        outputs = verification.outputs
+        return [*findings, *flip_findings(request.contract, cases, verification.expected, outputs)]
 
     def _by_precision(
         self,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from convkit.cases.case import Feeds
+from convkit.cases.decisions import Decisions, Sizes
 from convkit.cases.facts import ModelFacts
 from convkit.dtypes import BFLOAT16_BITS
 from convkit.tensors import Contract, DType, TensorSpec
@@ -53,6 +54,10 @@ class Original(Protocol):
         """Return the lines of the model's code in which Python decides by the values of tensors."""
         ...
 
+    def decisions(self, draw: Callable[[Sizes], Feeds], sizes: Sizes) -> Decisions:
+        """Return what the model compares its inputs' sizes and values with, from `sizes` on."""
+        ...
+
 
 def open_original(source: Source, contract: Contract) -> Original:
     """Load the original; raises StageFailedError."""
@@ -90,6 +95,18 @@ class TorchOriginal:
 
         tensors = tuple(to_tensor(feeds[spec.name], spec.dtype) for spec in self._contract.inputs)
         return value_dependent_lines(self._module, tensors, self._source_root)
+
+    def decisions(self, draw: Callable[[Sizes], Feeds], sizes: Sizes) -> Decisions:
+        """Run the model on inputs at some sizes; see `models.sources.decisions`."""
+        from convkit.models.sources.decisions import find_decisions
+        from convkit.models.sources.torch_dtypes import to_tensor
+
+        def tensors(wanted: Sizes) -> tuple["torch.Tensor", ...]:
+            feeds = draw(wanted)
+            return tuple(to_tensor(feeds[spec.name], spec.dtype) for spec in self._contract.inputs)
+
+        found, _ = find_decisions(self._module, tensors, self._contract, sizes, self._source_root)
+        return found
 
     def accepted_dtype(self, feeds: Feeds) -> tuple[TensorSpec, DType] | None:
         """Return an input and the element type under which the model takes these inputs, if one
@@ -144,6 +161,10 @@ class OnnxOriginal:
     def value_dependent_lines(self, feeds: Feeds) -> tuple[str, ...]:  # noqa: ARG002 - a graph has no Python
         """Return nothing: no Python runs."""
         return ()
+
+    def decisions(self, draw: Callable[[Sizes], Feeds], sizes: Sizes) -> Decisions:  # noqa: ARG002 - a graph has no Python
+        """Return nothing: the nodes of a graph are read, not run (`models.graph.decisions`)."""
+        return Decisions()
 
     def run(self, feeds: Feeds) -> Feeds:
         """Run the file; raises RunFailedError with onnxruntime's message."""

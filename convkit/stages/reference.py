@@ -5,12 +5,14 @@ are judged by.
 import dataclasses
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
 from convkit.cases.acceptance import restricted_axes
 from convkit.cases.budget import Budget, running_order
 from convkit.cases.case import Case, CaseInputs, Feeds, case_cost, sizes_text
+from convkit.cases.decisions import Decisions, outcomes
 from convkit.cases.files import read_tensors, write_cases, write_tensors
 from convkit.cases.ladder import build_ladder
 from convkit.cases.probes import BASE, base_case, build_probes
@@ -23,7 +25,13 @@ from convkit.stages.original import Original, TorchOriginal, open_original
 from convkit.stages.original_invariance import run_original
 from convkit.tensors import TensorSpec
 from convkit.worker.context import Context, StageFailedError
-from convkit.worker.protocol import CaseRecord, OmittedCase, ReferenceRequest, ReferenceResult
+from convkit.worker.protocol import (
+    CaseRecord,
+    OmittedCase,
+    ReferenceRequest,
+    ReferenceResult,
+    SizeBranch,
+)
 from convkit.worker.sessions import RunFailedError
 
 _HALF = ("float16", "bfloat16")
@@ -39,7 +47,11 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     context.progress("loading the original model")
     original = open_original(request.source, request.contract)
     made_from = CaseInputs(request.contract, request.samples, request.seed, original.facts)
-    cases, omitted = build_ladder(made_from, request.texts, original.tokenizer, request.skip_cases)
+    context.progress("looking at what the model decides by sizes and values")
+    decisions = _decisions(original, made_from, request.graph)
+    cases, omitted = build_ladder(
+        made_from, request.texts, original.tokenizer, request.skip_cases, decisions
+    )
     stage = _Reference(original, made_from, context)
     budget = Budget(request.budget_seconds)
     records = stage.ladder(cases, omitted, budget)
@@ -51,10 +63,39 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     invariance = run_original(original, made_from, context, budget, half=half)
     lines = original.value_dependent_lines(cases[0].inputs()) if cases else ()
     result = ReferenceResult(
-        (*records, *invariance.cases), (*omitted, *invariance.omitted), invariance.layout, lines
+        (*records, *invariance.cases),
+        (*omitted, *invariance.omitted),
+        invariance.layout,
+        lines,
+        _branches(decisions, records),
     )
     write_cases(context.output, result)
     return result, [*stage.findings, *invariance.findings]
+
+
+def _decisions(original: Original, made_from: CaseInputs, graph: str | None) -> Decisions:
+    """Return what the original compares sizes and values with, and the graph that was given."""
+    contract = made_from.contract
+    found = original.decisions(
+        lambda sizes: made_from.draw(sizes, Draw("decisions", "ragged")), probe_sizes(contract)
+    )
+    if graph is None:
+        return found
+    # Only files that were made elsewhere are read here; other originals need no onnx.
+    from convkit.models.graph.decisions import graph_decisions
+
+    return found + graph_decisions(Path(graph), contract)
+
+
+def _branches(decisions: Decisions, records: Sequence[CaseRecord]) -> tuple[SizeBranch, ...]:
+    """Return the decisions that do not fall out alike in all cases."""
+    cases = [(record.name, record.sizes) for record in records if record.kind == "ladder"]
+    branches = []
+    for decision in decisions.sizes:
+        found = outcomes(decision, cases)
+        if len(set(found.values())) > 1:
+            branches.append(SizeBranch(decision.place, found))
+    return tuple(branches)
 
 
 class _Reference:
@@ -85,17 +126,25 @@ class _Reference:
                 omitted.append(OmittedCase(case.name, reason))
                 continue
             self._context.progress(f"original model: {case.name}", done=done / len(cases))
-            records[place] = self._ladder_case(case)
-            budget.record(cost, records[place].seconds)
+            record = self._ladder_case(case)
+            if isinstance(record, OmittedCase):
+                omitted.append(record)
+                continue
+            records[place] = record
+            budget.record(cost, record.seconds)
         return [records[place] for place in sorted(records)]
 
-    def _ladder_case(self, case: Case) -> CaseRecord:
+    def _ladder_case(self, case: Case) -> CaseRecord | OmittedCase:
         feeds = case.inputs()
         try:
             outputs, seconds = self._run(feeds)
         except RunFailedError as error:
+            if case.may_be_refused:
+                return OmittedCase(case.name, f"the original refuses it: {error}")
             restricted = restricted_axes(self._contract, self._accepts)
             raise StageFailedError(self._explain_refusal(case, feeds, error), restricted) from error
+        if case.may_be_nan and any(map(_count_nan, outputs.values())):
+            return OmittedCase(case.name, "the original gives NaN")
         self._check_outputs(case, outputs)
         self._write(case, feeds, outputs)
         return CaseRecord(case.name, case.kind, case.description, case.sizes, seconds)

@@ -27,7 +27,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "export torchscript": _TORCH,
     "export optimum": (*_TORCH, "transformers", "optimum-onnx", "onnxruntime"),
     "export onnx": ("onnx", "onnx-ir", "numpy"),
-    "reference onnx": ("onnxruntime", "numpy"),
+    "reference onnx": ("onnxruntime", "onnx", "numpy"),
 }
 # What reading a graph imports: to look into it, to compare two, to simulate one that is in a low
 # precision by itself.

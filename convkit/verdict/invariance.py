@@ -11,7 +11,7 @@ from convkit.metrics.limits import is_same
 from convkit.metrics.registry import limits_set
 from convkit.metrics.text import told_apart
 from convkit.recipe.models import Recipe, Target, Tolerance
-from convkit.recipe.tolerances import limits_of, tolerance_for
+from convkit.recipe.tolerances import limits_for
 from convkit.worker.protocol import InvarianceCheck, InvarianceMetrics, TensorMetrics, VerifyResult
 
 # A model's inaccuracy is estimated from its best case, which may have only a few elements; the
@@ -47,7 +47,7 @@ def invariance_findings(
             original = originals.get(candidate.output)
             if original is None or code in findings:
                 continue
-            limits = limits_of(tolerance_for(recipe, target, candidate.output, override))
+            limits = limits_for(recipe, target, candidate.output, override)
             if check.check == "determinism":
                 finding = _determinism(check, original, candidate, limits)
             else:

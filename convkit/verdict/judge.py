@@ -9,10 +9,12 @@ from convkit.metrics.limits import problems
 from convkit.metrics.registry import absolute_limit
 from convkit.metrics.text import told_apart
 from convkit.recipe.models import Recipe, Target, Tolerance
-from convkit.recipe.tolerances import limits_of, tolerance_for
+from convkit.recipe.tolerances import limits_for, limits_of, tolerance_for
 from convkit.record.model import CaseVerdict, OutputVerdict, TargetStatus, Verification
-from convkit.tensors import dimension_axes
+from convkit.tensors import Dimension, dimension_axes, dimension_size
+from convkit.verdict.branches import branch_findings
 from convkit.verdict.invariance import blame_original, invariance_findings
+from convkit.verdict.limits_met import limits_met
 from convkit.verdict.precision_remedy import search_remedy
 from convkit.verdict.probes import probe_findings
 from convkit.verdict.proof import proofs_first, without_guesses
@@ -24,9 +26,6 @@ from convkit.worker.protocol import (
     TensorMetrics,
     VerifyResult,
 )
-
-# What tells that outputs are wrong, whatever the reason.
-_WRONG_OUTPUTS = ("N101", "N102", "N304", "N402")
 
 
 def judge(
@@ -65,7 +64,8 @@ def judge(
         *_completeness_findings(cases, recipe, stage_findings),
         *simulation_findings(recipe, target, measured, override),
     ]
-    findings += _folded_branch(findings, reference, target)
+    findings += branch_findings(findings, reference, target, cases)
+    findings += limits_met(recipe, target, cases)
     findings = without_guesses(findings, recipe)
     findings = list(blame_original(findings, measured))
     findings = proofs_first(causes_first(findings))
@@ -99,31 +99,6 @@ def _that_matter(stage_findings: Sequence[Finding], cases: Sequence[CaseVerdict]
     return [finding for finding in stage_findings if off or finding.code not in ("N401", "N402")]
 
 
-def _folded_branch(
-    findings: Sequence[Finding], reference: ReferenceResult, target: Target
-) -> list[Finding]:
-    """Return E208 where a float32 model is off, and its original's Python decides by values that an
-    export folds.
-    """
-    lines = reference.value_dependent
-    off = [finding for finding in findings if finding.is_error and finding.code in _WRONG_OUTPUTS]
-    if not lines or not off or target.low_precision is not None or target.quantization is not None:
-        return []
-    shown = ", ".join(lines[:3]) + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
-    return [
-        Finding(
-            "E208",
-            f"the model branches on tensor values at {shown}, tracing one example makes such a"
-            " branch constant, and the results are wrong",
-            Place(source=lines[0], case=off[0].place.case),
-            {"lines": list(lines)},
-            Remedy(
-                "Write the branch with torch.where or torch.cond, or export with exporter: torch."
-            ),
-        )
-    ]
-
-
 def _judge_case(
     metrics: CaseMetrics,
     case: CaseRecord,
@@ -131,8 +106,13 @@ def _judge_case(
     target: Target,
     override: Tolerance | None,
 ) -> CaseVerdict:
+    shapes = {output.name: output.shape for output in recipe.outputs}
     outputs = tuple(
-        _judge_output(output, tolerance_for(recipe, target, output.output, override))
+        _judge_output(
+            output,
+            limits_for(recipe, target, output.output, override),
+            may_be_empty=_is_empty(shapes.get(output.output, ()), case.sizes),
+        )
         for output in metrics.outputs
     )
     declared = {output.name for output in recipe.outputs}
@@ -148,9 +128,21 @@ def _judge_case(
     )
 
 
-def _judge_output(metrics: TensorMetrics, tolerance: Tolerance) -> OutputVerdict:
-    limits = limits_of(tolerance)
+def _is_empty(shape: Sequence[Dimension], sizes: Mapping[str, int]) -> bool:
+    """Say whether a declared shape has no element at a case's sizes: an empty cache."""
+    return any(
+        dimension_size(dimension, sizes) == 0
+        for dimension in shape
+        if all(axis in sizes for axis in dimension_axes(dimension))
+    )
+
+
+def _judge_output(
+    metrics: TensorMetrics, limits: dict[str, float], *, may_be_empty: bool
+) -> OutputVerdict:
     found = problems(metrics, limits)
+    if may_be_empty:  # its shape was right; `_completeness_findings` wants another case
+        found = tuple(problem for problem in found if problem.kind != "empty")
     return OutputVerdict(
         output=metrics.output,
         passed=not found,
@@ -306,6 +298,11 @@ def _completeness_findings(
         return [Finding("N104", "no case ran, so nothing is proven", remedy=Remedy(remedy))]
     findings = []
     for output in recipe.outputs:
+        compared = [o for case in cases for o in case.outputs if o.output == output.name]
+        if compared and not any(o.metrics.elements or o.problems for o in compared):
+            message = f"output {output.name!r} is empty in every case, so nothing is proven of it"
+            advice = Remedy("Keep a case in which every axis of the output is at least 1.")
+            findings.append(Finding("N104", message, Place(tensor=output.name), remedy=advice))
         missing = [
             c.case
             for c in cases

@@ -10,7 +10,7 @@ from convkit.recipe.models import Recipe
 _EXCHANGES = ("C108", "C109", "C110", "C208")
 # What a search adds the place to, and not the cause: a branch that was followed on an example, and
 # a model that draws at random.
-_KNOWN_BETTER = ("E208", "N303", *_EXCHANGES)
+_KNOWN_BETTER = ("E208", "E302", "N303", *_EXCHANGES)
 # What depends on padding or the batch: says more than a place of which nothing else is known.
 _DEPENDS = ("N301", "N302")
 _PLACE_ONLY = "N408"

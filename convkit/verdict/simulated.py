@@ -3,7 +3,7 @@
 from convkit.findings.model import Finding, Place
 from convkit.metrics.limits import is_within
 from convkit.recipe.models import Recipe, Target, Tolerance
-from convkit.recipe.tolerances import limits_of, tolerance_for
+from convkit.recipe.tolerances import limits_for
 from convkit.worker.protocol import CaseMetrics, VerifyResult
 
 
@@ -20,7 +20,7 @@ def simulation_findings(
 
     def passes(case: CaseMetrics) -> bool:
         return all(
-            is_within(output, limits_of(tolerance_for(recipe, target, output.output, override)))
+            is_within(output, limits_for(recipe, target, output.output, override))
             for output in case.outputs
         )
 

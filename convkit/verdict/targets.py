@@ -10,6 +10,7 @@ from convkit.findings.model import Finding
 from convkit.plan.stages import export_id, precision_id, verify_id
 from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.record.model import StageReport, TargetReport, TargetStatus, Verification
+from convkit.verdict.advice import advice
 from convkit.verdict.judge import judge
 from convkit.verdict.without_device import without_device
 from convkit.worker.protocol import (
@@ -56,7 +57,12 @@ def judge_target(
     upstream = [
         stage for stage in (export, stages["reference"], planned, build) if stage is not None
     ]
-    findings = _unique([finding for stage in upstream for finding in stage.report.findings])
+    findings = _unique(
+        [
+            *(finding for stage in upstream for finding in stage.report.findings),
+            *advice(recipe, target, override),
+        ]
+    )
     statuses = [verification.status for verification in verifications]
     if any(finding.is_error for finding in findings) and gravest(statuses) != "broken":
         statuses.append("failed")

@@ -9,8 +9,10 @@ from small_graphs import CONTRACT, SAMPLES, tensor
 
 from convkit.cases.budget import ALWAYS_RUN
 from convkit.cases.case import CaseInputs
+from convkit.cases.decisions import NO_DECISIONS, Decisions, SizeDecision, Threshold
 from convkit.cases.facts import ModelFacts
 from convkit.cases.ladder import LADDER, build_ladder
+from convkit.cases.samples import draw_inputs, padding_mask
 from convkit.cases.sizes import off_typical_sizes, probe_sizes
 from convkit.recipe.models import ALWAYS_RUN as RECIPES_ALWAYS_RUN
 from convkit.recipe.models import CaseName
@@ -35,8 +37,12 @@ class WordTokenizer:
         return {"ids": ids, "mask": (ids > 0).astype(np.int64)}
 
 
-def ladder(contract=CONTRACT, samples=SAMPLES, texts=(), tokenizer=None, skip=()):
-    cases, omitted = build_ladder(CaseInputs(contract, samples, 0, FACTS), texts, tokenizer, skip)
+def ladder(
+    contract=CONTRACT, samples=SAMPLES, texts=(), tokenizer=None, skip=(), decisions=NO_DECISIONS
+):
+    cases, omitted = build_ladder(
+        CaseInputs(contract, samples, 0, FACTS), texts, tokenizer, skip, decisions
+    )
     return {case.name: case for case in cases}, {case.name: case.reason for case in omitted}
 
 
@@ -47,8 +53,15 @@ def test_names_are_the_recipes():
 
 def test_every_case_in_order_with_its_sizes():
     cases, omitted = ladder(texts=["a bb ccc", "dd"], tokenizer=WordTokenizer)
-    assert tuple(cases) == LADDER
-    assert omitted == {}
+    without = {"batch", "sizes", "values"}
+    expected = [name for name in LADDER if name not in without]
+    expected.insert(expected.index("texts") + 1, "texts:unusual")
+    assert list(cases) == expected
+    assert omitted == {
+        "batch": "other cases have every 'batch' of up to 4",
+        "sizes": "the model compares no size with one inside the axes' ranges",
+        "values": "the model compares no input with a value inside its sample's range",
+    }
     assert cases["smallest"].sizes == {"batch": 1, "sequence": 2}
     assert cases["typical"].sizes == {"batch": 2, "sequence": 6}
     assert cases["largest"].sizes == {"batch": 4, "sequence": 12}
@@ -178,7 +191,10 @@ def test_texts_fill_batches_up_to_the_largest():
     assert {name: case.sizes for name, case in cases.items()} == {
         "texts": {"batch": 4, "sequence": 4},
         "texts:2": {"batch": 2, "sequence": 6},
+        "texts:unusual": {"batch": 4, "sequence": 3},
     }
+    assert cases["texts:unusual"].inputs()["mask"].sum(axis=1).tolist() == [0, 1, 3, 1]
+    assert cases["texts:unusual"].may_be_nan
     inputs = cases["texts"].inputs()
     assert inputs["ids"][0].tolist() == [5, 0, 0, 0]
     assert inputs["mask"][0].tolist() == [1, 0, 0, 0]
@@ -200,7 +216,7 @@ def test_texts_with_fixed_shapes():
         CONTRACT, inputs=tuple(tensor(s.name, "int64", shape) for s in CONTRACT.inputs)
     )
     cases, _ = text_cases(["one", "two three", "four"], contract=contract)
-    assert [case.inputs()["ids"].shape for case in cases.values()] == [(2, 8), (2, 8)]
+    assert [case.inputs()["ids"].shape for case in cases.values()] == [(2, 8)] * 3
 
 
 def test_reasons_for_no_texts():
@@ -226,3 +242,77 @@ def test_inputs_of_a_case_differ_from_each_other(name):
     cases, _ = ladder(contract, {})
     inputs = cases[name].inputs()
     assert (inputs["a"] != inputs["b"]).all()
+
+
+def test_rows_of_unusual_masks():
+    cases, _ = ladder()
+    left, holes, both, second = cases["mask-patterns"].inputs()["mask"].astype(bool)
+    assert not left[0]
+    assert left[-1]
+    assert holes[0]
+    assert holes[-1] or holes[-2]
+    assert not holes.all()
+    assert not both[0]
+    assert not both[-1]
+    assert (second[1:] != second[:-1]).any()
+    assert cases["mask-patterns"].may_be_nan
+
+
+@given(st.integers(1, 9), st.integers(2, 40))
+def test_every_row_of_patterns_has_a_real_position(rows, positions):
+    mask = padding_mask((rows, positions), "patterns")
+    assert mask.shape == (rows, positions)
+    assert mask.any(axis=1).all()
+
+
+def test_every_small_batch_is_a_case():
+    axes = (Axis("batch", 1, 16, 32), Axis("sequence", 2, 6, 12))
+    cases, _ = ladder(dataclasses.replace(CONTRACT, axes=axes))
+    sizes = {case.sizes["batch"] for case in cases.values()}
+    assert {1, 2, 3, 4} <= sizes
+    assert cases["batch:2"].sizes == {"batch": 2, "sequence": 7}
+    one = (Axis("batch", 3, 3, 3), Axis("sequence", 2, 6, 12))
+    cases, _ = ladder(dataclasses.replace(CONTRACT, axes=one))
+    assert not any(name.startswith("batch") for name in cases)
+
+
+def test_both_sides_of_a_comparison_of_sizes_are_cases():
+    decision = SizeDecision("model.py:7", lambda sizes: sizes["sequence"] > 8)
+    cases, _ = ladder(decisions=Decisions((decision,)))
+    made = {case.sizes["sequence"] for name, case in cases.items() if name.startswith("sizes:")}
+    assert made == {8, 9}
+    assert "model.py:7" in cases["sizes:batch=3,sequence=9"].description
+
+
+def test_both_sides_of_a_comparison_of_values_are_drawn():
+    thresholds = (Threshold("ids", 42.0, True, "model.py:3"), Threshold("ids", 1e6, True, "m:4"))
+    cases, omitted = ladder(decisions=Decisions((), thresholds))
+    drawn = set(cases["values"].inputs()["ids"].ravel().tolist())
+    assert {41, 42, 43} <= drawn
+    _, omitted = ladder(decisions=Decisions((), thresholds[1:]))
+    assert "values" in omitted
+
+
+def test_a_fraction_is_drawn_on_either_side_of_a_threshold():
+    contract = Contract((tensor("x"),), (tensor("y"),), CONTRACT.axes)
+    scaled = Threshold("x", 5.0, False, "model.py:3")
+    cases, _ = ladder(contract, {}, decisions=Decisions((), (scaled,)))
+    drawn = cases["values"].inputs()["x"].ravel()
+    assert (drawn > 5.0).any()
+    assert ((drawn < 5.0) & (drawn > 4.9)).any()
+    assert not (drawn == 5.0).any()
+
+
+@given(st.integers(1, 40), st.integers(1, 60))
+def test_whole_numbers_are_all_drawn_where_there_is_room(count, size):
+    spec = dataclasses.replace(tensor("x"), dtype="int64", shape=(size,))
+    drawn = draw_inputs(
+        Contract((spec,), (), ()),
+        {"x": Sample("integers", (0.0, float(count)))},
+        {},
+        0,
+        facts=FACTS,
+    )["x"]
+    assert set(drawn.tolist()) <= set(range(count))
+    if size >= count:
+        assert set(drawn.tolist()) == set(range(count))

@@ -115,6 +115,22 @@ def test_plan_of_a_new_recipe_says_that_its_tools_are_unknown_and_starts_nothing
     assert not (tmp_path / "home" / "environments").exists()
 
 
+def test_plan_warns_of_limits_that_prove_nothing(tmp_path: Path) -> None:
+    text = (RECIPES / "bert-base.yaml").read_text()
+    head = text[: text.index("targets:")]
+    path = tmp_path / "recipe.yaml"
+    path.write_text(
+        f"{head}targets:\n  half:\n    runtime: onnxruntime\n    precision: float16\n"
+        "  blind:\n    runtime: onnxruntime\n    tolerance: {cosine: 0.9}\n"
+    )
+    done = convkit("plan", path, "--only", "half", "--only", "blind", "--home", tmp_path / "home")
+    assert done.returncode == 0, done.stderr
+    assert "warning: half: N502 the limit" in done.stderr
+    assert "warning: blind: N503" in done.stderr
+    only = convkit("plan", path, "--only", "blind", "--home", tmp_path / "home")
+    assert "N502" not in only.stderr
+
+
 @pytest.mark.parametrize("code", ["C110", "n101"])
 def test_explain_prints_the_whole_explanation(code: str) -> None:
     done = convkit("explain", code)

@@ -104,6 +104,48 @@ def branch_folded_in_a_file(folder: Path) -> Path:
     return write_recipe(folder, code=BRANCHING, graph=graph, **SIGNATURE)
 
 
+GRU = "torch.nn.GRU(8, 8, batch_first=True)"
+RECURRENT = DROPOUT.replace("torch.nn.Dropout(0.5)", GRU).replace(
+    "self.drop(self.first(x))", "self.drop(self.first(x))[0]"
+)
+
+
+@fault(
+    code="E301",
+    place="drop",
+    remedy="torchscript",
+    change={"export.exporter": "torchscript"},
+    repaired=True,
+    source="PT#126339",
+)
+def recurrent_layer_unrolled(folder: Path) -> Path:
+    """a plain nn.GRU, which torch's exporter unrolls over the example's length"""
+    return write_recipe(
+        folder, code=RECURRENT, **SIGNATURE | {"export": {"exporter": "torch", "opset": 18}}
+    )
+
+
+BRANCHING_ON_SIZE = DROPOUT.replace(
+    "return self.last(self.drop(self.first(x)))",
+    """y = self.last(self.first(x))
+        return y * 2 if x.shape[0] * x.shape[1] > 20 else y""",
+)
+
+
+@fault(
+    code="E302",
+    place="model.py:*",
+    remedy="torch.cond",
+    repaired="the branch is in the model's own code",
+    source="PT#110347",
+)
+def branch_on_a_product_of_sizes(folder: Path) -> Path:
+    """a branch on batch times sequence, a guard that torch's exporter drops in silence"""
+    return write_recipe(
+        folder, code=BRANCHING_ON_SIZE, **SIGNATURE | {"export": {"exporter": "torch", "opset": 18}}
+    )
+
+
 TIED = """
 class Net(torch.nn.Module):
     def __init__(self):

@@ -484,10 +484,10 @@ WRONG_VALUES = (
     ),
     M(
         "min: 2",
-        "min: 0",
-        "0, typical: 8",
+        "min: -1",
+        "-1, typical: 8",
         "axes.sequence.min",
-        "found 0; write a number of at least 1",
+        "found -1; write a number of at least 0",
     ),
     M(
         '"==1.31.*"]',

@@ -63,10 +63,11 @@ def test_a_torch_model_on_every_case(tmp_path):
         "largest",
         "masked-row",
         "off-typical",
+        "mask-patterns",
         "extreme",
     ]
     assert [case.name for case in ladder] == names
-    assert [case.name for case in result.omitted] == ["texts"]
+    assert [case.name for case in result.omitted] == ["batch", "sizes", "values", "texts"]
     for case in result.cases:
         if not case.runnable:
             continue
@@ -246,6 +247,8 @@ def test_probes_fall_back_to_sizes_that_the_model_takes(tmp_path):
     result, _, _ = run(tmp_path, factory(tmp_path, forward), contract, skip=("off-typical",))
     (base,) = [case for case in result.cases if case.name == "probes"]
     assert base.sizes == {"batch": 2, "sequence": 8}
+    refused = {case.name: case.reason for case in result.omitted}
+    assert "a multiple of 4" in refused["sizes:batch=3,sequence=5"]
 
 
 def test_bfloat16_outputs_are_kept_bit_by_bit(tmp_path):
@@ -304,3 +307,57 @@ def test_renamed_inputs_and_outputs_of_an_onnx_file(tmp_path):
     missing = dataclasses.replace(contract, outputs=(tensor("z", shape=("n",)),))
     with pytest.raises(StageFailedError, match="the file has no output 'z'; it has y"):
         run(tmp_path, Source("onnx", path=str(file)), missing, {})
+
+
+BRANCH = """
+    score = (ids + 100 * types).float() * mask
+    if ids.shape[0] * ids.shape[1] > 40:
+        score = score + 1
+    return {"score": score}
+"""
+
+
+def test_sizes_on_both_sides_of_a_branch_and_its_outcome_in_each_case(tmp_path):
+    contract = dataclasses.replace(
+        CONTRACT, axes=(Axis("batch", 1, 2, 4), Axis("sequence", 2, 6, 64))
+    )
+    result, findings, _ = run(tmp_path, factory(tmp_path, BRANCH), contract)
+    assert findings == []
+    (branch,) = result.branches
+    assert branch.place == "model.py:8"
+    sizes = {case.name: case.sizes for case in result.cases if case.kind == "ladder"}
+    assert branch.outcomes == {
+        name: each["batch"] * each["sequence"] > 40 for name, each in sizes.items()
+    }
+    assert {13, 14} <= {each["sequence"] for each in sizes.values() if each["batch"] == 3}
+
+
+def test_a_graph_made_elsewhere_is_read_for_comparisons(tmp_path):
+    nodes = (
+        "{ k = Constant<value = int64 {42}>() q = Equal(ids, k) f = Cast<to=1>(q)"
+        " i = Cast<to=1>(ids) t = Cast<to=1>(types) m = Cast<to=1>(mask) a = Add(i, f)"
+        " b = Add(a, t) score = Mul(b, m) }"
+    )
+    path = save(tmp_path / "given", graph(nodes=nodes))
+    output = tmp_path / "reference"
+    output.mkdir()
+    request = ReferenceRequest(
+        factory(tmp_path), CONTRACT, SAMPLES, 0, (), None, (), graph=str(path)
+    )
+    result, _ = reference.run(request, Context(output))
+    assert "values" in [case.name for case in result.cases]
+    ids = read_tensors(output, "values", "inputs", CONTRACT.inputs)["ids"]
+    assert {41, 42, 43} <= set(ids.ravel().tolist())
+
+
+@pytest.mark.parametrize("forward", ["left", "refused"])
+def test_unusual_masks_that_the_original_has_no_answer_for_are_left_out(tmp_path, forward):
+    body = {
+        "left": "return {'score': (0 * ids).float() / mask[:, :1] + types}",
+        "refused": "assert mask[0, 0] or not mask[0].any()\n"
+        "return {'score': (ids * mask + types).float()}",
+    }[forward]
+    result, _, _ = run(tmp_path, factory(tmp_path, body), skip=("masked-row",))
+    reasons = {case.name: case.reason for case in result.omitted}
+    expected = "the original gives NaN" if forward == "left" else "the original refuses it"
+    assert expected in reasons["mask-patterns"]

@@ -293,7 +293,7 @@ class TestUnderMockedTensorRT:
         result, findings = check(tmp_path)
         assert codes(findings) == ["C302"]
         assert (result.evidence, result.providers) == ("device", ("TensorRT",))
-        assert len(result.cases) == 8
+        assert len(result.cases) == 9
         assert all(case.error is None and case.outputs[0].max_abs == 0 for case in result.cases)
         assert len(result.simulated) == len(result.cases)
 

@@ -59,6 +59,7 @@ def test_the_same_model_matches_everywhere(original):
         "largest",
         "masked-row",
         "off-typical",
+        "mask-patterns",
         "extreme",
     ]
     for case in result.cases:
@@ -114,9 +115,9 @@ def test_a_shape_fixed_inside_the_graph_fails_other_cases_only(original):
     errors = {case.case: case.error for case in result.cases}
     assert errors["typical"] is None
     assert errors["padded"] is None
-    for name in ("smallest", "largest", "off-typical", "ragged"):
+    for name in ("smallest", "largest", "off-typical", "ragged", "mask-patterns"):
         assert "Reshape" in errors[name]
-    assert [case.outputs for case in result.cases if case.error] == [()] * 4
+    assert [case.outputs for case in result.cases if case.error] == [()] * 5
     assert all(
         measured.base_error is None for measured in result.probes
     )  # the base case failed too
@@ -199,7 +200,7 @@ def test_the_budget_is_kept_here_too(original):
     result, _ = run(original, graph(), budget=1e-9)
     assert [case.case for case in result.cases] == ["smallest", "padded", "masked-row"]
     invariance = {f"invariance:{name}" for name in ("again", "alone", "padded", "masked-values")}
-    ladder = {"typical", "ragged", "largest", "off-typical", "extreme"}
+    ladder = {"typical", "ragged", "largest", "off-typical", "mask-patterns", "extreme"}
     assert {case.name for case in result.omitted} == ladder | invariance
     assert all("verify.budget" in case.reason for case in result.omitted)
     assert result.probes
@@ -281,7 +282,7 @@ request = VerifyRequest(
 )
 result, findings = verify.run(request, Context(Path({str(tmp_path)!r})))
 assert not findings, findings
-assert len(result.cases) == 8
+assert len(result.cases) == 9
 assert all(case.outputs[0].max_abs == 0.0 for case in result.cases)
 """
     contract = f"from convkit.tensors import *\nCONTRACT = {CONTRACT!r}\n"
@@ -315,7 +316,7 @@ def test_a_low_precision_is_simulated_and_its_rounding_seen(original):
     result, findings = verify.run(lower(original, graph()), Context(original.parent))
     assert (result.evidence, findings) == ("simulated", [])
     assert result.session.outputs == CONTRACT.outputs
-    assert len(result.cases) == 8
+    assert len(result.cases) == 9
     assert all(
         case.outputs[0].max_abs == 0 for case in result.cases
     )  # whole numbers below 2048 are exact
@@ -367,7 +368,7 @@ def test_a_simulation_stands_in_for_an_absent_device_also_without_kernels_here(
     assert [*build_findings, *findings] == []
     assert result.evidence == "simulated"
     assert result.session.outputs == CONTRACT.outputs
-    assert len(result.cases) == 8
+    assert len(result.cases) == 9
 
 
 def test_a_low_precision_is_simulated_beside_its_device_here_mocked_by_the_cpu(

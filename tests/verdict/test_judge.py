@@ -309,3 +309,31 @@ def test_a_low_precision_that_is_off_is_offered_the_search(
     (finding,) = [finding for finding in found.findings if finding.code == "N101"]
     assert finding.remedy is not None
     assert finding.remedy.change == ({"targets.ort.precision": change} if change else {})
+
+
+def test_an_output_that_is_declared_empty_in_a_case_is_compared_in_others() -> None:
+    axes = {
+        "batch": {"min": 1, "typical": 2, "max": 4},
+        "sequence": {"min": 0, "typical": 8, "max": 16},
+    }
+    empty = changed(elements=0, max_abs=math.nan, cosine=math.nan)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(SIZES, "smallest", {"batch": 1, "sequence": 0})
+        assert verdict({"smallest": empty}, recipe=recipe(axes=axes)).status == "verified"
+        # An empty output that is not declared empty, or of another shape, fails as before.
+        assert codes(verdict({"typical": empty}, recipe=recipe(axes=axes))) == ["N104"]
+        wrong = changed(elements=0, mismatch="shape", mismatch_kind="shape")
+        assert codes(verdict({"smallest": wrong}, recipe=recipe(axes=axes))) == ["C207"]
+
+
+def test_an_output_that_is_empty_in_every_case_proves_nothing() -> None:
+    axes = {
+        "batch": {"min": 1, "typical": 2, "max": 4},
+        "sequence": {"min": 0, "typical": 1, "max": 1},
+    }
+    empty = changed(elements=0, max_abs=math.nan, cosine=math.nan)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in SIZES:
+            patch.setitem(SIZES, name, {"batch": 1, "sequence": 0})
+        chosen = recipe(axes=axes)
+        assert codes(verdict(dict.fromkeys(SIZES, empty), recipe=chosen)) == ["N104"]

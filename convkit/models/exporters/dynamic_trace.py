@@ -95,19 +95,23 @@ def _constraint_findings(message: str, contract: Contract) -> list[Finding]:
     evidence = {"suggested": wanted, "guards": list(named.values())}
     remedy = Remedy(
         f"Limit the axes to what the model supports: {wanted}." if wanted else "See the log.",
-        _change(wanted),
+        _change(wanted, known),
     )
     return [*findings, Finding("C113", f"{text}: {wanted}.", Place(tensor=first), evidence, remedy)]
 
 
-def _change(fixes: str) -> dict[str, object]:
-    """Turn torch's `sequence = Dim('sequence', max=16)` into a change of the recipe."""
+def _change(fixes: str, known: set[str]) -> dict[str, object]:
+    """Turn torch's `sequence = Dim('sequence', max=16)` into a change of the recipe.
+
+    Multiples of an axis (`_sequence = Dim('_sequence', max=12); sequence = 5*_sequence`) are no
+    range.
+    """
     changes = re.finditer(r"(\w+) = Dim\('\w+'(?:, min=(\d+))?(?:, max=(\d+))?\)", fixes)
     return {
         f"axes.{axis}.{bound}": int(value)
         for axis, low, high in (match.groups() for match in changes)
         for bound, value in (("min", low), ("max", high))
-        if value is not None
+        if value is not None and axis in known
     }
 
 

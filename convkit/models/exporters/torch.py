@@ -7,6 +7,7 @@ import torch
 
 from convkit.models.exporters.dynamic_trace import innermost, trace
 from convkit.models.exporters.job import Job
+from convkit.models.exporters.small_constants import optimize_keeping_constants
 from convkit.worker.context import StageFailedError
 
 
@@ -29,13 +30,22 @@ def export(job: Job) -> onnx_ir.Model:
                 opset_version=job.opset,
                 input_names=names,
                 output_names=outputs,
-                optimize=True,
+                optimize=False,
                 verbose=False,
             )
+            assert exported is not None
+            optimize_keeping_constants(exported.model, lambda: _optimized(exported))
+            # The optimizer renames an input that is an output too.
+            for value, name in zip(exported.model.graph.inputs, names, strict=True):
+                value.name = name
     except Exception as error:
         raise StageFailedError(
             f"export: torch {torch.__version__} could not turn the traced model into ONNX:"
             f" {innermost(error)}"
         ) from error
-    assert exported is not None
+    return exported.model
+
+
+def _optimized(exported: torch.onnx.ONNXProgram) -> onnx_ir.Model:
+    exported.optimize()
     return exported.model

@@ -33,7 +33,7 @@ def value_dependent_lines(
         except Exception:  # noqa: BLE001 - a model may raise anything; then there is nothing to say
             return ()
     lines = [
-        _relative(warning.filename, warning.lineno, root)
+        relative_line(warning.filename, warning.lineno, root)
         for warning in caught
         if issubclass(warning.category, torch.jit.TracerWarning)
         and _DECIDES.search(str(warning.message))
@@ -43,7 +43,8 @@ def value_dependent_lines(
     )
 
 
-def _relative(file: str, line: int, root: str | None) -> str:
+def relative_line(file: str, line: int, root: str | None) -> str:
+    """Return `file:line`, relative to `root` or to the package that the file is from."""
     if root is not None and file.startswith(root):
         return f"{file[len(root) :].lstrip('/')}:{line}"
     return f"{_INSTALLED.sub('', file)}:{line}"

@@ -66,6 +66,7 @@ from convkit.worker.protocol.results import (
     PlanRound,
     PrecisionResult,
     ReferenceResult,
+    SizeBranch,
     StageResult,
     VerifyResult,
 )
@@ -122,6 +123,7 @@ __all__ = [
     "ReferenceResult",
     "Sample",
     "SimulatedCase",
+    "SizeBranch",
     "Source",
     "SourceKind",
     "StageKind",

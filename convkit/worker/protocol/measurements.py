@@ -1,6 +1,7 @@
 """What a verification measures: numbers, without limits."""
 
 import dataclasses
+import math
 from typing import Literal
 
 
@@ -13,6 +14,8 @@ class TensorMetrics:
     - rtol * |reference|)` is known exactly for every rtol >= 0 without the tensors. Elements at
     padding (see `TensorSpec.mask`) are in none of this but the counts of NaN and infinity:
     `padding_elements` says how many they are, `padding_max_abs` how far they differ.
+    `agreement` is the share of elements that are equal, `reference_rms` and `reference_max` are the
+    original's root mean square and largest magnitude; NaN in records of older releases.
     """
 
     output: str
@@ -35,6 +38,9 @@ class TensorMetrics:
     padding_elements: int = 0
     padding_max_abs: float = 0.0
     mismatch_kind: Literal["dtype", "shape"] | None = None  # None also in older records
+    agreement: float = math.nan
+    reference_rms: float = math.nan
+    reference_max: float = math.nan
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,6 +27,8 @@ class ExportRequest:
 class ReferenceRequest:
     """The original model on every case: `cases.json`, `<case>/inputs/<name>.npy`,
     `<case>/outputs/<name>.npy`.
+
+    `graph` is an ONNX file that was made elsewhere, whose comparisons cases are made for too.
     """
 
     source: Source
@@ -36,6 +38,7 @@ class ReferenceRequest:
     texts: tuple[str, ...]
     budget_seconds: float | None
     skip_cases: tuple[str, ...]
+    graph: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

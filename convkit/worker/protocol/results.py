@@ -73,17 +73,28 @@ class Layout:
 
 
 @dataclasses.dataclass(frozen=True)
+class SizeBranch:
+    """A comparison of sizes in the model, and its outcome by case. `place`: `file:line`, or a
+    node.
+    """
+
+    place: str
+    outcomes: dict[str, bool]
+
+
+@dataclasses.dataclass(frozen=True)
 class ReferenceResult:
     """Also written as `cases.json` among the reference's files, for the verify stage.
 
     `value_dependent` are lines of the original's code in which Python decides by the values of
-    tensors.
+    tensors. `branches` are comparisons of sizes that differ between the cases of the ladder.
     """
 
     cases: tuple[CaseRecord, ...]
     omitted: tuple[OmittedCase, ...]
     layout: Layout = Layout()
     value_dependent: tuple[str, ...] = ()
+    branches: tuple[SizeBranch, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

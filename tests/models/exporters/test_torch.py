@@ -178,3 +178,19 @@ def test_the_original_is_not_changed_by_its_export(tmp_path):
     (tmp_path / "artifact").mkdir()
     run(export_request(source, contract), Context(tmp_path / "artifact"))
     assert torch.equal(load_model(source).module.weight, before)
+
+
+def test_an_axis_that_may_be_empty(tmp_path):
+    past = Axis("past", 0, 4, 16)
+    contract = Contract(
+        (X, tensor("past_keys", "batch", "past", 4)),
+        (tensor("keys", "batch", "past + sequence", 4), tensor("old", "batch", "past", 4)),
+        (*AXES, past),
+    )
+    code = module(
+        "return {'keys': torch.cat([past_keys, x], 1), 'old': past_keys * 2}", "x, past_keys"
+    )
+    _, findings, out = export_factory(tmp_path, code, contract)
+    assert findings == []
+    feeds = {"x": np.ones((1, 9, 4), np.float32), "past_keys": np.ones((1, 0, 4), np.float32)}
+    assert [values.shape for values in run_onnx(out, feeds)] == [(1, 9, 4), (1, 0, 4)]

@@ -1,0 +1,136 @@
+"""Cases that are small and many: every small batch, unusual masks, and both sides of what the model
+compares its inputs' sizes and values with.
+"""
+
+import math
+from collections.abc import Sequence
+
+from convkit.cases.case import Case, CaseInputs, case_cost
+from convkit.cases.decisions import Decisions, Threshold, turns
+from convkit.cases.invariance import row_axis
+from convkit.cases.samples import Draw, integer_range, sample_for
+from convkit.cases.sizes import largest_sizes, probe_sizes
+from convkit.dtypes import is_float
+from convkit.tensors import TensorSpec
+from convkit.worker.protocol import Sample
+
+_NO_MASK = "no input is drawn as padding_mask"
+
+# Batches of up to so many rows are all run.
+_SMALL_BATCH = 4
+# Sizes beside decisions: the cheapest are run, up to so many, and while all cost no more than a
+# share of the largest case; the two sides of one decision in any case.
+_MOST_SIZES = 6
+_FEWEST_SIZES = 2
+_MOST_SHARE = 0.5
+# How far from a threshold a fraction is put, in parts of it (or of 1).
+_BESIDE = 1e-3
+# Standard deviations that a normal input's values may be from the mean, as in the case `extreme`.
+_REACH = 8.0
+
+
+def mask_patterns(made_from: CaseInputs) -> list[Case] | str:
+    """Return a batch whose rows have padding on the left, holes, and more; or why there is none."""
+    sizes = probe_sizes(made_from.contract)
+    rows = row_axis(made_from.contract)
+    if not isinstance(rows, str):
+        sizes[rows.name] = max(rows.min, min(rows.max, _SMALL_BATCH))
+    extent = made_from.mask_rows(sizes)
+    if extent is None:
+        return _NO_MASK
+    if extent[1] < 2:
+        return f"a mask of {extent[1]} position leaves no room for padding"
+    draw = Draw("mask-patterns", "patterns")
+    return [made_from.extra_case("padding on the left, holes", sizes, draw, may_be_nan=True)]
+
+
+def small_batches(made_from: CaseInputs, before: Sequence[Case]) -> list[Case] | str:
+    """Return one small case for each batch of up to four rows that no other case has."""
+    rows = row_axis(made_from.contract)
+    if isinstance(rows, str):
+        return rows
+    seen = {case.sizes[rows.name] for case in before}
+    cases = []
+    for size in range(rows.min, min(rows.max, _SMALL_BATCH) + 1):
+        if size not in seen:
+            sizes = probe_sizes(made_from.contract) | {rows.name: size}
+            draw = Draw(f"batch:{size}", "ragged")
+            cases.append(made_from.extra_case(f"{size} rows of another length", sizes, draw))
+    return cases or f"other cases have every {rows.name!r} of up to {_SMALL_BATCH}"
+
+
+def decided_sizes(
+    made_from: CaseInputs, before: Sequence[Case], decisions: Decisions
+) -> list[Case] | str:
+    """Return cases on either side of each comparison of sizes, without those that others cover."""
+    contract = made_from.contract
+    most = _MOST_SHARE * case_cost(contract, largest_sizes(contract))
+    wanted: dict[tuple[tuple[str, int], ...], tuple[dict[str, int], str]] = {}
+    for decision in decisions.sizes:
+        for turn in turns(decision, contract, probe_sizes(contract)):
+            for side in (turn.below, turn.above):
+                if not any(case.sizes == side for case in before):
+                    wanted.setdefault(tuple(side.items()), (side, turn.place))
+    if not wanted:
+        return "the model compares no size with one inside the axes' ranges"
+    cheapest = sorted(wanted.values(), key=lambda each: case_cost(contract, each[0]))
+    cases: list[Case] = []
+    spent = 0
+    for sizes, place in cheapest[:_MOST_SIZES]:
+        spent += case_cost(contract, sizes)
+        if spent > most and len(cases) >= _FEWEST_SIZES:
+            break
+        text = ",".join(f"{axis}={size}" for axis, size in sizes.items())
+        what = f"beside the comparison at {place}"
+        cases.append(made_from.extra_case(what, sizes, Draw(f"sizes:{text}")))
+    return cases
+
+
+def decided_values(made_from: CaseInputs, decisions: Decisions) -> list[Case] | str:
+    """Return a case that has values on either side of each value that inputs are compared with."""
+    contract = made_from.contract
+    values: dict[str, list[float]] = {}
+    places: list[str] = []
+    specs = {spec.name: spec for spec in contract.inputs}
+    for threshold in decisions.thresholds:
+        if threshold.tensor not in specs or not math.isfinite(threshold.value):
+            continue
+        legal = _legal_beside(made_from, specs[threshold.tensor], threshold)
+        if legal:
+            values.setdefault(threshold.tensor, []).extend(legal)
+            places.append(threshold.place)
+    if not values:
+        return "the model compares no input with a value inside its sample's range"
+    sizes = probe_sizes(contract)
+    draw = Draw("values", values={name: sorted(set(each)) for name, each in values.items()})
+    what = f"beside the comparisons at {', '.join(dict.fromkeys(places))}"
+    return [made_from.extra_case(what, sizes, draw, may_be_nan=True)]
+
+
+def _legal_beside(made_from: CaseInputs, spec: TensorSpec, threshold: Threshold) -> list[float]:
+    """Return a threshold's neighbors, and itself, as far as the sample can draw them."""
+    sample = sample_for(spec, made_from.samples)
+    low, high = _range(made_from, spec, sample)
+    value = threshold.value
+    if is_float(spec.dtype):
+        step = _BESIDE * max(1.0, abs(value))
+        beside = [value - step, *([value] if threshold.exact else []), value + step]
+    else:
+        beside = [float(math.floor(value)) - 1, float(math.floor(value)), math.floor(value) + 1.0]
+    # Both sides, or there is nothing to try.
+    inside = [each for each in beside if low <= each <= high]
+    return inside if len(inside) > 1 else []
+
+
+def _range(made_from: CaseInputs, spec: TensorSpec, sample: Sample) -> tuple[float, float]:
+    match sample.kind:
+        case "token_ids" | "integers":
+            low, high = integer_range(spec, sample, made_from.facts)
+            return float(low), float(high - 1)
+        case "normal":
+            mean, deviation = sample.numbers
+            return mean - _REACH * deviation, mean + _REACH * deviation
+        case "uniform":
+            return sample.numbers[0], sample.numbers[1]
+        case _:  # masks, positions, constants and files hold what they hold
+            return math.inf, -math.inf

@@ -1,0 +1,305 @@
+"""What a torch model compares with its inputs' sizes and values, seen by running it once or twice.
+
+Sizes are handed to the model as integers that remember which axes they are made from and note every
+comparison; tensors that hold an input's own values are followed to comparisons with constants.
+"""
+
+import inspect
+import operator
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from convkit.cases.decisions import (
+    COMPARISONS,
+    Decisions,
+    Formula,
+    SizeDecision,
+    Sizes,
+    Threshold,
+    turns,
+)
+from convkit.models.sources.branches import relative_line
+from convkit.tensors import Contract
+
+# Each run shows the decisions on one path through the code; the other sides of what it shows are
+# run next.
+_MOST_RUNS = 4
+
+_TORCH = str(Path(torch.__file__).parent)
+_HERE = __file__
+
+# Functions whose result holds the same values, and those that compare.
+_KEEP = frozenset(
+    (
+        *("to", "float", "double", "long", "int", "half", "bfloat16", "type", "type_as"),
+        *("view", "reshape", "unsqueeze", "squeeze", "transpose", "permute", "movedim", "flatten"),
+        *("expand", "expand_as", "contiguous", "clone", "detach", "unflatten"),
+        *("select", "narrow", "__getitem__", "unbind", "split", "chunk"),
+    )
+)
+_COMPARE = frozenset(
+    (
+        *COMPARISONS,
+        *(f"__{name}__" for name in COMPARISONS),
+        *("greater", "greater_equal", "less", "less_equal", "not_equal"),
+    )
+)
+_LIMIT = frozenset(
+    ("clamp", "clamp_", "clamp_min", "clamp_max", "clip", "maximum", "minimum", "threshold")
+)
+# Whether a function moves by its number (and in which direction) or scales by it.
+_AFFINE = {
+    "add": (1, 1), "__add__": (1, 1), "__radd__": (1, 1), "sub": (1, -1), "__sub__": (1, -1),
+    "mul": (0, 0), "__mul__": (0, 0), "__rmul__": (0, 0),
+}  # fmt: skip
+
+
+_SIZES = (torch.Tensor.shape.__get__, torch.Tensor.size)
+
+
+class _Log:
+    """What one or more runs noted."""
+
+    def __init__(self, root: str | None) -> None:
+        self._root = root
+        self.sizes: dict[tuple[str, str], SizeDecision] = {}
+        self.fixed: dict[str, None] = {}
+        self.thresholds: dict[Threshold, None] = {}
+
+    def place(self) -> str | None:
+        """Return the line of the model's code that is running; None in torch's own code."""
+        frame: FrameType | None = inspect.currentframe()
+        while frame is not None and frame.f_code.co_filename == _HERE:
+            frame = frame.f_back
+        if frame is None or frame.f_code.co_filename.startswith(_TORCH):
+            return None
+        return relative_line(frame.f_code.co_filename, frame.f_lineno, self._root)
+
+    def compared(self, name: str, formula: Formula, other: Formula) -> None:
+        place = self.place()
+        if place is not None:
+            compare = COMPARISONS[name]
+            decision = SizeDecision(place, lambda sizes: compare(formula(sizes), other(sizes)))
+            self.sizes.setdefault((place, name), decision)
+
+    def became_number(self) -> None:
+        if (place := self.place()) is not None:
+            self.fixed[place] = None
+
+
+class _Size(int):
+    """A size that knows how it follows from the axes' sizes, and tells what it is compared with."""
+
+    formula: Formula
+    log: _Log
+
+    __hash__ = int.__hash__
+
+    def __bool__(self) -> bool:
+        self.log.compared("ne", self.formula, lambda _: 0)
+        return int.__bool__(self)
+
+    def __int__(self) -> int:
+        self.log.became_number()
+        return int.__int__(self)
+
+    def __float__(self) -> float:
+        self.log.became_number()
+        return int.__float__(self)
+
+
+def _size(value: int, formula: Formula, log: _Log) -> _Size:
+    size = _Size(value)
+    size.formula, size.log = formula, log
+    return size
+
+
+def _formula(value: object) -> Formula | None:
+    if isinstance(value, _Size):
+        return value.formula
+    if isinstance(value, int):
+        number = int(value)
+        return lambda _: number
+    return None
+
+
+def _comparing(name: str) -> Callable[[_Size, object], Any]:
+    plain = getattr(int, f"__{name}__")
+
+    def compare(self: _Size, other: object) -> Any:  # noqa: ANN401 - NotImplemented, too
+        if (known := _formula(other)) is not None:
+            self.log.compared(name, self.formula, known)
+        return plain(self, other)
+
+    return compare
+
+
+def _computing(name: str, *, reflected: bool) -> Callable[[_Size, object], Any]:
+    compute = getattr(operator, name)
+    plain = getattr(int, f"__{'r' if reflected else ''}{name}__")
+
+    def result(self: _Size, other: object) -> Any:  # noqa: ANN401 - NotImplemented, too
+        value, mine, theirs = plain(self, other), self.formula, _formula(other)
+        if theirs is None or value is NotImplemented:
+            return value
+        first, second = (theirs, mine) if reflected else (mine, theirs)
+        return _size(value, lambda sizes: compute(first(sizes), second(sizes)), self.log)
+
+    return result
+
+
+for _name in COMPARISONS:
+    setattr(_Size, f"__{_name}__", _comparing(_name))
+for _name in ("add", "sub", "mul", "floordiv", "mod"):
+    setattr(_Size, f"__{_name}__", _computing(_name, reflected=False))
+    setattr(_Size, f"__r{_name}__", _computing(_name, reflected=True))
+
+
+class _Shape(tuple[int, ...]):
+    """A shape whose sizes are remembered: torch.Size would turn them into plain integers."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """Return the number of elements."""
+        product = 1
+        for size in self:
+            product = product * size
+        return product
+
+
+class _Watch(TorchFunctionMode):
+    """Gives sizes that are noted, and follows inputs to comparisons."""
+
+    def __init__(self, log: _Log, sizes: Sizes, inputs: Mapping[str, torch.Tensor]) -> None:
+        super().__init__()
+        self._log = log
+        # A size that two axes share says nothing of either.
+        values = list(sizes.values())
+        self._axes = {size: name for name, size in sizes.items() if values.count(size) == 1}
+        # By identity, with the tensor's own life: (input, scale, offset).
+        self._origins: dict[int, tuple[str, float, float]] = {}
+        for name, tensor in inputs.items():
+            self._follow(tensor, (name, 1.0, 0.0))
+
+    def __torch_function__(
+        self,
+        func: Any,  # noqa: ANN401 - torch's signature
+        types: Sequence[type],
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 - torch's signature
+        result = func(*args, **(kwargs or {}))
+        if func in _SIZES:
+            return self._noted(result)
+        name = getattr(func, "__name__", "")
+        if args and isinstance(args[0], torch.Tensor) and id(args[0]) in self._origins:
+            self._values(name, args, kwargs or {}, result)
+        return result
+
+    def _noted(self, result: Any) -> Any:  # noqa: ANN401 - a size or a shape
+        if isinstance(result, int):
+            return self._one(result)
+        return _Shape(map(self._one, result))
+
+    def _one(self, size: int) -> int:
+        axis = self._axes.get(size)
+        return size if axis is None else _size(size, operator.itemgetter(axis), self._log)
+
+    def _follow(self, tensor: torch.Tensor, origin: tuple[str, float, float]) -> None:
+        key = id(tensor)
+        self._origins[key] = origin
+        weakref.finalize(tensor, self._origins.pop, key, None)
+
+    def _values(
+        self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: object
+    ) -> None:
+        origin = self._origins[id(args[0])]
+        if name in _KEEP:
+            for tensor in result if isinstance(result, list | tuple) else [result]:
+                if isinstance(tensor, torch.Tensor) and id(tensor) not in self._origins:
+                    self._follow(tensor, origin)
+            return
+        others = [_number(each) for each in (*args[1:], *kwargs.values())]
+        numbers = [each for each in others if each is not None]
+        if name in _COMPARE or name in _LIMIT:
+            for number in numbers:
+                self._threshold(origin, number)
+        elif name in _AFFINE and len(numbers) == 1 and isinstance(result, torch.Tensor):
+            tensor, scale, offset = origin
+            keeps, sign = _AFFINE[name]
+            moved = (
+                (scale, offset + sign * numbers[0])
+                if keeps
+                else (scale * numbers[0], offset * numbers[0])
+            )
+            self._follow(result, (tensor, *moved))
+
+    def _threshold(self, origin: tuple[str, float, float], number: float) -> None:
+        tensor, scale, offset = origin
+        place = self._log.place()
+        if place is None or scale == 0:
+            return
+        exact = (scale, offset) == (1.0, 0.0)
+        self._log.thresholds[Threshold(tensor, (number - offset) / scale, exact, place)] = None
+
+
+def _number(value: object) -> float | None:
+    if isinstance(value, torch.Tensor):
+        return float(value) if value.numel() == 1 and value.device.type == "cpu" else None
+    return (
+        float(int.__int__(value))
+        if isinstance(value, int)
+        else (value if isinstance(value, float) else None)
+    )
+
+
+def find_decisions(
+    module: torch.nn.Module,
+    draw: Callable[[Sizes], Sequence[torch.Tensor]],
+    contract: Contract,
+    sizes: Sizes,
+    root: str | None = None,
+) -> tuple[Decisions, tuple[str, ...]]:
+    """Run a model that takes the contract's inputs; return what it decides by their sizes and
+    values, and the lines where its Python turns a size into a plain number.
+
+    `draw` makes its inputs at axis sizes, of which `sizes` are the first. Both sides of what is
+    found are run, up to a few runs in all. `root` is the folder of the model's own source files. A
+    model that does not take sizes which note things is left as far as it came.
+    """
+    log = _Log(root)
+    pending: list[Sizes] = [dict(sizes)]
+    seen: list[Sizes] = []
+    while pending and len(seen) < _MOST_RUNS:
+        here = pending.pop(0)
+        seen.append(here)
+        tensors = draw(here)
+        named = dict(zip((spec.name for spec in contract.inputs), tensors, strict=True))
+        try:
+            with torch.inference_mode(), _Watch(log, here, named):
+                module(*tensors)
+        except Exception:  # noqa: BLE001, S110 - any model may raise anything; what was seen, stays
+            pass
+        for decision in log.sizes.values():
+            for turn in turns(decision, contract, sizes):
+                pending += [
+                    side
+                    for side in (turn.below, turn.above)
+                    if _is_new(side, decision, [*seen, *pending])
+                ]
+    return Decisions(tuple(log.sizes.values()), tuple(log.thresholds)), tuple(log.fixed)
+
+
+def _is_new(side: Sizes, decision: SizeDecision, known: Sequence[Sizes]) -> bool:
+    """Say whether no run has a decision fall out as it does at these sizes."""
+    try:
+        return all(decision.holds(other) != decision.holds(side) for other in known)
+    except ArithmeticError:
+        return False

@@ -1,0 +1,158 @@
+"""What is doubtful about a recipe, known before anything runs: limits that cannot mean what they
+seem to, and samples that leave out what a model meets in use. Pure functions.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.metrics.registry import METRICS, absolute_limit
+from convkit.recipe.models import Integers, Recipe, Target, Tolerance
+from convkit.recipe.tolerances import limits_for, tolerance_of
+from convkit.tensors import is_whole
+
+# Half the distance between neighboring numbers at 1 (the unit roundoff): the error of one rounding
+# of a value of about 1. int8: half a step of 255 over a range of 2.
+RESOLUTION = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "int8": 2.0**-8, "int4": 2.0**-4}
+
+# Whole numbers of these types are usually labels, tokens and indices, and smaller types pixels.
+_LABELS = ("bool", "int32", "int64", "uint32", "uint64")
+_NAMED_LIKE_MASKS = ("mask", "attention_mask", "padding_mask", "input_mask")
+
+
+def advice(recipe: Recipe, target: Target, override: Tolerance | None = None) -> list[Finding]:
+    """Return the warnings about a target: N502 to N504 on its tolerances, C401 and C402 on the
+    samples that all targets share.
+    """
+    return [*sample_advice(recipe), *_tolerance_advice(recipe, target, override)]
+
+
+def sample_advice(recipe: Recipe) -> list[Finding]:
+    """Return C401 for a mask drawn as plain integers, C402 for a mask of an output that is none."""
+    findings = []
+    for place, tensor in enumerate(recipe.inputs):
+        sample = tensor.sample
+        if not isinstance(sample, Integers) or tuple(sample.integers) != (0, 2):
+            continue
+        masks = [output.name for output in recipe.outputs if output.mask == tensor.name]
+        if masks or _is_named_like_a_mask(tensor.name, tensor.origin):
+            findings.append(_plain_mask(tensor.name, place, masks))
+    masked = {tensor.name: tensor for tensor in recipe.inputs}
+    for output in recipe.outputs:
+        mask = masked.get(output.mask or "")
+        if mask is None or mask.sample == "padding_mask":
+            continue
+        if any(finding.place.tensor == mask.name for finding in findings):
+            continue
+        findings.append(
+            Finding(
+                "C402",
+                f"output {output.name!r} is compared only where {mask.name!r} is not 0, and"
+                f" {mask.name!r} is not drawn as a padding_mask: elements are left out by chance",
+                Place(tensor=output.name),
+                {"mask": mask.name},
+                Remedy(f"Give {mask.name!r} sample: padding_mask, or remove the output's mask."),
+            )
+        )
+    return findings
+
+
+def _is_named_like_a_mask(*names: str | None) -> bool:
+    return any(
+        name is not None and (name in _NAMED_LIKE_MASKS or name.endswith("_mask")) for name in names
+    )
+
+
+def _plain_mask(name: str, place: int, masks: list[str]) -> Finding:
+    used = f" and masks {', '.join(map(repr, masks))}" if masks else ""
+    return Finding(
+        "C401",
+        f"input {name!r} looks like a mask{used}, but is drawn as zeros and ones at random: no case"
+        " has padding, so none shows what padding does",
+        Place(tensor=name),
+        {"sample": [0, 2]},
+        Remedy(
+            f"Set sample: padding_mask for {name!r}.", {f"inputs.{place}.sample": "padding_mask"}
+        ),
+    )
+
+
+def _tolerance_advice(
+    recipe: Recipe, target: Target, override: Tolerance | None
+) -> Iterator[Finding]:
+    blind: dict[str, float] = {}
+    for output in recipe.outputs:
+        found = tolerance_of(recipe, target, output.name, override)
+        limits = limits_for(recipe, target, output.name, override)
+        if is_whole(output.dtype):
+            if output.dtype in _LABELS and not _is_exact(limits):
+                yield _labels(output.name, output.dtype, limits)
+            continue
+        if set(limits) == {"cosine"}:
+            blind[output.name] = limits["cosine"]
+        low = low_type(target)
+        limit = absolute_limit(limits)
+        absolute = limit if limit is not None and "rtol" not in limits else 0.0
+        if low is not None and 0 < absolute < RESOLUTION[low]:
+            yield _too_fine(output.name, low, absolute, found.place)
+    if blind:
+        yield _blind(blind)
+
+
+def low_type(target: Target) -> str | None:
+    """Return the type with the coarsest steps that a target computes in; None for float32."""
+    if target.low_precision is not None:
+        return str(target.low_precision.default)
+    if target.quantization is not None:
+        return "int4" if "int4" in target.quantization.quantize else "int8"
+    return None
+
+
+def _is_exact(limits: Mapping[str, float]) -> bool:
+    """Say whether limits on whole numbers count labels, or allow none to differ."""
+    limit = absolute_limit(limits)
+    return "agreement" in limits or (limit is not None and limit < 1)
+
+
+def _labels(output: str, dtype: str, limits: Mapping[str, float]) -> Finding:
+    shown = ", ".join(f"{name}: {value:g}" for name, value in limits.items())
+    return Finding(
+        "N504",
+        f"output {output!r} is {dtype} and judged by distance ({shown}): labels 3 and 4 are no"
+        " nearer than 3 and 400",
+        Place(tensor=output),
+        {"limits": dict(limits)},
+        Remedy(
+            f"Judge {output!r} by the share of equal elements, such as"
+            f" outputs: {{{output}: {{agreement: 0.999}}}}; or remove its tolerance: then every"
+            " element must be equal."
+        ),
+    )
+
+
+def _blind(limits: Mapping[str, float]) -> Finding:
+    first, more = next(iter(limits)), len(limits) - 1
+    others = f" (and {more} more)" if more else ""
+    return Finding(
+        "N503",
+        f"output {first!r}{others} is judged by cosine {limits[first]:g} alone, which is blind to"
+        " scale: all values doubled would pass",
+        Place(tensor=first),
+        {"cosine": dict(limits)},
+        Remedy("Add a limit on the error itself: max_abs, rms, or atol with rtol."),
+    )
+
+
+def _too_fine(output: str, low: str, limit: float, place: str) -> Finding:
+    resolution = RESOLUTION[low]
+    inherited = "" if place.startswith("targets") else f", inherited from {place},"
+    return Finding(
+        "N502",
+        f"the limit of {limit:g} on {output!r}{inherited} is below the resolution of {low}:"
+        f" rounding one value of about 1 is already off by up to {resolution:.1g}",
+        Place(tensor=output),
+        {"limit": limit, "resolution": resolution, "type": low, "from": place},
+        Remedy(
+            f"Give the target a tolerance of its own, such as tolerance: {{max_abs:"
+            f" {10 * resolution:.1g}, cosine: {METRICS['cosine'].default}}} for values of about 1."
+        ),
+    )

@@ -1,0 +1,78 @@
+"""Whether limits mean anything for the values that were met: larger than the output itself, or
+below its rounding.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.metrics.registry import absolute_limit
+from convkit.recipe.models import Recipe, Target
+from convkit.record.model import CaseVerdict
+from convkit.verdict.advice import low_type
+
+# Bits of a significand, with the hidden one.
+_PRECISION = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}
+# Two sums of the same numbers in different orders differ by more units in the last place than this.
+_FEW_UNITS = 2
+# Limits in the unit of the output's values that a model which returns nothing but zeros may meet.
+_ERRORS = ("max_abs", "atol", "rms", "mean_abs")
+
+
+def limits_met(recipe: Recipe, target: Target, cases: Sequence[CaseVerdict]) -> list[Finding]:
+    """Return N501 and N502 for limits that the values of the original's outputs make no sense of.
+
+    The largest case counts: the largest rms, the largest magnitude.
+    """
+    findings = []
+    low = low_type(target)
+    for spec in recipe.outputs:
+        met = [output for case in cases for output in case.outputs if output.output == spec.name]
+        known = [each.metrics for each in met if math.isfinite(each.metrics.reference_rms)]
+        if not known or spec.dtype not in _PRECISION:
+            continue
+        limits = met[0].limits
+        rms = max(metrics.reference_rms for metrics in known)
+        magnitude = max(metrics.reference_max for metrics in known)
+        if (finding := _too_wide(spec.name, limits, rms)) is not None:
+            findings.append(finding)
+        dtype = low if low in _PRECISION else spec.dtype
+        if (finding := _too_narrow(spec.name, limits, magnitude, dtype)) is not None:
+            findings.append(finding)
+    return findings
+
+
+def _too_wide(output: str, limits: Mapping[str, float], rms: float) -> Finding | None:
+    wide = {name: limits[name] for name in _ERRORS if name in limits and limits[name] >= rms > 0}
+    if not wide:
+        return None
+    name, limit = next(iter(wide.items()))
+    rest = [other for other in limits if other not in wide]
+    passes = "" if rest else ": an output of nothing but zeros might pass"
+    return Finding(
+        "N501",
+        f"the limit {name} {limit:g} on {output!r} is larger than the output itself, whose rms is"
+        f" {rms:.3g}{passes}",
+        Place(tensor=output),
+        {"limit": limit, "rms": rms},
+        Remedy(f"Set {name} to a small part of the output's rms, such as {rms / 100:.1g}."),
+    )
+
+
+def _too_narrow(
+    output: str, limits: Mapping[str, float], magnitude: float, dtype: str
+) -> Finding | None:
+    limit = absolute_limit(limits)
+    if limit is None or limit == 0 or "rtol" in limits or not magnitude > 0:
+        return None
+    unit = 2.0 ** (math.floor(math.log2(magnitude)) + 1 - _PRECISION[dtype])
+    if limit >= _FEW_UNITS * unit:
+        return None
+    return Finding(
+        "N502",
+        f"the limit of {limit:g} on {output!r} is below {_FEW_UNITS} units in the last place of"
+        f" {dtype} at its magnitude of {magnitude:.3g} ({unit:.2g} each): correct results may fail",
+        Place(tensor=output),
+        {"limit": limit, "unit": unit, "magnitude": magnitude, "type": dtype},
+        Remedy(f"Allow at least {10 * unit:.1g}, or a part of the values: rtol with atol."),
+    )

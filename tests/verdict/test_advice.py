@@ -1,0 +1,115 @@
+"""What is doubtful about a recipe before anything runs."""
+
+from typing import Any
+
+import pytest
+from small_recipe import recipe
+
+from convkit.findings.model import Finding
+from convkit.recipe.models import Tolerance
+from convkit.verdict.advice import advice
+
+LABELS = {"name": "label", "dtype": "int64", "shape": ["batch"]}
+Y = {"name": "y", "dtype": "float32", "shape": ["batch", "sequence", 4]}
+
+
+def found(target: dict[str, Any] | None = None, **changes: Any) -> list[Finding]:
+    chosen = recipe(targets={"t": {"runtime": "onnxruntime", **(target or {})}}, **changes)
+    return advice(chosen, chosen.targets["t"])
+
+
+def codes(target: dict[str, Any] | None = None, **changes: Any) -> list[str]:
+    return [finding.code for finding in found(target, **changes)]
+
+
+def mask(name: str, sample: Any) -> dict[str, Any]:
+    return {"name": name, "dtype": "int64", "shape": ["batch", "sequence"], "sample": sample}
+
+
+def test_a_usual_recipe_is_fine() -> None:
+    assert codes() == []
+    assert codes({"precision": "float16", "tolerance": {"max_abs": 2e-2}}) == []
+
+
+@pytest.mark.parametrize(
+    ("precision", "limit", "expected"),
+    [
+        ("float16", 1e-4, ["N502"]),
+        ("float16", 1e-3, []),
+        ("bfloat16", 1e-3, ["N502"]),
+        ("bfloat16", 1e-2, []),
+        ({"quantize": "dynamic-int8"}, 1e-3, ["N502"]),
+        ({"quantize": "dynamic-int8"}, 0.1, []),
+        ({"default": "float16", "keep_float32": ["head"]}, 1e-5, ["N502"]),
+        ("float32", 1e-6, []),
+    ],
+)
+def test_limits_below_the_precisions_resolution(
+    precision: Any, limit: float, expected: list[str]
+) -> None:
+    assert codes({"precision": precision, "tolerance": {"max_abs": limit}}) == expected
+    assert codes({"precision": precision, "tolerance": {"atol": limit}}) == expected
+    assert codes({"precision": precision, "tolerance": {"atol": limit, "rtol": 0.1}}) == []
+
+
+def test_an_inherited_limit_is_told_as_such() -> None:
+    (finding,) = found({"precision": "float16"})
+    assert "inherited from verify.tolerance" in finding.message
+    assert finding.severity == "warning"
+    (own,) = found({"precision": "float16", "tolerance": {"max_abs": 1e-5}})
+    assert "inherited" not in own.message
+
+
+def test_cosine_alone_is_blind_to_scale() -> None:
+    assert codes({"tolerance": {"cosine": 0.99}}) == ["N503"]
+    assert codes({"tolerance": {"cosine": 0.99, "rms": 0.1}}) == []
+    chosen = recipe()
+    override = Tolerance.model_validate({"cosine": 0.9})
+    assert [f.code for f in advice(chosen, chosen.targets["ort"], override)] == ["N503"]
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        (None, []),
+        ({"agreement": 0.99}, []),
+        ({"max_abs": 0.5}, []),
+        ({"max_abs": 1.0}, ["N504"]),
+        ({"cosine": 0.99}, ["N504"]),
+    ],
+)
+def test_labels_judged_by_distance(own: dict[str, float] | None, expected: list[str]) -> None:
+    target = {"outputs": {"label": own}} if own else {}
+    assert codes(target, outputs=[Y, LABELS]) == expected
+
+
+def test_pixels_may_be_judged_by_distance() -> None:
+    pixels = {"name": "image", "dtype": "uint8", "shape": ["batch", 4]}
+    assert codes({"outputs": {"image": {"max_abs": 1.0}}}, outputs=[pixels, Y]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "sample", "expected"),
+    [
+        ("attention_mask", {"integers": [0, 2]}, ["C401"]),
+        ("key_padding_mask", {"integers": [0, 2]}, ["C401"]),
+        ("attention_mask", "padding_mask", []),
+        ("attention_mask", {"integers": [0, 9]}, []),
+        ("token_type_ids", {"integers": [0, 2]}, []),
+    ],
+)
+def test_a_mask_drawn_as_plain_integers(name: str, sample: Any, expected: list[str]) -> None:
+    findings = found(inputs=[mask("ids", "token_ids"), mask(name, sample)])
+    assert [finding.code for finding in findings] == expected
+    for finding in findings:
+        assert finding.remedy is not None
+        assert finding.remedy.change == {"inputs.1.sample": "padding_mask"}
+
+
+@pytest.mark.parametrize(
+    ("sample", "expected"),
+    [("padding_mask", []), ({"integers": [0, 2]}, ["C401"]), ("token_ids", ["C402"])],
+)
+def test_an_output_masked_by_what_is_no_mask(sample: Any, expected: list[str]) -> None:
+    inputs = [mask("ids", "token_ids"), mask("valid", sample)]
+    assert codes(inputs=inputs, outputs=[{**Y, "mask": "valid"}]) == expected
