@@ -37,6 +37,13 @@ class HeldLock:
         return cls(descriptor, path)
 
     @classmethod
+    def awaited(cls, path: Path) -> Self:
+        """Wait until nobody else holds a lock."""
+        descriptor = os.open(path, _MADE_IF_MISSING)
+        _lock(descriptor, fcntl.LOCK_EX)
+        return cls(descriptor, path)
+
+    @classmethod
     def of_new_file(cls, path: Path) -> Self | None:
         """Lock a file of our own; None where somebody who clears away took it for a dead one."""
         descriptor = os.open(path, _MADE_IF_MISSING)
