@@ -17,6 +17,7 @@ from pathlib import Path
 from convkit.errors import ToolchainError, storage_error
 from convkit.store.digests import DigestCache, SealBroken, digest_json, read_sealed, write_sealed
 from convkit.store.files import sync_folder, sync_tree
+from convkit.store.locks import file_lock
 from convkit.toolchain.installed_files import WrongFile, wrong_package_files
 from convkit.toolchain.uv import Failure, attempt_uv
 
@@ -57,11 +58,9 @@ def fetch_package(name: str, version: str, home: Path) -> Path:
     folder = _folder(name, version, home)
     if folder.is_dir() and pinned_package(name, version, home) is not None:
         return folder
-    from filelock import FileLock  # noqa: PLC0415 - only where something must be fetched
-
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.parent / f"{folder.name}.lock"):
+        with file_lock(folder.parent / f"{folder.name}.lock"):
             if not (folder.is_dir() and pinned_package(name, version, home) is not None):
                 _settle(name, version, folder, home)
     except OSError as error:
