@@ -86,7 +86,7 @@ def gather(
             loaded.recipe.reference_model, loaded.dirname, digests, home, fetch=fetch
         ),
         files=_file_digests(loaded, digests),
-        texts=_read_texts(loaded.dirname / texts) if texts else (),
+        texts=read_texts(loaded.dirname / texts) if texts else (),
         packages=packages,
         code={stage.id: stage_code(stage) for stage in stages},
         platform=f"{platform.system()}-{platform.machine()}".lower(),
@@ -145,9 +145,30 @@ def _file_digests(loaded: LoadedRecipe, digests: DigestCache) -> dict[str, str]:
     return {name: digests.file(loaded.dirname / name) for name in named}
 
 
-def _read_texts(path: Path) -> tuple[str, ...]:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return tuple(line.strip() for line in lines if line.strip())
+def read_texts(path: Path) -> tuple[str, ...]:
+    """Return the lines of `verify.texts` that hold any text; raises UsageError where the file
+    cannot be read, is not UTF-8, or has none.
+    """
+    try:
+        content = path.read_bytes()
+        lines = [line.strip() for line in content.decode("utf-8").splitlines()]
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UsageError(
+            f"verify.texts: {path}: line {line} is not UTF-8 ({error.reason}); save it as UTF-8, or"
+            " restore it if it is damaged"
+        ) from error
+    except OSError as error:
+        raise UsageError(f"verify.texts: {path}: cannot be read: {error.strerror}") from error
+    if damaged := next((line for line in lines if "\0" in line), None):
+        raise UsageError(
+            f"verify.texts: {path}: line {lines.index(damaged) + 1} holds NUL characters: this is"
+            " not a text, or it is damaged"
+        )
+    found = tuple(line for line in lines if line)
+    if not found:
+        raise UsageError(f"verify.texts: {path}: holds no text; write one text per line")
+    return found
 
 
 def stage_code(stage: Stage) -> str:
