@@ -169,6 +169,22 @@ def crash(report: str) -> None:
     ctypes.string_at(0)
 
 
+def measure(report: str) -> None:
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    Path(report).write_text(json.dumps(pages * resource.getpagesize()))
+    raise DoneError
+
+
+def fill(report: str) -> None:
+    kept = [torch.zeros(1 << 20) for _ in range(256)]  # 1 GiB
+    raise DoneError(len(kept))
+
+
+def fill_in_python(report: str) -> None:
+    kept = [bytearray(1 << 22) for _ in range(256)]
+    raise DoneError(len(kept))
+
+
 def hang(report: str) -> None:
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     Path(report).write_text(json.dumps([os.getpid(), child.pid, os.getppid()]))

@@ -278,6 +278,8 @@ def test_an_abort_for_want_of_memory_is_told_from_a_crash_with_a_stand_in_worker
             None,
         ),
         ("OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", None),
+        ("ImportError: libtorch_cpu.so: failed to map segment from shared object", None),
+        ("OSError: [Errno 12] Cannot allocate memory", None),
     ],
 )
 def test_a_tool_that_says_so_ran_out_of_memory_with_a_stand_in_worker(
