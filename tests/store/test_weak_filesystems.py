@@ -6,6 +6,8 @@ What such a filesystem answers is put in the place of the calls: a test cannot m
 import errno
 import fcntl
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any, Never
@@ -55,6 +57,33 @@ def test_without_flock_mocked_away_a_lock_keeps_others_out(
             pass
     with file_lock(tmp_path / "one.lock", timeout=0.1):
         assert (tmp_path / "one.lock.soft").exists()
+
+
+HOLDER = """
+import errno, fcntl, pathlib, sys, time
+def fails(*_):
+    raise OSError(errno.ENOLCK, "No locks available")
+fcntl.flock = fails
+from convkit.store.locks import file_lock
+with file_lock(pathlib.Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_without_flock_mocked_away_a_killed_process_locks_nobody_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "one.lock")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        monkeypatch.setattr(fcntl, "flock", failing(errno.ENOLCK))
+        with pytest.raises(Timeout), file_lock(tmp_path / "one.lock", timeout=0.1):
+            pass
+        holder.kill()
+    with file_lock(tmp_path / "one.lock", timeout=30):
+        pass
 
 
 def test_a_lock_that_cannot_be_taken_for_another_reason_is_told(
