@@ -12,7 +12,7 @@ ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test test-gpu lint types unit plan ui benchmark faults fuzz-store clean
+.PHONY: run test test-gpu lint types unit plan ui benchmark faults fuzz-store fuzz-files clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
@@ -50,6 +50,10 @@ faults: $(VENV)/.test
 # Damages 500 random places of a home, one after another, and holds every promise against the bytes.
 fuzz-store: $(VENV)/.test
 	$(BIN)/python tests/store/fuzzing.py --rounds 500
+
+# Damages ML packages, safetensors headers, tokenizers and texts, 500 times each.
+fuzz-files: $(VENV)/.test
+	$(BIN)/python tests/models/damaged_sources.py --rounds 500
 
 $(VENV)/bin/uv:
 	$(PYTHON) -m venv $(VENV)

@@ -14,7 +14,7 @@ def write_wheel(
     name: str,
     version: str,
     requires: Iterable[str] = (),
-    files: Mapping[str, str] | None = None,
+    files: Mapping[str, str | bytes] | None = None,
     script: str | None = None,
 ) -> Path:
     """Write a wheel with one module (named as the package, with its VERSION) and further files;
@@ -26,7 +26,7 @@ def write_wheel(
         f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
         *(f"Requires-Dist: {r}\n" for r in requires),
     ]
-    contents = {
+    contents: dict[str, str | bytes] = {
         f"{module}/__init__.py": (
             f'VERSION = "{version}"\ndef main():\n    print("{name}", VERSION)\n'
         ),
@@ -39,16 +39,15 @@ def write_wheel(
     if script:
         contents[f"{info}/entry_points.txt"] = f"[console_scripts]\n{script} = {module}:main\n"
     record = io.StringIO()
-    for path, text in contents.items():
-        digest = (
-            base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).rstrip(b"=").decode()
-        )
-        csv.writer(record).writerow([path, f"sha256={digest}", len(text.encode())])
+    for path, content in contents.items():
+        raw = content.encode() if isinstance(content, str) else content
+        digest = base64.urlsafe_b64encode(hashlib.sha256(raw).digest()).rstrip(b"=").decode()
+        csv.writer(record).writerow([path, f"sha256={digest}", len(raw)])
     csv.writer(record).writerow([f"{info}/RECORD", "", ""])
     contents[f"{info}/RECORD"] = record.getvalue()
     folder.mkdir(parents=True, exist_ok=True)
     wheel = folder / f"{module}-{version}-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:
-        for path, text in contents.items():
-            archive.writestr(path, text)
+        for path, content in contents.items():
+            archive.writestr(path, content)
     return wheel

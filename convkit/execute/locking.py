@@ -5,10 +5,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from convkit.errors import ToolchainError, UsageError
+from convkit.execute.locked_packages import model_packages, pin_of
 from convkit.plan.stages import plan_stages
 from convkit.recipe.loading import LoadedRecipe
 from convkit.recipe.models import Recipe
 from convkit.toolchain.lockfile import PLATFORMS, LeftOut, Lock, LockedEnvironment, this_platform
+from convkit.toolchain.packages import release_hashes
 from convkit.toolchain.requirements import EnvironmentSpec, package_name
 from convkit.toolchain.resolution import Resolution, resolve_anew
 
@@ -91,7 +93,26 @@ def lock_recipe(
     if not environments:
         raise ToolchainError("no environment could be resolved: " + "; ".join(failed.values()))
     _check_tools(upgrade, environments)
-    return Locked(Lock(loaded.recipe.name, tuple(environments), hashes, tuple(left_out)), failed)
+    pinned = _lock_packages(loaded.recipe, before, upgrade, failed)
+    lock = Lock(loaded.recipe.name, tuple(environments), hashes, tuple(left_out), pinned)
+    return Locked(lock, failed)
+
+
+def _lock_packages(
+    recipe: Recipe, before: Lock | None, upgrade: Upgrade, failed: dict[str, str]
+) -> dict[str, tuple[str, ...]]:
+    """Return the hashes of the packages that carry the recipe's models; what the index lacks goes
+    to `failed`. A release stays what it was, unless everything is upgraded.
+    """
+    known = before.model_packages if before is not None and not upgrade.everything else {}
+    found: dict[str, tuple[str, ...]] = {}
+    for package in model_packages(recipe):
+        pin = pin_of(package)
+        try:
+            found[pin] = known.get(pin) or release_hashes(package.name, package.version)
+        except ToolchainError as error:
+            failed[f"model.package {pin}"] = str(error)
+    return found
 
 
 def check_lock(loaded: LoadedRecipe, lock: Lock | None, file: Path) -> list[str]:
@@ -119,6 +140,15 @@ def check_lock(loaded: LoadedRecipe, lock: Lock | None, file: Path) -> list[str]
             for platform in lock.hashes
             if platform not in each.packages
         ]
+    pins = [pin_of(package) for package in model_packages(loaded.recipe)]
+    problems += [
+        f"model.package: {pin} is not locked" for pin in pins if pin not in lock.model_packages
+    ]
+    problems += [
+        f"model.package: {pin} is locked, and the recipe has no such model"
+        for pin in lock.model_packages
+        if pin not in pins
+    ]
     return problems
 
 

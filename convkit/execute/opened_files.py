@@ -104,7 +104,7 @@ def _read_by(
     known = {os.path.normpath(loaded.dirname / name) for name in facts.files}
     digests = DigestCache(home.store / "digests")
     found = {}
-    for path in opened:
+    for path in _as_spelled(opened, loaded.dirname):
         if _in_home(Path(path), home) or path in known or _in_source(path, loaded):
             continue
         if Path(path).stat().st_ctime > started:
@@ -113,6 +113,23 @@ def _read_by(
             )
         found[_name(path, loaded.dirname)] = digests.file(Path(path))
     return digests_of(_declared(stage, loaded), loaded.dirname, digests) | found
+
+
+def _as_spelled(opened: Iterable[str], dirname: Path) -> list[str]:
+    """Return each file once, by the path that leads to it from the recipe's folder.
+
+    The kernel says where a file is, Python how it was reached: below a link they differ.
+    """
+    top = dirname.resolve()
+    spelled: dict[str, str] = {}
+    for path in sorted(opened):
+        real = os.path.realpath(path)
+        beside = os.path.normpath(dirname / os.path.relpath(real, top))
+        if os.path.realpath(beside) == real:
+            spelled[real] = beside
+        elif path != real or real not in spelled:
+            spelled[real] = path
+    return sorted(spelled.values())
 
 
 def digests_of(names: Iterable[str], dirname: Path, digests: DigestCache) -> dict[str, str]:

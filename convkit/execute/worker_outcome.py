@@ -30,7 +30,9 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _MEMORY_WORDS = re.compile(
     r"MemoryError|ran out of memory|bad_alloc|can't allocate memory|CUDA out of"
     r" memory|OutOfMemoryError"
-    r"|Failed to allocate memory"
+    r"|Failed to allocate memory|Cannot allocate memory"
+    # The dynamic linker, where a library does not fit; on a noexec mount it adds the reason.
+    r"|failed to map segment from shared object(?!: Operation not permitted)"
 )
 
 

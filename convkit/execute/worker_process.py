@@ -33,6 +33,8 @@ _GRACE_SECONDS = 1.0
 # A worker whose answer is written has this long to exit: a tool's own threads can keep it alive for
 # ever.
 _LINGER_SECONDS = 10.0
+# Clocks that are only slewed stay within this of the monotonic clock, in the time of a stage.
+_SET_BACK_SECONDS = 1.0
 _LONGEST_EVENT_BYTES = 64 * 1024
 # The parts of an answer that hold a tool's own words.
 _TEXTS = ("error", "traceback", "findings")
@@ -102,8 +104,8 @@ def run_worker(
     seen = worker_environment(given, python, envelope.threads, hash_seed)
     reading, writing = os.pipe()
     kills_before = memory_kills()
-    started = time.time()
-    deadline = time.monotonic() + timeout_seconds
+    started, began = time.time(), time.monotonic()
+    deadline = began + timeout_seconds
     try:
         try:
             envelope = dataclasses.replace(envelope, events_fd=writing, parent_pid=os.getpid())
@@ -118,7 +120,18 @@ def run_worker(
             stopped = _attend(process, _Events(reading, on_event), result, deadline, cancelled)
     finally:
         os.close(reading)
+    started = _by_the_clock_of_now(started, began)
     return _outcome(process.wait(), stopped, result, log, started, kills_before)
+
+
+def _by_the_clock_of_now(started: float, began: float) -> float:
+    """Return a start, in seconds since 1970, as today's clock has it where that was set back.
+
+    Whether a file changed since is told by its change time: with the old start, a change under the
+    new clock would seem to be an old one. `began` is the start by the monotonic clock.
+    """
+    now_says = time.time() - (time.monotonic() - began)
+    return now_says if now_says < started - _SET_BACK_SECONDS else started
 
 
 def worker_environment(

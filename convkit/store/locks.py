@@ -7,14 +7,21 @@ the home; a lock on a file does (flock(2), which NFS carries to its server).
 import errno
 import fcntl
 import os
+import secrets
 import weakref
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from filelock import BaseFileLock
 
 # Filesystems that know no locks. Nobody can be sure to be alone on one: nothing of others is
 # removed there.
 _NO_LOCKS = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})
+
+# Whether a filesystem, by its device number, knows locks.
+_KNOWS_LOCKS: dict[int, bool] = {}
 
 _MADE_IF_MISSING = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
@@ -34,6 +41,13 @@ class HeldLock:
         """Wait for a lock that others may share."""
         descriptor = os.open(path, _MADE_IF_MISSING)
         _lock(descriptor, fcntl.LOCK_SH)
+        return cls(descriptor, path)
+
+    @classmethod
+    def awaited(cls, path: Path) -> Self:
+        """Wait until nobody else holds a lock."""
+        descriptor = os.open(path, _MADE_IF_MISSING)
+        _lock(descriptor, fcntl.LOCK_EX)
         return cls(descriptor, path)
 
     @classmethod
@@ -74,6 +88,33 @@ class HeldLock:
         traceback: TracebackType | None,
     ) -> None:
         self.release()
+
+
+def file_lock(path: Path, timeout: float = -1) -> "BaseFileLock":
+    """Return a lock that one process holds at a time, in a folder that exists; acquiring it raises
+    filelock.Timeout after `timeout` seconds.
+
+    Where the filesystem knows no locks, a file that is there while the lock is held stands for
+    it: one that a killed process left is noticed on the same host only.
+    """
+    from filelock import FileLock, SoftFileLock  # noqa: PLC0415 - most commands lock nothing
+
+    if _knows_locks(path.parent):
+        return FileLock(path, timeout=timeout, thread_local=False)
+    return SoftFileLock(path.with_name(f"{path.name}.soft"), timeout=timeout, thread_local=False)
+
+
+def _knows_locks(folder: Path) -> bool:
+    device = folder.stat().st_dev
+    if device not in _KNOWS_LOCKS:
+        probe = folder / f".{secrets.token_hex(8)}.probe"
+        descriptor = os.open(probe, _MADE_IF_MISSING)
+        try:
+            _KNOWS_LOCKS[device] = _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB) is not None
+        finally:
+            os.close(descriptor)
+            probe.unlink()
+    return _KNOWS_LOCKS[device]
 
 
 def _lock(descriptor: int, kind: int) -> bool | None:

@@ -11,6 +11,7 @@ first stays, whoever comes later.
 """
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -29,6 +30,8 @@ from convkit.store.records import FileEntry, KeptRecord, StageRecord
 from convkit.store.store import Store
 
 _CHUNK = 1 << 20
+# What filesystems say that know no hard links (FAT, many network and FUSE filesystems).
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK})
 
 
 class SharedStore:
@@ -213,10 +216,25 @@ class SharedStore:
                     return True
                 with self._aside(place) as part:
                     part.write_bytes(content)
-                    os.link(part, place)
+                    self._put_if_missing(part, Path(place))
             except FileExistsError:
                 return False
         return True
+
+    def _put_if_missing(self, part: Path, place: Path) -> None:
+        """Give a file that was written aside its name; raises FileExistsError if that is taken.
+
+        On a filesystem without hard links, the last one wins if two writers race, as in a bucket
+        that knows no conditions.
+        """
+        try:
+            os.link(part, place)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            if place.exists():
+                raise FileExistsError(place) from None
+            part.replace(place)
 
     def _read(self, place: str) -> bytes | None:
         with self._reaching():

@@ -121,7 +121,12 @@ class Store:
                 self.root.mkdir(parents=True, exist_ok=True)
                 self._views_in_use = HeldLock.shared(self._views_lock)
             if not self._is_whole(view, artifact):
-                self._make_view(artifact, view)
+                # Two makers would replace each other's view, from under the stage that reads it.
+                lock = self.root / "locks" / f"view-{artifact}.lock"
+                lock.parent.mkdir(exist_ok=True)
+                with HeldLock.awaited(lock):
+                    if not self._is_whole(view, artifact):
+                        self._make_view(artifact, view)
         except OSError as error:
             raise storage_error(error, view) from error
         return view
@@ -273,13 +278,14 @@ class Store:
             for name in entries:
                 (staging / "view" / name).chmod(0o444)
             view.parent.mkdir(exist_ok=True)
+            if self._is_whole(view, artifact):
+                return  # on a filesystem without locks, another process made it meanwhile
             if view.exists():  # damaged, or made by an earlier release
                 view.rename(staging / "before")
             try:
                 (staging / "view").rename(view)
             except OSError:
-                # Another process may have made it meanwhile: then its view serves as well.
-                if not self._is_whole(view, artifact):
+                if not self._is_whole(view, artifact):  # as above
                     raise
         for name, entry in entries.items():
             self.digests.remember(view / name, entry.sha256)

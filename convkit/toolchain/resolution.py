@@ -14,6 +14,7 @@ from packaging.utils import canonicalize_name
 
 from convkit.errors import ToolchainError, storage_error
 from convkit.store.digests import digest_json
+from convkit.store.locks import file_lock
 from convkit.toolchain.interpreters import find_interpreter, platform_name
 from convkit.toolchain.known_pairs import KNOWN_PAIRS, KnownPair, broken_pairs
 from convkit.toolchain.missing_releases import VersionSource, missing_release
@@ -91,12 +92,10 @@ def resolve(spec: EnvironmentSpec, home: Path) -> Resolution:
     known = resolved(spec, home)
     if known is not None:
         return known
-    from filelock import FileLock  # noqa: PLC0415 - only where something must be resolved
-
     file = resolution_file(spec, home)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(file.with_suffix(".lock")):
+        with file_lock(file.with_suffix(".lock")):
             known = resolved(spec, home)
             if known is not None:
                 return known

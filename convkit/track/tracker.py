@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
+from filelock import BaseFileLock
 
 from convkit.errors import TrackingError
 from convkit.record.model import RunRecord
 from convkit.store.files import replace_durably
+from convkit.store.locks import file_lock
 from convkit.track.artifacts import (
     Placed,
     local_folder,
@@ -324,9 +325,9 @@ def _is_foreign(error: Exception) -> bool:
     return bool(packages & {"mlflow", "sqlalchemy", "alembic", "sqlite3", "requests", "urllib3"})
 
 
-def _lock(home: Path) -> FileLock:
+def _lock(home: Path) -> BaseFileLock:
     """Lock out other processes: two would race to create a database or to log the same run."""
-    return FileLock(home / "mlflow.lock", timeout=120)
+    return file_lock(home / "mlflow.lock", timeout=120)
 
 
 def _schema_revisions() -> tuple[str, Collection[str]]:

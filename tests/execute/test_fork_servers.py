@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -25,7 +26,7 @@ from convkit.codec import encode
 from convkit.execute import fork_servers
 from convkit.execute.fork_servers import ForkServers
 from convkit.execute.run import RunOptions, run_recipe
-from convkit.execute.worker_process import WorkerOutcome, run_worker
+from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
 from convkit.execute.workers import WORKERS, FreshProcesses, Launch, WorkerProcess, WorkerStrategy
 from convkit.home import Home
 from convkit.record.model import StageReport
@@ -155,6 +156,28 @@ def test_a_crash_is_that_of_one_worker(tmp_path: Path, forked: Watched) -> None:
     assert (outcome.ending, outcome.signal, outcome.answer) == ("signalled", signal.SIGSEGV, None)
     assert "about to crash" in outcome.log
     assert "forked_models.py" in outcome.log  # faulthandler names the line
+    state(tmp_path, forked, "probe")
+    assert not forked.last_is_fresh
+
+
+@pytest.mark.parametrize("call", ["fill", "fill_in_python"])
+def test_a_worker_whose_memory_is_used_up_says_so(
+    tmp_path: Path, forked: Watched, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """With as little memory left as chance has it, down to less than the worker needs to start."""
+    chance, limit_of = random.Random(5), resource.getrlimit
+    size = state(tmp_path, forked, "measure")
+    for most in (0, 1 << 24, 1 << 28):
+        limit = size + chance.randint(0, most)
+
+        def little(number: int, limit: int = limit) -> tuple[int, int]:
+            soft, hard = limit_of(number)
+            return (limit if number == resource.RLIMIT_AS else soft), hard
+
+        with monkeypatch.context() as patch:
+            patch.setattr(resource, "getrlimit", little)
+            outcome = run(tmp_path, forked, call)
+        assert [each.code for each in findings_of(outcome, "reference", None)] == ["E202"], limit
     state(tmp_path, forked, "probe")
     assert not forked.last_is_fresh
 

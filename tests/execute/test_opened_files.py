@@ -162,6 +162,24 @@ def test_a_changed_file_is_a_reason_to_run(folder: Path, name: str) -> None:
         assert f"model_files.{name} changed" in rows[stage].reason
 
 
+def test_a_home_behind_a_link_is_no_source_and_what_lies_beside_it_is(
+    made: tuple[Path, RunOutcome], tmp_path: Path
+) -> None:
+    real, seen = tmp_path / "real", tmp_path / "seen"
+    for name in ("recipes", "shared", "home"):
+        shutil.copytree(made[0] / name, real / name)
+    seen.symlink_to(real)
+    factory = real / "recipes" / "model.py"
+    factory.write_text(factory.read_text() + "\n# so that the model is loaded again\n")
+    first = run(seen)
+    states = {stage.id: stage.status for stage in first.record.stages}
+    assert (states["export"], states["reference"]) == ("done", "done")
+    assert set(dependencies(first)) == READ
+    assert run(seen).up_to_date
+    (real / "recipes" / "settings.json").write_text('{"width": 3, "more": 1}')
+    assert not run(seen).up_to_date
+
+
 def test_replaced_weights_and_helper_are_run_and_recorded(folder: Path) -> None:
     before = dependencies(run(folder))
     write_all(folder, factor=3.0)

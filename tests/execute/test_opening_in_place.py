@@ -46,7 +46,10 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> RunOutcome:
         "inputs": [{"name": "input", "dtype": "float32", "shape": ["batch", 64]}],
         "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 64]}],
         "verify": {"tolerance": {"max_abs": 1e-4}},
-        "targets": {"ort": {"runtime": "onnxruntime"}},
+        "targets": {
+            "ort": {"runtime": "onnxruntime"},
+            "coreml": {"runtime": "coreml", "minimum": "iOS17", "precision": "float32"},
+        },
     }
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe, sort_keys=False))
@@ -76,6 +79,16 @@ def test_onnxruntime_opens_it(outcome: RunOutcome) -> None:
     session = onnxruntime.InferenceSession(model_of(outcome), providers=["CPUExecutionProvider"])
     (y,) = session.run(None, {"input": np.zeros((2, 64), np.float32)})
     assert y.shape == (2, 64)
+
+
+@pytest.mark.slow
+def test_coremltools_opens_it(outcome: RunOutcome) -> None:
+    import coremltools
+
+    package = outcome.folder / "models" / "coreml" / "model.mlpackage"
+    model = coremltools.models.MLModel(str(package), skip_model_load=True)
+    assert [each.name for each in model.get_spec().description.input] == ["input"]
+    assert sum(path.stat().st_size for path in package.rglob("weight.bin")) >= 64 * 64 * 4
 
 
 @pytest.mark.slow

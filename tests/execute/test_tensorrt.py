@@ -184,9 +184,13 @@ class TestBertBaseChinese:
         onnx.save(graph, folder / "crossed.onnx")
         outcome = run(path, tmp_path / "home")
         assert {target.status for target in outcome.record.targets} == {"failed"}
+        orders = (
+            "Declared order: input_ids, attention_mask, token_type_ids. The model behaves as:"
+            " input_ids, token_type_ids, attention_mask"
+        )
         for target in outcome.record.targets:
             assert target.headline.startswith("C110")
-            assert (
-                "Declared order: input_ids, attention_mask, token_type_ids. "
-                "The model behaves as: input_ids, token_type_ids, attention_mask" in target.headline
-            )
+            assert "attention_mask and token_type_ids for each other" in target.headline
+            told = [finding.message for each in target.verifications for finding in each.findings]
+            assert any(orders in message for message in told)
+        assert orders in (outcome.folder / "report.html").read_text(encoding="utf-8")

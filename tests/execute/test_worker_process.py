@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -254,6 +255,22 @@ def test_a_sigkill_from_outside_with_a_stand_in_worker(
     assert words in finding.message
 
 
+@pytest.mark.parametrize("set_back", [0.0, 3600.0])
+def test_a_start_is_told_by_a_mocked_clock_of_the_end(
+    stand_in: Run, monkeypatch: pytest.MonkeyPatch, set_back: float
+) -> None:
+    """A file that changes after the clock was set back has changed since this start."""
+    before, calls = time.time(), iter([0.0])
+
+    def told() -> float:
+        return time.time() - next(calls, set_back)
+
+    clock = types.SimpleNamespace(time=told, monotonic=time.monotonic)
+    monkeypatch.setattr(worker_process, "time", clock)
+    outcome = stand_in("os._exit(0)")
+    assert before - set_back <= outcome.started <= outcome.ended <= time.time() - set_back
+
+
 def test_an_abort_for_want_of_memory_is_told_from_a_crash_with_a_stand_in_worker(
     stand_in: Run,
 ) -> None:
@@ -278,6 +295,8 @@ def test_an_abort_for_want_of_memory_is_told_from_a_crash_with_a_stand_in_worker
             None,
         ),
         ("OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", None),
+        ("ImportError: libtorch_cpu.so: failed to map segment from shared object", None),
+        ("OSError: [Errno 12] Cannot allocate memory", None),
     ],
 )
 def test_a_tool_that_says_so_ran_out_of_memory_with_a_stand_in_worker(

@@ -76,5 +76,5 @@ def test_a_package_that_is_gone_fails_the_build_and_is_named(
     told = " ".join(fault.message for fault in recipe.faults)
     assert "installing 5 packages failed: there is no package " in told
     (artifact,) = recipe.reproduction.artifacts
-    assert "A past run was made with it" in artifact.why[0]
+    assert "A past run used it, and can be reproduced only" in artifact.why[0]
     assert recipe.damaged == ()

@@ -9,18 +9,22 @@ Then the recipe is run, the run audited, and every promise held against the byte
 """
 
 import argparse
+import contextlib
 import dataclasses
 import random
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from convkit.audit.answer import Answer, audit
 from convkit.audit.locating import Located
 from convkit.errors import ConvkitError
+from convkit.execute.fork_servers import ForkServers
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
+from convkit.execute.workers import WORKERS
 from convkit.home import Home
 from convkit.store.digests import digest_file
 from convkit.store.store import Store
@@ -71,9 +75,11 @@ def places(home: Path) -> list[Path]:
     return [path for path in files if not set(_LEFT_OUT) & set(path.relative_to(home).parts)]
 
 
-def fuzz(clean: Clean, rounds: int, seed: int) -> list[Round]:
+def fuzz(
+    clean: Clean, rounds: int, seed: int, tell: Callable[[str], object] = lambda _: None
+) -> list[Round]:
     """Damage a copy of the home in `rounds` random places, one after another; raises FoundError
-    that names the place where a promise was broken.
+    that names the place where a promise was broken. `tell` hears of every round.
     """
     chance = random.Random(seed)
     done = []
@@ -90,6 +96,7 @@ def fuzz(clean: Clean, rounds: int, seed: int) -> list[Round]:
                 done.append(Round(name, harm, f"refused: {error}", named=True))
             except Exception as error:
                 raise FoundError(f"seed {seed}: {name}: {harm}: {error!r}") from error
+            tell(f"{len(done)}: {name}: {harm}: {done[-1].outcome}")
     return done
 
 
@@ -166,11 +173,15 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--seed", type=int, default=int(time.time()))
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="convkit-fuzz-") as scratch:
+    with (
+        tempfile.TemporaryDirectory(prefix="convkit-fuzz-") as scratch,
+        contextlib.closing(ForkServers()) as servers,  # importing torch is most of a round
+    ):
+        WORKERS["host"] = servers
         folder = Path(scratch) / "clean"
         clean = make_clean(folder, make_run(folder / "home"))
         try:
-            rounds = fuzz(clean, options.rounds, options.seed)
+            rounds = fuzz(clean, options.rounds, options.seed, lambda line: print(line, flush=True))
         except FoundError as error:
             print(f"BROKEN {error}")
             return 1

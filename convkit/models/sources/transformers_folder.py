@@ -188,16 +188,18 @@ def _tokenizer(folder: Path, source: Source, key: str) -> Callable[[], Tokenizer
     if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
         return None
 
-    def load_tokenizer() -> Tokenizer:
-        from transformers import AutoTokenizer
+    return lambda: open_tokenizer(folder, source, key)
 
-        try:
-            return AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=source.allow_remote_code
-            )
-        except Exception as error:
-            raise StageFailedError(
-                f"{key}: the tokenizer in {folder.name} does not load: {error}"
-            ) from error
 
-    return load_tokenizer
+def open_tokenizer(folder: Path, source: Source, key: str) -> Tokenizer:
+    """Load a folder's tokenizer without a network; raises StageFailedError."""
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=source.allow_remote_code
+        )
+    except Exception as error:
+        raise StageFailedError(
+            f"{key}: the tokenizer in {folder.name} does not load: {type(error).__name__}: {error}"
+        ) from error
