@@ -16,6 +16,7 @@ from convkit.report.scale import LogScale, log_scale
 WIDTH = 340.0
 _LEFT, _RIGHT = 52.0, 12.0
 _TOP, _HEIGHT, _BAND, _GAP = 16.0, 92.0, 17.0, 8.0
+_TIMES = "\N{MULTIPLICATION SIGN}"
 NOT_FINITE, ZERO = "not finite", "exact"
 _CROWDED = 40  # points beyond which marks shrink and stems would merge
 
@@ -60,9 +61,9 @@ class Axis:
 
 
 def percent_tick(exponent: int) -> str:
-    """Return 10**exponent as a share of a limit: '1 %', '100×', '1e-06'."""
+    """Return 10**exponent as a share of a limit: '1 %', '1e-6'; beyond the limit as a factor."""
     if exponent >= 1:
-        return f"{10**exponent}×" if exponent < 5 else f"1e{exponent}×"
+        return f"{10**exponent}{_TIMES}" if exponent < 5 else f"1e{exponent}{_TIMES}"
     return f"{10.0 ** (exponent + 2):g} %" if exponent > -6 else f"1e{exponent}"
 
 

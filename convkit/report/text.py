@@ -23,7 +23,8 @@ def share_text(share: float) -> str:
         return "beyond any limit"
     if share <= 1:
         return f"{percent_text(share)} of the limit"
-    return f"{factor_text(share)} times the limit"
+    factor = factor_text(share)
+    return "just over the limit" if factor == "1" else f"{factor} times the limit"
 
 
 def percent_text(share: float) -> str:

@@ -115,7 +115,7 @@ def _plots(finding: Finding) -> tuple[Figure, ...]:
 def _anchors(names: list[str]) -> list[str]:
     """Return an anchor for each name; those that are not plain words get a number."""
     return [
-        f"target-{name}" if re.fullmatch(r"[A-Za-z0-9_.-]+", name) else f"target-{number}"
+        f"target-{name}" if re.fullmatch(r"[A-Za-z0-9_.-]+", name) else f"target:{number}"
         for number, name in enumerate(names, 1)
     ]
 
