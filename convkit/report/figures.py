@@ -9,7 +9,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
-from convkit.codec import Json
+from convkit.codec import CodecError, Json, decode
 from convkit.findings.model import Finding
 from convkit.record.figures import problems_of, worst_comparison
 from convkit.record.model import CaseVerdict, RunRecord, TargetReport, Verification
@@ -195,6 +195,15 @@ def rounds_plot(rounds: Sequence[PlanRound]) -> Figure | None:
         told = f"round {number}, {kept} in float32: {share_text(share)} in {each.case}"
         points.append(Point(f"round {number}", share, told, passed=share <= 1))
     return limit_plot(points, _ROUND_AXIS, "Error against its limit, round by round")
+
+
+def search_plot(finding: Finding) -> Figure | None:
+    """Return the same for a finding that tells of such a search; None for others."""
+    rounds = finding.evidence.get("rounds")
+    try:
+        return rounds_plot(decode(tuple[PlanRound, ...], rounds)) if rounds else None
+    except CodecError:
+        return None
 
 
 def growth_plot(finding: Finding) -> Figure | None:

@@ -16,6 +16,7 @@ from convkit.record.text import bytes_text, seconds_text, sizes_text
 from convkit.report.drawing import visible
 from convkit.report.text import (
     change_text,
+    difference_text,
     figure_text,
     json_text,
     link_to,
@@ -120,6 +121,7 @@ def _environment() -> "Environment":
         metric_rows=tuple(METRICS.values()),
         units=_UNITS,
         told_apart=told_apart,
+        difference=difference_text,
     )
     return environment
 

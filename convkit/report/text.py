@@ -10,6 +10,8 @@ from urllib.parse import quote
 import yaml
 
 from convkit.codec import Json
+from convkit.record.figures import non_finite
+from convkit.worker.protocol import TensorMetrics
 
 
 def figure_text(value: float) -> str:
@@ -28,16 +30,28 @@ def share_text(share: float) -> str:
 
 
 def percent_text(share: float) -> str:
-    """Return a share of at most 1 in percent: '18 %', '< 0.01 %'; only 1 itself reads as 100 %."""
+    """Return a share of at most 1 in percent, '18 %'. What is not 0 or 1 never reads as if it
+    were: '< 0.01 %', '> 99.9 %'.
+    """
     if 0 < share < 1e-4:
         return "< 0.01 %"
-    return f"{share * 100:.2g} %" if share < 0.995 else f"{share * 100:.1f} %"
+    if 0.9995 <= share < 1:
+        return "> 99.9 %"
+    return f"{share * 100:.2g} %" if share < 0.995 else f"{share * 100:.3g} %"
 
 
 def factor_text(factor: float) -> str:
     """Return a factor with three digits: '1.5', '3100', '1.2e+06'."""
     rounded = float(f"{factor:.3g}")
     return f"{rounded:.0f}" if 100 <= rounded < 1e5 else f"{rounded:.3g}"
+
+
+def difference_text(metrics: TensorMetrics) -> str:
+    """Return the largest absolute error, and what it leaves out: NaN, infinities, another shape."""
+    if metrics.mismatch is not None:
+        return metrics.mismatch
+    odd = non_finite(metrics)
+    return figure_text(metrics.max_abs) + (f", {odd} not finite" if odd else "")
 
 
 def change_text(change: Mapping[str, Json]) -> str:
@@ -61,7 +75,9 @@ def moment_text(seconds: float) -> str:
 
 
 def json_text(value: Json) -> str:
-    """Return a value as JSON, a string as it is, numbers with four digits: result.json has all."""
+    """Return a value as JSON, strings as they are, numbers with four digits."""
+    if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
+        return ", ".join(map(str, value))
     return value if isinstance(value, str) else json.dumps(_rounded(value), ensure_ascii=False)
 
 

@@ -4,11 +4,10 @@ import dataclasses
 import re
 from pathlib import PurePosixPath
 
-from convkit.findings.catalogue import CATALOGUE
 from convkit.findings.model import Finding
-from convkit.record.figures import worst_of_output
 from convkit.record.model import RunRecord, TargetReport, Verification
-from convkit.record.summary import Located, evidence_of, first_failing_case, located_findings
+from convkit.record.summary import Located, evidence_of, located_findings, stages_of
+from convkit.report.cause_path import cause_path, title_of
 from convkit.report.drawing import Figure
 from convkit.report.figures import (
     MEASURES,
@@ -17,9 +16,9 @@ from convkit.report.figures import (
     headroom_plot,
     output_plots,
     rounds_plot,
+    search_plot,
 )
-from convkit.report.flow import Step, flow
-from convkit.worker.protocol import LowPrecision, ModulePrecision
+from convkit.worker.protocol import LowPrecision, ModulePrecision, PlanRound
 
 _NAMED = 3
 _BINDINGS = re.compile(r"bindings\.\w+")
@@ -67,6 +66,7 @@ class TargetView:
     kept: tuple[ModulePrecision, ...]
     models: tuple[str, ...]
     bindings: tuple[str, ...]
+    logs: tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,7 +90,7 @@ def run_view(record: RunRecord) -> RunView:
         FindingView(
             f"finding-{number}",
             located,
-            _title(located.finding),
+            title_of(located.finding),
             str(located.finding) in leading,
             _plots(located.finding),
         )
@@ -104,12 +104,9 @@ def run_view(record: RunRecord) -> RunView:
     return RunView(sentence(record), targets, findings)
 
 
-def _title(finding: Finding) -> str:
-    return CATALOGUE[finding.code].title if finding.code in CATALOGUE else ""
-
-
 def _plots(finding: Finding) -> tuple[Figure, ...]:
-    return tuple(plot for plot in (growth_plot(finding), cost_plot(finding)) if plot is not None)
+    found = (growth_plot(finding), search_plot(finding), cost_plot(finding))
+    return tuple(plot for plot in found if plot is not None)
 
 
 def _anchors(names: list[str]) -> list[str]:
@@ -142,16 +139,37 @@ def _target_view(
         measures=tuple(svg for measure in MEASURES if (svg := measure(record, target)) is not None),
         leading=leading,
         findings=own,
-        path=_path(target),
+        path=cause_path(target),
         verifications=_verification_views(target),
         headroom=headroom_plot(modules, plan.precision.default)
         if plan is not None and isinstance(plan.precision, LowPrecision)
         else None,
-        rounds=rounds_plot(plan.rounds) if plan is not None else None,
+        rounds=_search(plan.rounds if plan is not None else (), own),
         kept=tuple(row for row in modules if row.float32 or row.float32_weights),
         models=tuple(file for file in target.files if file not in bindings),
         bindings=bindings,
+        logs=_logs(record, target),
     )
+
+
+def _logs(record: RunRecord, target: TargetReport) -> tuple[str, ...]:
+    """Return the logs of a target's stages; of a broken target those that broke, shared ones too,
+    come first.
+    """
+    broken = [
+        stage.log
+        for stage in record.stages
+        if stage.status == "broken" and stage.target in (None, target.name)
+    ]
+    own = [stage.log for stage in stages_of(record, target.name) if stage.status != "blocked"]
+    first = broken if target.status == "broken" else []
+    return tuple(dict.fromkeys(log for log in (*first, *own) if log is not None))
+
+
+def _search(rounds: tuple[PlanRound, ...], own: tuple[FindingView, ...]) -> Figure | None:
+    """Return the search for what to keep in float32, unless a finding of the target shows it."""
+    shown = any(search_plot(view.located.finding) is not None for view in own)
+    return None if shown else rounds_plot(rounds)
 
 
 def _verification_views(target: TargetReport) -> tuple[VerificationView, ...]:
@@ -180,6 +198,7 @@ def sentence(record: RunRecord) -> str:
     ):
         if names := named[status]:
             count = "The" if total == 1 else f"{len(names)}{of_all}"
+            count = f"All {total}" if len(names) == total > 1 else count
             parts.append(f"{count} {noun} {verb}: {_listed(names)}")
             of_all, noun = "", ""
     if named["verified"]:
@@ -207,63 +226,3 @@ def _listed(names: list[str]) -> str:
     more = len(names) - _NAMED
     shown = names if more <= 1 else names[:_NAMED]
     return ", ".join(shown) + (f" and {more} more" if more > 1 else "")
-
-
-def _path(target: TargetReport) -> Figure | None:
-    """Return the way from a failed target's cause to its first failing output; None if there is no
-    cause or no output to show.
-    """
-    if target.status != "failed" or target.leading is None:
-        return None
-    finding = target.leading
-    symptom = next(
-        (step for verification in target.verifications if (step := _symptom(verification))), None
-    )
-    if symptom is None or (finding.code in CATALOGUE and CATALOGUE[finding.code].is_symptom):
-        return None
-    steps = [Step("cause", _where(finding), _heading(finding))]
-    steps += [Step("gap" if text.startswith("... ") else "step", text) for text in finding.chain]
-    steps.append(symptom)
-    before, after = finding.evidence.get("before"), finding.evidence.get("after")
-    if (
-        finding.evidence.get("proven") is True
-        and isinstance(before, int | float)
-        and isinstance(after, int | float)
-    ):
-        steps.append(
-            Step(
-                "proof",
-                f"The outputs' error falls from {before:.2g} to {after:.2g} of their rms.",
-                "Proof: with this corrected",
-            )
-        )
-    return flow(steps, f"From the cause to the symptom in {target.name}")
-
-
-def _where(finding: Finding) -> str:
-    """Return a finding's place in words; its message if it has none."""
-    place = finding.place
-    named = (
-        ("", place.tensor),
-        ("node ", place.node),
-        ("in ", place.module),
-        ("at ", place.source),
-    )
-    return ", ".join(f"{what}{name}" for what, name in named if name) or finding.message
-
-
-def _heading(finding: Finding) -> str:
-    return f"Cause: {finding.code} {_title(finding)}".strip()
-
-
-def _symptom(verification: Verification) -> Step | None:
-    """Return the first failing output of the first failing case."""
-    case = first_failing_case(verification)
-    if case is None:
-        return None
-    output = next((output for output in case.outputs if not output.passed), None)
-    if output is None:
-        text = f"Case {case.case} does not run"
-        return Step("output", text, "Symptom")
-    told = output.failures[0] if output.failures else str(worst_of_output(case.case, output))
-    return Step("output", f"{told} in case {case.case}", f"Symptom: output {output.output}")

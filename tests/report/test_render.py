@@ -5,12 +5,13 @@ import html.parser
 import re
 
 import pytest
-from records import build_record, failed_target, non_finite_record, verified_record
+from records import build_record, failed_target, non_finite_record, tensor_metrics, verified_record
 
 from convkit.errors import StoreError
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.report.render import render_report, write_report
 from convkit.report.text import change_text, json_text, link_to, percent_text, share_text
+from convkit.worker.protocol import CaseMetrics, InvarianceMetrics, SimulatedCase
 
 _VOID = {"meta", "br", "link", "img", "hr", "input"}
 
@@ -264,7 +265,8 @@ def test_no_figure_has_no_share():
 
 
 @pytest.mark.parametrize(
-    ("share", "text"), [(0.0, "0 %"), (3e-7, "< 0.01 %"), (0.25, "25 %"), (1.0, "100.0 %")]
+    ("share", "text"),
+    [(0.0, "0 %"), (3e-7, "< 0.01 %"), (0.25, "25 %"), (1.0, "100 %"), (0.9999, "100.0 %")],
 )
 def test_percentages_read_well(share, text):
     assert percent_text(share) == text
@@ -333,3 +335,45 @@ def test_a_large_run_stays_small_and_complete():
     assert len(page.encode()) < 2_000_000
     assert len(re.findall(r"<td><strong>case-", page)) == 50 * 40
     assert len(re.findall(r'class="dot"', page)) == 50 * 40
+
+
+def _compared(max_abs, **metrics):
+    return CaseMetrics("typical", 0.1, (tensor_metrics(max_abs, **metrics),))
+
+
+def test_a_simulation_beside_its_device_and_the_invariances_are_in_tables():
+    target = failed_target()
+    checks = (
+        InvarianceMetrics(
+            "padding", "padded", "typical", (tensor_metrics(0.0),), (tensor_metrics(0.0625),)
+        ),
+        InvarianceMetrics("batch", "alone", "typical", (), (tensor_metrics(0.5, nan_candidate=3),)),
+    )
+    simulated = (
+        SimulatedCase(_compared(0.125), _compared(0.25)),
+        SimulatedCase(_compared(0.375), CaseMetrics("extreme", 0.1, (), "no such kernel")),
+        SimulatedCase(CaseMetrics("odd", 0.1, (), "a refusal"), CaseMetrics("odd", 0.1, ())),
+    )
+    verification = dataclasses.replace(
+        target.verifications[0], invariance=checks, simulated=simulated
+    )
+    text = words(
+        build_record(targets=(dataclasses.replace(target, verifications=(verification,)),))
+    )
+    assert "The simulation beside the device (3 cases)" in text
+    assert "typical last_hidden_state 0.125 0.25" in text
+    assert "0.375 no such kernel" in text
+    assert "odd a refusal" in text
+    assert "padding padded typical last_hidden_state 0.0625 0" in text
+    assert "batch alone typical last_hidden_state 0.5, 3 not finite not compared" in text
+
+
+def test_a_broken_target_links_the_log_of_the_stage_that_broke():
+    record = build_record()
+    broken = dataclasses.replace(record.stages[0], status="broken", error="torch.export failed")
+    target = dataclasses.replace(record.targets[0], status="broken", verifications=())
+    page = render_report(
+        dataclasses.replace(record, stages=(broken, *record.stages[1:]), targets=(target,))
+    )
+    card = page[page.index("<article") : page.index("</article>")]
+    assert re.findall(r'href="(\./logs/[^"]*)"', card)[0] == "./logs/export.log"

@@ -13,6 +13,7 @@ from records import (
 )
 from svg import description, height_of, limit_height, marks, words
 
+from convkit.codec import encode
 from convkit.findings.model import Finding
 from convkit.report.figures import (
     case_point,
@@ -25,6 +26,7 @@ from convkit.report.figures import (
     ladder_measure,
     output_plots,
     rounds_plot,
+    search_plot,
     size_measure,
 )
 from convkit.worker.protocol import LowPrecision, ModulePrecision, PlanRound, PrecisionResult
@@ -186,6 +188,13 @@ def test_a_search_is_plotted_round_by_round():
     assert second[0] == "round 2, third in float32: 25 % of the limit in typical"
     assert height_of(first[1]) < limit_height(figure.svg) < height_of(second[1])
     assert rounds_plot(()) is None
+    finding = Finding("N209", "x", evidence={"rounds": encode(rounds)})
+    assert search_plot(finding) == figure
+
+
+@pytest.mark.parametrize("rounds", [None, [], "two", [{"case": 3}], [1]])
+def test_other_evidence_is_no_search(rounds):
+    assert search_plot(Finding("N209", "x", evidence={"rounds": rounds})) is None
 
 
 def test_an_errors_growth_is_plotted_along_the_depth():

@@ -58,7 +58,7 @@ BROKEN = dataclasses.replace(GOOD, status="broken")
         ),
         (
             named(BROKEN, *"abcde"),
-            "5 of 5 targets could not be built or verified: a, b, c and 2 more.",
+            "All 5 targets could not be built or verified: a, b, c and 2 more.",
         ),
     ],
 )
