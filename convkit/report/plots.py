@@ -110,7 +110,7 @@ def limit_plot(points: Sequence[Point], axis: Axis, title: str) -> Figure:
     ]
     if worst is not None:
         limit = scale.position(1.0) if axis.limit else None
-        parts.append(_worst_label(worst, *spots[_index(points, worst)], limit))
+        parts.append(_worst_label(worst, *spots[_index(points, worst)], limit, axis))
     parts += _ends(points, end)
     told = _description(points, worst, axis)
     return Figure(picture(WIDTH, end + 18, title, told, *parts), title)
@@ -179,18 +179,19 @@ def _mark(point: Point, x: float, y: float, count: int, *, base: float, marked: 
     return group(parts, class_=f"{kind} hollow" if point.hollow else kind)
 
 
-def _worst_label(point: Point, x: float, y: float, limit: float | None) -> Svg:
-    """Return the worst point's name beside its mark, on the side with more room and off the limit's
-    line.
+def _worst_label(point: Point, x: float, y: float, limit: float | None, axis: Axis) -> Svg:
+    """Return the worst point's name beside its mark: away from the other points, on the side with
+    more room, and off the limit's line.
     """
     left = x > (WIDTH + _LEFT) / 2
-    below = limit is not None and y - 16 < limit < y
+    near = limit is not None and y - 16 < limit < y
+    below = axis.bad_side == "below" or near or y < _TOP + 8
     return element(
         "text",
         shortened(point.label, 30),
         class_="worst end" if left else "worst",
         x=x - 10 if left else x + 10,
-        y=y + 14 if below or y < _TOP + 8 else y - 6,
+        y=y + 14 if below else y - 6,
     )
 
 
