@@ -20,6 +20,7 @@ from convkit.cli import (
     locking,
     nightly,
     recipes,
+    reporting,
     running,
     runs,
     stores,
@@ -50,6 +51,7 @@ app.command("nightly")(nightly.nightly)
 app.command("accept")(nightly.accept)
 app.command("verify")(runs.verify)
 app.command("show")(runs.show)
+app.command("report")(reporting.report)
 app.command("diagnose")(diagnosing.diagnose)
 app.command("runs")(auditing.runs)
 app.command("audit")(auditing.audit)

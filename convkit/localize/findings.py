@@ -66,6 +66,8 @@ def _finding(cause: Cause, diagnosis: Diagnosis, case: str) -> Finding:
     if cause.values is not None:
         found, expected = cause.values
         evidence |= {"found": _figure(found), "original": _figure(expected)}
+    if cause.growth:  # `chain` as numbers, for the report's plot
+        evidence["growth"] = [[title, _figure(error)] for title, error in cause.growth]
     message = f"{cause.text}{_where(cause)}{_proof(cause)}"
     return Finding(code, message, place, evidence, Remedy(_REMEDIES[code]), chain=_chain(cause))
 

@@ -1,33 +1,29 @@
 """Writes `report.html` into a run's folder."""
 
 import base64
-import datetime as dt
 import hashlib
-import json
-import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
-from convkit.codec import Json
 from convkit.errors import storage_error
 from convkit.findings.catalogue import CATALOGUE
 from convkit.metrics.registry import METRICS
 from convkit.metrics.text import told_apart
 from convkit.record.figures import non_finite, worst_comparison, worst_of_output
 from convkit.record.model import RunRecord
-from convkit.record.summary import (
-    evidence_of,
-    first_failing_case,
-    left_out,
-    located_findings,
-    seconds_of,
-    verdict,
-    verified_name,
-)
+from convkit.record.summary import first_failing_case, left_out, seconds_of, verdict, verified_name
 from convkit.record.text import bytes_text, seconds_text, sizes_text
+from convkit.report.drawing import visible
+from convkit.report.text import (
+    change_text,
+    difference_text,
+    figure_text,
+    json_text,
+    link_to,
+    moment_text,
+    share_text,
+)
+from convkit.report.view import run_view
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -37,23 +33,34 @@ _TEMPLATE = "report.html.jinja"
 _UNITS = {"output": "in the output's unit", "ratio": "a ratio"}
 _STYLE = "report.css"
 _MARKS = {"verified": "✓", "failed": "✗", "broken": "✗", "skipped": "\N{EN DASH}"}
+_EVIDENCE = {
+    "device": "ran on the device",
+    "simulated": "simulated, not run on its device",
+    "skipped": "no evidence: nothing ran",
+}
 
 
 def write_report(record: RunRecord, folder: Path) -> Path:
     """Write the run's report into `folder` and return its path. Raises StoreError if it cannot be
     written.
     """
-    path = folder / REPORT_NAME
-    staging = path.with_name(f"{REPORT_NAME}.part")
+    return write_report_file(record, folder / REPORT_NAME)
+
+
+def write_report_file(record: RunRecord, path: Path, *, base: str = "") -> Path:
+    """Write the run's report to a file, and return its path. `base` leads from there to the run's
+    folder, for the links. Raises StoreError if it cannot be written.
+    """
+    staging = path.with_name(f"{path.name}.part")
     try:
-        staging.write_text(render_report(record), encoding="utf-8")
+        staging.write_text(render_report(record, base=base), encoding="utf-8")
         staging.replace(path)
     except OSError as error:
         raise storage_error(error, path) from error
     return path
 
 
-def render_report(record: RunRecord) -> str:
+def render_report(record: RunRecord, *, base: str = "") -> str:
     """Return the report as HTML. Everything from the record is escaped, because names come from
     recipes and models.
     """
@@ -65,13 +72,11 @@ def render_report(record: RunRecord) -> str:
         style=Markup(style),  # noqa: S704 - convkit's own file
         policy=_policy(style),
         run=record,
+        view=run_view(record),
         verdict=verdict(record),
-        findings=located_findings(record),
         left_out=left_out(record),
         tools=_tools(record),
-        problem=next(
-            (target for target in record.targets if target.status in ("failed", "broken")), None
-        ),
+        base=base,
     )
 
 
@@ -88,21 +93,22 @@ def _environment() -> "Environment":
         loader=PackageLoader("convkit.report", "."),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters.update(
         size=bytes_text,
         duration=seconds_text,
-        moment=_moment,
+        moment=moment_text,
         axis_sizes=sizes_text,
         figure=figure_text,
-        json=_json_text,
+        json=json_text,
     )
     environment.globals.update(
         mark=_MARKS,
+        evidence_text=_EVIDENCE,
         explanations=CATALOGUE,
-        evidence_of=evidence_of,
         first_failing_case=first_failing_case,
         non_finite=non_finite,
         seconds_of=seconds_of,
@@ -111,44 +117,18 @@ def _environment() -> "Environment":
         worst_of_output=worst_of_output,
         change_text=change_text,
         share_text=share_text,
+        link_to=link_to,
         metric_rows=tuple(METRICS.values()),
         units=_UNITS,
         told_apart=told_apart,
+        difference=difference_text,
     )
     return environment
 
 
-def figure_text(value: float) -> str:
-    """Return a number with three significant digits, or nan, inf."""
-    return f"{value:.3g}"
-
-
-def share_text(share: float) -> str:
-    """Return the share of a limit: '18 % of the limit', '3100 times the limit'."""
-    if not math.isfinite(share):
-        return "beyond any limit"
-    if share <= 1:
-        return (
-            f"{share * 100:.2g} % of the limit"
-            if share < 0.995
-            else f"{share * 100:.1f} % of the limit"
-        )
-    return f"{share:.3g} times the limit"
-
-
-def change_text(change: Mapping[str, Json]) -> str:
-    """Return a change to the recipe as YAML, nested as in the recipe."""
-    tree: dict[str, Json] = {}
-    for path, value in change.items():
-        *parents, last = path.split(".")
-        node = tree
-        for parent in parents:
-            node = node.setdefault(parent, {})
-            # One change replaces a whole, another a part of it: show both paths as they are.
-            if not isinstance(node, dict):
-                return yaml.safe_dump(dict(change), sort_keys=False, allow_unicode=True)
-        node[last] = value
-    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+def _shown(value: object) -> object:
+    """Make hidden characters visible in every text that a template inserts; markup is convkit's."""
+    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def _tools(record: RunRecord) -> list[tuple[str, list[tuple[str, str]]]]:
@@ -161,12 +141,3 @@ def _tools(record: RunRecord) -> list[tuple[str, list[tuple[str, str]]]]:
         (name, [(version, ", ".join(stages)) for version, stages in versions.items()])
         for name, versions in sorted(found.items())
     ]
-
-
-def _moment(seconds: float) -> str:
-    """Return a time in UTC, because reports are read in other time zones."""
-    return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def _json_text(value: Json) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -4,7 +4,7 @@ from records import build_record
 
 from convkit.findings.model import Finding
 from convkit.report.render import render_report
-from convkit.worker.protocol import ModulePrecision, PrecisionResult
+from convkit.worker.protocol import LowPrecision, ModulePrecision, PrecisionResult
 
 
 def test_a_plan_is_shown_by_module_and_a_chain_in_its_order() -> None:
@@ -26,10 +26,12 @@ def test_a_plan_is_shown_by_module_and_a_chain_in_its_order() -> None:
     )
     chained = Finding("N202", "overflows", chain=("first step", "second step"))
     target = dataclasses.replace(
-        record.targets[0], plan=PrecisionResult({"default": "float16"}, rows), findings=(chained,)
+        record.targets[0], plan=PrecisionResult(LowPrecision("float16"), rows), findings=(chained,)
     )
     html = render_report(dataclasses.replace(record, targets=(target,)))
     assert "<code>encoder.attention</code>" in html
     assert "<code>(root)</code>" in html
     assert "in extreme" in html
+    assert "pattern encoder.attention." in html
+    assert "Headroom to the limit of float16" in html
     assert html.index("first step") < html.index("second step")

@@ -5,11 +5,13 @@ import html.parser
 import re
 
 import pytest
-from records import build_record, failed_target, non_finite_record, verified_record
+from records import build_record, failed_target, non_finite_record, tensor_metrics, verified_record
 
 from convkit.errors import StoreError
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.report.render import change_text, render_report, share_text, write_report
+from convkit.report.render import render_report, write_report
+from convkit.report.text import change_text, json_text, link_to, percent_text, share_text
+from convkit.worker.protocol import CaseMetrics, InvarianceMetrics, SimulatedCase
 
 _VOID = {"meta", "br", "link", "img", "hr", "input"}
 
@@ -107,14 +109,42 @@ def test_a_remedys_change_is_yaml_as_it_stands_in_a_recipe():
 
 def test_nothing_is_loaded_from_elsewhere_and_nothing_runs():
     page = _Page(render_report(build_record()))
-    assert not {"script", "img", "link", "iframe", "object"} & set(page.tags)
-    for tag, name, value in page.attributes:
-        assert name not in ("src", "style")
+    assert not {"script", "img", "image", "use", "link", "iframe", "object"} & set(page.tags)
+    for _, name, _ in page.attributes:
+        assert name not in ("src", "style", "xlink:href")
         assert not name.startswith("on")
-        if name == "href":
-            assert value.startswith("#"), (tag, value)
     assert "url(" not in render_report(build_record())
     assert "@import" not in render_report(build_record())
+
+
+def test_links_lead_to_anchors_of_the_page_and_files_of_the_run():
+    page = _Page(render_report(build_record()))
+    anchors = {value for _, name, value in page.attributes if name == "id"}
+    links = {value for _, name, value in page.attributes if name == "href"}
+    assert {link[1:] for link in links if link.startswith("#")} <= anchors
+    files = {link for link in links if not link.startswith("#")}
+    assert {"./result.json", "./logs/export.log", "./models/ort-cpu/model.onnx"} <= files
+    assert all(link.startswith("./") for link in files)
+    ids = [value for _, name, value in page.attributes if name == "id"]
+    assert len(ids) == len(anchors)
+
+
+@pytest.mark.parametrize(
+    ("path", "base", "link"),
+    [
+        ("models/a/model.onnx", "", "./models/a/model.onnx"),
+        ("models/a/model.onnx", "../runs/x", "./../runs/x/models/a/model.onnx"),
+        ("javascript:alert(1)", "", "./javascript%3Aalert%281%29"),
+        ('a b/"><x>#?%.log', "", "./a%20b/%22%3E%3Cx%3E%23%3F%25.log"),
+        ("../secret", "", None),
+        ("a/../../b", "", None),
+        ("/etc/passwd", "", None),
+        ("//host/share", "", None),
+        ("", "", None),
+    ],
+)
+def test_a_path_is_a_link_only_within_the_run(path, base, link):
+    assert link_to(path, base) == link
 
 
 EVIL = "<script>alert('1')</script>\"><img src=x onerror=alert(2)>{{ 7 * 7 }}"
@@ -219,8 +249,11 @@ def test_a_folder_that_is_not_there_is_an_error_with_its_place(tmp_path):
     ("share", "text"),
     [
         (0.182, "18 % of the limit"),
-        (0.9996, "100.0 % of the limit"),
-        (3100, "3.1e+03 times the limit"),
+        (0.9996, "> 99.9 % of the limit"),
+        (1.0, "100 % of the limit"),
+        (3100, "3100 times the limit"),
+        (1.0001, "just over the limit"),
+        (1234567, "1.23e+06 times the limit"),
         (1.5, "1.5 times the limit"),
     ],
 )
@@ -230,3 +263,126 @@ def test_shares_read_well(share, text):
 
 def test_no_figure_has_no_share():
     assert share_text(float("inf")) == "beyond any limit"
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.0, "0 %"),
+        (3e-7, "< 0.01 %"),
+        (0.25, "25 %"),
+        (0.998, "99.8 %"),
+        (0.99999, "> 99.9 %"),
+        (1.0, "100 %"),
+    ],
+)
+def test_percentages_read_well(share, text):
+    assert percent_text(share) == text
+
+
+def test_evidence_has_digits_that_people_read():
+    assert (
+        json_text({"a": [0.6846082450985218, "nan", 3, True]}) == '{"a": [0.6846, "nan", 3, true]}'
+    )
+
+
+def test_characters_that_hide_or_reorder_text_are_shown():
+    target = dataclasses.replace(
+        failed_target(), name="ort\u202egpj\x07", headline="\x1b[31m\udcff"
+    )
+    page = render_report(build_record(targets=(target,)))
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e\ud800-\udfff]", page)
+    assert "ort\\u202egpj\\x07" in page
+
+
+def test_a_simulation_never_looks_like_a_device():
+    device, simulated = verified_record(), build_record(targets=(failed_target(),))
+    evidence = re.compile(r'class="(?:card [^"]*|evidence [^"]*|badge [^"]*)"')
+    assert not [each for each in evidence.findall(render_report(device)) if "simulated" in each]
+    found = evidence.findall(render_report(simulated))
+    assert not [each for each in found if "device" in each]
+    # The run's own badge is about all targets.
+    assert [each for each in found if "simulated" not in each] == ['class="badge failed"'] + [
+        each for each in found if each.startswith('class="badge ') and _is_stage(each)
+    ]
+
+
+def _is_stage(badge):
+    return badge in {f'class="badge {status}"' for status in ("hit", "done", "skipped", "blocked")}
+
+
+def test_a_target_beside_others_has_its_path_in_its_section_and_a_lone_one_on_its_card():
+    leading = failed_target().verifications[0].findings[0]
+    target = dataclasses.replace(failed_target(), leading=leading)
+    for targets, inside in (
+        ((target,), "card"),
+        ((target, verified_record().targets[0]), "section"),
+    ):
+        page = render_report(build_record(targets=targets))
+        assert page.count("From the cause to the symptom in ort-optimized</title>") == 1
+        place = page.index("From the cause to the symptom in ort-optimized</title>")
+        assert ("</article>" in page[:place]) is (inside == "section")
+
+
+def test_a_large_run_stays_small_and_complete():
+    from records import case_verdict, output_verdict
+
+    cases = tuple(
+        case_verdict(f"case-{i}", 1, 2, output_verdict(1e-6 * (i + 1))) for i in range(40)
+    )
+    verification = dataclasses.replace(
+        failed_target().verifications[0], status="verified", cases=cases, findings=()
+    )
+    targets = tuple(
+        dataclasses.replace(
+            failed_target(), name=f"target-{i}", status="verified", verifications=(verification,)
+        )
+        for i in range(50)
+    )
+    page = render_report(build_record(targets=targets))
+    assert len(page.encode()) < 2_000_000
+    assert len(re.findall(r"<td><strong>case-", page)) == 50 * 40
+    assert len(re.findall(r'class="dot"', page)) == 50 * 40
+
+
+def _compared(max_abs, **metrics):
+    return CaseMetrics("typical", 0.1, (tensor_metrics(max_abs, **metrics),))
+
+
+def test_a_simulation_beside_its_device_and_the_invariances_are_in_tables():
+    target = failed_target()
+    checks = (
+        InvarianceMetrics(
+            "padding", "padded", "typical", (tensor_metrics(0.0),), (tensor_metrics(0.0625),)
+        ),
+        InvarianceMetrics("batch", "alone", "typical", (), (tensor_metrics(0.5, nan_candidate=3),)),
+    )
+    simulated = (
+        SimulatedCase(_compared(0.125), _compared(0.25)),
+        SimulatedCase(_compared(0.375), CaseMetrics("extreme", 0.1, (), "no such kernel")),
+        SimulatedCase(CaseMetrics("odd", 0.1, (), "a refusal"), CaseMetrics("odd", 0.1, ())),
+    )
+    verification = dataclasses.replace(
+        target.verifications[0], invariance=checks, simulated=simulated
+    )
+    page = render_report(
+        build_record(targets=(dataclasses.replace(target, verifications=(verification,)),))
+    )
+    text = " ".join(re.sub("<[^>]*>", " ", page).split())
+    assert "The simulation beside the device (3 cases)" in text
+    assert "typical last_hidden_state 0.125 0.25" in text
+    assert "0.375 no such kernel" in text
+    assert "odd a refusal" in text
+    assert "padding padded typical last_hidden_state 0.0625 0" in text
+    assert "batch alone typical last_hidden_state 0.5, 3 not finite not compared" in text
+
+
+def test_a_broken_target_links_the_log_of_the_stage_that_broke():
+    record = build_record()
+    broken = dataclasses.replace(record.stages[0], status="broken", error="torch.export failed")
+    target = dataclasses.replace(record.targets[0], status="broken", verifications=())
+    page = render_report(
+        dataclasses.replace(record, stages=(broken, *record.stages[1:]), targets=(target,))
+    )
+    card = page[page.index("<article") : page.index("</article>")]
+    assert re.findall(r'href="(\./logs/[^"]*)"', card)[0] == "./logs/export.log"

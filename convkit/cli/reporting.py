@@ -1,0 +1,69 @@
+"""`convkit report`: where a run's HTML report is, and opening it."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from convkit.cli.options import HomeFolder, Run
+
+
+def report(
+    run: Run,
+    open_it: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            metavar="FILE",
+            help="Write a new report of the run to FILE, with links to the run's folder.",
+        ),
+    ] = None,
+    home: HomeFolder = None,
+) -> None:
+    """Print the path of a run's HTML report, or open it."""
+    from convkit.execute.selecting import find_run
+    from convkit.home import Home
+
+    folder = find_run(run, Home.find(home))
+    path = _existing(folder) if output is None else _written(folder, output)
+    typer.echo(str(path))
+    if open_it:
+        _open(path)
+
+
+def _existing(folder: Path) -> Path:
+    from convkit.errors import UsageError
+    from convkit.report.render import REPORT_NAME
+
+    path = folder / REPORT_NAME
+    if not path.is_file():
+        raise UsageError(f"{path} does not exist. Write a new report: --output FILE")
+    return path
+
+
+def _written(folder: Path, output: Path) -> Path:
+    """Write a new report elsewhere: the run's own files are compared byte for byte by the audit."""
+    from convkit.errors import UsageError
+    from convkit.execute.run_folder import read_record
+    from convkit.report.render import write_report_file
+
+    if output.is_dir():
+        raise UsageError(f"--output {output}: is a folder. Name a file in it.")
+    if output.resolve().is_relative_to(folder.resolve()):
+        raise UsageError(
+            f"--output {output}: is in the run's own folder, which stays as the run left it."
+            " Choose another place."
+        )
+    base = os.path.relpath(folder.resolve(), output.resolve().parent)
+    return write_report_file(read_record(folder), output, base=Path(base).as_posix())
+
+
+def _open(path: Path) -> None:
+    import webbrowser
+
+    from convkit.errors import UsageError
+
+    if not webbrowser.open(path.resolve().as_uri()):
+        raise UsageError(f"found no browser to open {path} with; set BROWSER, or open it yourself")

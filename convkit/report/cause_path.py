@@ -1,0 +1,74 @@
+"""The way from a failed target's cause to its first failing output, as a drawing. Pure."""
+
+from convkit.findings.catalogue import CATALOGUE
+from convkit.findings.model import Finding
+from convkit.record.figures import worst_of_output
+from convkit.record.model import TargetReport, Verification
+from convkit.record.summary import first_failing_case
+from convkit.report.drawing import Figure
+from convkit.report.flow import Step, flow
+
+
+def title_of(finding: Finding) -> str:
+    """Return what a finding's code means; empty for a code that this convkit does not know."""
+    return CATALOGUE[finding.code].title if finding.code in CATALOGUE else ""
+
+
+def cause_path(target: TargetReport) -> Figure | None:
+    """Return the way from a failed target's cause to its first failing output; None if there is no
+    cause or no output to show.
+    """
+    if target.status != "failed" or target.leading is None:
+        return None
+    finding = target.leading
+    symptom = next(
+        (step for verification in target.verifications if (step := _symptom(verification))), None
+    )
+    if symptom is None or (finding.code in CATALOGUE and CATALOGUE[finding.code].is_symptom):
+        return None
+    steps = [Step("cause", _where(finding), _heading(finding))]
+    steps += [Step("gap" if text.startswith("... ") else "step", text) for text in finding.chain]
+    steps.append(symptom)
+    before, after = finding.evidence.get("before"), finding.evidence.get("after")
+    if (
+        finding.evidence.get("proven") is True
+        and isinstance(before, int | float)
+        and isinstance(after, int | float)
+    ):
+        steps.append(
+            Step(
+                "proof",
+                f"The outputs' error falls from {before:.2g} to {after:.2g} of their rms.",
+                "Proof: with this corrected",
+            )
+        )
+    return flow(steps, f"From the cause to the symptom in {target.name}")
+
+
+def _where(finding: Finding) -> str:
+    """Return a finding's place in words; its message if it has none."""
+    place = finding.place
+    named = (
+        ("", place.tensor),
+        ("node ", place.node),
+        ("in ", place.module),
+        ("at ", place.source),
+    )
+    return ", ".join(f"{what}{name}" for what, name in named if name) or finding.message
+
+
+def _heading(finding: Finding) -> str:
+    return f"Cause: {finding.code} {title_of(finding)}".strip()
+
+
+def _symptom(verification: Verification) -> Step | None:
+    """Return the first failing output of the first failing case."""
+    case = first_failing_case(verification)
+    if case is None:
+        return None
+    output = next((output for output in case.outputs if not output.passed), None)
+    if output is None:
+        text = f"Case {case.case} does not run"
+        return Step("output", text, "Symptom")
+    told = output.failures[0] if output.failures else str(worst_of_output(case.case, output))
+    return Step("output", f"{told} in case {case.case}", f"Symptom: output {output.output}")

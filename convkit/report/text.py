@@ -1,0 +1,105 @@
+"""Figures, changes, times and links as the report writes them. Pure."""
+
+import datetime as dt
+import json
+import math
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+from urllib.parse import quote
+
+import yaml
+
+from convkit.codec import Json
+from convkit.record.figures import non_finite
+from convkit.worker.protocol import TensorMetrics
+
+
+def figure_text(value: float) -> str:
+    """Return a number with three significant digits, or nan, inf."""
+    return f"{value:.3g}"
+
+
+def share_text(share: float) -> str:
+    """Return the share of a limit: '18 % of the limit', '3100 times the limit'."""
+    if not math.isfinite(share):
+        return "beyond any limit"
+    if share <= 1:
+        return f"{percent_text(share)} of the limit"
+    factor = factor_text(share)
+    return "just over the limit" if factor == "1" else f"{factor} times the limit"
+
+
+def percent_text(share: float) -> str:
+    """Return a share of at most 1 in percent, '18 %'. What is not 0 or 1 never reads as if it
+    were: '< 0.01 %', '> 99.9 %'.
+    """
+    if 0 < share < 1e-4:
+        return "< 0.01 %"
+    if 0.9995 <= share < 1:
+        return "> 99.9 %"
+    return f"{share * 100:.2g} %" if share < 0.995 else f"{share * 100:.3g} %"
+
+
+def factor_text(factor: float) -> str:
+    """Return a factor with three digits: '1.5', '3100', '1.2e+06'."""
+    rounded = float(f"{factor:.3g}")
+    return f"{rounded:.0f}" if 100 <= rounded < 1e5 else f"{rounded:.3g}"
+
+
+def difference_text(metrics: TensorMetrics) -> str:
+    """Return the largest absolute error, and what it leaves out: NaN, infinities, another shape."""
+    if metrics.mismatch is not None:
+        return metrics.mismatch
+    odd = non_finite(metrics)
+    return figure_text(metrics.max_abs) + (f", {odd} not finite" if odd else "")
+
+
+def change_text(change: Mapping[str, Json]) -> str:
+    """Return a change to the recipe as YAML, nested as in the recipe."""
+    tree: dict[str, Json] = {}
+    for path, value in change.items():
+        *parents, last = path.split(".")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+            # One change replaces a whole, another a part of it: show both paths as they are.
+            if not isinstance(node, dict):
+                return yaml.safe_dump(dict(change), sort_keys=False, allow_unicode=True)
+        node[last] = value
+    return yaml.safe_dump(tree, sort_keys=False, allow_unicode=True)
+
+
+def moment_text(seconds: float) -> str:
+    """Return a time in UTC, because reports are read in other time zones."""
+    return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def json_text(value: Json) -> str:
+    """Return a value as JSON, strings as they are, numbers with four digits."""
+    if isinstance(value, list) and value and all(isinstance(each, str) for each in value):
+        return ", ".join(map(str, value))
+    return value if isinstance(value, str) else json.dumps(_rounded(value), ensure_ascii=False)
+
+
+def _rounded(value: Json) -> Json:
+    if isinstance(value, float):
+        return float(f"{value:.4g}")
+    if isinstance(value, list):
+        return [_rounded(each) for each in value]
+    return (
+        {key: _rounded(each) for key, each in value.items()} if isinstance(value, dict) else value
+    )
+
+
+def link_to(path: str, base: str = "") -> str | None:
+    """Return the address of a file of the run's folder, relative to the report; None for a path
+    that leads out of the folder.
+
+    `base` leads from the report to the run's folder, if it lies elsewhere. Every character that
+    means something in an address is encoded, so that no path can name a scheme or a host.
+    """
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts:
+        return None
+    where = "/".join(part for part in (base, *parts) if part)
+    return f"./{quote(where.encode('utf-8', 'surrogatepass'))}"
