@@ -13,6 +13,7 @@ from convkit.models.exporters.job import WRAPPER
 from convkit.runtimes.coreml.constants import LargeConstant, recording_pipeline
 from convkit.runtimes.coreml.operators import register_missing_operators
 from convkit.runtimes.coreml.options import Shapes
+from convkit.runtimes.coreml.passes import exact_pipeline
 from convkit.runtimes.coreml.selection import selector
 from convkit.runtimes.coreml.shapes import input_types, output_types
 from convkit.runtimes.coreml.trace import traced
@@ -66,7 +67,10 @@ def convert(conversion: Conversion) -> Converted:
         source = traced(conversion.module, conversion.examples, contract, WRAPPER)
         low = conversion.precision
         found: list[LargeConstant] = []
-        options: dict[str, Any] = {"compute_precision": ct.precision.FLOAT32}
+        options: dict[str, Any] = {
+            "compute_precision": ct.precision.FLOAT32,
+            "pass_pipeline": exact_pipeline(),
+        }
         if low is not None:
             is_half = selector(low, source.module_of)
             options["compute_precision"] = ct.transform.FP16ComputePrecision(op_selector=is_half)

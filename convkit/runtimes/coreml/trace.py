@@ -44,26 +44,38 @@ def traced(
     """
     try:
         program = decomposed(trace(module, examples, contract))
-    except UnexportableError:
-        raise
+    except UnexportableError as refused:
+        # torch.export writes recurrent layers out step by step, for the example's length only;
+        # torch.jit.trace keeps them whole.
+        if not any(isinstance(each, torch.nn.RNNBase) for each in module.modules()):
+            raise
+        return _followed(module, examples, wrapper, refused)
     except StageFailedError as refused:
-        try:
-            with warnings.catch_warnings(), torch.no_grad():
-                warnings.simplefilter("ignore")  # torch warns of each value that Python decides by
-                script = torch.jit.trace(module, tuple(examples), check_trace=False, strict=False)
-        except Exception as error:
-            raise StageFailedError(
-                f"{refused}; nor can torch.jit.trace: {innermost(error)}"
-            ) from error
-        known = {name for name, _ in module.named_modules()}
-        return Traced(
-            script,
-            lambda operation: _below(wrapper, _deepest(module_path(operation), known)),
-            str(refused),
-        )
+        return _followed(module, examples, wrapper, refused)
     _refuse_unknown(program)
     paths = number_nodes(program, wrapper)
     return Traced(program, lambda operation: module_path(operation, paths))
+
+
+def _followed(
+    module: torch.nn.Module,
+    examples: Sequence[torch.Tensor],
+    wrapper: str,
+    refused: StageFailedError,
+) -> Traced:
+    """Trace a module with torch.jit.trace, which follows it on an example."""
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # torch warns of each value that Python decides by
+            script = torch.jit.trace(module, tuple(examples), check_trace=False, strict=False)
+    except Exception as error:
+        raise StageFailedError(f"{refused}; nor can torch.jit.trace: {innermost(error)}") from error
+    known = {name for name, _ in module.named_modules()}
+    return Traced(
+        script,
+        lambda operation: _below(wrapper, _deepest(module_path(operation), known)),
+        str(refused),
+    )
 
 
 def _refuse_unknown(program: torch.export.ExportedProgram) -> None:
