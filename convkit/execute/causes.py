@@ -1,7 +1,8 @@
 """Why targets failed: searches each exported graph for the place where it parts from its original.
 
 Runs once per graph and case after the plan, only where a float32 target failed, in an environment
-that has both the original's libraries and onnxruntime.
+that has both the original's libraries and onnxruntime. A runtime that converts the model itself
+searches its own program, in the environment of its builds.
 """
 
 import dataclasses
@@ -9,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from convkit.codec import encode
+from convkit.codec import Json, encode
 from convkit.errors import ConvkitError
 from convkit.execute.events import Listener
 from convkit.execute.facts import Surroundings
@@ -19,10 +20,12 @@ from convkit.execute.worker_process import run_worker
 from convkit.execute.workers import WORKERS
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.home import Home
-from convkit.plan.requests import contract_of, source_of
+from convkit.plan.requests import contract_of, original_of, source_of
 from convkit.plan.stages import export_id, verify_id
 from convkit.recipe.loading import LoadedRecipe
 from convkit.record.model import TargetReport, Verification
+from convkit.runtimes.registry import package_folder, runtimes
+from convkit.runtimes.row import Runtime
 from convkit.store.store import Store
 from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
@@ -58,13 +61,15 @@ class Causes:
         for target in targets:
             for verification in target.verifications:
                 case = self._case(target.name, verification)
-                graph = export_id(self.loaded.recipe, target.name)
-                if case is None or graph is None:
+                search = self._search_of(target.name)
+                if case is None or search is None:
                     continue
                 stage = settled[verify_id(target.name, verification.version)]
-                if (graph, case) not in known:
-                    known[graph, case] = self._search(settled, graph, case, stage.report.id)
-                findings = (*known[graph, case], *self._kept(stage, known[graph, case]))
+                if (search.subject, case) not in known:
+                    found = self._run(settled, search, case, stage.report.id)
+                    known[search.subject, case] = found
+                causes = known[search.subject, case]
+                findings = (*causes, *self._kept(stage, causes))
                 report = dataclasses.replace(stage.report, findings=findings)
                 changed[stage.report.id] = dataclasses.replace(stage, report=report)
         return changed
@@ -104,15 +109,27 @@ class Causes:
         ]
         return next((case.case for case in (*compared, *off)), None)
 
-    def _search(
-        self, settled: Mapping[str, Settled], graph: str, case: str, stage: str
+    def _search_of(self, target: str) -> "_Search | None":
+        """Return what is searched for a target: its graph, or the model that its runtime converts
+        if that has a search of its own.
+        """
+        graph = export_id(self.loaded.recipe, target)
+        if graph is not None:
+            return _Search(graph, graph, None, None)
+        runtime = runtimes()[self.loaded.recipe.targets[target].runtime]
+        if runtime.module_of("diagnose") is None:
+            return None
+        return _Search(f"build:{target}", None, target, runtime)
+
+    def _run(
+        self, settled: Mapping[str, Settled], search: "_Search", case: str, stage: str
     ) -> tuple[Finding, ...]:
         def progress(message: str, done: float | None = None) -> None:
             self.listener.stage_progress(stage, message, done)
 
         try:
-            python = self._python(progress)
-            request = self._request(settled, graph, case)
+            python = self._python(search, progress)
+            request = self._request(settled, search, case)
         except ConvkitError as error:
             return (_not_searched(str(error), case),)
         with self.store.staging() as folder:
@@ -120,7 +137,7 @@ class Causes:
             output.mkdir()
             outcome = run_worker(
                 python,
-                Envelope(PROTOCOL, "diagnose", str(output), encode(request)),
+                search.envelope(str(output), encode(request)),
                 folder,
                 workers=WORKERS[self.surroundings.facts.toolchain],
                 timeout_seconds=self.loaded.recipe.verify.timeout,
@@ -133,31 +150,66 @@ class Causes:
             return (_not_searched(str(why), case),)
         return answer.findings
 
-    def _request(self, settled: Mapping[str, Settled], graph: str, case: str) -> DiagnoseRequest:
+    def _request(
+        self, settled: Mapping[str, Settled], search: "_Search", case: str
+    ) -> DiagnoseRequest:
         recipe = self.loaded.recipe
         views = {
             name: self.store.view(settled[name].report.artifact or "")
-            for name in (graph, "reference")
+            for name in (search.graph, "reference")
+            if name is not None
         }
         lines = self.surroundings.facts.texts
         places = Locations(self.loaded, self.home, views, lines)
         return DiagnoseRequest(
             source_of(recipe.reference_model, places),
             contract_of(recipe),
-            places.artifact(graph),
+            places.artifact(search.graph) if search.graph is not None else None,
             places.artifact("reference"),
             case,
+            original_of(recipe, places) if search.target is not None else None,
+            encode(recipe.targets[search.target].options()) if search.target is not None else None,
         )
 
-    def _python(self, progress: Callable[[str], None]) -> Path:
+    def _python(self, search: "_Search", progress: Callable[[str], None]) -> Path:
         if self.surroundings.facts.toolchain == "host":
             return host_python()
         recipe = self.loaded.recipe
+        if search.target is not None:
+            built = environment_spec(recipe, "build", search.target, None)
+            tools = self.surroundings.resolutions[built]
+            return ensure_environment(tools, self.home.root, progress=progress).python
         reference = environment_spec(recipe, "reference", None, None)
         resolution = self.surroundings.resolutions.get(reference)
         spec = diagnosis_spec(recipe, resolution.packages if resolution is not None else {})
         resolved = resolve(spec, self.home.root)
         return ensure_environment(resolved, self.home.root, progress=progress).python
+
+
+@dataclasses.dataclass(frozen=True)
+class _Search:
+    """One search: `graph` is the stage of an exported graph; without one, `target` and `runtime`
+    say which model is converted. `subject` tells searches apart: targets of one graph share one.
+    """
+
+    subject: str
+    graph: str | None
+    target: str | None
+    runtime: Runtime | None
+
+    def envelope(self, output: str, request: Json) -> Envelope:
+        """Return the request as a worker takes it."""
+        if self.runtime is None:
+            return Envelope(PROTOCOL, "diagnose", output, request)
+        outside = package_folder(self.runtime)
+        return Envelope(
+            PROTOCOL,
+            "diagnose",
+            output,
+            request,
+            runtime=self.runtime.package,
+            runtime_folder=str(outside) if outside is not None else None,
+        )
 
 
 def _not_searched(why: str, case: str) -> Finding:
