@@ -7,7 +7,7 @@ searches its own program, in the environment of its builds.
 
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from convkit.codec import Json, encode
@@ -38,6 +38,8 @@ _PRECISION = "N2"
 # What says that a graph's results are off, and not why.
 _UNEXPLAINED = ("N101", "N102", "N402", "E206", "E208")
 
+_NOT_SEARCHED = "E216"
+
 _AT_ITS_MAKER = Remedy("Correct the file where it was made: convkit changes no node of it.")
 
 
@@ -61,14 +63,17 @@ class Causes:
         for target in targets:
             for verification in target.verifications:
                 case = self._case(target.name, verification)
-                search = self._search_of(target.name)
-                if case is None or search is None:
+                if case is None:
                     continue
                 stage = settled[verify_id(target.name, verification.version)]
-                if (search.subject, case) not in known:
-                    found = self._run(settled, search, case, stage.report.id)
-                    known[search.subject, case] = found
-                causes = known[search.subject, case]
+                causes: tuple[Finding, ...] = ()
+                for search in self._searches(target.name):
+                    if (search.subject, case) not in known:
+                        found = self._run(settled, search, case, stage.report.id)
+                        known[search.subject, case] = found
+                    causes = (*causes, *known[search.subject, case])
+                    if any(finding.code != _NOT_SEARCHED for finding in causes):
+                        break
                 findings = (*causes, *self._kept(stage, causes))
                 report = dataclasses.replace(stage.report, findings=findings)
                 changed[stage.report.id] = dataclasses.replace(stage, report=report)
@@ -96,7 +101,6 @@ class Causes:
             verification.status != "failed"
             or target.low_precision is not None
             or target.quantization is not None
-            or self.loaded.recipe.reference_model.onnx is not None
             or any(f.is_error and f.code.startswith(_PRECISION) for f in verification.findings)
             or not any(finding.code in _UNEXPLAINED for finding in verification.findings)
         ):
@@ -109,17 +113,17 @@ class Causes:
         ]
         return next((case.case for case in (*compared, *off)), None)
 
-    def _search_of(self, target: str) -> "_Search | None":
-        """Return what is searched for a target: its graph, or the model that its runtime converts
-        if that has a search of its own.
+    def _searches(self, target: str) -> "Iterator[_Search]":
+        """Yield what is searched for a target, until a cause is found: its graph, which other
+        targets share, then what its runtime makes of it if that has a search of its own.
         """
         graph = export_id(self.loaded.recipe, target)
-        if graph is not None:
-            return _Search(graph, graph, None, None)
+        # An ONNX file as the original records no operations.
+        if graph is not None and self.loaded.recipe.reference_model.onnx is None:
+            yield _Search(graph, graph)
         runtime = runtimes()[self.loaded.recipe.targets[target].runtime]
-        if runtime.module_of("diagnose") is None:
-            return None
-        return _Search(f"build:{target}", None, target, runtime)
+        if runtime.module_of("diagnose") is not None:
+            yield _Search(f"build:{target}", graph, target, runtime)
 
     def _run(
         self, settled: Mapping[str, Settled], search: "_Search", case: str, stage: str
@@ -154,48 +158,54 @@ class Causes:
         self, settled: Mapping[str, Settled], search: "_Search", case: str
     ) -> DiagnoseRequest:
         recipe = self.loaded.recipe
-        views = {
-            name: self.store.view(settled[name].report.artifact or "")
-            for name in (search.graph, "reference")
-            if name is not None
-        }
+        built = search.subject if search.target is not None else None
+        needed = [name for name in (search.graph, "reference", built) if name is not None]
+        views = {name: self.store.view(settled[name].report.artifact or "") for name in needed}
         lines = self.surroundings.facts.texts
         places = Locations(self.loaded, self.home, views, lines)
-        return DiagnoseRequest(
+        request = DiagnoseRequest(
             source_of(recipe.reference_model, places),
             contract_of(recipe),
             places.artifact(search.graph) if search.graph is not None else None,
             places.artifact("reference"),
             case,
-            original_of(recipe, places) if search.target is not None else None,
-            encode(recipe.targets[search.target].options()) if search.target is not None else None,
+        )
+        if search.target is None or built is None:
+            return request
+        return dataclasses.replace(
+            request,
+            original=original_of(recipe, places) if search.graph is None else None,
+            built=places.artifact(built),
+            options=encode(recipe.targets[search.target].options()),
         )
 
     def _python(self, search: "_Search", progress: Callable[[str], None]) -> Path:
         if self.surroundings.facts.toolchain == "host":
             return host_python()
         recipe = self.loaded.recipe
-        if search.target is not None:
+        if search.target is not None and search.graph is None:
             built = environment_spec(recipe, "build", search.target, None)
             tools = self.surroundings.resolutions[built]
             return ensure_environment(tools, self.home.root, progress=progress).python
         reference = environment_spec(recipe, "reference", None, None)
         resolution = self.surroundings.resolutions.get(reference)
-        spec = diagnosis_spec(recipe, resolution.packages if resolution is not None else {})
+        versions = resolution.packages if resolution is not None else {}
+        spec = diagnosis_spec(recipe, versions, search.target)
         resolved = resolve(spec, self.home.root)
         return ensure_environment(resolved, self.home.root, progress=progress).python
 
 
 @dataclasses.dataclass(frozen=True)
 class _Search:
-    """One search: `graph` is the stage of an exported graph; without one, `target` and `runtime`
-    say which model is converted. `subject` tells searches apart: targets of one graph share one.
+    """One search: of the graph that the stage `graph` exported, or of what `runtime` made of a
+    `target`, with a graph or without one. `subject` is the stage whose artifact is searched:
+    targets of one graph share its search.
     """
 
     subject: str
-    graph: str | None
-    target: str | None
-    runtime: Runtime | None
+    graph: str | None = None
+    target: str | None = None
+    runtime: Runtime | None = None
 
     def envelope(self, output: str, request: Json) -> Envelope:
         """Return the request as a worker takes it."""
@@ -214,7 +224,7 @@ class _Search:
 
 def _not_searched(why: str, case: str) -> Finding:
     return Finding(
-        "E216",
+        _NOT_SEARCHED,
         f"the cause of the difference was not searched for: {why}",
         Place(case=case),
         remedy=Remedy("See the message; the verdict does not depend on the search."),

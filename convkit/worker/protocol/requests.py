@@ -114,9 +114,9 @@ class DiagnoseRequest:
     """Why the exported graph, or a target's model, differs from the original in one case of the
     reference.
 
-    `exported` and `reference` are the folders of those stages, `source` is the original. For a
-    runtime that converts the model itself there is no graph: `original` is that model, and
-    `options` are the runtime's own, encoded.
+    `exported` and `reference` are the folders of those stages, `source` is the original. A search
+    of a runtime's own gets the target's `options`, encoded, and `built`, the folder of its files; a
+    runtime that converts the model itself has no graph, and gets that model as `original`.
     """
 
     source: Source
@@ -125,6 +125,7 @@ class DiagnoseRequest:
     reference: str
     case: str
     original: Original | None = None
+    built: str | None = None
     options: Json = None
 
 
