@@ -33,12 +33,11 @@ from convkit.toolchain.requirements import diagnosis_spec, environment_spec
 from convkit.toolchain.resolution import resolve
 from convkit.worker.protocol import PROTOCOL, DiagnoseRequest, Envelope
 
+_NOT_SEARCHED = "E216"
 # A file that comes in a low precision is explained by what that precision does.
 _PRECISION = "N2"
 # What says that a graph's results are off, and not why.
 _UNEXPLAINED = ("N101", "N102", "N402", "E206", "E208")
-
-_NOT_SEARCHED = "E216"
 
 _AT_ITS_MAKER = Remedy("Correct the file where it was made: convkit changes no node of it.")
 
