@@ -80,7 +80,7 @@ WORKER = {
     },
     "runtimes": {
         *("worker", "dtypes", "float_limits", "cases", "models", "metrics", "precision", "mil"),
-        *("comparison", "bindings", "stages"),
+        *("comparison", "bindings", "stages", "localize"),
     },
     # `convkit.load`, which people call where their models run.
     "session": {"worker", "dtypes", "models", *ROWS},

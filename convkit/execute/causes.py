@@ -1,15 +1,16 @@
 """Why targets failed: searches each exported graph for the place where it parts from its original.
 
 Runs once per graph and case after the plan, only where a float32 target failed, in an environment
-that has both the original's libraries and onnxruntime.
+that has both the original's libraries and onnxruntime. A runtime that converts the model itself
+searches its own program, in the environment of its builds.
 """
 
 import dataclasses
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from convkit.codec import encode
+from convkit.codec import Json, encode
 from convkit.errors import ConvkitError
 from convkit.execute.events import Listener
 from convkit.execute.facts import Surroundings
@@ -19,10 +20,12 @@ from convkit.execute.worker_process import run_worker
 from convkit.execute.workers import WORKERS
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.home import Home
-from convkit.plan.requests import contract_of, source_of
+from convkit.plan.requests import contract_of, original_of, source_of
 from convkit.plan.stages import export_id, verify_id
 from convkit.recipe.loading import LoadedRecipe
 from convkit.record.model import TargetReport, Verification
+from convkit.runtimes.registry import package_folder, runtimes
+from convkit.runtimes.row import Runtime
 from convkit.store.store import Store
 from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
@@ -30,6 +33,7 @@ from convkit.toolchain.requirements import diagnosis_spec, environment_spec
 from convkit.toolchain.resolution import resolve
 from convkit.worker.protocol import PROTOCOL, DiagnoseRequest, Envelope
 
+_NOT_SEARCHED = "E216"
 # A file that comes in a low precision is explained by what that precision does.
 _PRECISION = "N2"
 # What says that a graph's results are off, and not why.
@@ -58,13 +62,18 @@ class Causes:
         for target in targets:
             for verification in target.verifications:
                 case = self._case(target.name, verification)
-                graph = export_id(self.loaded.recipe, target.name)
-                if case is None or graph is None:
+                if case is None:
                     continue
                 stage = settled[verify_id(target.name, verification.version)]
-                if (graph, case) not in known:
-                    known[graph, case] = self._search(settled, graph, case, stage.report.id)
-                findings = (*known[graph, case], *self._kept(stage, known[graph, case]))
+                causes: tuple[Finding, ...] = ()
+                for search in self._searches(target.name):
+                    if (search.subject, case) not in known:
+                        found = self._run(settled, search, case, stage.report.id)
+                        known[search.subject, case] = found
+                    causes = (*causes, *known[search.subject, case])
+                    if any(finding.code != _NOT_SEARCHED for finding in causes):
+                        break
+                findings = (*causes, *self._kept(stage, causes))
                 report = dataclasses.replace(stage.report, findings=findings)
                 changed[stage.report.id] = dataclasses.replace(stage, report=report)
         return changed
@@ -91,7 +100,6 @@ class Causes:
             verification.status != "failed"
             or target.low_precision is not None
             or target.quantization is not None
-            or self.loaded.recipe.reference_model.onnx is not None
             or any(f.is_error and f.code.startswith(_PRECISION) for f in verification.findings)
             or not any(finding.code in _UNEXPLAINED for finding in verification.findings)
         ):
@@ -104,15 +112,27 @@ class Causes:
         ]
         return next((case.case for case in (*compared, *off)), None)
 
-    def _search(
-        self, settled: Mapping[str, Settled], graph: str, case: str, stage: str
+    def _searches(self, target: str) -> "Iterator[_Search]":
+        """Yield what is searched for a target, until a cause is found: its graph, which other
+        targets share, then what its runtime makes of it if that has a search of its own.
+        """
+        graph = export_id(self.loaded.recipe, target)
+        # An ONNX file as the original records no operations.
+        if graph is not None and self.loaded.recipe.reference_model.onnx is None:
+            yield _Search(graph, graph)
+        runtime = runtimes()[self.loaded.recipe.targets[target].runtime]
+        if runtime.module_of("diagnose") is not None:
+            yield _Search(f"build:{target}", graph, target, runtime)
+
+    def _run(
+        self, settled: Mapping[str, Settled], search: "_Search", case: str, stage: str
     ) -> tuple[Finding, ...]:
         def progress(message: str, done: float | None = None) -> None:
             self.listener.stage_progress(stage, message, done)
 
         try:
-            python = self._python(progress)
-            request = self._request(settled, graph, case)
+            python = self._python(search, progress)
+            request = self._request(settled, search, case)
         except ConvkitError as error:
             return (_not_searched(str(error), case),)
         with self.store.staging() as folder:
@@ -120,7 +140,7 @@ class Causes:
             output.mkdir()
             outcome = run_worker(
                 python,
-                Envelope(PROTOCOL, "diagnose", str(output), encode(request)),
+                search.envelope(str(output), encode(request)),
                 folder,
                 workers=WORKERS[self.surroundings.facts.toolchain],
                 timeout_seconds=self.loaded.recipe.verify.timeout,
@@ -133,36 +153,77 @@ class Causes:
             return (_not_searched(str(why), case),)
         return answer.findings
 
-    def _request(self, settled: Mapping[str, Settled], graph: str, case: str) -> DiagnoseRequest:
+    def _request(
+        self, settled: Mapping[str, Settled], search: "_Search", case: str
+    ) -> DiagnoseRequest:
         recipe = self.loaded.recipe
-        views = {
-            name: self.store.view(settled[name].report.artifact or "")
-            for name in (graph, "reference")
-        }
+        built = search.subject if search.target is not None else None
+        needed = [name for name in (search.graph, "reference", built) if name is not None]
+        views = {name: self.store.view(settled[name].report.artifact or "") for name in needed}
         lines = self.surroundings.facts.texts
         places = Locations(self.loaded, self.home, views, lines)
-        return DiagnoseRequest(
+        request = DiagnoseRequest(
             source_of(recipe.reference_model, places),
             contract_of(recipe),
-            places.artifact(graph),
+            places.artifact(search.graph) if search.graph is not None else None,
             places.artifact("reference"),
             case,
         )
+        if search.target is None or built is None:
+            return request
+        return dataclasses.replace(
+            request,
+            original=original_of(recipe, places) if search.graph is None else None,
+            built=places.artifact(built),
+            options=encode(recipe.targets[search.target].options()),
+        )
 
-    def _python(self, progress: Callable[[str], None]) -> Path:
+    def _python(self, search: "_Search", progress: Callable[[str], None]) -> Path:
         if self.surroundings.facts.toolchain == "host":
             return host_python()
         recipe = self.loaded.recipe
+        if search.target is not None and search.graph is None:
+            built = environment_spec(recipe, "build", search.target, None)
+            tools = self.surroundings.resolutions[built]
+            return ensure_environment(tools, self.home.root, progress=progress).python
         reference = environment_spec(recipe, "reference", None, None)
         resolution = self.surroundings.resolutions.get(reference)
-        spec = diagnosis_spec(recipe, resolution.packages if resolution is not None else {})
+        versions = resolution.packages if resolution is not None else {}
+        spec = diagnosis_spec(recipe, versions, search.target)
         resolved = resolve(spec, self.home.root)
         return ensure_environment(resolved, self.home.root, progress=progress).python
 
 
+@dataclasses.dataclass(frozen=True)
+class _Search:
+    """One search: of the graph that the stage `graph` exported, or of what `runtime` made of a
+    `target`, with a graph or without one. `subject` is the stage whose artifact is searched:
+    targets of one graph share its search.
+    """
+
+    subject: str
+    graph: str | None = None
+    target: str | None = None
+    runtime: Runtime | None = None
+
+    def envelope(self, output: str, request: Json) -> Envelope:
+        """Return the request as a worker takes it."""
+        if self.runtime is None:
+            return Envelope(PROTOCOL, "diagnose", output, request)
+        outside = package_folder(self.runtime)
+        return Envelope(
+            PROTOCOL,
+            "diagnose",
+            output,
+            request,
+            runtime=self.runtime.package,
+            runtime_folder=str(outside) if outside is not None else None,
+        )
+
+
 def _not_searched(why: str, case: str) -> Finding:
     return Finding(
-        "E216",
+        _NOT_SEARCHED,
         f"the cause of the difference was not searched for: {why}",
         Place(case=case),
         remedy=Remedy("See the message; the verdict does not depend on the search."),

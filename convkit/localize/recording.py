@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from convkit.localize.original import Operation, Recording, Value
-from convkit.models.graph.provenance import relative_source
+from convkit.models.source_lines import relative_source
 from convkit.models.sources.torch_dtypes import to_array
 
 

@@ -1,5 +1,7 @@
 """What can go wrong with an ML program besides its numbers."""
 
+from collections.abc import Mapping
+
 from convkit.worker.context import StageFailedError
 
 
@@ -8,13 +10,17 @@ class UnsupportedOperation(StageFailedError):  # noqa: N818 - names what was met
     program.
     """
 
-    def __init__(self, operations: tuple[str, ...]) -> None:
-        names = ", ".join(operations)
+    def __init__(self, operations: tuple[str, ...], modules: Mapping[str, str] = {}) -> None:
+        """`modules` says, by operation, in which module of the model it is met first."""
+        names = ", ".join(
+            f"{each} (module {modules[each]})" if modules.get(each) else each for each in operations
+        )
         super().__init__(
             f"the evaluator has no kernel for {names}: this program can be checked on macOS only. "
             "Verify it there, or change the model so that it needs other operations."
         )
         self.operations = operations
+        self.modules = dict(modules)
 
 
 class EvaluationError(Exception):

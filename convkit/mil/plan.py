@@ -67,9 +67,13 @@ def make_plan(function: Any, modules: Names) -> Plan:  # noqa: ANN401 - coremlto
 
     Raises UnsupportedOperation, naming every operation that has no kernel.
     """
-    kinds = {each.op_type for each in walk(function)}
-    if unknown := sorted(kind for kind in kinds if kind not in KERNELS and not is_constant(kind)):
-        raise UnsupportedOperation(tuple(unknown))
+    unknown: dict[str, str] = {}
+    for each in walk(function):
+        if each.op_type not in KERNELS and not is_constant(each.op_type):
+            name = each.outputs[0].name if each.outputs else each.name
+            unknown.setdefault(each.op_type, modules.get(name) or module_path(each))
+    if unknown:
+        raise UnsupportedOperation(tuple(sorted(unknown)), unknown)
     from coremltools.converters.mil.mil import types
 
     inputs = tuple(var for var in function.inputs.values() if not types.is_state(var.sym_type))

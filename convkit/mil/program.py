@@ -138,6 +138,16 @@ def walk(block: Any) -> Iterator[Any]:  # noqa: ANN401
         yield operation
 
 
+def computes_in(program: Program, kind: str) -> bool:
+    """Say whether an operation computes in a type (`fp16`): conversions and constants do not."""
+    return any(
+        type_name(var.sym_type) == kind
+        for each in walk(program.function)
+        if each.op_type not in ("cast", "const") and not each.op_type.startswith("constexpr_")
+        for var in each.outputs
+    )
+
+
 def declared_shape(var: Any) -> tuple[int | None, ...] | None:  # noqa: ANN401
     """Return a variable's shape, None for an open size; None altogether where even the rank is
     open.

@@ -87,7 +87,7 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
     needed = {name: places.artifact(name) for name in stage.needs}
     exported = needed.get(export_id(recipe, stage.target) or "")
     decision = needed.get(precision_id(stage.target))
-    original = _original(recipe, places) if target.builds_from == "model" else None
+    original = original_of(recipe, places) if target.builds_from == "model" else None
     if stage.kind == "precision":
         searched = target.searches_precision
         return PrecisionRequest(
@@ -129,7 +129,8 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
     )
 
 
-def _original(recipe: Recipe, places: Places) -> Original:
+def original_of(recipe: Recipe, places: Places) -> Original:
+    """Return the model as a runtime converts it that needs no exported graph."""
     return Original(
         source=source_of(recipe.model, places),
         samples=samples_of(recipe, places.file),

@@ -25,6 +25,8 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     """
     if request.source.kind == "onnx":
         raise StageSkippedError("the original is an ONNX file, whose operations are not recorded")
+    if request.exported is None:
+        raise StageSkippedError("there is no exported graph to search")
     context.progress("loading the original model", done=0.0)
     loaded = load_model(request.source)
     module = ContractModule(loaded, request.contract, request.source.omit)

@@ -120,13 +120,19 @@ def inspection_spec(runtime: Runtime | None) -> EnvironmentSpec:
     return _spec(needs, {}, {}, (default_python(), CONVKIT_DEFAULT))
 
 
-def diagnosis_spec(recipe: Recipe, versions: Mapping[str, str]) -> EnvironmentSpec:
-    """Return the environment that runs the original beside the exported graph.
+def diagnosis_spec(
+    recipe: Recipe, versions: Mapping[str, str], target: str | None = None
+) -> EnvironmentSpec:
+    """Return the environment that runs the original beside the exported graph, and a target's
+    runtime if one is named.
 
     `versions` are those of the original's own environment, which this one repeats.
     """
     choices = _choices(recipe.tools, "tools")
     names = [*_TORCH, "onnxruntime", *_model_packages(recipe.reference_model, choices)]
+    if target is not None:
+        choices |= _choices(recipe.targets[target].tools, f"targets.{target}.tools")
+        names += runtimes()[recipe.targets[target].runtime].tools
     for name in names:
         if name in versions:
             choices[name] = _Choice(f"=={versions[name]}", "the environment of the original")

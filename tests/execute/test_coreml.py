@@ -73,6 +73,16 @@ class Net(torch.nn.Module):
 def build():
     return Net()
 """
+HASHED = """
+import torch
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return (x * 1000).long() * 3_000_000_000 % 1000 + 0.5
+
+def build():
+    return Net()
+"""
 HALF = {"tolerance": {"max_abs": 0.02, "cosine": 0.999}}
 
 
@@ -300,6 +310,30 @@ def test_an_operator_that_nothing_translates_is_named(home: Path, tmp_path: Path
     )
     assert outcome.record.exit_code != 0
     assert "bessel_j0" in " ".join(finding.message for finding in outcome.record.findings)
+
+
+@pytest.mark.slow
+def test_a_program_that_differs_in_float32_is_explained_and_no_precision_is_searched(
+    home: Path, tmp_path: Path
+) -> None:
+    auto = {"default": "float16", "keep_float32": "auto"}
+    targets = {"plain": {"runtime": "coreml"}, "low": {"runtime": "coreml", "precision": auto}}
+    outputs = [{"name": "y", "dtype": "float32", "shape": ["batch", 4]}]
+    outcome = run(recipe(tmp_path, HASHED, targets=targets, outputs=outputs), home)
+    assert [target.status for target in outcome.record.targets] == ["failed", "failed"]
+    plain, low = outcome.record.targets
+    leading = plain.verifications[0].findings[0]
+    assert (leading.code, leading.place.source) == ("T108", "model.py:6")
+    assert [finding.code for finding in low.findings if finding.is_error] == ["T108"]
+    assert low.plan is None or not low.plan.rounds
+
+
+@pytest.mark.slow
+def test_a_plan_that_keeps_everything_is_not_float16(home: Path, tmp_path: Path) -> None:
+    precision = {"default": "float16", "keep_float32": [".", "before", "blocks", "after"]}
+    outcome = run(recipe(tmp_path, OVERFLOWING, target={"precision": precision}), home)
+    assert outcome.record.status == "failed"
+    assert "N207" in codes(outcome)
 
 
 @pytest.mark.slow

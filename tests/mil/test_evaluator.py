@@ -78,6 +78,9 @@ def test_an_unknown_operation_is_named() -> None:
     with pytest.raises(UnsupportedOperation, match="no kernel for random_normal") as caught:
         Evaluator(program)
     assert caught.value.operations == ("random_normal",)
+    drawn = next(each for each in program.function.operations if each.op_type == "random_normal")
+    with pytest.raises(UnsupportedOperation, match=r"random_normal \(module decoder\.noise\)"):
+        Evaluator(program, {drawn.outputs[0].name: "decoder.noise"})
 
 
 def test_an_unknown_operation_in_a_branch_is_named() -> None:

@@ -3,20 +3,17 @@ write removed.
 """
 
 import ast
-import re
 from collections.abc import Iterator
 
 import onnx_ir
+
+from convkit.models.source_lines import source_line
 
 MODULE_KEY = "convkit.module"
 SOURCE_KEY = "convkit.source"
 
 _SCOPES_KEY = "pkg.torch.onnx.name_scopes"
 _TRACE_KEY = "pkg.torch.onnx.stack_trace"
-_FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
-_INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
-# Frames of these say how the model was traced, not what it is.
-_NOT_THE_MODEL = ("torch/", "convkit/models/", "convkit/localize/")
 
 
 def tidy_metadata(
@@ -32,7 +29,7 @@ def tidy_metadata(
     """
     for node in _nodes(model):
         module = _module_path(node, wrapper)
-        source = _source_line(node.metadata_props.get(_TRACE_KEY, ""), root)
+        source = source_line(node.metadata_props.get(_TRACE_KEY, ""), root)
         # What an earlier export of convkit's left says it in the model's own words.
         module = node.metadata_props.get(MODULE_KEY, "") or module
         source = node.metadata_props.get(SOURCE_KEY, "") or source
@@ -91,31 +88,3 @@ def _without_wrapper(path: str, wrapper: str) -> str:
     if not wrapper:
         return path
     return "" if path == wrapper else path.removeprefix(f"{wrapper}.")
-
-
-def _source_line(trace: str, root: str | None) -> str:
-    """Return `file:line` of the innermost frame of the model's own code, the file relative to where
-    it is installed.
-    """
-    for frame in reversed(list(_FRAME.finditer(trace))):
-        if (source := relative_source(frame["file"], int(frame["line"]), root)) is not None:
-            return source
-    return ""
-
-
-def relative_source(file: str, line: int, root: str | None) -> str | None:
-    """Return `file:line` of a frame, the file relative to where it is installed or to `root`.
-
-    None for frames that say how the model was called or traced, not what it is.
-    """
-    file = file.replace("\\", "/")
-    if root is not None and file.startswith(f"{root.rstrip('/')}/"):
-        return f"{file[len(root.rstrip('/')) + 1 :]}:{line}"
-    installed = _INSTALLED.sub("", file)
-    if any(f"/{name}" in f"/{file}" and _is_tracer(installed, name) for name in _NOT_THE_MODEL):
-        return None
-    return f"{installed if installed != file else file.rpartition('/')[2]}:{line}"
-
-
-def _is_tracer(file: str, name: str) -> bool:
-    return file.startswith(name) or (name.startswith("convkit/") and f"/{name}" in file)

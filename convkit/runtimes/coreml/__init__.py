@@ -16,6 +16,7 @@ RUNTIME = Runtime(
         "verify": "verify",
         "inspect": "inspect",
         "compare": "compare",
+        "diagnose": "diagnose",
     },
     session="session:open_built",
     checks="machine:checks",

@@ -7,6 +7,7 @@ from pathlib import Path
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.mil.errors import UnsupportedOperation
 from convkit.mil.identity import make_canonical
+from convkit.mil.program import computes_in
 from convkit.models.contract_check import check_contract
 from convkit.models.sources.prepared import Prepared, Unfit, prepare
 from convkit.precision.decision import with_decision
@@ -24,6 +25,8 @@ from convkit.worker.protocol import BuildRequest, BuildResult, LowPrecision
 from convkit.worker.sessions import ModelRefusedError
 
 _NOTHING = Contract((), (), ())
+# What programs call the type of a low precision.
+_TYPES = {"float16": "fp16"}
 
 
 def run(
@@ -73,11 +76,18 @@ def _build(
     context.progress("converting to an ML program", done=0.3)
     converted = convert(
         Conversion(
-            prepared.module, prepared.probe.inputs, options.minimum, options.shapes, precision=low
+            prepared.module,
+            prepared.probe.inputs,
+            options.minimum,
+            options.shapes,
+            precision=low,
+            root=prepared.loaded.source_root,
         )
     )
     if converted.refusal is not None:
         findings.append(_followed(converted.refusal))
+    if low is not None and not computes_in(converted.program, _TYPES[low.default]):
+        findings.append(_nothing_low(low))
     model = converted.model
     if options.compression is not None:
         from convkit.runtimes.coreml.compression import compress  # its tools are slow to import
@@ -91,6 +101,17 @@ def _build(
     write_modules(context.output, converted.modules)
     write_constants(context.output, converted.constants)
     return package
+
+
+def _nothing_low(low: LowPrecision) -> Finding:
+    kept = ", ".join(low.patterns) or "nothing"
+    return Finding(
+        "N207",
+        f"no operation of the program computes in {low.default}: keep_float32 has {kept}",
+        Place(),
+        {"keep_float32": list(low.patterns)},
+        Remedy("Narrow keep_float32, or set precision: float32."),
+    )
 
 
 def _followed(refusal: str) -> Finding:

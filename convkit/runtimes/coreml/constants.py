@@ -18,6 +18,7 @@ from convkit.codec import CodecError, decode, encode
 from convkit.mil.modules import ModuleOf
 from convkit.mil.program import walk
 from convkit.mil.saturate import BEFORE, FLOAT16_LARGEST, IsHalf, saturate_constants
+from convkit.runtimes.coreml.passes import exact_pipeline
 from convkit.worker.context import StageFailedError
 
 CONSTANTS_FILE = "constants.json"
@@ -58,18 +59,17 @@ class LargeConstant:
 def recording_pipeline(
     found: list[LargeConstant], *, saturate: bool, is_half: IsHalf, module_of: ModuleOf
 ) -> Any:  # noqa: ANN401 - a PassPipeline
-    """Return coremltools' default pass pipeline with a pass that appends to `found`, and saturates
+    """Return the conversion's pass pipeline with a pass that appends to `found`, and saturates
     if told to.
 
     `is_half` is the conversion's `op_selector`: operations kept in float32 keep their constants.
     """
-    import coremltools as ct
     from coremltools.converters.mil.mil.passes.pass_registry import PASS_REGISTRY
 
     if RECORDING not in PASS_REGISTRY:
         namespace, _, name = RECORDING.partition("::")
         PASS_REGISTRY.add(namespace, _pass_class(), override=False, name=name)
-    pipeline = ct.PassPipeline.DEFAULT
+    pipeline = exact_pipeline()
     pipeline.insert_pass(pipeline.passes.index(BEFORE), RECORDING)
     options = {"found": found, "saturate": saturate, "is_half": is_half, "module_of": module_of}
     pipeline.set_options(RECORDING, options)

@@ -13,9 +13,11 @@ from convkit.models.exporters.job import WRAPPER
 from convkit.runtimes.coreml.constants import LargeConstant, recording_pipeline
 from convkit.runtimes.coreml.operators import register_missing_operators
 from convkit.runtimes.coreml.options import Shapes
+from convkit.runtimes.coreml.origins import failed_node, origin_of
+from convkit.runtimes.coreml.passes import exact_pipeline
 from convkit.runtimes.coreml.selection import selector
 from convkit.runtimes.coreml.shapes import input_types, output_types
-from convkit.runtimes.coreml.trace import traced
+from convkit.runtimes.coreml.trace import Traced, traced
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import LowPrecision
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 @dataclasses.dataclass(frozen=True)
 class Conversion:
     """A module to convert, inputs that it takes, and how. `minimum` is a deployment target; no
-    precision: float32.
+    precision: float32. `root` is the folder of the model's own source files.
     """
 
     module: "ContractModule"
@@ -34,6 +36,7 @@ class Conversion:
     minimum: str = "iOS17"
     shapes: Shapes = "range"
     precision: LowPrecision | None = None
+    root: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,14 +44,19 @@ class Converted:
     """A package in memory: coremltools' MLModel, not loaded, and its program.
 
     `modules` gives module paths by tensor name, `constants` what the low precision cannot hold;
-    `refusal` as in `Traced`.
+    `source` is what was converted.
     """
 
     model: Any
     program: Program
     modules: dict[str, str]
     constants: tuple[LargeConstant, ...]
-    refusal: str | None = None
+    source: Traced
+
+    @property
+    def refusal(self) -> str | None:
+        """Why torch.export could not trace the module, as in `Traced`."""
+        return self.source.refusal
 
 
 def convert(conversion: Conversion) -> Converted:
@@ -63,10 +71,13 @@ def convert(conversion: Conversion) -> Converted:
         import coremltools as ct
 
         register_missing_operators()
-        source = traced(conversion.module, conversion.examples, contract, WRAPPER)
+        source = traced(conversion.module, conversion.examples, contract, WRAPPER, conversion.root)
         low = conversion.precision
         found: list[LargeConstant] = []
-        options: dict[str, Any] = {"compute_precision": ct.precision.FLOAT32}
+        options: dict[str, Any] = {
+            "compute_precision": ct.precision.FLOAT32,
+            "pass_pipeline": exact_pipeline(),
+        }
         if low is not None:
             is_half = selector(low, source.module_of)
             options["compute_precision"] = ct.transform.FP16ComputePrecision(op_selector=is_half)
@@ -84,15 +95,19 @@ def convert(conversion: Conversion) -> Converted:
                 **options,
             )
         except Exception as error:
-            refusal = (
-                f" (followed on an example, since {source.refusal})"
-                if source.refusal is not None
-                else ""
-            )
+            where = _at(error, source, conversion)
             raise StageFailedError(
-                f"coremltools {ct.__version__} cannot convert the model:"
-                f" {innermost(error)}{refusal}"
+                f"coremltools {ct.__version__} cannot convert the model{where}: {innermost(error)}"
             ) from error
     held = model._mil_program  # noqa: SLF001 - what coremltools' own tools read; a saved package forgets modules
     modules = modules_by_tensor(held, source.module_of)
-    return Converted(model, program_of(held), modules, tuple(found), source.refusal)
+    return Converted(model, program_of(held), modules, tuple(found), source)
+
+
+def _at(error: Exception, source: Traced, conversion: Conversion) -> str:
+    """Say where in the model a conversion failed, and how the model was traced if not as usual."""
+    if source.exported is None:
+        return f" (followed on an example, since {source.refusal})"
+    names = {str(node.name): node for node in source.exported.graph.nodes}
+    node = failed_node(error, names)
+    return f" at {origin_of(node, WRAPPER, conversion.root)}" if node is not None else ""

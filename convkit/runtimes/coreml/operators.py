@@ -5,6 +5,10 @@ frontend.
 from collections.abc import Sequence
 from typing import Any
 
+from convkit.runtimes.coreml.arguments import value
+from convkit.runtimes.coreml.attention import scaled_dot_product_attention
+from convkit.runtimes.coreml.normalization import group_norm, native_group_norm
+
 # torch's numbers of element types (c10/core/ScalarType.h), which is how coremltools hands a dtype
 # on.
 _TORCH_BOOL = 11
@@ -27,6 +31,9 @@ def register_missing_operators() -> None:
     for name in ("where", "where.self", "where.scalarself"):
         known[name] = where  # its own gives the wrong shape where sizes vary
     known["gelu"] = gelu  # its own overlooks which approximation is asked for
+    known["scaled_dot_product_attention"] = scaled_dot_product_attention  # see `attention`
+    known["group_norm"] = group_norm  # its own refuses a batch that varies
+    known["native_group_norm"] = native_group_norm
     for function in (alias, new_ones):
         if function.__name__ not in known:
             register_torch_op(function)
@@ -130,11 +137,6 @@ def _spread(tensor: Any, condition: Any) -> Any:  # noqa: ANN401
         x=Builder.cast(x=condition, dtype=kind), y=types.nptype_from_builtin(tensor.dtype)(0)
     )
     return Builder.add(x=tensor, y=zeros)
-
-
-def value(given: Any) -> Any:  # noqa: ANN401
-    """Return what a constant of coremltools holds, or a plain value as it is."""
-    return getattr(given, "val", given)
 
 
 def _is_empty(sizes: Any) -> bool:  # noqa: ANN401

@@ -10,6 +10,7 @@ from convkit.models.sources.prepared import Unfit, prepare
 from convkit.precision.decision import write_decision
 from convkit.runtimes.coreml.conversion import Conversion, convert
 from convkit.runtimes.coreml.options import ProgramOptions
+from convkit.runtimes.coreml.parity import explain_float32, first_off
 from convkit.runtimes.coreml.plan import decide
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.protocol import LowPrecision, PrecisionRequest, PrecisionResult
@@ -18,7 +19,11 @@ from convkit.worker.protocol import LowPrecision, PrecisionRequest, PrecisionRes
 def run(
     request: PrecisionRequest[ProgramOptions], context: Context
 ) -> tuple[PrecisionResult, list[Finding]]:
-    """Look at a target's precision on the reference's cases; decide what `auto` leaves open."""
+    """Look at a target's precision on the reference's cases; decide what `auto` leaves open.
+
+    A program that differs from the original in float32 already is explained instead (N408, T108,
+    N402): nothing is searched.
+    """
     precision = request.precision
     if not isinstance(precision, LowPrecision):
         raise StageFailedError(f"{precision!r} needs no precision stage")
@@ -37,16 +42,31 @@ def run(
     options = request.options
     context.progress("converting to an ML program in float32", done=0.2)
     converted = convert(
-        Conversion(prepared.module, prepared.probe.inputs, options.minimum, options.shapes)
+        Conversion(
+            prepared.module,
+            prepared.probe.inputs,
+            options.minimum,
+            options.shapes,
+            root=prepared.loaded.source_root,
+        )
     )
+    cases = ladder_cases(Path(request.reference), request.contract)
+    is_auto = precision.keep_float32 == "auto"
+    if is_auto:
+        context.progress("comparing it with the original in float32", done=0.4)
+        off = first_off(converted, cases, request.limits)
+        if off is not None:
+            case = cases[off]
+            _, why = explain_float32(converted, request.contract, off, case.feeds, case.expected)
+            return PrecisionResult(precision=precision), [*findings, *why]
     context.progress("measuring the range of every tensor", done=0.5)
     decision = decide(
         converted.program,
         converted.modules,
         precision.keeping(precision.patterns),
-        ladder_cases(Path(request.reference), request.contract),
+        cases,
         request.limits,
-        is_auto=precision.keep_float32 == "auto",
+        is_auto=is_auto,
     )
     write_decision(context.output, decision.precision)
     result = PrecisionResult(decision.precision, decision.modules, decision.rounds)

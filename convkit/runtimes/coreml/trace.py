@@ -12,11 +12,10 @@ from convkit.mil.modules import ModuleOf, module_path
 from convkit.models.exporters.dynamic_trace import innermost, trace
 from convkit.models.exporters.job import UnexportableError
 from convkit.runtimes.coreml.operators import is_known
+from convkit.runtimes.coreml.origins import Origin, below, module_of, origin_of, untranslated
 from convkit.tensors import Contract
 from convkit.worker.context import StageFailedError
 
-# What torch writes for nodes that its own rewriting made.
-_NO_MODULE = "_empty_nn_module_stack"
 # Each round may bring forth operators that have to be decomposed in their turn.
 _MOST_ROUNDS = 4
 
@@ -25,58 +24,88 @@ _MOST_ROUNDS = 4
 class Traced:
     """What coremltools converts. `refusal` is why torch.export could not trace the module, where it
     had to be followed on an example instead: then whatever Python decided by values, and by sizes,
-    is as it was there.
+    is as it was there. `origins` says where in the model each of torch.export's nodes lies, by its
+    number.
     """
 
     program: Any
     module_of: ModuleOf
     refusal: str | None = None
+    origins: Mapping[int, Origin] = dataclasses.field(default_factory=dict)
+
+    @property
+    def exported(self) -> torch.export.ExportedProgram | None:
+        """torch.export's program; None where torch.jit.trace followed the module."""
+        return self.program if isinstance(self.program, torch.export.ExportedProgram) else None
 
 
 def traced(
-    module: torch.nn.Module, examples: Sequence[torch.Tensor], contract: Contract, wrapper: str
+    module: torch.nn.Module,
+    examples: Sequence[torch.Tensor],
+    contract: Contract,
+    wrapper: str,
+    root: str | None = None,
 ) -> Traced:
     """Trace a module with torch.export, or else with torch.jit.trace.
 
-    `wrapper` is the attribute under which the model lies in the module, left out of paths. Raises
+    `wrapper` is the attribute under which the model lies in the module, left out of paths; `root`
+    is the folder of its own source files. Raises
     UnexportableError for axes that the model fixes or restricts, StageFailedError for what neither
     can trace.
     """
     try:
         program = decomposed(trace(module, examples, contract))
-    except UnexportableError:
-        raise
+    except UnexportableError as refused:
+        # torch.export writes recurrent layers out step by step, for the example's length only;
+        # torch.jit.trace keeps them whole.
+        if not any(isinstance(each, torch.nn.RNNBase) for each in module.modules()):
+            raise
+        return _followed(module, examples, wrapper, refused)
     except StageFailedError as refused:
-        try:
-            with warnings.catch_warnings(), torch.no_grad():
-                warnings.simplefilter("ignore")  # torch warns of each value that Python decides by
-                script = torch.jit.trace(module, tuple(examples), check_trace=False, strict=False)
-        except Exception as error:
-            raise StageFailedError(
-                f"{refused}; nor can torch.jit.trace: {innermost(error)}"
-            ) from error
-        known = {name for name, _ in module.named_modules()}
-        return Traced(
-            script,
-            lambda operation: _below(wrapper, _deepest(module_path(operation), known)),
-            str(refused),
-        )
-    _refuse_unknown(program)
+        return _followed(module, examples, wrapper, refused)
+    _refuse_unknown(program, wrapper, root)
     paths = number_nodes(program, wrapper)
-    return Traced(program, lambda operation: module_path(operation, paths))
+    origins = {
+        node.meta["debug_handle"]: origin_of(node, wrapper, root)
+        for node in program.graph.nodes
+        if node.op == "call_function"
+    }
+    return Traced(program, lambda operation: module_path(operation, paths), origins=origins)
 
 
-def _refuse_unknown(program: torch.export.ExportedProgram) -> None:
+def _followed(
+    module: torch.nn.Module,
+    examples: Sequence[torch.Tensor],
+    wrapper: str,
+    refused: StageFailedError,
+) -> Traced:
+    """Trace a module with torch.jit.trace, which follows it on an example."""
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")  # torch warns of each value that Python decides by
+            script = torch.jit.trace(module, tuple(examples), check_trace=False, strict=False)
+    except Exception as error:
+        raise StageFailedError(f"{refused}; nor can torch.jit.trace: {innermost(error)}") from error
+    known = {name for name, _ in module.named_modules()}
+    return Traced(
+        script,
+        lambda operation: below(wrapper, _deepest(module_path(operation), known)),
+        str(refused),
+    )
+
+
+def _refuse_unknown(program: torch.export.ExportedProgram, wrapper: str, root: str | None) -> None:
     """Raise StageFailedError where operators are left that coremltools lacks and torch does not
     decompose.
     """
-    unknown = unknown_operators(program)
-    if unknown:
-        names = ", ".join(str(operator) for operator in unknown)
-        raise StageFailedError(
-            f"coremltools has no translation of {names}, and torch does not say what it is made of."
-            " Write the model without it, or try another release of coremltools under tools."
-        )
+    left: list[Origin] = [
+        origin_of(node, wrapper, root)
+        for node in program.graph.nodes
+        if node.op == "call_function" and not is_known(node)
+    ]
+    if left:
+        finding = untranslated(left)
+        raise StageFailedError(f"{finding.message}. {finding.remedy}", [finding])
 
 
 def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
@@ -121,9 +150,7 @@ def number_nodes(program: torch.export.ExportedProgram, wrapper: str) -> Mapping
     paths = {}
     for number, node in enumerate(program.graph.nodes):
         node.meta["debug_handle"] = number
-        stack = node.meta.get("nn_module_stack") or {}
-        deepest = str(next(reversed(stack.values()))[0]) if stack else ""
-        paths[number] = "" if deepest.startswith(_NO_MODULE) else _below(wrapper, deepest)
+        paths[number] = module_of(node, wrapper)
     return paths
 
 
@@ -134,7 +161,3 @@ def _deepest(path: str, known: Collection[str]) -> str:
     while path and path not in known:
         path = path.rpartition(".")[0]
     return path
-
-
-def _below(wrapper: str, path: str) -> str:
-    return path.removeprefix("L['self'].").removeprefix(wrapper).removeprefix(".")

@@ -122,11 +122,14 @@ class BuiltPackage:
 
 
 def _unknown(error: UnsupportedOperation) -> Finding:
+    named = [
+        f"{each} (module {error.modules[each]})" if error.modules.get(each) else each
+        for each in error.operations
+    ]
     return Finding(
         "E211",
-        f"the evaluator does not support {', '.join(error.operations)}, so this program's results"
-        " are unknown",
-        Place(),
-        {"operations": list(error.operations)},
+        f"the evaluator does not support {', '.join(named)}, so this program's results are unknown",
+        Place(module=next((path for path in error.modules.values() if path), None)),
+        {"operations": list(error.operations), "modules": error.modules},
         Remedy("Verify the package on macOS, or write the model with other operations."),
     )

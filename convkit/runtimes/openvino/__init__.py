@@ -7,7 +7,12 @@ RUNTIME = Runtime(
     package="convkit.runtimes.openvino",
     target="target:OpenVINOTarget",
     options="options:OpenVINOOptions",
-    jobs={"precision": "convkit.stages.graph_precision", "build": "build", "verify": "verify"},
+    jobs={
+        "precision": "convkit.stages.graph_precision",
+        "build": "build",
+        "verify": "verify",
+        "diagnose": "diagnose",
+    },
     session="session:open_built",
     suffix=".xml",
     tools=("openvino",),

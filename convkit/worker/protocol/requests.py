@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Generic, Literal, TypeVar
 
+from convkit.codec import Json
 from convkit.tensors import Contract
 from convkit.worker.protocol.model import Device, Exporter, Original, Precision, Sample, Source
 
@@ -113,16 +114,22 @@ class InspectRequest:
 
 @dataclasses.dataclass(frozen=True)
 class DiagnoseRequest:
-    """Why the exported graph differs from the original in one case of the reference.
+    """Why the exported graph, or a target's model, differs from the original in one case of the
+    reference.
 
-    `exported` and `reference` are the folders of those stages, `source` is the original.
+    `exported` and `reference` are the folders of those stages, `source` is the original. A search
+    of a runtime's own gets the target's `options`, encoded, and `built`, the folder of its files; a
+    runtime that converts the model itself has no graph, and gets that model as `original`.
     """
 
     source: Source
     contract: Contract
-    exported: str
+    exported: str | None
     reference: str
     case: str
+    original: Original | None = None
+    built: str | None = None
+    options: Json = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -143,6 +143,27 @@ def clip_text() -> nn.Module:
     return Positional(CLIPTextModel(config), "input_ids", "attention_mask")
 
 
+def swin() -> nn.Module:
+    from transformers import SwinConfig, SwinModel
+
+    config = SwinConfig(
+        image_size=16, patch_size=4, embed_dim=8, depths=[2, 2], num_heads=[1, 2], window_size=2
+    )
+    return Positional(SwinModel(config, add_pooling_layer=False), "pixel_values")
+
+
+def wav2vec2() -> nn.Module:
+    from transformers import Wav2Vec2Config, Wav2Vec2Model
+
+    layers = {"conv_dim": [16, 16], "conv_stride": [5, 2], "conv_kernel": [10, 3]}
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+    embedding = {"num_conv_pos_embeddings": 4, "num_conv_pos_embedding_groups": 2}
+    config = Wav2Vec2Config(
+        hidden_size=SIZE, num_feat_extract_layers=2, **sizes, **layers, **embedding
+    )
+    return Positional(Wav2Vec2Model(config), "input_values")
+
+
 class Matcher(nn.Module):
     """SuperGlue behind its detector: keypoints, their scores and descriptors in, the two match
     matrices out.
@@ -194,8 +215,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     "roberta": text_encoder("Roberta"),
     "mpnet": text_encoder("MPNet"),
     "distilbert": Architecture(distilbert, texts),
+    "electra": text_encoder("Electra", embedding_size=16),
+    "gpt2": text_encoder("GPT2"),
+    "llama": text_encoder("Llama", **DECODER),
     "t5-encoder": Architecture(t5, texts),
     "vit": Architecture(vit, lambda: noise(BATCH, 3, 16, 16)),
+    "swin": Architecture(swin, lambda: noise(BATCH, 3, 16, 16)),
+    "wav2vec2": Architecture(wav2vec2, lambda: noise(BATCH, 160)),
     "convnext": Architecture(convnext, lambda: noise(BATCH, 3, 32, 32)),
     "resnet": Architecture(resnet, lambda: noise(BATCH, 3, 32, 32)),
     "mobilenet": Architecture(mobilenet, lambda: noise(BATCH, 3, 32, 32)),

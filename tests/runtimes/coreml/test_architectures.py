@@ -93,3 +93,8 @@ def test_architecture(name: str, tmp_path: Path) -> None:
         half_error = np.abs(evaluated(mixed, given)["output"] - reference).max()
         assert half_error <= 2 * np.abs(own - reference).max(), moment
         assert half_error > error, "it was rounded at all"
+    if axes == (BATCH, SEQUENCE):
+        given = resized(inputs, axes, "max")
+        given["input_1"][0] = 0
+        error = np.abs(evaluated(single, given)["output"] - given_by(model, given)).max()
+        assert error <= TOLERANCE, "a fully masked row"

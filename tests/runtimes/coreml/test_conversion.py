@@ -62,6 +62,31 @@ class Bessel(nn.Module):
         return torch.special.bessel_j0(x)
 
 
+BESSEL_LINE = "        return torch.special.bessel_j0(x)"
+
+
+class Deep(nn.Module):
+    """A tensor of six dimensions, on which something is computed."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        deep = x.reshape(-1, 1, 2, 1, 1, 2)
+        return torch.sin(deep).reshape(-1, 4)
+
+
+DEEP_LINE = "        deep = x.reshape(-1, 1, 2, 1, 1, 2)"
+
+
+class Called(nn.Module):
+    """A module that has another one, whose input is x."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.model(x)
+
+
 class Crossed(nn.Module):
     def forward(
         self, small: torch.Tensor, large: torch.Tensor
@@ -128,8 +153,21 @@ def test_an_axis_that_the_model_fixes_is_named() -> None:
 
 
 def test_an_operator_that_nothing_translates_is_named() -> None:
-    with pytest.raises(StageFailedError, match="bessel_j0"):
-        converted(behind_contract(Bessel(), X, ["y"]), X)
+    model = nn.Sequential(nn.Linear(4, 4), Bessel())
+    with pytest.raises(StageFailedError, match="bessel_j0") as caught:
+        converted(behind_contract(Called(model), X, ["y"]), X)
+    (finding,) = caught.value.findings
+    assert (finding.code, finding.place.module) == ("V103", "model.1")
+    line = 1 + Path(__file__).read_text().splitlines().index(BESSEL_LINE)
+    assert finding.place.source == f"{Path(__file__).name}:{line}"
+
+
+def test_an_operation_that_core_ml_cannot_hold_is_traced_to_its_module_and_line() -> None:
+    module = behind_contract(Called(nn.Sequential(nn.Linear(4, 4), Deep())), X, ["y"])
+    with pytest.raises(StageFailedError, match="rank") as caught:
+        converted(module, X)
+    line = 1 + Path(__file__).read_text().splitlines().index(DEEP_LINE)
+    assert f"module model.1, at {Path(__file__).name}:{line}" in str(caught.value)
 
 
 def test_operators_that_coremltools_has_stay_whole() -> None:

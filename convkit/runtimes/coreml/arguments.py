@@ -1,0 +1,24 @@
+"""How a translation of a torch operator reads its arguments in coremltools' frontend."""
+
+from collections.abc import Sequence
+from typing import Any
+
+
+def arguments(context: Any, node: Any, names: Sequence[str]) -> list[Any]:  # noqa: ANN401 - coremltools' frontend has no types
+    """Return a node's arguments in order of its operator's parameters, None for those not given.
+
+    torch.export hands some over by position and the others by keyword; TorchScript all by position.
+    """
+    from coremltools.converters.mil.frontend.torch.ops import _get_inputs, _get_kwinputs
+
+    positional = list(_get_inputs(context, node))
+    positional += [None] * (len(names) - len(positional))
+    return [
+        _get_kwinputs(context, node, name, default=[given])[0]
+        for name, given in zip(names, positional, strict=True)
+    ]
+
+
+def value(given: Any) -> Any:  # noqa: ANN401
+    """Return what a constant of coremltools holds, or a plain value as it is."""
+    return getattr(given, "val", given)

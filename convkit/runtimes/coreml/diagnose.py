@@ -1,0 +1,55 @@
+"""The diagnose job of Core ML targets: the model is converted again, in float32, and compared node
+by node.
+"""
+
+import math
+from pathlib import Path
+
+from convkit.cases.files import read_tensors
+from convkit.codec import decode
+from convkit.findings.model import Finding
+from convkit.models.sources.prepared import Unfit, prepare
+from convkit.runtimes.coreml.conversion import Conversion, convert
+from convkit.runtimes.coreml.options import ProgramOptions
+from convkit.runtimes.coreml.parity import explain_float32
+from convkit.worker.context import Context, StageSkippedError
+from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
+
+
+def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, list[Finding]]:
+    """Say where the program parts from the original in one case of the reference.
+
+    Raises StageSkippedError for a model that does not fit its contract any more.
+    """
+    original, contract = request.original, request.contract
+    assert original is not None  # Core ML targets convert the model itself
+    options = decode(ProgramOptions, request.options)
+    prepared, _ = prepare(
+        original.source, contract, original.samples, original.seed, original.input_order, context
+    )
+    if isinstance(prepared, Unfit):
+        raise StageSkippedError("the model does not fit its contract")
+    context.progress("converting to an ML program in float32", done=0.3)
+    root = prepared.loaded.source_root
+    converted = convert(
+        Conversion(
+            prepared.module, prepared.probe.inputs, options.minimum, options.shapes, root=root
+        )
+    )
+    context.progress("looking for the first difference", done=0.7)
+    reference = Path(request.reference)
+    found, findings = explain_float32(
+        converted,
+        contract,
+        request.case,
+        read_tensors(reference, request.case, "inputs", contract.inputs),
+        read_tensors(reference, request.case, "outputs", contract.outputs),
+    )
+    if found is None:
+        return DiagnoseResult(None, None, 0), findings
+    proven = sum(finding.code != "N402" for finding in findings)
+    return DiagnoseResult(_finite(found.error), _finite(found.after), proven), findings
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -1,0 +1,242 @@
+"""Where a program in float32 parts from the original: both run on one case, node by node.
+
+The original is torch.export's program, whose nodes are what coremltools translates one by one. It
+names the tensors of the ML program after them, so that no values need to be matched. What differs
+is proven to be the cause: with the original's values put there, the outputs are right.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from convkit.mil.evaluator import Evaluator
+from convkit.mil.modules import debug_handle
+from convkit.mil.plan import Result, Step, Variable
+from convkit.runtimes.coreml.conversion import Converted
+from convkit.runtimes.coreml.feeds import as_served
+from convkit.runtimes.coreml.origins import Origin
+
+Tensors = Mapping[str, np.ndarray]
+
+# Errors are in parts of the expected values' rms. What is computed from the original's own values
+# agrees to about a millionth.
+_SAME = 1e-5
+# With the original's values put at the places that differ, no more than this share may remain of
+# the outputs' error.
+_EXPLAINS = 0.1
+_INT32 = np.iinfo(np.int32)
+
+
+@dataclasses.dataclass(frozen=True)
+class Parting:
+    """A place that is wrong though what it is computed from is right: the program's operation and
+    tensor, and what they were translated from. `error` is that of the tensor, `found` and
+    `original` are the values that differ most.
+    """
+
+    origin: Origin
+    operation: str
+    tensor: str
+    error: float
+    found: float
+    original: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Beyond:
+    """A node whose whole numbers lie beyond int32; `value` is the largest of them."""
+
+    origin: Origin
+    value: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Divergence:
+    """What a comparison found: errors of the outputs, and the places in the program's order.
+
+    `traced` is the error of torch.export's program itself, `error` that of the ML program, `after`
+    what remains of it with the original's values put at all of the places.
+    """
+
+    traced: float
+    error: float
+    after: float
+    partings: tuple[Parting, ...]
+    beyond: Beyond | None
+
+    @property
+    def is_proven(self) -> bool:
+        """Say whether the outputs are right with the original's values at the places."""
+        return bool(self.partings) and self.after <= max(self.error * _EXPLAINS, _SAME)
+
+
+def find_divergence(
+    converted: Converted, feeds: Mapping[str, torch.Tensor], expected: Tensors
+) -> Divergence:
+    """Compare a float32 program with what it was converted from, on one case in the contract's
+    types, inputs in its order.
+
+    Raises ValueError for a program that torch.export did not trace, and what evaluating raises.
+    """
+    exported = converted.source.exported
+    if exported is None:
+        raise ValueError("torch.jit.trace keeps no nodes to compare with")
+    recorder = _Recorder(exported.module())
+    with torch.no_grad():
+        outputs = recorder.run(*feeds.values())
+    traced = {name: each.numpy() for name, each in zip(expected, outputs, strict=True)}
+    served = _served(converted, feeds)
+    evaluator = Evaluator(converted.program, converted.modules)
+    error = _outputs_error(evaluator.run(served).outputs, expected)
+    comparison = _Comparison(recorder.values, converted.source.origins)
+    evaluator.run(served, watcher=comparison)
+    wrong = {each.tensor for each in comparison.partings}
+    put = _Put({name: values for name, values in comparison.originals.items() if name in wrong})
+    after = _outputs_error(evaluator.run(served, watcher=put).outputs, expected)
+    return Divergence(
+        _outputs_error(traced, expected),
+        error,
+        after,
+        tuple(comparison.partings),
+        _beyond(converted, recorder, comparison.partings),
+    )
+
+
+def _beyond(
+    converted: Converted, recorder: "_Recorder", partings: Sequence[Parting]
+) -> Beyond | None:
+    """Return the first node whose whole numbers int32 does not hold, of those that the first place
+    is computed from; of all, where no place is known.
+    """
+    nodes = {node.name: node for node in recorder.module.graph.nodes}
+    sources = _ancestors(nodes[partings[0].origin.name]) if partings else set(nodes)
+    for name, values in recorder.whole.items():
+        large = values[(values > _INT32.max) | (values < _INT32.min)]
+        if name in sources and large.numel():
+            origin = converted.source.origins[recorder.handles[name]]
+            return Beyond(origin, int(large[large.double().abs().argmax()]))
+    return None
+
+
+def _ancestors(node: torch.fx.Node) -> set[str]:
+    found: set[str] = set()
+    pending = [node]
+    while pending:
+        each = pending.pop()
+        if each.name not in found:
+            found.add(each.name)
+            pending += each.all_input_nodes
+    return found
+
+
+def _served(converted: Converted, feeds: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
+    types = {feature.name: feature.dtype for feature in converted.program.inputs}
+    return {
+        name: as_served(tensor.numpy(), types[name])
+        for name, tensor in feeds.items()
+        if name in types
+    }
+
+
+class _Recorder(torch.fx.Interpreter):
+    """Runs torch.export's program and keeps what each of its nodes computes, by the node's name."""
+
+    def __init__(self, module: torch.fx.GraphModule) -> None:
+        super().__init__(module)
+        self.values: dict[tuple[int, str], torch.Tensor] = {}
+        self.whole: dict[str, torch.Tensor] = {}
+        self.handles: dict[str, int] = {}
+
+    def run_node(self, n: torch.fx.Node) -> Any:  # noqa: ANN401 - whatever a node computes
+        result = super().run_node(n)
+        handle = n.meta.get("debug_handle")
+        if handle is not None and n.op == "call_function" and isinstance(result, torch.Tensor):
+            if result.is_floating_point():
+                self.values[handle, n.name] = result
+            elif result.dtype == torch.int64:
+                self.whole[n.name] = result
+                self.handles[n.name] = handle
+        return result
+
+
+class _Comparison:
+    """Compares each tensor with the node's that it was translated from, and goes on with that one's
+    values: every difference is new where it is seen.
+    """
+
+    def __init__(
+        self, values: Mapping[tuple[int, str], torch.Tensor], origins: Mapping[int, Origin]
+    ) -> None:
+        self._values = values
+        self._origins = origins
+        self.partings: list[Parting] = []
+        self.originals: dict[str, torch.Tensor] = {}
+
+    def taken(self, step: Step, name: str, variable: Variable, value: torch.Tensor) -> torch.Tensor:
+        del step, name, variable
+        return value
+
+    def given(
+        self, step: Step, result: Result, computed: torch.Tensor, stored: torch.Tensor
+    ) -> torch.Tensor:
+        del computed
+        handle = debug_handle(step.source)
+        original = None if handle is None else self._values.get((handle, result.name))
+        if handle is None or original is None or original.shape != stored.shape:
+            return stored
+        error, found, wanted = _apart(stored, original)
+        self.originals[result.name] = original
+        if not error <= _SAME:
+            origin = self._origins[handle]
+            self.partings.append(Parting(origin, step.operation, result.name, error, found, wanted))
+        return original.to(stored.dtype)
+
+
+class _Put:
+    """Puts the original's values in the place of some tensors, by name."""
+
+    def __init__(self, values: Mapping[str, torch.Tensor]) -> None:
+        self._values = values
+
+    def taken(self, step: Step, name: str, variable: Variable, value: torch.Tensor) -> torch.Tensor:
+        del step, name, variable
+        return value
+
+    def given(
+        self, step: Step, result: Result, computed: torch.Tensor, stored: torch.Tensor
+    ) -> torch.Tensor:
+        del step, computed
+        original = self._values.get(result.name)
+        return stored if original is None else original.to(stored.dtype)
+
+
+def _outputs_error(found: Tensors, expected: Tensors) -> float:
+    """Return the largest error of the outputs; infinite for a missing or misshapen one."""
+    errors = [
+        _apart(torch.from_numpy(found[name]), torch.from_numpy(np.array(values)))[0]
+        if name in found and found[name].shape == values.shape
+        else math.inf
+        for name, values in expected.items()
+    ]
+    return max(errors, default=math.inf)
+
+
+def _apart(found: torch.Tensor, original: torch.Tensor) -> tuple[float, float, float]:
+    """Return the largest error in parts of the original's rms, and the two values there.
+
+    NaN and infinities count as equal where both are, else as an infinite error.
+    """
+    if not original.numel():
+        return 0.0, 0.0, 0.0
+    one, other = found.double().reshape(-1), original.double().reshape(-1)
+    same = (one == other) | (one.isnan() & other.isnan())
+    error = torch.where(same, 0.0, (one - other).abs())
+    error = torch.where(error.isnan(), math.inf, error)
+    finite = other[other.isfinite()]
+    rms = float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+    place = int(error.argmax())
+    return float(error[place]) / (rms or 1.0), float(one[place]), float(other[place])

@@ -1,0 +1,91 @@
+"""Where an operation of a traced program lies in the model: operator, module and source line."""
+
+import dataclasses
+import re
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.source_lines import source_line
+
+# What torch writes for nodes that its own rewriting made.
+_NO_MODULE = "_empty_nn_module_stack"
+# How coremltools names an operation in a message.
+_NAMED = re.compile(r'(?:Layer|op|node) "(?P<name>\w+)"')
+_MOST_SHOWN = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """A node of a traced program: its name there and torch's operator; module path and `file:line`
+    are empty where torch does not know them.
+    """
+
+    name: str
+    operator: str
+    module: str
+    source: str
+
+    def __str__(self) -> str:
+        where = f"module {self.module}" if self.module else "the root module"
+        return f"{self.operator} ({where}{f', at {self.source}' if self.source else ''})"
+
+
+def origin_of(node: Any, wrapper: str, root: str | None) -> Origin:  # noqa: ANN401 - a torch.fx Node
+    """Return where a node comes from.
+
+    `wrapper` is the attribute under which the model lies in the exported module, left out of the
+    path; `root` is the folder of the model's own source files.
+    """
+    operator = node.target.name() if hasattr(node.target, "name") else str(node.target)
+    source = source_line(str(node.meta.get("stack_trace") or ""), root)
+    return Origin(str(node.name), operator, module_of(node, wrapper), source)
+
+
+def module_of(node: Any, wrapper: str) -> str:  # noqa: ANN401
+    """Return the path of the module that a node was traced in; "" for the root."""
+    stack = node.meta.get("nn_module_stack") or {}
+    deepest = str(next(reversed(stack.values()))[0]) if stack else ""
+    return "" if deepest.startswith(_NO_MODULE) else below(wrapper, deepest)
+
+
+def below(wrapper: str, path: str) -> str:
+    """Return a module's path without the part that belongs to the wrapper."""
+    return path.removeprefix("L['self'].").removeprefix(wrapper).removeprefix(".")
+
+
+def untranslated(origins: Sequence[Origin]) -> Finding:
+    """Return V103 on nodes whose operators coremltools does not translate."""
+    import coremltools as ct
+
+    operators = list(dict.fromkeys(each.operator for each in origins))
+    first = origins[0]
+    shown = "; ".join(str(each) for each in origins[:_MOST_SHOWN])
+    more = f" and {len(origins) - _MOST_SHOWN} more" if len(origins) > _MOST_SHOWN else ""
+    return Finding(
+        "V103",
+        f"coremltools {ct.__version__} has no translation of {', '.join(operators)}, and torch does"
+        f" not decompose it: {shown}{more}",
+        Place(node=first.name, module=first.module or None, source=first.source or None),
+        {"operators": operators, "nodes": [dataclasses.asdict(each) for each in origins]},
+        Remedy(
+            "Write the model without the operator, or use a release of coremltools that has it"
+            " (tools.coremltools)."
+        ),
+    )
+
+
+def failed_node(error: BaseException, names: Mapping[str, Any]) -> Any | None:  # noqa: ANN401
+    """Return the node, of those by name, that coremltools failed on; None where it cannot be told.
+
+    Its message may name the node. If not, it is what the translating function was called with.
+    """
+    if (named := _NAMED.search(str(error))) is not None and named["name"] in names:
+        return names[named["name"]]
+    found = None
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        name = getattr(frame.f_locals.get("node"), "name", None)
+        if isinstance(name, str) and name in names:
+            found = names[name]
+    return found

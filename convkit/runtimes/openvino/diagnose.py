@@ -1,0 +1,24 @@
+"""The diagnose job of OpenVINO targets: the IR beside the exported graph, tensor by tensor."""
+
+from pathlib import Path
+
+from convkit.codec import decode
+from convkit.findings.model import Finding
+from convkit.runtimes.openvino.exposed import ExposedIR
+from convkit.runtimes.openvino.options import OpenVINOOptions
+from convkit.runtimes.openvino.session import MODEL_FILE
+from convkit.stages.built_files import find_model
+from convkit.stages.diagnose_built import Release, diagnose_built
+from convkit.worker.context import Context
+from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
+
+
+def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, list[Finding]]:
+    """Say what OpenVINO makes of a graph that agrees with the original (see `diagnose_built`)."""
+    import openvino
+
+    assert request.built is not None
+    options = decode(OpenVINOOptions, request.options)
+    model = ExposedIR(find_model(Path(request.built), MODEL_FILE), options)
+    version = str(openvino.__version__).partition("-")[0]
+    return diagnose_built(request, model, Release(f"OpenVINO {version}", "tools.openvino"), context)

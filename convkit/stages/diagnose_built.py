@@ -1,0 +1,102 @@
+"""The diagnose job of a runtime of which intermediate tensors can be had: the built model beside
+the exported graph, tensor by tensor.
+"""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from convkit.cases.files import read_tensors
+from convkit.codec import Json
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.localize.built import BuiltDifference, ExposedModel, compare_built
+from convkit.localize.graph import label, module_of, read_graph, source_of
+from convkit.stages.built_files import EXPORTED_FILE, find_model
+from convkit.worker.context import Context
+from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
+
+if TYPE_CHECKING:
+    import onnx
+
+
+@dataclasses.dataclass(frozen=True)
+class Release:
+    """The release that a built model ran in: `name` is a message's, `tool` the key of a recipe."""
+
+    name: str
+    tool: str
+
+    @property
+    def advice(self) -> str:
+        """What helps against any release's faults."""
+        return f"Use a different release ({self.tool})"
+
+
+def diagnose_built(
+    request: DiagnoseRequest, model: ExposedModel, release: Release, context: Context
+) -> tuple[DiagnoseResult, list[Finding]]:
+    """Say what a runtime makes of a graph that agrees with the original: N401, N408, or N402 where
+    no place is proven; nothing where the built model agrees with its graph.
+    """
+    assert request.exported is not None
+    context.progress("comparing the built model with the exported graph", done=0.1)
+    graph = read_graph(find_model(Path(request.exported), EXPORTED_FILE))
+    inputs = request.contract.inputs
+    feeds = read_tensors(Path(request.reference), request.case, "inputs", inputs)
+    found = compare_built(graph, model, dict(feeds))
+    if found is None:
+        return DiagnoseResult(None, None, 0), []
+    nodes = {name: node for node in graph.nodes for name in node.output}
+    placed = found.kind != "unplaced"
+    result = DiagnoseResult(_finite(found.before), _finite(found.after), int(placed))
+    return result, [_finding(found, nodes, release, request.case)]
+
+
+def _finding(
+    found: BuiltDifference, nodes: "Mapping[str, onnx.NodeProto]", release: Release, case: str
+) -> Finding:
+    evidence: dict[str, Json] = {
+        "kind": found.kind,
+        "tensors": list(found.names),
+        "before": _figure(found.before),
+        "after": _figure(found.after),
+        "proven": found.kind != "unplaced",
+    }
+    if found.kind == "unplaced":
+        return Finding(
+            "N402",
+            f"{release.name} differs from the exported graph in case {case!r}: the outputs are off"
+            f" by {found.before:.2g}, and no place was found that explains it",
+            Place(case=case),
+            evidence,
+            Remedy(f"{release.advice}, or report it with the exported graph."),
+        )
+    node = nodes[found.names[0]]
+    module, source = module_of(node), source_of(node)
+    name = label(node)
+    where = f"{node.op_type} {name}"
+    where += f" (module {module}{f', at {source}' if source else ''})" if module else ""
+    place = Place(tensor=found.names[0], node=name, module=module or None, source=source, case=case)
+    if found.kind == "fused":
+        message = (
+            f"{release.name} changes the results when it merges {where} with what follows: the"
+            f" outputs are off by {found.before:.2g} as compiled, and by {found.after:.2g} with"
+            " this tensor kept"
+        )
+        return Finding("N401", message, place, evidence, Remedy(f"{release.advice}."))
+    message = (
+        f"{release.name} does not compute what the exported graph says at {where}: the outputs are"
+        f" off by {found.before:.2g} as it is, and by {found.after:.2g} with the graph's value here"
+    )
+    remedy = Remedy(f"{release.advice}, or write this part of the model with other operations.")
+    return Finding("N408", message, place, evidence, remedy)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _figure(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)

@@ -1,0 +1,106 @@
+"""An IR that is not its graph: which operator differs, proven by putting the right value there."""
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from ir_models import DENSE, SAMPLES, built, dense, reference_of
+
+from convkit.codec import encode
+from convkit.localize.built import compare_built
+from convkit.localize.graph import read_graph
+from convkit.models.graph.provenance import MODULE_KEY
+from convkit.runtimes.openvino import diagnose
+from convkit.runtimes.openvino.exposed import ExposedIR
+from convkit.runtimes.openvino.options import OpenVINOOptions
+from convkit.worker.context import Context
+from convkit.worker.protocol import DiagnoseRequest, Source
+
+pytest.importorskip("openvino")
+
+FEEDS = {
+    name: np.random.default_rng(place).normal(size=(4, 64)).astype(np.float32)
+    for place, name in enumerate(("x", "z"))
+}
+
+
+def placed(file: Path) -> Path:
+    """Give the graph's nodes their module, as convkit's export does."""
+    model = onnx.load(file)
+    for node in model.graph.node:
+        entry = node.metadata_props.add()
+        entry.key, entry.value = MODULE_KEY, "first" if node.name == "node_r" else "second"
+    onnx.save(model, file)
+    return file
+
+
+def altered(file: Path) -> Path:
+    """Return a copy of a graph whose Relu is an Abs, under the same names."""
+    model = onnx.load(file)
+    for node in model.graph.node:
+        if node.op_type == "Relu":
+            node.op_type = "Abs"
+    folder = file.parent.parent / "altered"
+    folder.mkdir()
+    for each in file.parent.iterdir():
+        (folder / each.name).write_bytes(each.read_bytes())
+    onnx.save(model, folder / file.name)
+    return folder / file.name
+
+
+def test_the_operator_that_differs_is_named_and_proven(tmp_path: Path) -> None:
+    graph = placed(dense(tmp_path / "export"))
+    folder, _, _ = built(tmp_path, altered(graph))
+    request = DiagnoseRequest(
+        Source("onnx", path=str(graph)),
+        DENSE,
+        str(graph.parent),
+        str(reference_of(tmp_path, graph, DENSE, SAMPLES)),
+        "typical",
+        built=str(folder),
+        options=encode(OpenVINOOptions()),
+    )
+    result, (finding,) = diagnose.run(request, Context(tmp_path))
+    assert (finding.code, finding.place.node, finding.place.module) == ("N408", "node_r", "first")
+    assert finding.evidence["tensors"] == ["r"]
+    assert result.causes == 1
+    assert result.error is not None
+    assert result.error > 0.1
+    assert result.remaining is not None
+    assert result.remaining < 1e-5, "with the graph's value there the outputs are right"
+
+
+def test_an_ir_that_is_its_graph_has_nothing_to_tell(tmp_path: Path) -> None:
+    graph = dense(tmp_path / "export")
+    folder, _, _ = built(tmp_path, graph)
+    model = ExposedIR(folder / "model.xml", OpenVINOOptions())
+    assert {"a", "r", "b", "y", "x", "z"} <= set(model.tensors())
+    assert compare_built(read_graph(graph), model, FEEDS) is None
+
+
+class Merging:
+    """Stands in for a runtime that merges `r` with what follows, wrongly, unless it is exposed."""
+
+    def __init__(self, graph: Path) -> None:
+        self._graph = read_graph(graph)
+
+    def tensors(self) -> Collection[str]:
+        return ("a", "r", "b", "y")
+
+    def run(
+        self, feeds: Mapping[str, np.ndarray], exposed: Sequence[str], put: Mapping[str, np.ndarray]
+    ) -> Mapping[str, np.ndarray]:
+        assert not put
+        found = self._graph.run([*dict.fromkeys([*exposed, "y"])], dict(feeds))
+        return found if "r" in exposed else found | {"y": found["y"] * 2}
+
+
+def test_with_a_mocked_runtime_a_wrong_fusion_is_told_from_a_wrong_operator(tmp_path: Path) -> None:
+    graph = dense(tmp_path / "export")
+    found = compare_built(read_graph(graph), Merging(graph), FEEDS)
+    assert found is not None
+    assert (found.kind, found.names) == ("fused", ("r",))
+    assert found.before > 0.5
+    assert found.after < 1e-6
