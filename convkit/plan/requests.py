@@ -193,6 +193,12 @@ def _sample(sample: models.Sample | None, place: Callable[[str], str]) -> Sample
             return Sample("normal", sample.normal)
         case models.Uniform():
             return Sample("uniform", sample.uniform)
+        case models.Image():
+            return Sample("image", sample.image)
+        case models.Audio():
+            return Sample("audio", sample.audio)
+        case models.OneOf():
+            return Sample("one_of", sample.one_of)
         case models.Constant():
             return Sample("constant", (sample.constant,))
         case models.File():

@@ -45,6 +45,7 @@ from convkit.worker.protocol.requests import (
     PrecisionRequest,
     ReferenceRequest,
     StageRequest,
+    SurveyRequest,
     VerifyRequest,
 )
 from convkit.worker.protocol.results import (
@@ -67,6 +68,7 @@ from convkit.worker.protocol.results import (
     PrecisionResult,
     ReferenceResult,
     StageResult,
+    SurveyResult,
     VerifyResult,
 )
 
@@ -127,6 +129,8 @@ __all__ = [
     "StageKind",
     "StageRequest",
     "StageResult",
+    "SurveyRequest",
+    "SurveyResult",
     "TensorMetrics",
     "VerifyRequest",
     "VerifyResult",

@@ -109,6 +109,17 @@ class InspectRequest:
 
 
 @dataclasses.dataclass(frozen=True)
+class SurveyRequest:
+    """What an ONNX file takes and returns, worked out from its graph and by running it.
+
+    `seconds` limits how long it is run at different sizes; 0: not at all.
+    """
+
+    model: str
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
 class DiagnoseRequest:
     """Why the exported graph differs from the original in one case of the reference.
 

@@ -12,7 +12,7 @@ from convkit.worker.protocol.measurements import (
     ProbeMetrics,
     SimulatedCase,
 )
-from convkit.worker.protocol.model import Precision
+from convkit.worker.protocol.model import Precision, Sample
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,6 +192,20 @@ class InspectResult:
     operators: dict[str, int]
     metadata: dict[str, str]
     modules: tuple[ModuleTypes, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class SurveyResult:
+    """A file's contract with the sizes that it accepts, and how values for its inputs are drawn.
+
+    `ran` says whether the file was run; else the sizes are guesses. `notes` are sentences for who
+    reads the draft.
+    """
+
+    contract: Contract
+    samples: dict[str, Sample]
+    ran: bool
+    notes: tuple[str, ...] = ()
 
 
 # Best first; the last two say that only the first, or only the second has the file.
