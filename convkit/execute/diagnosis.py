@@ -10,7 +10,7 @@ import yaml
 
 from convkit.codec import Json
 from convkit.execute.events import Listener
-from convkit.execute.inspection import inspect_model
+from convkit.execute.inspection import inspect_model, survey_model
 from convkit.execute.run import RunOptions, run_recipe
 from convkit.findings.model import Finding
 from convkit.recipe.document import read_document
@@ -86,11 +86,10 @@ def diagnose_model(
     """
     inspected = inspect_model(model, options.home, say)
     file = (model / "model.onnx" if model.is_dir() else model).resolve()
+    survey = survey_model(file, options.home, say, toolchain=options.toolchain)
     with tempfile.TemporaryDirectory(prefix="convkit-diagnose-") as folder:
         path = Path(folder) / "recipe.yaml"
-        text = draft_recipe(
-            str(file), destination=path, contract=inspected.carried or inspected.graph
-        )
+        text = draft_recipe(str(file), destination=path, survey=survey)
         path.write_text(_with_targets(text, inspected), encoding="utf-8")
         return diagnose_recipe(dataclasses.replace(options, recipe=path), listening)
 

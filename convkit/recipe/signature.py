@@ -149,6 +149,16 @@ Sample = Annotated[
 ]
 
 
+def _kind_and_numbers(sample: SampleName | RecipeModel) -> tuple[str, tuple[float, ...]]:
+    """Return a sample's kind, which is its only field's name, and its numbers."""
+    if isinstance(sample, str):
+        return sample, ()
+    ((kind, value),) = ((name, getattr(sample, name)) for name in type(sample).model_fields)
+    if isinstance(value, str):
+        return kind, ()
+    return kind, value if isinstance(value, tuple) else (value,)
+
+
 def _check_dimension(dimension: object) -> int | str:
     if isinstance(dimension, bool) or not isinstance(dimension, int | str):
         message = "write a size, an axis by name, or arithmetic over axes such as past + sequence"
@@ -203,13 +213,8 @@ class Input(Tensor):
                     " 2]}"
                 )
             return self
-        # The only field of each model bears the kind's name.
-        named = isinstance(self.sample, str)
-        kind = self.sample if named else next(iter(type(self.sample).model_fields))
-        numbers = () if isinstance(self.sample, str | File) else getattr(self.sample, kind)
-        if message := sample_fault(
-            self.dtype, kind, numbers if isinstance(numbers, tuple) else (numbers,)
-        ):
+        kind, numbers = _kind_and_numbers(self.sample)
+        if message := sample_fault(self.dtype, kind, numbers):
             raise FaultsError([Fault(("sample",), message)])
         return self
 

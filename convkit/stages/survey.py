@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from convkit.findings.model import Finding
-from convkit.models.graph.contract import load_graph
+from convkit.models.graph.contract import carried_contract, load_graph
 from convkit.models.graph.loading import map_weights
-from convkit.models.survey.survey import survey
+from convkit.models.survey.survey import described, survey
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.protocol import SurveyRequest, SurveyResult
 
@@ -18,4 +18,7 @@ def run(request: SurveyRequest, context: Context) -> tuple[SurveyResult, list[Fi
     if not model.graph.outputs:
         raise StageFailedError(f"{path.name} is not an ONNX file: it has no graph")
     map_weights(model, path.parent)
+    carried = carried_contract(path)
+    if carried is not None:
+        return described(model, carried), []
     return survey(model, path, request.seconds), []

@@ -63,7 +63,8 @@ def _step(base: int, works: Works) -> tuple[int, int] | None:
     """Return the distance of the sizes that work, and what is left over; None for a single size."""
     # What divides the size that works comes first: a graph that rounds up to blocks accepts sizes a
     # little off, too.
-    for step in (1, *sorted(_STEPS, key=lambda step: base % step > 0)):
+    steps = [step for step in _STEPS if step <= base]
+    for step in (1, *sorted(steps, key=lambda step: base % step > 0)):
         # Sizes beside one another may be rounded up to the same: those farther off tell.
         times = (1, 2, 3, 5, 9) if step < 16 else (1, 2, 3)
         for sign in (1, -1):  # upward; downward where base is the largest

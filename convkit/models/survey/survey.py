@@ -31,6 +31,7 @@ from convkit.models.survey.wording import (
     data_dependent,
     fixed_axis,
     no_start,
+    out_of_time,
     refused,
     steps_of_axis,
 )
@@ -70,6 +71,17 @@ def survey(model: ir.Model, path: Path, seconds: float) -> SurveyResult:
         return _unrun(stated, variants[0], guesses, [*notes, no_start(tried[0].reason)])
     opened = variants[len(tried) - 1]
     return _Survey(stated, opened, start, trials, notes).run()
+
+
+def described(model: ir.Model, contract: Contract) -> SurveyResult:
+    """Return the contract that a file carries, with samples for its inputs."""
+    values = {value.name: value for value in inlined(model).graph.inputs}
+    samples = {
+        spec.name: guess_sample(spec, usage_of(values[spec.name])).sample
+        for spec in contract.inputs
+        if spec.name in values
+    }
+    return SurveyResult(contract, samples, ran=False)
 
 
 def _unrun(
@@ -127,7 +139,11 @@ class _Survey:
         self._settle_together()
         outputs = self._fitted_outputs()
         inputs, axes = self._shapes()
+        if self._trials.is_over:
+            self._notes.append(out_of_time())
         for axis, found in self._ranges.items():
+            if self._trials.is_over:
+                break
             if found.is_fixed and found.size(found.low) != 1:
                 self._notes.append(fixed_axis(axis, found.size(found.low)))
             elif found.step > 1:

@@ -23,6 +23,10 @@ def steps_of_axis(axis: str, found: Range) -> str:
     return f"{axis} must be a multiple of {found.step}{rest}: other sizes were tried and failed"
 
 
+def out_of_time() -> str:
+    return "the time for trying sizes ran out, so the file may accept more than this recipe says"
+
+
 def data_dependent(output: str) -> str:
     return (
         f"the shape of {output!r} depends on the inputs' values, so no recipe can state it yet: the"

@@ -1,0 +1,70 @@
+"""What a survey of an ONNX file puts into a draft."""
+
+import re
+import textwrap
+from collections.abc import Mapping
+
+from convkit.codec import Json
+from convkit.recipe.families import DraftInput, DraftOutput, DraftSample, DraftSignature, Drawn
+from convkit.tensors import Dimension
+from convkit.worker.protocol import Sample, SurveyResult
+
+_WIDTH = 98  # of a comment, without its `# `
+
+
+def signature_of_survey(survey: SurveyResult) -> DraftSignature:
+    """Return what a survey found as a draft. Axes become identifiers: other tools allow
+    `batch-size`.
+    """
+    contract = survey.contract
+    names = {
+        axis.name: re.sub(r"^(?=[0-9])|[^A-Za-z0-9_]", "_", axis.name) for axis in contract.axes
+    }
+    inputs = tuple(
+        DraftInput(
+            spec.name,
+            spec.dtype,
+            _named(spec.shape, names),
+            _sample(survey.samples.get(spec.name), spec.dtype),
+        )
+        for spec in contract.inputs
+    )
+    outputs = tuple(
+        DraftOutput(spec.name, _named(spec.shape, names), spec.dtype) for spec in contract.outputs
+    )
+    axes = {names[axis.name]: (axis.min, axis.typical, axis.max) for axis in contract.axes}
+    return DraftSignature("", inputs, outputs, axes)
+
+
+def comments_of(survey: SurveyResult) -> tuple[str, ...] | None:
+    """Return what a survey says to who reads the draft, as comments; None where it says nothing."""
+    lines = [
+        line
+        for note in survey.notes
+        for line in textwrap.wrap(f"{note[0].upper()}{note[1:]}.", _WIDTH)
+    ]
+    return tuple(f"# {line}" for line in lines) or None
+
+
+def _named(shape: tuple[Dimension, ...], names: Mapping[str, str]) -> tuple[Dimension, ...]:
+    return tuple(names.get(size, size) if isinstance(size, str) else size for size in shape)
+
+
+def _sample(sample: Sample | None, dtype: str) -> DraftSample | None:
+    if sample is None:
+        return None
+    match sample.kind:
+        case "normal" if tuple(sample.numbers) == (0.0, 1.0) and dtype.startswith(
+            ("float", "bfloat")
+        ):
+            return None  # what a float input gets anyway
+        case "padding_mask" | "positions" | "token_ids":
+            return sample.kind
+        case "constant":
+            return Drawn("constant", _plain(sample.numbers[0]))
+        case kind:
+            return Drawn(kind, [_plain(number) for number in sample.numbers])
+
+
+def _plain(number: float) -> Json:
+    return int(number) if number == int(number) else number
