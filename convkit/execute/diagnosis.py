@@ -23,6 +23,8 @@ Listening = Callable[[], AbstractContextManager[Listener]]
 # The cosine similarity that float16 must reach for a bare file, about which nothing else is known.
 # Two dozen layers of rounding stay above it; a module that overflows or loses its signal does not.
 _HALF_COSINE = 0.99
+# How many times float32's limit an output may be off in float16, where no cosine tells: 2 % of it.
+_HALF_TIMES = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,13 +100,29 @@ def _with_targets(text: str, inspected: InspectResult) -> str:
     """Return a drafted recipe with the targets to diagnose a bare file in."""
     content = read_document(text, "recipe.yaml").content
     targets: dict[str, Json] = {"as-it-is": {"runtime": "onnxruntime"}}
+    assert isinstance(content, dict)
     if inspected.elements.get("float32"):
         targets["float16"] = {
             "runtime": "onnxruntime",
             "precision": "float16",
             "tolerance": {"cosine": _HALF_COSINE},
+            "outputs": _half_tolerances(content["verify"]),
         }
     return yaml.safe_dump({**content, "targets": targets}, sort_keys=False)
+
+
+def _half_tolerances(verify: Json) -> dict[str, Json]:
+    """Return float16's tolerances of the outputs for which a cosine says nothing: those for which
+    the draft has none.
+    """
+    outputs = verify.get("outputs", {}) if isinstance(verify, dict) else {}
+    found: dict[str, Json] = {}
+    for name, limits in outputs.items() if isinstance(outputs, dict) else ():
+        if isinstance(limits, dict) and "cosine" not in limits:
+            limit = limits["max_abs"]
+            assert isinstance(limit, int | float)
+            found[name] = {"max_abs": limit * _HALF_TIMES}
+    return found
 
 
 def is_recipe(path: Path) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from convkit.codec import Json
 from convkit.errors import UsageError
 from convkit.metrics.registry import DEFAULTS, PARAMETERS
-from convkit.recipe.draft_onnx import comments_of, signature_of_survey
+from convkit.recipe.draft_onnx import comments_of, signature_of_survey, tolerances_of
 from convkit.recipe.families import (
     FAMILIES,
     DraftInput,
@@ -96,7 +96,8 @@ def draft_recipe(
             raise UsageError(
                 f"{model}: config.json does not fit its model_type: {error!r}"
             ) from error
-    lines = _render(origin, name or origin.name, signature, doubt)
+    tolerances = tolerances_of(survey) if survey is not None else {}
+    lines = _render(origin, name or origin.name, signature, doubt, tolerances)
     return "\n".join(lines) + "\n"
 
 
@@ -224,7 +225,11 @@ def _guess(config: Mapping[str, Json], task: str | None) -> DraftSignature:
 
 
 def _render(
-    origin: _Origin, name: str, signature: DraftSignature, doubt: tuple[str, ...] | None
+    origin: _Origin,
+    name: str,
+    signature: DraftSignature,
+    doubt: tuple[str, ...] | None,
+    tolerances: Mapping[str, Mapping[str, Json]],
 ) -> Iterator[str]:
     yield (
         f"# A recipe for {_one_line(name)}, drafted by `convkit init`. docs/recipe.md describes"
@@ -249,7 +254,7 @@ def _render(
             yield f'  {package}: "{specifier}"'
     yield ""
     yield from _render_signature(signature)
-    yield from _render_rest(origin)
+    yield from _render_rest(origin, tolerances)
 
 
 def _render_signature(signature: DraftSignature) -> Iterator[str]:
@@ -273,13 +278,18 @@ def _render_signature(signature: DraftSignature) -> Iterator[str]:
     yield ""
 
 
-def _render_rest(origin: _Origin) -> Iterator[str]:
+def _render_rest(origin: _Origin, tolerances: Mapping[str, Mapping[str, Json]]) -> Iterator[str]:
     yield "verify:"
     if origin.has_tokenizer and (origin.family is None or "vision" not in origin.family.kind):
         yield "  # texts: texts.txt   # real texts, one per line, through the model's own tokenizer"
     yield "  tolerance:"
     for name, value in DEFAULTS.items():
         yield f"    {name}: {value} # the {PARAMETERS[name].description}"
+    if tolerances:
+        yield "  outputs: # in place of the above; max_abs is a share of the largest value seen"
+        for output, limits in tolerances.items():
+            listed = ", ".join(f"{key}: {json.dumps(limit)}" for key, limit in limits.items())
+            yield f"    {_scalar(output)}: {{ {listed} }}"
     yield ""
     yield "targets:"
     yield "  ort-cpu:"

@@ -1,5 +1,6 @@
 """What a survey of an ONNX file puts into a draft."""
 
+import math
 import re
 import textwrap
 from collections.abc import Mapping
@@ -9,6 +10,10 @@ from convkit.recipe.families import DraftInput, DraftOutput, DraftSample, DraftS
 from convkit.tensors import Dimension
 from convkit.worker.protocol import Sample, SurveyResult
 
+# Of an output's largest magnitude, as the default limit is of values around 1.
+_ERROR_SHARE = 1e-4
+_COSINE = 0.99999
+_NEAR_ZERO = 1e-6
 _WIDTH = 98  # of a comment, without its `# `
 
 
@@ -44,6 +49,33 @@ def comments_of(survey: SurveyResult) -> tuple[str, ...] | None:
         for line in textwrap.wrap(f"{note[0].upper()}{note[1:]}.", _WIDTH)
     ]
     return tuple(f"# {line}" for line in lines) or None
+
+
+def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
+    """Return tolerances by output, for outputs that the default does not suit.
+
+    Errors of float32 grow with the values, so the limit is a share of the largest. A cosine over a
+    single number, or over noise around zero, says nothing.
+    """
+    found: dict[str, dict[str, Json]] = {}
+    for spec in survey.contract.outputs:
+        largest = survey.magnitudes.get(spec.name)
+        if largest is None:
+            continue
+        limits: dict[str, Json] = {"max_abs": _one_digit(_ERROR_SHARE * max(largest, 1.0))}
+        single = math.prod(size if isinstance(size, int) else 2 for size in spec.shape) == 1
+        telling = not single and largest >= _NEAR_ZERO
+        if telling:
+            limits["cosine"] = _COSINE
+        if largest > 1.0 or not telling:
+            found[spec.name] = limits
+    return found
+
+
+def _one_digit(number: float) -> float:
+    """Return a number rounded up to one digit."""
+    power = 10.0 ** math.floor(math.log10(number))
+    return float(f"{math.ceil(number / power - 1e-9) * power:.0e}")
 
 
 def _named(shape: tuple[Dimension, ...], names: Mapping[str, str]) -> tuple[Dimension, ...]:

@@ -19,6 +19,7 @@ from convkit.models.graph.files import DATA_FILE, MODEL_FILE, write_model
 from convkit.models.graph.masked_softmax import mask_with_infinity
 from convkit.models.graph.operator_probes import graph_operators
 from convkit.models.graph.provenance import tidy_metadata
+from convkit.models.graph.scopes import name_scopes
 from convkit.models.graph.training_mode import training_mode
 from convkit.models.graph.weights import (
     count_elements,
@@ -61,6 +62,7 @@ def _adopt(request: ExportRequest, context: Context) -> tuple[ExportResult, list
         return _nothing(request, 0), list(error.findings)
     rename_to_contract(model, request.contract)
     tidy_metadata(model, wrapper="", root=None, keep_model_metadata=True)
+    name_scopes(model)
     findings = _finish(model, request, context, input_order=request.input_order)
     findings += [_dead_input(name, matters=False) for name in dead_inputs(model)]
     findings += duplicate_weights(model)

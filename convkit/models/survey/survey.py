@@ -30,6 +30,7 @@ from convkit.models.survey.usage import usage_of
 from convkit.models.survey.wording import (
     data_dependent,
     fixed_axis,
+    near_zero,
     no_start,
     out_of_time,
     refused,
@@ -38,6 +39,9 @@ from convkit.models.survey.wording import (
 from convkit.tensors import Axis, Contract, Dimension, TensorSpec, dimension_axes, dimension_size
 from convkit.worker.protocol import Sample, SurveyResult
 from convkit.worker.sessions import ModelRefusedError
+
+# Below this, an output of drawn inputs is rounding noise around zero.
+_NEAR_ZERO = 1e-6
 
 Change = Callable[[Range], Range]
 
@@ -149,8 +153,15 @@ class _Survey:
             elif found.step > 1:
                 self._notes.append(steps_of_axis(axis, found))
         contract = Contract(inputs, outputs, axes)
+        self._notes += [
+            near_zero(name) for name, most in self._trials.magnitudes.items() if most < _NEAR_ZERO
+        ]
         return SurveyResult(
-            contract, self._final_samples(contract), ran=True, notes=tuple(self._notes)
+            contract,
+            self._final_samples(contract),
+            ran=True,
+            notes=tuple(self._notes),
+            magnitudes=self._trials.magnitudes,
         )
 
     def _works(self, inputs: tuple[TensorSpec, ...], sizes: Mapping[str, int]) -> bool:

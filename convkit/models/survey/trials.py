@@ -46,6 +46,8 @@ class Trials:
         self._outputs = [argument.name for argument in self._session.get_outputs()]
         self._end = time.monotonic() + seconds
         self._known: dict[object, Trial] = {}
+        # The largest magnitude of each output in any run.
+        self.magnitudes: dict[str, float] = {}
 
     @property
     def is_over(self) -> bool:
@@ -114,7 +116,15 @@ class Trials:
             if value.dtype.kind == "f" and np.isnan(value).any():
                 return Trial(None, f"output {name!r} has NaN", seconds)
             shapes[name] = value.shape
+        for name, value in zip(self._outputs, values, strict=True):
+            self._note_magnitude(name, value)
         return Trial(shapes, "", seconds)
+
+    def _note_magnitude(self, name: str, value: np.ndarray) -> None:
+        if value.dtype.kind != "f" or not value.size:
+            return
+        largest = float(np.where(np.isfinite(value), np.abs(value), 0.0).max())
+        self.magnitudes[name] = max(largest, self.magnitudes.get(name, 0.0))
 
 
 def _stop(options: "onnxruntime.RunOptions") -> None:

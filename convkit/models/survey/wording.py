@@ -27,6 +27,13 @@ def out_of_time() -> str:
     return "the time for trying sizes ran out, so the file may accept more than this recipe says"
 
 
+def near_zero(output: str) -> str:
+    return (
+        f"output {output!r} is almost zero for drawn inputs, which proves little: give real ones"
+        " with sample: {file: ...}"
+    )
+
+
 def data_dependent(output: str) -> str:
     return (
         f"the shape of {output!r} depends on the inputs' values, so no recipe can state it yet: the"

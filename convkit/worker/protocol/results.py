@@ -199,13 +199,14 @@ class SurveyResult:
     """A file's contract with the sizes that it accepts, and how values for its inputs are drawn.
 
     `ran` says whether the file was run; else the sizes are guesses. `notes` are sentences for who
-    reads the draft.
+    reads the draft. `magnitudes` are the largest of each output of floats in any run.
     """
 
     contract: Contract
     samples: dict[str, Sample]
     ran: bool
     notes: tuple[str, ...] = ()
+    magnitudes: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
 # Best first; the last two say that only the first, or only the second has the file.
