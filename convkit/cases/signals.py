@@ -32,12 +32,10 @@ def _spatial_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _plane(height: int, width: int, random: np.random.Generator) -> np.ndarray:
-    rows, columns = np.meshgrid(
-        np.linspace(0.0, 1.0, height), np.linspace(0.0, 1.0, width), indexing="ij"
-    )
-    phases = random.uniform(0.0, 2 * np.pi, 3)
-    field = np.sin(2.5 * rows + phases[0]) * np.cos(3.0 * columns + phases[1])
-    plane = 0.6 + 0.2 * field + 0.1 * np.sin(5.0 * (rows + columns) + phases[2])
+    rows, columns = np.linspace(0.0, 1.0, height), np.linspace(0.0, 1.0, width)
+    phases = random.uniform(0.0, 2 * np.pi, 4)
+    plane = 0.6 + 0.2 * np.outer(np.sin(2.5 * rows + phases[0]), np.cos(3.0 * columns + phases[1]))
+    plane += 0.1 * np.outer(np.sin(7.0 * rows + phases[2]), np.sin(6.0 * columns + phases[3]))
     for _ in range(3):
         top, bottom = np.sort(random.integers(0, height + 1, 2))
         left, right = np.sort(random.integers(0, width + 1, 2))

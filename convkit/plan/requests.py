@@ -58,7 +58,7 @@ def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
                 contract=contract_of(recipe),
                 samples=samples_of(recipe, places.file),
                 exporter=export.exporter,
-                opset=export.opset,
+                opset=_opset_of(recipe, export),
                 input_order=export.input_order,
                 seed=recipe.verify.seed,
             )
@@ -172,6 +172,13 @@ def contract_of(recipe: Recipe) -> Contract:
 def _spec(tensor: models.Tensor) -> TensorSpec:
     mask = tensor.mask if isinstance(tensor, models.Output) else None
     return TensorSpec(tensor.name, tensor.dtype, tensor.shape, tensor.origin, mask)
+
+
+def _opset_of(recipe: Recipe, export: models.Export) -> int:
+    """Return the opset to export in; 0 for an ONNX file that keeps its own."""
+    if recipe.model.onnx is not None and "opset" not in export.model_fields_set:
+        return 0
+    return export.opset
 
 
 def samples_of(recipe: Recipe, place: Callable[[str], str]) -> dict[str, Sample]:

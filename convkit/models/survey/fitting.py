@@ -93,7 +93,8 @@ def _steps(seen: Sequence[tuple[Sizes, int]], axis: str) -> Iterator[str]:
     for factor in (1, 2, 3, 4, 8):
         # The slope is known to within one step at either end.
         rise, run = (last - first) / factor, high - low
-        for step in range(1, _LARGEST_STEP):
+        # Of a stride that is long beside the sizes seen, too little shows.
+        for step in range(1, min(_LARGEST_STEP, max(64, 4 * run))):
             least, most = (rise - 1) * step / run, (rise + 1) * step / run
             for times in range(max(1, math.ceil(least)), math.floor(most) + 1):
                 if math.gcd(times, step) == 1:

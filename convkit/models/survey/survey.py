@@ -40,6 +40,8 @@ from convkit.tensors import Axis, Contract, Dimension, TensorSpec, dimension_axe
 from convkit.worker.protocol import Sample, SurveyResult
 from convkit.worker.sessions import ModelRefusedError
 
+# With fewer sizes of an axis than this, all that matters is tried anyway.
+_FEW = 4
 # Below this, an output of drawn inputs is rounding noise around zero.
 _NEAR_ZERO = 1e-6
 
@@ -313,20 +315,46 @@ class _Survey:
             {axis.name: draw.randint(axis.min, axis.max) for axis in axes}
             for _ in range(_RANDOM_RUNS)
         ]
+        wanted += [sizes for axis in axes for sizes in self._edge(inputs, typical, axis)]
         for sizes in wanted:
             given = at_full_length(inputs, self._samples, sizes)
             trial = self._trials.run(inputs, given, sizes)
             if trial.shapes is not None:
                 yield sizes, trial.shapes
 
+    def _edge(
+        self, inputs: tuple[TensorSpec, ...], typical: Mapping[str, int], axis: Axis
+    ) -> list[Mapping[str, int]]:
+        """Return two neighboring sizes of an axis between which an output's size changes: they say
+        where a stride or a window begins. None where every size changes it.
+        """
+
+        def shapes(count: int) -> Mapping[str, tuple[int, ...]] | None:
+            sizes = {**typical, axis.name: count}
+            return self._trials.run(
+                inputs, at_full_length(inputs, self._samples, sizes), sizes
+            ).shapes
+
+        low, high = axis.typical, axis.max
+        if high - low < _FEW or shapes(low) != shapes(low + 1) or shapes(low) == shapes(high):
+            return []
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if shapes(middle) == shapes(low) else (low, middle)
+        return [{**typical, axis.name: count} for count in (low, high)]
+
     def _data_dependent(self) -> frozenset[str]:
         """Return the outputs whose sizes change with the inputs' values."""
         inputs, axes = self._shapes()
         sizes = Contract(inputs, (), axes).typical_sizes()
         given = at_full_length(inputs, self._samples, sizes)
-        trials = [self._trials.run(inputs, given, sizes, case) for case in ("example", "other")]
-        first, second = (trial.shapes or {} for trial in trials)
-        return frozenset(name for name in first if second.get(name, first[name]) != first[name])
+        cases = ("example", "other", "third", "fourth")
+        found = [self._trials.run(inputs, given, sizes, case).shapes or {} for case in cases]
+        return frozenset(
+            name
+            for name in found[0]
+            if any(other.get(name, found[0][name]) != found[0][name] for other in found)
+        )
 
     def _final_samples(self, contract: Contract) -> dict[str, Sample]:
         """Return the samples; a length is at most the smallest size of what it is the length of."""

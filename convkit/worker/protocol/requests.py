@@ -12,7 +12,10 @@ OptionsT = TypeVar("OptionsT")
 
 @dataclasses.dataclass(frozen=True)
 class ExportRequest:
-    """Model -> contract-checked ONNX (`model.onnx` and `model.onnx.data`)."""
+    """Model -> contract-checked ONNX (`model.onnx` and `model.onnx.data`).
+
+    `opset` 0: an ONNX file keeps its own.
+    """
 
     source: Source
     contract: Contract
