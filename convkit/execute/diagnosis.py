@@ -86,7 +86,7 @@ def diagnose_model(
     a precision, the runtime or certain inputs do to it. Raises ModelFileError for a file that is
     not an ONNX model.
     """
-    inspected = inspect_model(model, options.home, say)
+    inspected = inspect_model(model, options.home, say, toolchain=options.toolchain)
     file = (model / "model.onnx" if model.is_dir() else model).resolve()
     survey = survey_model(file, options.home, say, toolchain=options.toolchain)
     with tempfile.TemporaryDirectory(prefix="convkit-diagnose-") as folder:

@@ -18,7 +18,7 @@ from convkit.runtimes.row import Runtime
 from convkit.store.store import Store
 from convkit.toolchain.environments import Environment, ensure_environment
 from convkit.toolchain.host import host_environment
-from convkit.toolchain.requirements import inspection_spec, survey_spec
+from convkit.toolchain.requirements import EnvironmentSpec, inspection_spec, survey_spec
 from convkit.toolchain.resolution import resolve
 from convkit.worker.protocol import (
     PROTOCOL,
@@ -55,16 +55,19 @@ def _file_and_runtime(path: Path) -> tuple[Path, Runtime | None]:
 
 
 def inspect_model(
-    path: Path, home: Home, progress: Callable[[str], None], *, modules: bool = False
+    path: Path,
+    home: Home,
+    progress: Callable[[str], None],
+    *,
+    modules: bool = False,
+    toolchain: ToolchainKind = "isolated",
 ) -> InspectResult:
     """Describe an ONNX file, a Core ML package, or a folder with either; raises ModelFileError.
 
     With `modules`, include element types by module.
     """
     file, runtime = _file_and_runtime(path)
-    environment = ensure_environment(
-        resolve(inspection_spec(runtime), home.root), home.root, progress=progress
-    )
+    environment = _environment(inspection_spec(runtime), home, progress, toolchain)
     outcome = _asked(
         environment,
         "inspect",
@@ -86,11 +89,7 @@ def survey_model(
     file = path / f"model{_GRAPH}" if path.is_dir() else path
     if not file.is_file():
         raise ModelFileError(f"{path}: no such file")
-    spec = survey_spec()
-    if toolchain == "host":
-        environment = host_environment(spec)
-    else:
-        environment = ensure_environment(resolve(spec, home.root), home.root, progress=progress)
+    environment = _environment(survey_spec(), home, progress, toolchain)
 
     def asked(seconds: float) -> WorkerOutcome:
         request = SurveyRequest(str(file.resolve()), seconds)
@@ -102,6 +101,14 @@ def survey_model(
     unrun = decode(SurveyResult, _result(path, asked(0.0)))
     note = f"running the file ended its process ({outcome.ending}), so all sizes are guesses"
     return dataclasses.replace(unrun, notes=(*unrun.notes, note))
+
+
+def _environment(
+    spec: EnvironmentSpec, home: Home, progress: Callable[[str], None], toolchain: ToolchainKind
+) -> Environment:
+    if toolchain == "host":
+        return host_environment(spec)
+    return ensure_environment(resolve(spec, home.root), home.root, progress=progress)
 
 
 def _asked(

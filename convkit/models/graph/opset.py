@@ -6,6 +6,14 @@ import onnx_ir as ir
 
 from convkit.worker.context import StageFailedError
 
+# Operators whose meaning changed under an unchanged signature: opset in which it did.
+_CHANGED_MEANING = {
+    "GroupNormalization": 21,
+    "BatchNormalization": 14,
+    "Softmax": 13,
+    "LogSoftmax": 13,
+    "Hardmax": 13,
+}
 # Bytes. The converter looks at the values of smaller constants (axes, scales); larger ones are
 # weights, which it need not be given.
 _SMALL_WEIGHT = 1024
@@ -60,14 +68,45 @@ def _give_back(graph: ir.Graph, weights: dict[str, ir.TensorProtocol]) -> None:
 
 
 def _changed_in_bodies(model: ir.Model, before: int, after: int) -> list[str]:
-    """Return the operators in bodies whose schema differs between two opsets."""
+    """Return the operators in bodies that may mean something else in the other opset."""
+    early, late = sorted((before, after))
     bodies = [graph for graph in model.graphs() if graph is not model.graph]
-    kinds = {node.op_type for graph in bodies for node in graph if node.domain == ""}
-    return sorted(kind for kind in kinds if _since(kind, before) != _since(kind, after))
+    return sorted(
+        {node.op_type for graph in bodies for node in graph if means_otherwise(node, early, late)}
+    )
 
 
-def _since(kind: str, opset: int) -> int | None:
+def means_otherwise(node: ir.Node, before: int, after: int) -> bool:
+    """Say whether a node of the earlier opset may mean something else in the later one.
+
+    A schema that only takes more types, or has more inputs and attributes, all of them optional,
+    means the same.
+    """
+    if node.domain != "":
+        return False
     try:
-        return int(onnx.defs.get_schema(kind, opset).since_version)
+        old = onnx.defs.get_schema(node.op_type, before)
+        new = onnx.defs.get_schema(node.op_type, after)
     except onnx.defs.SchemaError:
-        return None
+        return True
+    if old.since_version == new.since_version:
+        return False
+    if before < _CHANGED_MEANING.get(node.op_type, 0) <= after or new.deprecated:
+        return True
+    if [item.name for item in new.inputs[: len(old.inputs)]] != [item.name for item in old.inputs]:
+        return True
+    required = onnx.defs.OpSchema.FormalParameterOption.Single
+    if any(item.option == required for item in new.inputs[len(old.inputs) :]):
+        return True
+    if any(
+        attribute.required
+        for name, attribute in new.attributes.items()
+        if name not in old.attributes
+    ):
+        return True
+    return any(
+        name not in new.attributes
+        or str(attribute.default_value) != str(new.attributes[name].default_value)
+        or attribute.type != new.attributes[name].type
+        for name, attribute in old.attributes.items()
+    )

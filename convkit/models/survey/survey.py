@@ -3,19 +3,18 @@ it.
 """
 
 import dataclasses
-import random
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import onnx_ir as ir
 
-from convkit.cases.sizes import largest_sizes, off_typical_sizes, probe_sizes, smallest_sizes
+from convkit.cases.sizes import largest_sizes, off_typical_sizes, smallest_sizes
 from convkit.models.graph.contract import graph_contract
 from convkit.models.graph.preparation import inlined
 from convkit.models.survey.axes import OpenInputs, name_axes
-from convkit.models.survey.fitting import fit_dimension
 from convkit.models.survey.inputs import Guess, guess_sample, is_length
+from convkit.models.survey.outputs import OutputSizes
 from convkit.models.survey.ranges import Range, find_range
 from convkit.models.survey.start import (
     Start,
@@ -26,7 +25,7 @@ from convkit.models.survey.start import (
     start_sizes,
 )
 from convkit.models.survey.trials import Trials
-from convkit.models.survey.usage import usage_of
+from convkit.models.survey.usage import rounds_activations, usage_of
 from convkit.models.survey.wording import (
     data_dependent,
     fixed_axis,
@@ -40,15 +39,10 @@ from convkit.tensors import Axis, Contract, Dimension, TensorSpec, dimension_axe
 from convkit.worker.protocol import Sample, SurveyResult
 from convkit.worker.sessions import ModelRefusedError
 
-# With fewer sizes of an axis than this, all that matters is tried anyway.
-_FEW = 4
 # Below this, an output of drawn inputs is rounding noise around zero.
 _NEAR_ZERO = 1e-6
 
 Change = Callable[[Range], Range]
-
-# Runs at random sizes beside those of the cases, from which outputs' sizes are worked out.
-_RANDOM_RUNS = 6
 
 
 def survey(model: ir.Model, path: Path, seconds: float) -> SurveyResult:
@@ -76,7 +70,8 @@ def survey(model: ir.Model, path: Path, seconds: float) -> SurveyResult:
     if start.reason:
         return _unrun(stated, variants[0], guesses, [*notes, no_start(tried[0].reason)])
     opened = variants[len(tried) - 1]
-    return _Survey(stated, opened, start, trials, notes).run()
+    found = _Survey(stated, opened, start, trials, notes).run()
+    return dataclasses.replace(found, quantized=rounds_activations(graph))
 
 
 def described(model: ir.Model, contract: Contract) -> SurveyResult:
@@ -129,12 +124,12 @@ class _Survey:
         trials: Trials,
         notes: Sequence[str],
     ) -> None:
-        self._stated = stated
         self._roles = dict(opened.roles)
         self._named = opened.inputs
         self._samples = dict(start.samples)
         self._base = dict(start.sizes)
         self._trials = trials
+        self._sizes = OutputSizes(stated.outputs, trials, self._samples)
         self._notes = list(notes)
         self._ranges: dict[str, Range] = {}
 
@@ -247,9 +242,9 @@ class _Survey:
 
     def _fitted_outputs(self) -> tuple[TensorSpec, ...]:
         """Return the outputs; an axis that some output's size does not follow becomes fixed."""
-        unstable = self._data_dependent()
+        unstable = self._sizes.data_dependent(*self._shapes())
         for _ in range(len(self._ranges) + 1):
-            outputs, failed = self._fit(unstable)
+            outputs, failed = self._sizes.fit(*self._shapes(), unstable)
             if failed is None:
                 break
             varying = [axis for axis, found in self._ranges.items() if not found.is_fixed]
@@ -267,93 +262,12 @@ class _Survey:
             self._ranges[axis] = dataclasses.replace(
                 before, low=before.typical, high=before.typical
             )
-            if self._fit(unstable)[1] is None:
+            if self._sizes.fit(*self._shapes(), unstable)[1] is None:
                 return
             self._ranges[axis] = before
         axis = varying[-1]
         self._ranges[axis] = dataclasses.replace(
             self._ranges[axis], low=self._ranges[axis].typical, high=self._ranges[axis].typical
-        )
-
-    def _fit(self, unstable: frozenset[str]) -> tuple[tuple[TensorSpec, ...], str | None]:
-        """Return the outputs in terms of the axes, and the first that has no such terms."""
-        inputs, axes = self._shapes()
-        runs = list(self._runs(inputs, axes))
-        hints = [size for spec in inputs for size in spec.shape]
-        names = [axis.name for axis in axes]
-        outputs, failed = [], None
-        for spec in self._stated.outputs:
-            ranks = {len(shapes[spec.name]) for _, shapes in runs}
-            shape: list[Dimension] = []
-            for place in range(max(ranks)):
-                seen = [
-                    (sizes, shapes[spec.name][place])
-                    for sizes, shapes in runs
-                    if place < len(shapes[spec.name])
-                ]
-                fitted = fit_dimension(seen, names, hints)
-                if (fitted is None or len(ranks) > 1) and spec.name not in unstable:
-                    failed = failed or spec.name
-                shape.append(fitted if fitted is not None else seen[0][1])
-            outputs.append(dataclasses.replace(spec, shape=tuple(shape)))
-        return tuple(outputs), failed
-
-    def _runs(
-        self, inputs: tuple[TensorSpec, ...], axes: tuple[Axis, ...]
-    ) -> Iterator[tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]]]:
-        """Yield sizes and the outputs' shapes at them: those of the cases, and random ones."""
-        contract = Contract(inputs, (), axes)
-        typical = contract.typical_sizes()
-        wanted = [typical, smallest_sizes(contract), largest_sizes(contract), probe_sizes(contract)]
-        if (off := off_typical_sizes(contract)) is not None:
-            wanted.append(off)
-        draw = random.Random(0)  # noqa: S311 - sizes to try, no secret
-        for axis in axes:
-            around = (axis.min, axis.typical + 1, axis.typical + 2, axis.max - 1, axis.max)
-            wanted += [{**typical, axis.name: n} for n in around if axis.min <= n <= axis.max]
-        wanted += [
-            {axis.name: draw.randint(axis.min, axis.max) for axis in axes}
-            for _ in range(_RANDOM_RUNS)
-        ]
-        wanted += [sizes for axis in axes for sizes in self._edge(inputs, typical, axis)]
-        for sizes in wanted:
-            given = at_full_length(inputs, self._samples, sizes)
-            trial = self._trials.run(inputs, given, sizes)
-            if trial.shapes is not None:
-                yield sizes, trial.shapes
-
-    def _edge(
-        self, inputs: tuple[TensorSpec, ...], typical: Mapping[str, int], axis: Axis
-    ) -> list[Mapping[str, int]]:
-        """Return two neighboring sizes of an axis between which an output's size changes: they say
-        where a stride or a window begins. None where every size changes it.
-        """
-
-        def shapes(count: int) -> Mapping[str, tuple[int, ...]] | None:
-            sizes = {**typical, axis.name: count}
-            return self._trials.run(
-                inputs, at_full_length(inputs, self._samples, sizes), sizes
-            ).shapes
-
-        low, high = axis.typical, axis.max
-        if high - low < _FEW or shapes(low) != shapes(low + 1) or shapes(low) == shapes(high):
-            return []
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if shapes(middle) == shapes(low) else (low, middle)
-        return [{**typical, axis.name: count} for count in (low, high)]
-
-    def _data_dependent(self) -> frozenset[str]:
-        """Return the outputs whose sizes change with the inputs' values."""
-        inputs, axes = self._shapes()
-        sizes = Contract(inputs, (), axes).typical_sizes()
-        given = at_full_length(inputs, self._samples, sizes)
-        cases = ("example", "other", "third", "fourth")
-        found = [self._trials.run(inputs, given, sizes, case).shapes or {} for case in cases]
-        return frozenset(
-            name
-            for name in found[0]
-            if any(other.get(name, found[0][name]) != found[0][name] for other in found)
         )
 
     def _final_samples(self, contract: Contract) -> dict[str, Sample]:

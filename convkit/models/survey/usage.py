@@ -25,6 +25,14 @@ _SMALL = 64
 _LARGEST_COUNT = 1 << 20
 
 
+_ROUNDING = frozenset({"QuantizeLinear", "DynamicQuantizeLinear"})
+
+
+def rounds_activations(graph: ir.Graph) -> bool:
+    """Say whether a graph rounds what it computes to whole numbers."""
+    return any(node.op_type in _ROUNDING for node in graph.all_nodes())
+
+
 @dataclasses.dataclass(frozen=True)
 class Usage:
     """What a graph does with an input.
