@@ -69,6 +69,15 @@ def test_a_file_is_taken_as_it_is(file):
     assert carried_contract(out / "model.onnx") == CONTRACT
 
 
+def test_a_file_is_converted_to_the_opset_that_is_asked_for(file):
+    result, findings, out = adopt(file, opset=18)
+    assert (result.opset, findings) == (18, [])
+    x, bias = np.ones((3, 4), np.float32), np.zeros((3, 80), np.float32)
+    np.testing.assert_allclose(
+        run_onnx(out, {"x": x, "bias": bias})[0], run_onnx_file(file, x, bias)
+    )
+
+
 def run_onnx_file(file, x, bias):
     import onnxruntime
 
