@@ -1,5 +1,6 @@
 """Takes an ONNX file made elsewhere as it is: nothing is traced, no node is changed."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -28,6 +29,15 @@ def adopt(path: Path) -> onnx_ir.Model:
     return model
 
 
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Walk a graph and the bodies of its nodes."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                yield from _graphs(body)
+
+
 def check_structure(path: Path, key: str) -> None:
     """Raise StageFailedError unless ONNX's own checker finds the file well formed; external weights
     are not looked at.
@@ -37,23 +47,26 @@ def check_structure(path: Path, key: str) -> None:
     """
     proto = onnx.load(path, load_external_data=False)
     given = {value.name for value in proto.graph.input}
-    external = [
-        tensor
-        for tensor in proto.graph.initializer
-        if tensor.data_location == onnx.TensorProto.EXTERNAL
-    ]
-    inside = [
-        tensor
-        for tensor in proto.graph.initializer
-        if tensor.data_location != onnx.TensorProto.EXTERNAL
-    ]
-    del proto.graph.initializer[:]
-    proto.graph.initializer.extend(inside)
-    proto.graph.input.extend(
-        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-        for tensor in external
-        if tensor.name not in given
-    )
+    for graph in _graphs(proto.graph):
+        external = [
+            tensor
+            for tensor in graph.initializer
+            if tensor.data_location == onnx.TensorProto.EXTERNAL
+        ]
+        inside = [
+            tensor
+            for tensor in graph.initializer
+            if tensor.data_location != onnx.TensorProto.EXTERNAL
+        ]
+        del graph.initializer[:]
+        graph.initializer.extend(inside)
+        # A body sees the inputs of the graph around it, and may have none of its own.
+        proto.graph.input.extend(
+            onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            for tensor in external
+            if tensor.name not in given
+        )
+        given |= {tensor.name for tensor in external}
     try:
         onnx.checker.check_model(proto)
     except onnx.checker.ValidationError as error:
