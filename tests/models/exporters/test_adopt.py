@@ -80,23 +80,23 @@ def test_a_file_is_converted_to_the_opset_that_is_asked_for(file):
 
 def test_weights_in_a_branch_may_lie_beside_the_file(tmp_path):
     text = """<ir_version: 8, opset_import: ["" : 17]>
-    g (float[batch,4] x, bool b) => (float[batch,4] y) {
+    g (float[batch,64] x, bool b) => (float[batch,64] y) {
         y = If (b) <
-            then_branch = t () => (float[n,4] p) { p = MatMul(x, inner) },
-            else_branch = e () => (float[n,4] q) { q = Relu(x) }>
+            then_branch = t () => (float[n,64] p) { p = MatMul(x, inner) },
+            else_branch = e () => (float[n,64] q) { q = Relu(x) }>
     }"""
     model = onnx.parser.parse_model(text)
-    inner = numpy_helper.from_array(np.full((4, 4), 2, np.float32), "inner")
+    inner = numpy_helper.from_array(np.full((64, 64), 2, np.float32), "inner")
     model.graph.node[0].attribute[0].g.initializer.append(inner)
     file = tmp_path / "theirs" / "net.onnx"
     file.parent.mkdir()
     onnx.save(model, file)
-    specs = (tensor("x", "batch", 4), tensor("b", dtype="bool"))
-    contract = Contract(specs, (tensor("y", "batch", 4),), (BATCH,))
+    specs = (tensor("x", "batch", 64), tensor("b", dtype="bool"))
+    contract = Contract(specs, (tensor("y", "batch", 64),), (BATCH,))
     result, findings, out = adopt(file, contract, samples={"b": Sample("integers", (0, 2))})
-    assert (findings, result.parameters) == ([], 16)
-    x = np.ones((2, 4), np.float32)
-    assert (run_onnx(out, {"x": x, "b": np.array(True)})[0] == 8).all()
+    assert (findings, result.parameters) == ([], 4096)
+    x = np.ones((2, 64), np.float32)
+    assert (run_onnx(out, {"x": x, "b": np.array(True)})[0] == 128).all()
 
 
 def run_onnx_file(file, x, bias):
