@@ -74,7 +74,7 @@ def export_request(
         "contract": contract,
         "samples": samples,
         "exporter": exporter,
-        "opset": 18,
+        "opset": 0 if source.kind == "onnx" else 18,  # a file keeps its own
     }
     return ExportRequest(**(fields | {"input_order": "signature", "seed": 0} | changes))
 

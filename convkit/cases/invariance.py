@@ -37,7 +37,7 @@ _POSITIONS = 12
 _PADDING = 4
 
 # Values that may be exchanged at padding; positions and constants are part of what the input means.
-_FREE = ("token_ids", "integers", "normal", "uniform", "file")
+_FREE = ("token_ids", "integers", "normal", "uniform", "image", "audio", "file")
 
 NO_MASK = "no input is drawn as padding_mask"
 

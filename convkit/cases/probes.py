@@ -124,7 +124,10 @@ def other_values(made_from: CaseInputs, spec: TensorSpec, values: np.ndarray) ->
                 if several
                 else (values + 1).astype(values.dtype)
             )
-        case "normal" | "uniform":
+        case "one_of":
+            others = [number for number in sample.numbers if (values != number).any()]
+            return np.full_like(values, others[0]) if others else values
+        case "normal" | "uniform" | "image" | "audio":
             return draw_values(
                 spec, sample, values.shape, random, made_from.facts, Draw("perturbed")
             )

@@ -10,6 +10,7 @@ from typing import Literal
 import numpy as np
 
 from convkit.cases.facts import ModelFacts
+from convkit.cases.signals import draw_audio, draw_image
 from convkit.dtypes import DTypeUnavailableError, is_float, numpy_dtype
 from convkit.tensors import Contract, TensorSpec
 from convkit.worker.context import StageFailedError
@@ -134,6 +135,15 @@ def draw_values(
             if draw.extreme:
                 return _in_dtype(_ends(low_end, high_end, shape, random), dtype, spec)
             return _in_dtype(random.uniform(low_end, high_end, size=shape), dtype, spec)
+        case "image" | "audio":
+            low_end, high_end = sample.numbers
+            if draw.extreme:
+                return _in_dtype(_ends(low_end, high_end, shape, random), dtype, spec)
+            signal = draw_image if sample.kind == "image" else draw_audio
+            return _in_dtype(low_end + signal(shape, random) * (high_end - low_end), dtype, spec)
+        case "one_of":
+            value = sample.numbers[int(random.integers(len(sample.numbers)))]
+            return np.full(shape, _constant(spec, value), dtype=dtype)
         case "constant":
             return np.full(shape, _constant(spec, sample.numbers[0]), dtype=dtype)
         case "file":

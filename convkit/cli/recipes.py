@@ -2,11 +2,16 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from convkit.cli.options import HomeFolder, Toolchain
 from convkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from convkit.execute.facts import ToolchainKind
+    from convkit.worker.protocol import SurveyResult
 
 
 def init(
@@ -14,7 +19,10 @@ def init(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A model folder, an architecture such as bert, or PACKAGE==VERSION:PATH.",
+            help=(
+                "An ONNX file, a model folder, an architecture such as bert, or"
+                " PACKAGE==VERSION:PATH."
+            ),
         ),
     ],
     output: Annotated[
@@ -27,22 +35,39 @@ def init(
         ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    toolchain: Toolchain = "isolated",
+    home: HomeFolder = None,
 ) -> None:
-    """Draft a recipe from a model's configuration."""
+    """Draft a recipe from a model's configuration, or from an ONNX file itself."""
     from convkit.errors import UsageError, storage_error
     from convkit.recipe.draft import draft_recipe
 
-    text = draft_recipe(model)
+    if output is not None and output.exists() and not force:
+        raise UsageError(f"{output} exists; --force overwrites it")
+    # Paths in a recipe are relative to its folder: that of the file, or the current one.
+    text = draft_recipe(
+        model,
+        destination=output or Path("recipe.yaml"),
+        survey=_survey(model, toolchain, home) if model.endswith(".onnx") else None,
+    )
     if output is None:
         typer.echo(text, nl=False)
         return
-    if output.exists() and not force:
-        raise UsageError(f"{output} exists; --force overwrites it")
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise storage_error(error, output) from error
     typer.echo(f"wrote {output}; next: convkit run {output}")
+
+
+def _survey(model: str, toolchain: "ToolchainKind", home: Path | None) -> "SurveyResult":
+    from convkit.execute.inspection import survey_model
+    from convkit.home import Home
+
+    def say(message: str) -> None:
+        typer.echo(message, err=True)
+
+    return survey_model(Path(model), Home.find(home), say, toolchain=toolchain)
 
 
 def schema() -> None:

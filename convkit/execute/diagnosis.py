@@ -10,7 +10,7 @@ import yaml
 
 from convkit.codec import Json
 from convkit.execute.events import Listener
-from convkit.execute.inspection import inspect_model
+from convkit.execute.inspection import inspect_model, survey_model
 from convkit.execute.run import RunOptions, run_recipe
 from convkit.findings.model import Finding
 from convkit.recipe.document import read_document
@@ -23,6 +23,8 @@ Listening = Callable[[], AbstractContextManager[Listener]]
 # The cosine similarity that float16 must reach for a bare file, about which nothing else is known.
 # Two dozen layers of rounding stay above it; a module that overflows or loses its signal does not.
 _HALF_COSINE = 0.99
+# How many times float32's limit an output may be off in float16, where no cosine tells: 2 % of it.
+_HALF_TIMES = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,13 +86,12 @@ def diagnose_model(
     a precision, the runtime or certain inputs do to it. Raises ModelFileError for a file that is
     not an ONNX model.
     """
-    inspected = inspect_model(model, options.home, say)
+    inspected = inspect_model(model, options.home, say, toolchain=options.toolchain)
     file = (model / "model.onnx" if model.is_dir() else model).resolve()
+    survey = survey_model(file, options.home, say, toolchain=options.toolchain)
     with tempfile.TemporaryDirectory(prefix="convkit-diagnose-") as folder:
         path = Path(folder) / "recipe.yaml"
-        text = draft_recipe(
-            str(file), destination=path, contract=inspected.carried or inspected.graph
-        )
+        text = draft_recipe(str(file), destination=path, survey=survey)
         path.write_text(_with_targets(text, inspected), encoding="utf-8")
         return diagnose_recipe(dataclasses.replace(options, recipe=path), listening)
 
@@ -99,13 +100,29 @@ def _with_targets(text: str, inspected: InspectResult) -> str:
     """Return a drafted recipe with the targets to diagnose a bare file in."""
     content = read_document(text, "recipe.yaml").content
     targets: dict[str, Json] = {"as-it-is": {"runtime": "onnxruntime"}}
+    assert isinstance(content, dict)
     if inspected.elements.get("float32"):
         targets["float16"] = {
             "runtime": "onnxruntime",
             "precision": "float16",
             "tolerance": {"cosine": _HALF_COSINE},
+            "outputs": _half_tolerances(content["verify"]),
         }
     return yaml.safe_dump({**content, "targets": targets}, sort_keys=False)
+
+
+def _half_tolerances(verify: Json) -> dict[str, Json]:
+    """Return float16's tolerances of the outputs for which a cosine says nothing: those for which
+    the draft has none.
+    """
+    outputs = verify.get("outputs", {}) if isinstance(verify, dict) else {}
+    found: dict[str, Json] = {}
+    for name, limits in outputs.items() if isinstance(outputs, dict) else ():
+        if isinstance(limits, dict) and "cosine" not in limits:
+            limit = limits["max_abs"]
+            assert isinstance(limit, int | float)
+            found[name] = {"max_abs": limit * _HALF_TIMES}
+    return found
 
 
 def is_recipe(path: Path) -> bool:

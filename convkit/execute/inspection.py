@@ -1,23 +1,38 @@
-"""`convkit inspect`: reads a model file, in an environment that has the library for it."""
+"""Reads a model file, in an environment that has the library for it: what it is, and what recipe
+would describe it.
+"""
 
+import dataclasses
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from convkit.codec import decode, encode
+from convkit.codec import Json, decode, encode
 from convkit.errors import ModelFileError
-from convkit.execute.worker_process import run_worker
+from convkit.execute.facts import ToolchainKind
+from convkit.execute.worker_process import WorkerOutcome, run_worker
 from convkit.execute.workers import WORKERS
 from convkit.home import Home
 from convkit.runtimes.registry import runtimes
 from convkit.runtimes.row import Runtime
 from convkit.store.store import Store
-from convkit.toolchain.environments import ensure_environment
-from convkit.toolchain.requirements import inspection_spec
+from convkit.toolchain.environments import Environment, ensure_environment
+from convkit.toolchain.host import host_environment
+from convkit.toolchain.requirements import EnvironmentSpec, inspection_spec, survey_spec
 from convkit.toolchain.resolution import resolve
-from convkit.worker.protocol import PROTOCOL, Envelope, InspectRequest, InspectResult
+from convkit.worker.protocol import (
+    PROTOCOL,
+    Envelope,
+    InspectRequest,
+    InspectResult,
+    JobKind,
+    SurveyRequest,
+    SurveyResult,
+)
 
 _TIMEOUT_SECONDS = 600.0
+# How long a file is run at different sizes; a single run that is under way may take longer.
+_SURVEY_SECONDS = 60.0
 _GRAPH = ".onnx"
 
 
@@ -40,36 +55,87 @@ def _file_and_runtime(path: Path) -> tuple[Path, Runtime | None]:
 
 
 def inspect_model(
-    path: Path, home: Home, progress: Callable[[str], None], *, modules: bool = False
+    path: Path,
+    home: Home,
+    progress: Callable[[str], None],
+    *,
+    modules: bool = False,
+    toolchain: ToolchainKind = "isolated",
 ) -> InspectResult:
     """Describe an ONNX file, a Core ML package, or a folder with either; raises ModelFileError.
 
     With `modules`, include element types by module.
     """
     file, runtime = _file_and_runtime(path)
-    environment = ensure_environment(
-        resolve(inspection_spec(runtime), home.root), home.root, progress=progress
+    environment = _environment(inspection_spec(runtime), home, progress, toolchain)
+    outcome = _asked(
+        environment,
+        "inspect",
+        InspectRequest(str(file.resolve()), modules),
+        home,
+        progress,
+        runtime=runtime.package if runtime is not None else None,
     )
+    return decode(InspectResult, _result(path, outcome))
+
+
+def survey_model(
+    path: Path, home: Home, progress: Callable[[str], None], *, toolchain: ToolchainKind
+) -> SurveyResult:
+    """Work out an ONNX file's contract, sizes and samples for a draft; raises ModelFileError.
+
+    The file runs in a process of its own: where it ends that process, the graph alone is read.
+    """
+    file = path / f"model{_GRAPH}" if path.is_dir() else path
+    if not file.is_file():
+        raise ModelFileError(f"{path}: no such file")
+    environment = _environment(survey_spec(), home, progress, toolchain)
+
+    def asked(seconds: float) -> WorkerOutcome:
+        request = SurveyRequest(str(file.resolve()), seconds)
+        return _asked(environment, "survey", request, home, progress)
+
+    outcome = asked(_SURVEY_SECONDS)
+    if outcome.answer is not None:
+        return decode(SurveyResult, _result(path, outcome))
+    unrun = decode(SurveyResult, _result(path, asked(0.0)))
+    note = f"running the file ended its process ({outcome.ending}), so all sizes are guesses"
+    return dataclasses.replace(unrun, notes=(*unrun.notes, note))
+
+
+def _environment(
+    spec: EnvironmentSpec, home: Home, progress: Callable[[str], None], toolchain: ToolchainKind
+) -> Environment:
+    if toolchain == "host":
+        return host_environment(spec)
+    return ensure_environment(resolve(spec, home.root), home.root, progress=progress)
+
+
+def _asked(
+    environment: Environment,
+    kind: JobKind,
+    request: object,
+    home: Home,
+    progress: Callable[[str], None],
+    *,
+    runtime: str | None = None,
+) -> WorkerOutcome:
     with Store(home.store).staging() as folder:
         output = folder / "output"
         output.mkdir()
-        envelope = Envelope(
-            PROTOCOL,
-            "inspect",
-            str(output),
-            encode(InspectRequest(str(file.resolve()), modules)),
-            runtime=runtime.package if runtime is not None else None,
-        )
-        outcome = run_worker(
+        return run_worker(
             environment.python,
-            envelope,
+            Envelope(PROTOCOL, kind, str(output), encode(request), runtime=runtime),
             folder,
             workers=WORKERS["isolated"],
             timeout_seconds=_TIMEOUT_SECONDS,
             on_event=lambda message, _done: progress(message),
             cancelled=threading.Event(),
         )
+
+
+def _result(path: Path, outcome: WorkerOutcome) -> Json:
     if outcome.answer is None or outcome.answer.outcome != "done":
         reason = outcome.answer.error if outcome.answer else f"{outcome.ending}\n{outcome.log_tail}"
         raise ModelFileError(f"{path}: {reason}")
-    return decode(InspectResult, outcome.answer.result)
+    return outcome.answer.result

@@ -58,7 +58,7 @@ def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
                 contract=contract_of(recipe),
                 samples=samples_of(recipe, places.file),
                 exporter=export.exporter,
-                opset=export.opset,
+                opset=_opset_of(recipe, export),
                 input_order=export.input_order,
                 seed=recipe.verify.seed,
             )
@@ -176,6 +176,13 @@ def _spec(tensor: models.Tensor) -> TensorSpec:
     return TensorSpec(tensor.name, tensor.dtype, tensor.shape, tensor.origin, mask)
 
 
+def _opset_of(recipe: Recipe, export: models.Export) -> int:
+    """Return the opset to export in; 0 for an ONNX file that keeps its own."""
+    if recipe.model.onnx is not None and "opset" not in export.model_fields_set:
+        return 0
+    return export.opset
+
+
 def samples_of(recipe: Recipe, place: Callable[[str], str]) -> dict[str, Sample]:
     """Return how each input is drawn; `place` maps a file as the recipe names it to where it
     lies.
@@ -195,6 +202,12 @@ def _sample(sample: models.Sample | None, place: Callable[[str], str]) -> Sample
             return Sample("normal", sample.normal)
         case models.Uniform():
             return Sample("uniform", sample.uniform)
+        case models.Image():
+            return Sample("image", sample.image)
+        case models.Audio():
+            return Sample("audio", sample.audio)
+        case models.OneOf():
+            return Sample("one_of", sample.one_of)
         case models.Constant():
             return Sample("constant", (sample.constant,))
         case models.File():

@@ -60,7 +60,8 @@ def as_patterns(chosen: Iterable[str], modules: Sequence[str]) -> list[str]:
         for path in modules
         if path in wanted
     )
-    patterns = [name if not _below(name, modules) else f"{name}." for name in names]
+    # The root is `.`, whether or not there is anything below it.
+    patterns = [f"{name}." if not name or _below(name, modules) else name for name in names]
     for parent in _with_parents(names):
         below = _below(parent, modules)
         own = [path for path in modules if path and matches(f"{parent}.", path)]

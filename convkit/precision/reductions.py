@@ -223,6 +223,9 @@ class Reductions:
             body.extend(nodes)
             body.outputs.append(vector)
         node.resize_outputs(len(node.outputs) + 1)
+        for name in ("scan_output_axes", "scan_output_directions"):  # one entry for each output
+            if (given := node.attributes.get(name)) is not None:
+                node.attributes[name] = ir.AttrInt64s(name, [*given.as_ints(), 0])
         output = node.outputs[-1]
         output.name = free_name(f"{_PREFIX}.{len(self.names)}", self.names)
         output.type = ir.TensorType(ir.DataType.FLOAT)

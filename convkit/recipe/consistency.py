@@ -268,13 +268,14 @@ def sample_fault(dtype: str, kind: str, numbers: Sequence[float]) -> str | None:
     if whole is None:
         unfit = kind in ("token_ids", "positions")
         return f"{kind} are integers, but the input is {dtype}" if unfit else None
-    if kind in ("normal", "uniform"):
+    if kind in ("normal", "uniform", "audio") or (kind == "image" and dtype == "bool"):
         return (
             f"{kind} samples fractions, but the input is {dtype}; write {{integers: [0,"
             f" {min(whole[1], 9) + 1}]}}"
         )
-    if kind == "constant" and numbers[0] != int(numbers[0]):
-        return f"{numbers[0]} is not an integer, but the input is {dtype}"
+    fractions = [number for number in numbers if number != int(number)]
+    if kind in ("constant", "one_of", "image") and fractions:
+        return f"{fractions[0]} is not an integer, but the input is {dtype}"
     last = [numbers[0], numbers[1] - 1] if kind == "integers" else [*numbers]
     if not all(whole[0] <= number <= whole[1] for number in last):
         return f"found values outside {dtype}, which ranges from {whole[0]} to {whole[1]}"

@@ -5,23 +5,25 @@ import importlib.metadata
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from convkit.codec import Json
 from convkit.errors import UsageError
-from convkit.installation import install_command
 from convkit.metrics.registry import DEFAULTS, PARAMETERS
+from convkit.recipe.draft_onnx import comments_of, signature_of_survey, tolerances_of
 from convkit.recipe.families import (
     FAMILIES,
     DraftInput,
     DraftOutput,
+    DraftSample,
     DraftSignature,
+    Drawn,
     Family,
     signature_of,
 )
 from convkit.recipe.scalars import ScalarError, plain_value
-from convkit.tensors import Contract, TensorSpec
+from convkit.worker.protocol import SurveyResult
 
 # The versions that this repository's recipes are verified with.
 _TOOLS = {"torch": "==2.13.*", "transformers": "==5.23.*", "onnxruntime": "==1.31.*"}
@@ -70,19 +72,19 @@ def draft_recipe(
     name: str | None = None,
     task: str | None = None,
     architecture: str | None = None,
-    contract: Contract | None = None,
+    survey: SurveyResult | None = None,
 ) -> str:
     """Return the text of a recipe to be written at `destination`; its paths are relative to that.
 
-    `model` is a folder in transformers' layout, an ONNX file (with its `contract`),
+    `model` is a folder in transformers' layout, an ONNX file (with its `survey`),
     `package==version:path`, `owner/name@commit` on a hub, or one of transformers' architectures
     such as `bert`. `architecture` is the model_type of a model whose configuration is not available
     here. Guesses are marked TODO. Raises UsageError.
     """
-    origin = _origin(model, destination.absolute().parent, architecture, contract)
-    doubt = None
-    if contract is not None:
-        signature = _signature_of_contract(contract)
+    origin = _origin(model, destination.absolute().parent, architecture, survey)
+    doubt: tuple[str, ...] | None = None
+    if survey is not None:
+        signature, doubt = signature_of_survey(survey), comments_of(survey)
     elif origin.family is None:
         signature, doubt = _guess(origin.config, task), _UNKNOWN_MODEL
     elif not origin.config:
@@ -94,16 +96,17 @@ def draft_recipe(
             raise UsageError(
                 f"{model}: config.json does not fit its model_type: {error!r}"
             ) from error
-    lines = _render(origin, name or origin.name, signature, doubt)
+    tolerances = tolerances_of(survey) if survey is not None else {}
+    lines = _render(origin, name or origin.name, signature, doubt, tolerances)
     return "\n".join(lines) + "\n"
 
 
 def _origin(
-    model: str, folder: Path, architecture: str | None, contract: Contract | None
+    model: str, folder: Path, architecture: str | None, survey: SurveyResult | None
 ) -> _Origin:
     path = Path(model)
     if model.endswith(".onnx"):
-        return _onnx_origin(path, folder, contract)
+        return _onnx_origin(path, folder, survey)
     if path.is_dir():
         return _folder_origin(path, folder, architecture)
     if match := _PACKAGE.fullmatch(model):
@@ -131,14 +134,11 @@ def _origin(
     )
 
 
-def _onnx_origin(path: Path, folder: Path, contract: Contract | None) -> _Origin:
+def _onnx_origin(path: Path, folder: Path, survey: SurveyResult | None) -> _Origin:
     if not path.is_file():
         raise UsageError(f"{path}: no such file")
-    if contract is None:
-        raise UsageError(
-            f"{path}: reading an ONNX file's inputs and outputs needs the onnx package here;"
-            f" install it next to convkit: {install_command('onnx')}"
-        )
+    if survey is None:
+        raise UsageError(f"{path}: only a survey of the file says what it takes and returns")
     return _Origin(
         _recipe_name(path.stem),
         (f"onnx: {_scalar(_relative(path, folder))}",),
@@ -224,40 +224,12 @@ def _guess(config: Mapping[str, Json], task: str | None) -> DraftSignature:
     return signature_of(family, {**family.small, **numbers}, task or "feature-extraction")
 
 
-def _signature_of_contract(contract: Contract) -> DraftSignature:
-    """Return a contract as a draft. Axes become identifiers: other tools allow `batch-size`."""
-    names = {
-        axis.name: re.sub(r"^(?=[0-9])|[^A-Za-z0-9_]", "_", axis.name) for axis in contract.axes
-    }
-
-    def shape(spec: TensorSpec) -> tuple[int | str, ...]:
-        return tuple(
-            names.get(size, size) if isinstance(size, str) else size for size in spec.shape
-        )
-
-    inputs = tuple(
-        DraftInput(spec.name, spec.dtype, shape(spec), _sample_for(spec.name, spec.dtype))
-        for spec in contract.inputs
-    )
-    outputs = tuple(DraftOutput(spec.name, shape(spec), spec.dtype) for spec in contract.outputs)
-    axes = {names[axis.name]: (axis.min, axis.typical, axis.max) for axis in contract.axes}
-    return DraftSignature("", inputs, outputs, axes)
-
-
-def _sample_for(name: str, dtype: str) -> str | tuple[int, int] | None:
-    if dtype.startswith(("float", "bfloat")):
-        return None
-    if "mask" in name:
-        return "padding_mask"
-    if dtype == "bool" or "type" in name:
-        return (0, 2)
-    if "position" in name:
-        return "positions"
-    return (0, 8) if dtype in ("int4", "uint4") else (0, 100)
-
-
 def _render(
-    origin: _Origin, name: str, signature: DraftSignature, doubt: tuple[str, ...] | None
+    origin: _Origin,
+    name: str,
+    signature: DraftSignature,
+    doubt: tuple[str, ...] | None,
+    tolerances: Mapping[str, Mapping[str, Json]],
 ) -> Iterator[str]:
     yield (
         f"# A recipe for {_one_line(name)}, drafted by `convkit init`. docs/recipe.md describes"
@@ -282,7 +254,7 @@ def _render(
             yield f'  {package}: "{specifier}"'
     yield ""
     yield from _render_signature(signature)
-    yield from _render_rest(origin)
+    yield from _render_rest(origin, tolerances)
 
 
 def _render_signature(signature: DraftSignature) -> Iterator[str]:
@@ -306,13 +278,18 @@ def _render_signature(signature: DraftSignature) -> Iterator[str]:
     yield ""
 
 
-def _render_rest(origin: _Origin) -> Iterator[str]:
+def _render_rest(origin: _Origin, tolerances: Mapping[str, Mapping[str, Json]]) -> Iterator[str]:
     yield "verify:"
     if origin.has_tokenizer and (origin.family is None or "vision" not in origin.family.kind):
         yield "  # texts: texts.txt   # real texts, one per line, through the model's own tokenizer"
     yield "  tolerance:"
     for name, value in DEFAULTS.items():
         yield f"    {name}: {value} # the {PARAMETERS[name].description}"
+    if tolerances:
+        yield "  outputs: # in place of the above; max_abs is a share of the largest value seen"
+        for output, limits in tolerances.items():
+            listed = ", ".join(f"{key}: {json.dumps(limit)}" for key, limit in limits.items())
+            yield f"    {_scalar(output)}: {{ {listed} }}"
     yield ""
     yield "targets:"
     yield "  ort-cpu:"
@@ -328,14 +305,16 @@ def _tensor(tensor: DraftInput | DraftOutput) -> str:
     )
 
 
-def _sample(sample: str | Sequence[int] | None) -> str:
+def _sample(sample: DraftSample | None) -> str:
     match sample:
         case None:
             return ""
         case str():
             return f", sample: {sample}"
-        case _:
-            return f", sample: {{ integers: [{sample[0]}, {sample[1]}] }}"
+        case Drawn():
+            return f", sample: {{ {sample.kind}: {json.dumps(sample.numbers)} }}"
+        case (low, high):
+            return f", sample: {{ integers: [{low}, {high}] }}"
 
 
 def _one_line(text: str) -> str:

@@ -13,13 +13,25 @@ Dimension = int | str
 
 
 @dataclasses.dataclass(frozen=True)
+class Drawn:
+    """A sample of a kind that has numbers: `{uniform: [0, 1]}`."""
+
+    kind: str
+    numbers: Json
+
+
+# As in a recipe; a pair is a range of integers.
+DraftSample = str | tuple[int, int] | Drawn
+
+
+@dataclasses.dataclass(frozen=True)
 class DraftInput:
     """An input of a draft; `sample` as in a recipe, None for normally distributed values."""
 
     name: str
     dtype: str
     shape: tuple[Dimension, ...]
-    sample: str | tuple[int, int] | None = None
+    sample: DraftSample | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -19,11 +19,14 @@ from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecisi
 from convkit.recipe.registry import target_models
 from convkit.recipe.settings import Axis, Export, Tolerance, Tools
 from convkit.recipe.signature import (
+    Audio,
     Constant,
     File,
+    Image,
     Input,
     Integers,
     Normal,
+    OneOf,
     Output,
     Sample,
     SampleName,
@@ -44,6 +47,7 @@ from convkit.recipe.targets import BaseTarget, GraphTarget
 __all__ = [
     "ALWAYS_RUN",
     "SOURCE_KINDS",
+    "Audio",
     "Axis",
     "CaseName",
     "ConfigModel",
@@ -53,11 +57,13 @@ __all__ = [
     "File",
     "GraphTarget",
     "HubModel",
+    "Image",
     "Input",
     "Integers",
     "MixedPrecision",
     "Model",
     "Normal",
+    "OneOf",
     "Output",
     "PackageModel",
     "Precision",

@@ -66,7 +66,10 @@ class Export(RecipeModel):
         ),
     )
     opset: Annotated[int, Field(strict=True, ge=11, le=26)] = Field(
-        18, description="ONNX opset version"
+        18,
+        description=(
+            "ONNX opset version; an ONNX file (model.onnx) is converted only where this is given"
+        ),
     )
     input_order: Literal["signature", "recipe"] = Field(
         "signature",

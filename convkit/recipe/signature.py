@@ -56,6 +56,39 @@ class Uniform(RecipeModel):
         return value
 
 
+class _Signal(RecipeModel):
+    @field_validator("image", "audio", check_fields=False)
+    @classmethod
+    def _range(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not value[0] < value[1]:
+            raise ValueError(f"found {list(value)}; write [low, high] with low < high")
+        return value
+
+
+class Image(_Signal):
+    """Pictures: smooth fields, edges and strokes."""
+
+    image: tuple[Number, Number] = Field(
+        description="[low, high]: the values of black and white", examples=[[0, 1], [0, 255]]
+    )
+
+
+class Audio(_Signal):
+    """Sound along the last axis: harmonics that swell and fade, pauses, a little noise."""
+
+    audio: tuple[Number, Number] = Field(
+        description="[low, high]: the smallest and largest amplitude", examples=[[-1, 1]]
+    )
+
+
+class OneOf(RecipeModel):
+    """One of a few values, the same for every element; the cases take turns."""
+
+    one_of: Annotated[tuple[Number, ...], Field(min_length=1)] = Field(
+        description="the values that the input may have", examples=[[8000, 16000]]
+    )
+
+
 class Constant(RecipeModel):
     """The same value everywhere."""
 
@@ -71,7 +104,16 @@ class File(RecipeModel):
 
 
 SampleName = Literal["token_ids", "padding_mask", "positions"]
-_SAMPLE_MODELS: tuple[type[RecipeModel], ...] = (Integers, Normal, Uniform, Constant, File)
+_SAMPLE_MODELS: tuple[type[RecipeModel], ...] = (
+    Integers,
+    Normal,
+    Uniform,
+    Image,
+    Audio,
+    OneOf,
+    Constant,
+    File,
+)
 
 
 def _sample_kind(value: object) -> str | None:
@@ -90,6 +132,9 @@ Sample = Annotated[
     | Annotated[Integers, Tag("Integers")]
     | Annotated[Normal, Tag("Normal")]
     | Annotated[Uniform, Tag("Uniform")]
+    | Annotated[Image, Tag("Image")]
+    | Annotated[Audio, Tag("Audio")]
+    | Annotated[OneOf, Tag("OneOf")]
     | Annotated[Constant, Tag("Constant")]
     | Annotated[File, Tag("File")],
     Discriminator(
@@ -97,10 +142,21 @@ Sample = Annotated[
         custom_error_type="alternatives",
         custom_error_message=(
             "write token_ids, padding_mask, positions, {integers: [low, high]}, {normal: [mean,"
-            " deviation]}, {uniform: [low, high]}, {constant: value} or {file: path.npy}"
+            " deviation]}, {uniform: [low, high]}, {image: [low, high]}, {audio: [low, high]},"
+            " {one_of: [values]}, {constant: value} or {file: path.npy}"
         ),
     ),
 ]
+
+
+def _kind_and_numbers(sample: SampleName | RecipeModel) -> tuple[str, tuple[float, ...]]:
+    """Return a sample's kind, which is its only field's name, and its numbers."""
+    if isinstance(sample, str):
+        return sample, ()
+    ((kind, value),) = ((name, getattr(sample, name)) for name in type(sample).model_fields)
+    if isinstance(value, str):
+        return kind, ()
+    return kind, value if isinstance(value, tuple) else (value,)
 
 
 def _check_dimension(dimension: object) -> int | str:
@@ -157,11 +213,8 @@ class Input(Tensor):
                     " 2]}"
                 )
             return self
-        kind = self.sample if isinstance(self.sample, str) else type(self.sample).__name__.lower()
-        numbers = () if isinstance(self.sample, str | File) else getattr(self.sample, kind)
-        if message := sample_fault(
-            self.dtype, kind, numbers if isinstance(numbers, tuple) else (numbers,)
-        ):
+        kind, numbers = _kind_and_numbers(self.sample)
+        if message := sample_fault(self.dtype, kind, numbers):
             raise FaultsError([Fault(("sample",), message)])
         return self
 

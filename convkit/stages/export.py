@@ -13,12 +13,14 @@ from convkit.models.exporters.adopt import adopt, check_structure
 from convkit.models.exporters.job import WRAPPER, Job, UnexportableError
 from convkit.models.graph.binding import order_inputs, rename_to_contract
 from convkit.models.graph.contract import carry_contract, graph_contract
-from convkit.models.graph.dimensions import name_dimensions
+from convkit.models.graph.dimensions import name_dimensions, take_declared_outputs
 from convkit.models.graph.duplicates import duplicate_weights
 from convkit.models.graph.files import DATA_FILE, MODEL_FILE, write_model
 from convkit.models.graph.masked_softmax import mask_with_infinity
 from convkit.models.graph.operator_probes import graph_operators
+from convkit.models.graph.opset import convert_opset
 from convkit.models.graph.provenance import tidy_metadata
+from convkit.models.graph.scopes import name_scopes
 from convkit.models.graph.training_mode import training_mode
 from convkit.models.graph.weights import (
     count_elements,
@@ -59,8 +61,12 @@ def _adopt(request: ExportRequest, context: Context) -> tuple[ExportResult, list
         model, doubts = adopt(Path(request.source.path))
     except UnexportableError as error:
         return _nothing(request, 0), list(error.findings)
+    if request.opset:
+        model = convert_opset(model, request.opset)
     rename_to_contract(model, request.contract)
     tidy_metadata(model, wrapper="", root=None, keep_model_metadata=True)
+    name_scopes(model)
+    take_declared_outputs(model, request.contract)
     findings = _finish(model, request, context, input_order=request.input_order)
     findings += doubts
     findings += [_dead_input(name, matters=False) for name in dead_inputs(model)]

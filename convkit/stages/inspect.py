@@ -2,7 +2,6 @@
 read.
 """
 
-import math
 from collections import Counter
 from pathlib import Path
 
@@ -10,10 +9,12 @@ import onnx
 import onnx_ir
 
 from convkit.findings.model import Finding
-from convkit.models.graph.contract import carried_contract, read_contract
+from convkit.models.graph.contract import carried_contract, load_graph, read_contract
 from convkit.models.graph.dtypes import contract_dtype
 from convkit.models.graph.modules import nodes_with_modules
 from convkit.models.graph.preparation import UntypedValueError, prepare
+from convkit.models.graph.traversal import constant_tensor
+from convkit.models.graph.weights import constants
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.protocol import InspectRequest, InspectResult, ModuleTypes
 
@@ -28,11 +29,16 @@ def run(request: InspectRequest, _context: Context) -> tuple[InspectResult, list
     if not model.HasField("graph") or not model.opset_import:
         raise StageFailedError(f"{path.name} is not an ONNX file: it has no graph")
     elements: Counter[str] = Counter()
-    external: set[str] = set()
-    for tensor in model.graph.initializer:
-        elements[_dtype(tensor.data_type)] += math.prod(tensor.dims)
-        external |= {entry.value for entry in tensor.external_data if entry.key == "location"}
-    operators = Counter(_operator(node) for node in model.graph.node)
+    graph = load_graph(path)
+    for tensor in constants(graph):
+        elements[_dtype(int(tensor.dtype))] += int(tensor.size)
+    external = {
+        entry.value
+        for tensor in model.graph.initializer
+        for entry in tensor.external_data
+        if entry.key == "location"
+    }
+    operators = Counter(_operator(node) for node in graph.graph.all_nodes())
     folder = path.parent.resolve()
     named = [(folder / name).resolve() for name in sorted(external)]
     files = [path, *(file for file in named if file.is_relative_to(folder))]
@@ -76,17 +82,10 @@ def module_types(model: onnx_ir.Model) -> tuple[ModuleTypes, ...]:
         if node.op_type != "Constant" and result is not None and result.dtype is not None:
             own[_dtype(int(result.dtype))] += 1
         for value in node.inputs:
-            if (
-                value is None
-                or value in counted
-                or not value.is_initializer()
-                or value.const_value is None
-            ):
+            if value is None or value in counted or (tensor := _weight(value)) is None:
                 continue
             counted.add(value)
-            weights.setdefault(module, Counter())[_dtype(int(value.const_value.dtype))] += (
-                value.const_value.size
-            )
+            weights.setdefault(module, Counter())[_dtype(int(tensor.dtype))] += tensor.size
     return tuple(
         ModuleTypes(
             module, dict(own.most_common()), dict(weights.get(module, Counter()).most_common())
@@ -95,11 +94,16 @@ def module_types(model: onnx_ir.Model) -> tuple[ModuleTypes, ...]:
     )
 
 
+def _weight(value: onnx_ir.Value) -> onnx_ir.TensorProtocol | None:
+    """Return the constant that a value is, whether or not callers can replace it."""
+    return constant_tensor(value) or (value.const_value if value.is_initializer() else None)
+
+
 def _dtype(code: int) -> str:
     return (
         contract_dtype(onnx_ir.DataType(code)) or str(onnx.TensorProto.DataType.Name(code)).lower()
     )
 
 
-def _operator(node: onnx.NodeProto) -> str:
+def _operator(node: onnx_ir.Node) -> str:
     return f"{node.domain}::{node.op_type}" if node.domain else str(node.op_type)

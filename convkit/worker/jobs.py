@@ -55,6 +55,7 @@ _ROWS = (
     Job("build", protocol.BuildRequest, protocol.BuildResult, has_options=True),
     Job("verify", protocol.VerifyRequest, protocol.VerifyResult, has_options=True),
     Job("inspect", protocol.InspectRequest, protocol.InspectResult, "convkit.stages.inspect"),
+    Job("survey", protocol.SurveyRequest, protocol.SurveyResult, "convkit.stages.survey"),
     Job("diagnose", protocol.DiagnoseRequest, protocol.DiagnoseResult, "convkit.stages.diagnose"),
     Job("compare", protocol.CompareRequest, protocol.CompareResult, "convkit.stages.compare"),
 )

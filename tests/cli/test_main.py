@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import onnx
+import onnx.parser
 import pytest
+import yaml
 
 from convkit.errors import ConvkitError, UsageError
 from convkit.findings.catalogue import CATALOGUE
@@ -170,6 +174,39 @@ def test_init_writes_a_recipe_that_plans_and_does_not_overwrite(tmp_path: Path) 
     again = convkit("init", "bert", "-o", path)
     assert again.returncode == 2
     assert "--force" in again.stderr
+
+
+def test_init_drafts_an_onnx_file_beside_the_recipe_and_the_recipe_plans(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (int64[unk__1,?] ids) => (float[a,b,2] y) {
+        y = Gather<axis=0>(table, ids)
+    }""".replace("?", "unk__2")
+    model = onnx.parser.parse_model(text)
+    table = onnx.numpy_helper.from_array(np.ones((9, 2), np.float32), "table")
+    model.graph.initializer.append(table)
+    (tmp_path / "models").mkdir()
+    onnx.save(model, tmp_path / "models" / "net.onnx")
+    recipe = tmp_path / "recipes" / "net.yaml"
+    recipe.parent.mkdir()
+    file = tmp_path / "models" / "net.onnx"
+    home = ("--home", tmp_path / "home", "--toolchain", "host")
+    done = convkit("init", file, "-o", recipe, *home)
+    assert done.returncode == 0, done.stderr
+    content = yaml.safe_load(recipe.read_text())
+    assert content["model"] == {"onnx": "../models/net.onnx"}
+    assert content["inputs"][0]["sample"] == {"integers": [0, 9]}
+    assert content["outputs"][0]["shape"] == ["batch", "sequence", 2]
+    assert convkit("plan", recipe, *home).returncode == 0
+
+
+def test_init_refuses_an_onnx_file_that_is_none_or_damaged(tmp_path: Path) -> None:
+    (tmp_path / "bad.onnx").write_bytes(b"not a model")
+    for name, says in (("none.onnx", "no such file"), ("bad.onnx", "ONNX file")):
+        home = ("--home", tmp_path / "home", "--toolchain", "host")
+        done = convkit("init", tmp_path / name, *home)
+        assert done.returncode != 0
+        assert says in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 def test_an_empty_store_is_intact_and_a_damaged_one_is_exit_code_1(tmp_path: Path) -> None:

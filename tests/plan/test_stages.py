@@ -167,6 +167,14 @@ def test_two_targets_that_build_the_same_thing_share_a_key() -> None:
     assert found["build:a"] == found["build:b"]
 
 
+def test_an_onnx_file_keeps_its_opset_unless_the_recipe_gives_one() -> None:
+    opsets = [
+        parts_of(recipe(model={"onnx": "net.onnx"}, **export), "export")["export.opset"]
+        for export in ({}, {"export": {"input_order": "recipe"}}, {"export": {"opset": 18}})
+    ]
+    assert opsets == ["0", "0", "18"]
+
+
 def test_unresolved_tools_leave_the_key_unknown() -> None:
     stages = plan_stages(recipe())
     assert ingredients(stages[0], recipe(), facts(stages, packages={}), {}) is None

@@ -197,6 +197,19 @@ def test_a_scan_is_measured_row_by_row(tmp_path):
     assert [found[name].largest for name in "hrgo"] == [2, 8, 6, 48]
 
 
+def test_a_scan_that_says_where_its_outputs_lie_gets_an_entry_for_the_measurement(tmp_path):
+    body = """last, rows = Scan <num_scan_inputs = 1, scan_output_axes = [1],
+        scan_output_directions = [1],
+        body = body (float[2] h, float[2] r) => (float[2] g, float[2] o) {
+            g = Add(h, r)
+            o = Mul(g, r)
+        }> (start, x)
+        y = Neg(rows)"""
+    path = write(tmp_path, body, constants="float[2] start = {0, 0}")
+    found = ranges(path, case=[[1, 2], [3, -8]])
+    assert [found[name].largest for name in "hrgo"] == [2, 8, 6, 48]
+
+
 def test_a_body_inside_a_body_is_listed_as_unmeasured(tmp_path):
     inner = BRANCHES.replace("y = Neg(z)", "").replace("z = If", "w = If")
     body = f"""y = If (c) <then_branch = tt () => (float[N, 2] w) {{ {inner} }},

@@ -8,6 +8,7 @@ from convkit.recipe.draft import draft_recipe
 from convkit.recipe.families import FAMILIES, signature_of, task_of
 from convkit.recipe.loading import LoadedRecipe, parse_recipe
 from convkit.tensors import Axis, Contract, TensorSpec, dimension_size
+from convkit.worker.protocol import Sample, SurveyResult
 
 BERT = {
     "model_type": "bert",
@@ -205,7 +206,17 @@ def test_an_onnx_file_is_drafted_from_its_contract(tmp_path):
         outputs=(TensorSpec("yes", "float32", ("batch-size",)),),
         axes=(Axis("batch-size", 1, 2, 4), Axis("2d", 1, 1, 2)),
     )
-    recipe = drafted(str(tmp_path / "net.onnx"), tmp_path / "r.yaml", contract=contract).recipe
+    samples = {
+        "input ids": Sample("integers", (0, 30)),
+        "mask": Sample("padding_mask"),
+        "kind": Sample("one_of", (0, 1)),
+        "position_ids": Sample("positions"),
+        "x": Sample("uniform", (-0.5, 1)),
+        "code": Sample("constant", (3,)),
+    }
+    notes = ("only you can know the meaning of 'x'",)
+    survey = SurveyResult(contract, samples, ran=True, notes=notes)
+    recipe = drafted(str(tmp_path / "net.onnx"), tmp_path / "r.yaml", survey=survey).recipe
     assert recipe.model.onnx == "net.onnx"
     assert [tensor.name for tensor in recipe.inputs] == [
         "input ids",
@@ -217,7 +228,11 @@ def test_an_onnx_file_is_drafted_from_its_contract(tmp_path):
     ]
     assert recipe.inputs[0].shape == ("batch_size", 8)
     assert recipe.inputs[3].shape == ("_2d",)
+    assert recipe.inputs[0].sample.integers == (0, 30)
     assert recipe.inputs[1].sample == "padding_mask"
+    assert recipe.inputs[2].sample.one_of == (0, 1)
+    assert recipe.inputs[4].sample.uniform == (-0.5, 1)
+    assert recipe.inputs[5].sample.constant == 3
     assert recipe.outputs[0].name == "yes"
 
 
@@ -225,7 +240,7 @@ def test_an_onnx_file_is_drafted_from_its_contract(tmp_path):
     ("model", "says"),
     [
         ("nowhere.onnx", "no such file"),
-        ("here.onnx", "needs the onnx package here"),
+        ("here.onnx", "only a survey of the file says what it takes"),
         ("not/there", "pin its commit: not/there@<40 hex digits>"),
         ("not/there@main", "pin its commit: not/there@<40 hex digits>"),
         ("No Such", "Pass a folder in transformers' layout"),

@@ -88,7 +88,10 @@ def _specification(value: onnx_ir.Value) -> TensorSpec:
 
 
 def dimension_of(dimension: int | onnx_ir.SymbolicDim) -> Dimension:
-    """Return a size, a symbolic name, or `UNKNOWN_DIMENSION`."""
+    """Return a size, a symbolic name, or `UNKNOWN_DIMENSION`.
+
+    Paddle writes -1 for a size that it does not know.
+    """
     if isinstance(dimension, int):
-        return dimension
+        return dimension if dimension >= 0 else UNKNOWN_DIMENSION
     return UNKNOWN_DIMENSION if dimension.value is None else str(dimension.value)

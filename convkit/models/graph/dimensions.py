@@ -18,9 +18,13 @@ def name_dimensions(model: onnx_ir.Model, contract: Contract) -> None:
     The inputs say which symbol is which axis; expressions are rewritten, and spelt as the contract
     spells them where they are equal (`sequence + past` becomes `past + sequence`). A nameless
     dimension of an input or output takes the declared name: only sizes in numbers and names that
-    contradict the contract are evidence against it.
+    contradict the contract are evidence against it. A declared size in numbers stays out of a graph
+    with branches: one of an If may be made for another size, and a runtime that infers shapes
+    refuses the graph then.
     """
-    _give_declared_shapes(model.graph.inputs, contract.inputs)
+    open_negative_sizes(model)
+    fixed = not any(node.op_type == "If" for node in model.graph.all_nodes())
+    _give_declared_shapes(model.graph.inputs, contract.inputs, sizes=fixed)
     words = _vocabulary(model, contract)
     spell = _Speller(contract)
     for value in _values(model):
@@ -30,7 +34,35 @@ def name_dimensions(model: onnx_ir.Model, contract: Contract) -> None:
         renamed = [spell(_substitute(d, words)) if isinstance(d, str) else d for d in found]
         if renamed != found:
             value.shape = onnx_ir.Shape([None if d == UNKNOWN_DIMENSION else d for d in renamed])
-    _give_declared_shapes(model.graph.outputs, contract.outputs, spell)
+    _give_declared_shapes(model.graph.outputs, contract.outputs, spell, sizes=fixed)
+
+
+def open_negative_sizes(model: onnx_ir.Model) -> None:
+    """Replace sizes of -1, which Paddle writes, by dimensions without a size."""
+    for value in _values(model):
+        if value.shape is not None and any(isinstance(d, int) and d < 0 for d in value.shape):
+            value.shape = onnx_ir.Shape(
+                [None if isinstance(d, int) and d < 0 else d for d in value.shape]
+            )
+
+
+def take_declared_outputs(model: onnx_ir.Model, contract: Contract) -> None:
+    """Give outputs of somebody else's graph their declared shapes where the graph states others.
+
+    Runtimes compute an output's shape and do not read what the file says of it, so files say wrong
+    things and work. Whether a declared shape is right shows in the reference's runs (C207).
+    """
+    declared = {spec.name: spec.shape for spec in contract.outputs}
+    for value in model.graph.outputs:
+        wanted = declared.get(value.name or "")
+        if wanted is None or value.shape is None or not isinstance(value.type, onnx_ir.TensorType):
+            continue
+        stated = [dimension_of(dimension) for dimension in value.shape]
+        if len(stated) != len(wanted) or any(
+            isinstance(size, int) and isinstance(text, str)
+            for size, text in zip(stated, wanted, strict=True)
+        ):
+            value.shape = onnx_ir.Shape(list(wanted))
 
 
 class _Speller:
@@ -100,10 +132,14 @@ def _substitute(text: str, words: Mapping[str, str]) -> str:
 
 
 def _give_declared_shapes(
-    values: Sequence[onnx_ir.Value], specs: Sequence[object], spell: "_Speller | None" = None
+    values: Sequence[onnx_ir.Value],
+    specs: Sequence[object],
+    spell: "_Speller | None" = None,
+    *,
+    sizes: bool,
 ) -> None:
     """Fill in what the graph leaves open; with `spell`, names that are not the contract's count as
-    open too.
+    open too. Without `sizes`, only names are filled in.
     """
     shapes: dict[str, tuple[Dimension, ...]] = {spec.name: spec.shape for spec in specs}  # type: ignore[attr-defined]
     for value in values:
@@ -111,13 +147,17 @@ def _give_declared_shapes(
         if wanted is None or not isinstance(value.type, onnx_ir.TensorType):
             continue
         if value.shape is None:
-            value.shape = onnx_ir.Shape(list(wanted))
+            known = [d if sizes or isinstance(d, str) else None for d in wanted]
+            value.shape = onnx_ir.Shape(known)
         if len(value.shape) != len(wanted):
             continue
         found = [dimension_of(dimension) for dimension in value.shape]
-        filled = [text if _is_open(d, spell) else d for d, text in zip(found, wanted, strict=True)]
+        filled = [
+            text if _is_open(d, spell) and (sizes or isinstance(text, str)) else d
+            for d, text in zip(found, wanted, strict=True)
+        ]
         if filled != found:
-            value.shape = onnx_ir.Shape(filled)
+            value.shape = onnx_ir.Shape([None if d == UNKNOWN_DIMENSION else d for d in filled])
 
 
 def _is_open(dimension: Dimension, spell: "_Speller | None") -> bool:

@@ -46,6 +46,15 @@ def with_types(model: ir.Model) -> ir.Model:
     return copy
 
 
+def inlined(model: ir.Model) -> ir.Model:
+    """Return the model, or a copy in which functions are part of the graph."""
+    if not model.functions:
+        return model
+    copy = model.clone()
+    InlinePass()(copy)
+    return copy
+
+
 def _infer_types(model: ir.Model) -> None:
     """Set the types and shapes that are missing, by onnx's own inference, which is not given the
     weights.

@@ -75,6 +75,11 @@ class GraphSession:
         self._session = session
         self.providers: tuple[str, ...] = tuple(session.get_providers())
 
+    @property
+    def raw(self) -> "onnxruntime.InferenceSession":
+        """The session of onnxruntime."""
+        return self._session
+
     def contract(self) -> Contract:
         """Return the contract as the session states it; raises ModelRefusedError for what is no
         tensor.

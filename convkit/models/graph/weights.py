@@ -1,11 +1,13 @@
 """A graph's weights: their names, and each of them stored once."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir
+
+from convkit.models.graph.traversal import constant_tensor
 
 if TYPE_CHECKING:
     import torch
@@ -175,10 +177,25 @@ def _bytes(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array).view(np.uint8)
 
 
+def constants(model: onnx_ir.Model) -> Iterator[onnx_ir.TensorProtocol]:
+    """Walk every constant of a model: initializers and what Constant nodes hold, in the bodies of
+    If, Loop and Scan and in functions too.
+    """
+    for graph in model.graphs():
+        for value in graph.initializers.values():
+            if value.const_value is not None:
+                yield value.const_value
+        yield from _held_by_nodes(graph)
+    for function in model.functions.values():
+        yield from _held_by_nodes(function)
+
+
+def _held_by_nodes(nodes: Iterable[onnx_ir.Node]) -> Iterator[onnx_ir.TensorProtocol]:
+    for node in nodes:
+        if node.op_type == "Constant" and (tensor := constant_tensor(node.outputs[0])) is not None:
+            yield tensor
+
+
 def count_elements(model: onnx_ir.Model) -> int:
-    """Return the number of elements of all initializers."""
-    return sum(
-        int(value.const_value.size)
-        for value in model.graph.initializers.values()
-        if value.const_value is not None
-    )
+    """Return the number of elements of all constants (see `constants`)."""
+    return sum(int(tensor.size) for tensor in constants(model))

@@ -1,5 +1,6 @@
 """What ONNX's own checker finds beyond the other checks, with its words after ours."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx
@@ -47,18 +48,36 @@ def _refused(model: onnx.ModelProto) -> onnx.NodeProto | None:
 
 
 def without_external(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy in which weights of other files are inputs."""
+    """Return a copy in which weights of other files are inputs.
+
+    A body sees the inputs of the graph around it, and may have none of its own: what its weights
+    become are the main graph's.
+    """
     proto = onnx.ModelProto()
     proto.CopyFrom(model)
     given = {value.name for value in proto.graph.input}
-    external = onnx.TensorProto.EXTERNAL
-    apart = [each for each in proto.graph.initializer if each.data_location == external]
-    inside = [each for each in proto.graph.initializer if each.data_location != external]
-    del proto.graph.initializer[:]
-    proto.graph.initializer.extend(inside)
-    proto.graph.input.extend(
-        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-        for tensor in apart
-        if tensor.name not in given
-    )
+    for graph in _graphs(proto.graph):
+        apart = [each for each in graph.initializer if _is_external(each)]
+        inside = [each for each in graph.initializer if not _is_external(each)]
+        del graph.initializer[:]
+        graph.initializer.extend(inside)
+        proto.graph.input.extend(
+            onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+            for tensor in apart
+            if tensor.name not in given
+        )
+        given |= {tensor.name for tensor in apart}
     return proto
+
+
+def _is_external(tensor: onnx.TensorProto) -> bool:
+    return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Walk a graph and the bodies of its nodes."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                yield from _graphs(body)

@@ -5,6 +5,7 @@ import dataclasses
 import onnx_ir as ir
 
 from convkit.models.graph.modules import nodes_with_modules
+from convkit.models.graph.traversal import constant_tensor
 from convkit.precision.lowering.plan import Assignment
 
 
@@ -25,7 +26,8 @@ def weights_by_module(model: ir.Model, assignment: Assignment) -> dict[str, Modu
     found: dict[str, ModuleWeights] = {}
     modules = dict(nodes_with_modules(model))
     for graph in model.graphs():
-        for value in graph.initializers.values():
+        held = [node.outputs[0] for node in graph if node.op_type == "Constant"]
+        for value in (*graph.initializers.values(), *held):
             users = [node for node, _ in value.uses()]
             if value.dtype != ir.DataType.FLOAT or value.is_graph_input() or not users:
                 continue
@@ -36,7 +38,8 @@ def weights_by_module(model: ir.Model, assignment: Assignment) -> dict[str, Modu
             ]
             module = modules.get((low or users)[0], "")
             before = found.get(module, ModuleWeights())
-            elements = value.const_value.size if value.const_value is not None else 0
+            tensor = constant_tensor(value)
+            elements = tensor.size if tensor is not None else 0
             found[module] = ModuleWeights(
                 before.low + (elements if low else 0), before.float32 + (0 if low else elements)
             )

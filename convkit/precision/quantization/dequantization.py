@@ -128,7 +128,9 @@ def _problem(
     scales = tuple(_tensor(scaled.scale).shape.numpy())
     if scaled.zero_point is not None and constant_tensor(scaled.zero_point) is not None:
         zeros = tuple(_tensor(scaled.zero_point).shape.numpy())
-        if zeros != scales:
+        # A single one for the whole tensor may be a scalar or [1]: onnxruntime's quantizer writes
+        # scales as the one and zero points as the other, and its kernels take both.
+        if zeros != scales and not math.prod(zeros) == math.prod(scales) == 1:
             return (
                 (
                     f"its zero points have shape {list(zeros)} and its scales {list(scales)}; the"

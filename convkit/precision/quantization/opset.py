@@ -1,18 +1,9 @@
 """A graph's opset raised, where every operator of the graph means the same in the later one."""
 
-import onnx
 import onnx_ir as ir
 
+from convkit.models.graph.opset import means_otherwise
 from convkit.worker.context import StageFailedError
-
-# Operators whose meaning changed under an unchanged signature: opset in which it did.
-_CHANGED_MEANING = {
-    "GroupNormalization": 21,
-    "BatchNormalization": 14,
-    "Softmax": 13,
-    "LogSoftmax": 13,
-    "Hardmax": 13,
-}
 
 
 def raise_opset(model: ir.Model, opset: int) -> int | None:
@@ -24,7 +15,7 @@ def raise_opset(model: ir.Model, opset: int) -> int | None:
     if before >= opset:
         return None
     changed = sorted(
-        {node.op_type for node in model.graph.all_nodes() if _differs(node, before, opset)}
+        {node.op_type for node in model.graph.all_nodes() if means_otherwise(node, before, opset)}
     )
     if changed:
         raise StageFailedError(
@@ -33,35 +24,3 @@ def raise_opset(model: ir.Model, opset: int) -> int | None:
         )
     model.opset_imports[""] = opset
     return before
-
-
-def _differs(node: ir.Node, before: int, after: int) -> bool:
-    """Say whether a node of the earlier opset may mean something else in the later one.
-
-    A schema that only takes more types, or has more inputs and attributes, all of them optional,
-    means the same.
-    """
-    if node.domain != "":
-        return False
-    old, new = onnx.defs.get_schema(node.op_type, before), onnx.defs.get_schema(node.op_type, after)
-    if old.since_version == new.since_version:
-        return False
-    if before < _CHANGED_MEANING.get(node.op_type, 0) <= after or new.deprecated:
-        return True
-    if [item.name for item in new.inputs[: len(old.inputs)]] != [item.name for item in old.inputs]:
-        return True
-    required = onnx.defs.OpSchema.FormalParameterOption.Single
-    if any(item.option == required for item in new.inputs[len(old.inputs) :]):
-        return True
-    if any(
-        attribute.required
-        for name, attribute in new.attributes.items()
-        if name not in old.attributes
-    ):
-        return True
-    return any(
-        name not in new.attributes
-        or str(attribute.default_value) != str(new.attributes[name].default_value)
-        or attribute.type != new.attributes[name].type
-        for name, attribute in old.attributes.items()
-    )

@@ -45,6 +45,7 @@ from convkit.worker.protocol.requests import (
     PrecisionRequest,
     ReferenceRequest,
     StageRequest,
+    SurveyRequest,
     VerifyRequest,
 )
 from convkit.worker.protocol.results import (
@@ -68,6 +69,7 @@ from convkit.worker.protocol.results import (
     ReferenceResult,
     SizeBranch,
     StageResult,
+    SurveyResult,
     VerifyResult,
 )
 
@@ -129,6 +131,8 @@ __all__ = [
     "StageKind",
     "StageRequest",
     "StageResult",
+    "SurveyRequest",
+    "SurveyResult",
     "TensorMetrics",
     "VerifyRequest",
     "VerifyResult",

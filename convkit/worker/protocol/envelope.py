@@ -12,7 +12,15 @@ StageKind = Literal["export", "reference", "precision", "build", "verify"]
 # What a worker can be asked: a stage, a look into a model file, a comparison of two built
 # artifacts, the search for the cause of a difference.
 JobKind = Literal[
-    "export", "reference", "precision", "build", "verify", "inspect", "compare", "diagnose"
+    "export",
+    "reference",
+    "precision",
+    "build",
+    "verify",
+    "inspect",
+    "compare",
+    "diagnose",
+    "survey",
 ]
 
 

@@ -41,8 +41,9 @@ class Sample:
 
     token_ids: whole numbers below the vocabulary's size · padding_mask: ones with the padding's
     zeros · positions: 0, 1, 2, ... along the last axis · integers: low (included) to high
-    (excluded) · normal: mean, standard deviation · uniform: low, high · constant: one value · file:
-    an .npy file.
+    (excluded) · one_of: one of these values, the same everywhere · normal: mean, standard
+    deviation · uniform: low, high · image, audio: what looks like one, from low to high · constant:
+    one value · file: an .npy file.
     """
 
     kind: Literal[
@@ -52,6 +53,9 @@ class Sample:
         "integers",
         "normal",
         "uniform",
+        "image",
+        "audio",
+        "one_of",
         "constant",
         "file",
     ]

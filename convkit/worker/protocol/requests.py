@@ -13,7 +13,10 @@ OptionsT = TypeVar("OptionsT")
 
 @dataclasses.dataclass(frozen=True)
 class ExportRequest:
-    """Model -> contract-checked ONNX (`model.onnx` and `model.onnx.data`)."""
+    """Model -> contract-checked ONNX (`model.onnx` and `model.onnx.data`).
+
+    `opset` 0: an ONNX file keeps its own.
+    """
 
     source: Source
     contract: Contract
@@ -110,6 +113,17 @@ class InspectRequest:
 
     model: str
     modules: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class SurveyRequest:
+    """What an ONNX file takes and returns, worked out from its graph and by running it.
+
+    `seconds` limits how long it is run at different sizes; 0: not at all.
+    """
+
+    model: str
+    seconds: float
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from convkit.worker.protocol.measurements import (
     ProbeMetrics,
     SimulatedCase,
 )
-from convkit.worker.protocol.model import Precision
+from convkit.worker.protocol.model import Precision, Sample
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,6 +203,23 @@ class InspectResult:
     operators: dict[str, int]
     metadata: dict[str, str]
     modules: tuple[ModuleTypes, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class SurveyResult:
+    """A file's contract with the sizes that it accepts, and how values for its inputs are drawn.
+
+    `ran` says whether the file was run; else the sizes are guesses. `notes` are sentences for who
+    reads the draft. `magnitudes` are the largest of each output of floats in any run. `quantized`:
+    the file rounds activations to whole numbers, so that a rounding more or less shows.
+    """
+
+    contract: Contract
+    samples: dict[str, Sample]
+    ran: bool
+    notes: tuple[str, ...] = ()
+    magnitudes: dict[str, float] = dataclasses.field(default_factory=dict)
+    quantized: bool = False
 
 
 # Best first; the last two say that only the first, or only the second has the file.

@@ -11,7 +11,7 @@ from convkit.models.graph.contract import carried_contract
 from convkit.stages.export import run
 from convkit.tensors import Contract
 from convkit.worker.context import Context, StageFailedError
-from convkit.worker.protocol import Source
+from convkit.worker.protocol import Sample, Source
 
 TEXT = """
 <ir_version: 8, opset_import: ["" : 17], producer_name: "somebody">
@@ -67,6 +67,36 @@ def test_a_file_is_taken_as_it_is(file):
     assert [node.op_type for node in model.graph.node] == ["MatMul", "Add"]
     assert (model.producer_name, model.metadata_props[0].value) == ("somebody", "somebody")
     assert carried_contract(out / "model.onnx") == CONTRACT
+
+
+def test_a_file_is_converted_to_the_opset_that_is_asked_for(file):
+    result, findings, out = adopt(file, opset=18)
+    assert (result.opset, findings) == (18, [])
+    x, bias = np.ones((3, 4), np.float32), np.zeros((3, 80), np.float32)
+    np.testing.assert_allclose(
+        run_onnx(out, {"x": x, "bias": bias})[0], run_onnx_file(file, x, bias)
+    )
+
+
+def test_weights_in_a_branch_may_lie_beside_the_file(tmp_path):
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[batch,64] x, bool b) => (float[batch,64] y) {
+        y = If (b) <
+            then_branch = t () => (float[n,64] p) { p = MatMul(x, inner) },
+            else_branch = e () => (float[n,64] q) { q = Relu(x) }>
+    }"""
+    model = onnx.parser.parse_model(text)
+    inner = numpy_helper.from_array(np.full((64, 64), 2, np.float32), "inner")
+    model.graph.node[0].attribute[0].g.initializer.append(inner)
+    file = tmp_path / "theirs" / "net.onnx"
+    file.parent.mkdir()
+    onnx.save(model, file)
+    specs = (tensor("x", "batch", 64), tensor("b", dtype="bool"))
+    contract = Contract(specs, (tensor("y", "batch", 64),), (BATCH,))
+    result, findings, out = adopt(file, contract, samples={"b": Sample("integers", (0, 2))})
+    assert (findings, result.parameters) == ([], 4096)
+    x = np.ones((2, 64), np.float32)
+    assert (run_onnx(out, {"x": x, "b": np.array(True)})[0] == 128).all()
 
 
 def run_onnx_file(file, x, bias):

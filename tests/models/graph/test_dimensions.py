@@ -1,12 +1,13 @@
 import onnx
+import onnx.parser
 import onnx_ir
 import pytest
 from tiny_models import tensor
 
 from convkit.models.contract_check import check_contract
 from convkit.models.graph.contract import graph_contract
-from convkit.models.graph.dimensions import name_dimensions
-from convkit.tensors import Axis, Contract
+from convkit.models.graph.dimensions import name_dimensions, take_declared_outputs
+from convkit.tensors import Axis, Contract, TensorSpec
 
 AXES = (Axis("batch", 1, 4, 16), Axis("past", 1, 4, 16), Axis("sequence", 1, 4, 16))
 X = tensor("x", "batch", "sequence")
@@ -87,3 +88,44 @@ def test_an_inputs_own_arithmetic_symbol_is_spelt_out():
     result = named(shapes, wanted)
     assert result.inputs == wanted.inputs
     assert result.outputs == wanted.outputs
+
+
+def test_paddles_minus_one_is_an_open_size_that_can_be_declared():
+    wanted = contract("batch", "sequence", inputs=(X,))
+    result = named({"x": [-1, -1], "y": [-1, -1]}, wanted)
+    assert (result.inputs, result.outputs) == (wanted.inputs, wanted.outputs)
+    assert check_contract(wanted, result, "graph") == []
+
+
+def test_a_declared_size_stays_out_of_a_graph_whose_branches_may_need_another():
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n,t] x, bool b) => (float[n,t] y) {
+        y = If (b) <
+            then_branch = a () => (float[n,t] p) { p = Relu(x) },
+            else_branch = b () => (float[n,t] q) { q = Neg(x) }>
+    }"""
+    model = onnx_ir.from_proto(onnx.parser.parse_model(text))
+    axes = (Axis("batch", 1, 4, 16),)
+    flag = TensorSpec("b", "bool", ())
+    specs = (tensor("x", "batch", 512), flag)
+    name_dimensions(model, Contract(specs, (tensor("y", "batch", 512),), axes))
+    assert graph_contract(model).inputs[0].shape == ("batch", "t")
+
+
+@pytest.mark.parametrize(
+    ("stated", "declared", "taken"),
+    [
+        (["n", 7], ("batch", "sequence"), ("batch", "sequence")),
+        (["n"], ("batch", "sequence"), ("batch", "sequence")),
+        (["n", 7], ("batch", 8), ("n", 7)),  # two sizes: the contract's check says which differ
+    ],
+)
+def test_what_a_file_says_of_its_outputs_yields_to_the_declared_shape(stated, declared, taken):
+    value = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, stated)
+    x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", "s"])
+    node = onnx.helper.make_node("Relu", ["x"], ["y"])
+    model = onnx_ir.from_proto(
+        onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [value]))
+    )
+    take_declared_outputs(model, contract(*declared, inputs=(X,)))
+    assert graph_contract(model).outputs[0].shape == taken

@@ -1,5 +1,6 @@
 import numpy as np
 import onnx
+import onnx.parser
 import onnx_ir
 import pytest
 import torch
@@ -127,3 +128,23 @@ def test_elements_are_counted():
         )
         == 208
     )
+
+
+def test_constants_count_in_nodes_and_in_bodies_too():
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[4] x, bool b) => (float[4] y)
+        <float[4] w = {1, 2, 3, 4}>
+        {
+            a = Constant<value_floats=[1.0, 2.0, 3.0, 4.0]>()
+            s = Add(x, a)
+            y = If (b) <
+                then_branch = t () => (float[4] p) {
+                    c = Constant<value_floats=[1.0, 2.0]>()
+                    d = Concat<axis=0>(c, c)
+                    p = Mul(s, d)
+                },
+                else_branch = e () => (float[4] q) { q = Mul(s, w) }>
+        }"""
+    )
+    assert count_elements(onnx_ir.from_proto(model)) == 4 + 4 + 2

@@ -142,3 +142,34 @@ def test_what_the_quantisers_write_is_fine(tmp_path: Path, kind) -> None:
         assert [finding.code for finding in findings if finding.is_error] == []
         assert check_dequantization(ir.load(made)) == []
         assert check_dequantization(ir.load(made), ir.load(source)) == []
+
+
+@pytest.mark.parametrize(
+    ("scale", "zero"), [((1,), ()), ((), (1,)), ((), ()), ((1,), (1,))], ids=str
+)
+def test_one_scale_and_zero_point_may_be_scalars_or_lists_of_one(scale, zero):
+    numbers = np.ones((16, 16), np.int8)
+    model = dequantizing(numbers, np.full(scale, 0.1, np.float32), 1, zeros=np.zeros(zero, np.int8))
+    assert check(model) == []
+
+
+def test_an_int32_bias_as_onnxruntimes_quantizer_writes_it_is_accepted():
+    model = parsed(
+        """g (float[n,4] x) => (float[n,4] y) {
+            b = DequantizeLinear(bias_quantized, scale, zero)
+            y = Add(x, b)
+        }""",
+        {
+            "bias_quantized": np.arange(4, dtype=np.int32),
+            "scale": np.array([0.01], np.float32),
+            "zero": np.array(0, np.int32),
+        },
+        {"y": "dense", "b": "dense"},
+    )
+    assert check(model) == []
+
+
+def test_unequal_counts_of_scales_and_zero_points_are_still_wrong():
+    numbers, scales = scaled(SQUARE, 1)
+    (finding,) = check(dequantizing(numbers, scales, 1, zeros=np.zeros(1, np.int8)))
+    assert finding.code == "Q104"

@@ -1,0 +1,148 @@
+"""What an input is, and how values for it are drawn: from its name, type, shape and use."""
+
+import dataclasses
+import re
+
+from convkit.models.survey.usage import Usage
+from convkit.tensors import Dimension, TensorSpec
+from convkit.worker.protocol import Sample
+
+_CHANNELS = (1, 3, 4)
+_AUDIO_NAME = re.compile(r"audio|wave|wav\b|speech|pcm|sound|signal", re.IGNORECASE)
+_LENGTH_NAME = re.compile(r"(^|[_.-])(len|lens|length|lengths)$", re.IGNORECASE)
+# Samples that a convolution over sound looks at, at least (4 ms at 16 kHz).
+_AUDIO_WINDOW = 64
+_SPECTRUM = frozenset({"STFT", "DFT"})
+_PICTURE_READERS = frozenset({"Conv", "Resize", "ConvInteger", "QLinearConv", "MaxPool"})
+# A factor below this turns bytes into fractions (1 / 255), an offset above this is a mean of bytes.
+_BYTE_FACTOR, _BYTE_OFFSET = 0.03, 40.0
+# The rates at which sound is recorded: an input that is compared with some of them chooses one.
+_SAMPLE_RATES = (8000, 11025, 16000, 22050, 24000, 32000, 44100, 48000)
+_UNKNOWN_INTEGERS = Sample("integers", (0, 100))
+
+
+@dataclasses.dataclass(frozen=True)
+class Guess:
+    """How an input is drawn, why, and what else might do, the likeliest first.
+
+    `doubt` is what only a person can know.
+    """
+
+    sample: Sample
+    others: tuple[Sample, ...] = ()
+    doubt: str | None = None
+
+
+def guess_sample(spec: TensorSpec, usage: Usage) -> Guess:
+    """Return how values for an input are drawn."""
+    name = spec.name.lower()
+    if usage.rows is not None:
+        return Guess(Sample("integers", (0, usage.rows)))
+    if spec.dtype == "bool":
+        is_mask = "mask" in name and bool(spec.shape)
+        return Guess(Sample("padding_mask") if is_mask else Sample("integers", (0, 2)))
+    if spec.dtype.startswith(("float", "bfloat")):
+        return _guess_float(spec, usage)
+    if spec.dtype == "uint8" and channel_axis(spec.shape) is not None:
+        return Guess(Sample("image", (0, 255)), (Sample("integers", (0, 256)),))
+    return _guess_integer(spec, usage)
+
+
+def _guess_integer(spec: TensorSpec, usage: Usage) -> Guess:
+    name = spec.name.lower()
+    few = Sample("integers", (0, 2))
+    if len(spec.shape) <= 1 and (modes := modes_of(name, usage)):
+        return Guess(Sample("one_of", modes), tuple(Sample("constant", (m,)) for m in modes[::-1]))
+    if "mask" in name and spec.shape:
+        return Guess(Sample("padding_mask"), (few,))
+    if "position" in name and spec.shape:
+        return Guess(Sample("positions"), (few,))
+    if "type" in name or "segment" in name:
+        return Guess(few, (Sample("constant", (0,)),))
+    if is_length(spec):
+        return Guess(Sample("constant", (1,)))
+    tries = (few, Sample("integers", (1, 2)), Sample("constant", (0,)))
+    doubt = f"which values {spec.name!r} may have: 0 to 99 were assumed"
+    if spec.dtype in ("int4", "uint4"):
+        return Guess(Sample("integers", (0, 8)), tries, doubt)
+    return Guess(_UNKNOWN_INTEGERS, tries, doubt)
+
+
+def _guess_float(spec: TensorSpec, usage: Usage) -> Guess:
+    normal, unit = Sample("normal", (0, 1)), Sample("uniform", (0, 1))
+    name = spec.name.lower()
+    if "mask" in name and spec.shape:
+        return Guess(Sample("padding_mask"), (normal, unit))
+    if channel_axis(spec.shape) is not None and usage.readers & _PICTURE_READERS:
+        return _guess_image(spec, usage)
+    if channel_axis(spec.shape) is not None and _has_spatial_sizes(spec.shape):
+        return _guess_image(spec, usage)
+    if is_audio(spec, usage):
+        return Guess(Sample("audio", (-1, 1)), (unit,))
+    if usage.readers and usage.readers <= {"Log", "Sqrt"}:
+        return Guess(Sample("uniform", (0.01, 1)), (unit,))
+    return Guess(normal, (unit, Sample("constant", (1,))))
+
+
+def _guess_image(spec: TensorSpec, usage: Usage) -> Guess:
+    """Draw pictures in bytes where the graph itself scales them, else from 0 to 1."""
+    in_bytes = any(0 < abs(factor) < _BYTE_FACTOR for factor in usage.factors) or any(
+        abs(offset) > _BYTE_OFFSET for offset in usage.offsets
+    )
+    doubt = (
+        None
+        if in_bytes
+        else (
+            f"how {spec.name!r} is normalized (0 to 1, -1 to 1, or by a mean and a deviation): 0 to"
+            " 1 was assumed"
+        )
+    )
+    return Guess(
+        Sample("image", (0, 255) if in_bytes else (0, 1)), (Sample("normal", (0, 1)),), doubt
+    )
+
+
+def channel_axis(shape: tuple[Dimension, ...]) -> int | None:
+    """Return where a picture's channels are (1 or 3); None for what is no picture."""
+    if len(shape) != 4:
+        return None
+    for axis, others in ((1, shape[2:]), (3, shape[1:3])):
+        large = all(isinstance(size, str) or size >= 8 for size in others)
+        if shape[axis] in _CHANNELS and large:
+            return axis
+    return None
+
+
+def _has_spatial_sizes(shape: tuple[Dimension, ...]) -> bool:
+    spatial = shape[2:] if channel_axis(shape) == 1 else shape[1:3]
+    return all(isinstance(size, str) or size >= 16 for size in spatial)
+
+
+def is_audio(spec: TensorSpec, usage: Usage) -> bool:
+    """Say whether an input holds the samples of a sound."""
+    if not spec.dtype.startswith("float") or not 1 <= len(spec.shape) <= 3:
+        return False
+    last = spec.shape[-1]
+    single = last == 1 and len(spec.shape) == 3  # one channel, last
+    length = spec.shape[-2] if single else last
+    if isinstance(length, int) and length < 256:
+        return False
+    heard = usage.window >= _AUDIO_WINDOW or bool(usage.readers & _SPECTRUM)
+    return heard or bool(_AUDIO_NAME.search(spec.name))
+
+
+def is_length(spec: TensorSpec) -> bool:
+    """Say whether an input says how long each row of another is."""
+    return spec.dtype in ("int32", "int64") and bool(_LENGTH_NAME.search(spec.name))
+
+
+def modes_of(name: str, usage: Usage) -> tuple[float, ...]:
+    """Return the modes that an input chooses from: the constants it is compared with."""
+    rates = tuple(float(rate) for rate in _SAMPLE_RATES if rate in usage.compared)
+    if rates:
+        # What is not one of the rates compared with is another rate.
+        return rates if len(rates) > 1 else tuple(sorted({*rates, 8000.0, 16000.0}))
+    if name in ("sr", "sample_rate", "sampling_rate", "samplerate"):
+        return (8000.0, 16000.0)
+    whole = tuple(number for number in usage.compared if number == int(number))
+    return whole if len(whole) > 1 else ()

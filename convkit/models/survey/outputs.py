@@ -1,0 +1,116 @@
+"""The sizes of a file's outputs in terms of its axes, worked out from runs."""
+
+import dataclasses
+import random
+from collections.abc import Iterator, Mapping, Sequence
+
+from convkit.cases.sizes import largest_sizes, off_typical_sizes, probe_sizes, smallest_sizes
+from convkit.models.survey.fitting import fit_dimension
+from convkit.models.survey.start import at_full_length
+from convkit.models.survey.trials import Trials
+from convkit.tensors import Axis, Contract, Dimension, TensorSpec
+from convkit.worker.protocol import Sample
+
+# Runs at random sizes beside those of the cases.
+_RANDOM_RUNS = 6
+# With fewer sizes of an axis than this, all that matters is tried anyway.
+_FEW = 4
+
+
+class OutputSizes:
+    """Fits the outputs' sizes to inputs and axes, which may be narrowed between two fits."""
+
+    def __init__(
+        self, stated: Sequence[TensorSpec], trials: Trials, samples: Mapping[str, Sample]
+    ) -> None:
+        self._stated = stated
+        self._trials = trials
+        self._samples = samples
+
+    def fit(
+        self, inputs: tuple[TensorSpec, ...], axes: tuple[Axis, ...], unstable: frozenset[str]
+    ) -> tuple[tuple[TensorSpec, ...], str | None]:
+        """Return the outputs in terms of the axes, and the first that has no such terms."""
+        runs = list(self._runs(inputs, axes))
+        hints = [size for spec in inputs for size in spec.shape]
+        names = [axis.name for axis in axes]
+        outputs, failed = [], None
+        for spec in self._stated:
+            ranks = {len(shapes[spec.name]) for _, shapes in runs}
+            shape: list[Dimension] = []
+            for place in range(max(ranks)):
+                seen = [
+                    (sizes, shapes[spec.name][place])
+                    for sizes, shapes in runs
+                    if place < len(shapes[spec.name])
+                ]
+                fitted = fit_dimension(seen, names, hints)
+                if (fitted is None or len(ranks) > 1) and spec.name not in unstable:
+                    failed = failed or spec.name
+                shape.append(fitted if fitted is not None else seen[0][1])
+            outputs.append(dataclasses.replace(spec, shape=tuple(shape)))
+        return tuple(outputs), failed
+
+    def _runs(
+        self, inputs: tuple[TensorSpec, ...], axes: tuple[Axis, ...]
+    ) -> Iterator[tuple[Mapping[str, int], Mapping[str, tuple[int, ...]]]]:
+        """Yield sizes and the outputs' shapes at them: those of the cases, and random ones."""
+        contract = Contract(inputs, (), axes)
+        typical = contract.typical_sizes()
+        wanted: list[Mapping[str, int]] = [
+            typical,
+            smallest_sizes(contract),
+            largest_sizes(contract),
+            probe_sizes(contract),
+        ]
+        if (off := off_typical_sizes(contract)) is not None:
+            wanted.append(off)
+        draw = random.Random(0)  # noqa: S311 - sizes to try, no secret
+        for axis in axes:
+            around = (axis.min, axis.typical + 1, axis.typical + 2, axis.max - 1, axis.max)
+            wanted += [{**typical, axis.name: n} for n in around if axis.min <= n <= axis.max]
+        wanted += [
+            {axis.name: draw.randint(axis.min, axis.max) for axis in axes}
+            for _ in range(_RANDOM_RUNS)
+        ]
+        wanted += [sizes for axis in axes for sizes in self._edge(inputs, typical, axis)]
+        for sizes in wanted:
+            given = at_full_length(inputs, self._samples, sizes)
+            trial = self._trials.run(inputs, given, sizes)
+            if trial.shapes is not None:
+                yield sizes, trial.shapes
+
+    def _edge(
+        self, inputs: tuple[TensorSpec, ...], typical: Mapping[str, int], axis: Axis
+    ) -> list[Mapping[str, int]]:
+        """Return two neighboring sizes of an axis between which an output's size changes: they say
+        where a stride or a window begins. None where every size changes it.
+        """
+
+        def shapes(count: int) -> Mapping[str, tuple[int, ...]] | None:
+            sizes = {**typical, axis.name: count}
+            return self._trials.run(
+                inputs, at_full_length(inputs, self._samples, sizes), sizes
+            ).shapes
+
+        low, high = axis.typical, axis.max
+        if high - low < _FEW or shapes(low) != shapes(low + 1) or shapes(low) == shapes(high):
+            return []
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if shapes(middle) == shapes(low) else (low, middle)
+        return [{**typical, axis.name: count} for count in (low, high)]
+
+    def data_dependent(
+        self, inputs: tuple[TensorSpec, ...], axes: tuple[Axis, ...]
+    ) -> frozenset[str]:
+        """Return the outputs whose sizes change with the inputs' values."""
+        sizes = Contract(inputs, (), axes).typical_sizes()
+        given = at_full_length(inputs, self._samples, sizes)
+        cases = ("example", "other", "third", "fourth")
+        found = [self._trials.run(inputs, given, sizes, case).shapes or {} for case in cases]
+        return frozenset(
+            name
+            for name in found[0]
+            if any(other.get(name, found[0][name]) != found[0][name] for other in found)
+        )

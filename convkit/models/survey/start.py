@@ -1,0 +1,155 @@
+"""Finds sizes and samples at which a file runs at all."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping
+
+from convkit.models.survey.axes import CANDIDATES, OpenInputs
+from convkit.models.survey.inputs import Guess, is_length
+from convkit.models.survey.trials import Trials
+from convkit.tensors import Dimension, DimensionError, TensorSpec, dimension_size
+from convkit.worker.protocol import Sample
+
+# Combinations of sizes that are tried: with the likeliest samples, and with each alternative.
+_LONG_RUN = 0.7  # seconds
+_FIRST_TRIES, _LATER_TRIES = 400, 40
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Sizes of the axes and samples with which a file runs; `reason` says why none were found."""
+
+    inputs: tuple[TensorSpec, ...]
+    sizes: Mapping[str, int]
+    samples: Mapping[str, Sample]
+    reason: str = ""
+
+
+def find_start(opened: OpenInputs, guesses: Mapping[str, Guess], trials: Trials) -> Start:
+    """Return the first sizes and samples with which the file runs and returns no NaN."""
+    reason = ""
+    for number, samples in enumerate(_samples(guesses)):
+        tries = _FIRST_TRIES if number == 0 else _LATER_TRIES
+        for sizes in itertools.islice(start_sizes(opened), tries):
+            given = at_full_length(opened.inputs, samples, sizes)
+            trial = trials.run(opened.inputs, given, sizes)
+            if trial.worked:
+                start = Start(
+                    opened.inputs, sizes, _working_modes(opened.inputs, samples, sizes, trials)
+                )
+                return _cheaper(opened, start, trial.seconds, trials)
+            reason = reason or trial.reason
+            if trials.is_over:
+                break
+    return Start(opened.inputs, next(start_sizes(opened)), next(_samples(guesses)), reason)
+
+
+def _cheaper(opened: OpenInputs, start: Start, seconds: float, trials: Trials) -> Start:
+    """Return a start at smaller sizes where runs take long: dozens will follow."""
+    if seconds <= _LONG_RUN:
+        return start
+    for sizes in itertools.islice(start_sizes(opened), _LATER_TRIES):
+        if any(size > start.sizes[name] for name, size in sizes.items()) or sizes == start.sizes:
+            continue
+        given = at_full_length(opened.inputs, start.samples, sizes)
+        trial = trials.run(opened.inputs, given, sizes)
+        if trial.worked and trial.seconds < seconds / 2:
+            return dataclasses.replace(start, sizes=sizes)
+    return start
+
+
+def _working_modes(
+    inputs: tuple[TensorSpec, ...],
+    samples: Mapping[str, Sample],
+    sizes: Mapping[str, int],
+    trials: Trials,
+) -> dict[str, Sample]:
+    """Return the samples with those values only of each `one_of` that work at these sizes."""
+    kept = dict(samples)
+    for name, sample in samples.items():
+        if sample.kind != "one_of":
+            continue
+        works = [
+            number
+            for number in sample.numbers
+            if trials.run(
+                inputs,
+                at_full_length(inputs, {**kept, name: Sample("constant", (number,))}, sizes),
+                sizes,
+            ).worked
+        ]
+        kept[name] = Sample("one_of", tuple(works) or sample.numbers)
+    return kept
+
+
+def each_mode(samples: Mapping[str, Sample]) -> Iterator[dict[str, Sample]]:
+    """Yield the samples once for each combination of the values of `one_of`."""
+    modes = {name: sample.numbers for name, sample in samples.items() if sample.kind == "one_of"}
+    for numbers in itertools.product(*modes.values()):
+        chosen = {
+            name: Sample("constant", (number,)) for name, number in zip(modes, numbers, strict=True)
+        }
+        yield {**samples, **chosen}
+
+
+def start_sizes(opened: OpenInputs) -> Iterator[dict[str, int]]:
+    """Yield sizes for all axes, the likeliest first: those whose places in the lists of candidates
+    add up to little.
+    """
+    names = list(opened.roles)
+    lists = [CANDIDATES[opened.roles[name]] for name in names]
+    # Axes of one role have the same size more often than not.
+    for together in itertools.islice(itertools.zip_longest(*lists), 6):
+        if None not in together:
+            yield dict(zip(names, together, strict=True))
+    most = sum(len(sizes) - 1 for sizes in lists)
+    for total in range(min(most, 24) + 1):
+        for places in _places([len(sizes) for sizes in lists], total):
+            pairs = zip(names, lists, places, strict=True)
+            yield {name: sizes[place] for name, sizes, place in pairs}
+
+
+def _places(lengths: list[int], total: int) -> Iterator[tuple[int, ...]]:
+    if not lengths:
+        if total == 0:
+            yield ()
+        return
+    for first in range(min(total, lengths[0] - 1) + 1):
+        for rest in _places(lengths[1:], total - first):
+            yield (first, *rest)
+
+
+def _samples(guesses: Mapping[str, Guess]) -> Iterator[dict[str, Sample]]:
+    likeliest = {name: guess.sample for name, guess in guesses.items()}
+    yield likeliest
+    for name, guess in guesses.items():
+        for other in guess.others:
+            yield {**likeliest, name: other}
+
+
+def at_full_length(
+    inputs: tuple[TensorSpec, ...], samples: Mapping[str, Sample], sizes: Mapping[str, int]
+) -> dict[str, Sample]:
+    """Return the samples with every length at the size of what it is the length of."""
+    whole = longest_dimension(inputs)
+    if whole is None:
+        return dict(samples)
+    try:
+        length = dimension_size(whole, sizes)
+    except DimensionError:
+        return dict(samples)
+    lengths = {spec.name for spec in inputs if is_length(spec)}
+    full = Sample("constant", (length,))
+    return {name: full if name in lengths else sample for name, sample in samples.items()}
+
+
+def longest_dimension(inputs: tuple[TensorSpec, ...]) -> Dimension | None:
+    """Return the dimension that lengths speak of: the last open one of the first input that is no
+    length.
+    """
+    for spec in inputs:
+        if is_length(spec) or not spec.shape:
+            continue
+        inner = spec.shape[1:] if len(spec.shape) > 1 else spec.shape
+        return next((size for size in reversed(inner) if isinstance(size, str)), inner[-1])
+    return None

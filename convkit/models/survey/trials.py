@@ -1,0 +1,131 @@
+"""Runs a file at sizes of its axes and notes what it accepts and returns."""
+
+import dataclasses
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from convkit.cases.facts import ModelFacts
+from convkit.cases.samples import Draw, draw_inputs
+from convkit.tensors import Contract, DimensionError, TensorSpec
+from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Sample
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+# Seconds after which one run is stopped, and elements of an input that is not tried.
+_LONGEST_RUN = 8.0
+_MOST_ELEMENTS = 1 << 27
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """One run: the outputs' shapes, or why there are none. `seconds` is how long it took."""
+
+    shapes: Mapping[str, tuple[int, ...]] | None
+    reason: str = ""
+    seconds: float = 0.0
+
+    @property
+    def worked(self) -> bool:
+        return self.shapes is not None
+
+
+class Trials:
+    """A file's session, run under a deadline. The same sizes and samples are tried once."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        from convkit.models.graph.session import open_graph
+
+        self._session = open_graph(path).raw
+        self._outputs = [argument.name for argument in self._session.get_outputs()]
+        self._end = time.monotonic() + seconds
+        self._known: dict[object, Trial] = {}
+        # The largest magnitude of each output in any run.
+        self.magnitudes: dict[str, float] = {}
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether the time for trying is up."""
+        return time.monotonic() > self._end
+
+    def run(
+        self,
+        inputs: tuple[TensorSpec, ...],
+        samples: Mapping[str, Sample],
+        sizes: Mapping[str, int],
+        case: str = "example",
+    ) -> Trial:
+        """Run the file once; a result with NaN counts as none."""
+        try:
+            shapes = tuple(spec.concrete_shape(sizes) for spec in inputs)
+        except DimensionError as error:
+            return Trial(None, str(error))
+        kinds = tuple((name, sample.kind, sample.numbers) for name, sample in samples.items())
+        key = (shapes, kinds, case)
+        if key not in self._known:
+            if self.is_over:
+                return Trial(None, "there was no time left to try it")
+            self._known[key] = self._run(inputs, samples, sizes, shapes, case)
+        return self._known[key]
+
+    def _run(
+        self,
+        inputs: tuple[TensorSpec, ...],
+        samples: Mapping[str, Sample],
+        sizes: Mapping[str, int],
+        shapes: tuple[tuple[int, ...], ...],
+        case: str,
+    ) -> Trial:
+        if any(min(shape, default=1) < 0 for shape in shapes):
+            return Trial(None, "an axis would have a negative size")
+        if max(int(np.prod(shape, dtype=np.float64)) for shape in shapes) > _MOST_ELEMENTS:
+            return Trial(None, "an input would be too large to try")
+        try:
+            feeds = draw_inputs(
+                Contract(inputs, (), ()), samples, sizes, 0, facts=ModelFacts(), draw=Draw(case)
+            )
+        except StageFailedError as error:
+            return Trial(None, str(error))
+        return self._feed(feeds)
+
+    def _feed(self, feeds: Mapping[str, np.ndarray]) -> Trial:
+        import onnxruntime
+
+        options = onnxruntime.RunOptions()
+        options.log_severity_level = 4
+        timer = threading.Timer(_LONGEST_RUN, _stop, [options])
+        timer.start()
+        started = time.monotonic()
+        try:
+            values = self._session.run(self._outputs, dict(feeds), options)
+        except Exception as error:  # noqa: BLE001 - onnxruntime's exceptions share no base class
+            return Trial(None, str(error), time.monotonic() - started)
+        finally:
+            timer.cancel()
+        seconds = time.monotonic() - started
+        shapes = {}
+        for name, value in zip(self._outputs, values, strict=True):
+            if not isinstance(value, np.ndarray):
+                return Trial(None, f"output {name!r} is no tensor", seconds)
+            if value.dtype.kind == "f" and np.isnan(value).any():
+                return Trial(None, f"output {name!r} has NaN", seconds)
+            shapes[name] = value.shape
+        for name, value in zip(self._outputs, values, strict=True):
+            self._note_magnitude(name, value)
+        return Trial(shapes, "", seconds)
+
+    def _note_magnitude(self, name: str, value: np.ndarray) -> None:
+        if value.dtype.kind != "f" or not value.size:
+            return
+        largest = float(np.where(np.isfinite(value), np.abs(value), 0.0).max())
+        self.magnitudes[name] = max(largest, self.magnitudes.get(name, 0.0))
+
+
+def _stop(options: "onnxruntime.RunOptions") -> None:
+    options.terminate = True

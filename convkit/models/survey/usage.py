@@ -1,0 +1,205 @@
+"""How a graph uses each of its inputs: what it is looked up in, compared with, or multiplied by."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from convkit.models.graph.traversal import constant_tensor
+
+# Operators whose result holds the values of their first input, in another layout or type.
+_CARRIERS = frozenset(
+    {
+        *("Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand"),
+        *("Slice", "Pad", "Tile", "Split", "Gather", "Concat", "QuantizeLinear"),
+        *("DequantizeLinear", "Clip"),
+    }
+)
+_COMPARISONS = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"})
+# Operators for which whole numbers are indices, and the slots of the table and the index.
+_LOOKUPS = {"Gather": (0, 1), "GatherElements": (0, 1), "GatherND": (0, 1), "OneHot": (1, 0)}
+# A larger constant is a weight, with which nothing is compared or scaled.
+_SMALL = 64
+# The most classes that one-hot vectors are made of.
+_LARGEST_COUNT = 1 << 20
+
+
+_ROUNDING = frozenset({"QuantizeLinear", "DynamicQuantizeLinear"})
+
+
+def rounds_activations(graph: ir.Graph) -> bool:
+    """Say whether a graph rounds what it computes to whole numbers."""
+    return any(node.op_type in _ROUNDING for node in graph.all_nodes())
+
+
+@dataclasses.dataclass(frozen=True)
+class Usage:
+    """What a graph does with an input.
+
+    `rows`: how many rows the smallest table has that it is an index of. `compared`: constants that
+    it is compared with. `factors`, `offsets`: constants that it is multiplied by, and that are
+    added to it or taken from it, before anything else. `sizes`: by axis, the only size that its
+    first operator takes. `readers`: the operators that read it, layouts and types aside. `window`:
+    the elements that a convolution over one axis and one channel looks at, as one over sound does.
+    """
+
+    rows: int | None = None
+    compared: tuple[float, ...] = ()
+    factors: tuple[float, ...] = ()
+    offsets: tuple[float, ...] = ()
+    sizes: dict[int, int] = dataclasses.field(default_factory=dict)
+    readers: frozenset[str] = frozenset()
+    window: int = 0
+
+
+def usage_of(value: ir.Value) -> Usage:
+    """Return how a graph's input is used, in the bodies of If, Loop and Scan too."""
+    rows: list[int] = []
+    compared: set[float] = set()
+    factors: list[float] = []
+    offsets: list[float] = []
+    readers: set[str] = set()
+    window = 0
+    for node, index in _uses(value):
+        readers.add(node.op_type)
+        table = _table_rows(node, index)
+        if table is not None:
+            rows.append(table)
+        window = max(window, _window(node, index))
+        others = [other for place, other in enumerate(node.inputs) if place != index and other]
+        constants = [number for other in others for number in _small_constant(other)]
+        if node.op_type == "Equal":
+            rows += [count for other in others if (count := _counted(other)) is not None]
+        match node.op_type:
+            case name if name in _COMPARISONS:
+                compared.update(constants)
+            case "Mul":
+                factors += constants
+            case "Div" if index == 0:
+                factors += [1 / number for number in constants if number]
+            case "Add":
+                offsets += constants
+            case "Sub":
+                offsets += [-number for number in constants]
+    return Usage(
+        min(rows, default=None),
+        tuple(sorted(compared)),
+        tuple(factors),
+        tuple(offsets),
+        _required_sizes(value),
+        frozenset(readers),
+        window,
+    )
+
+
+def _uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
+    """Walk the uses of a value's contents: what reads it, or another layout of it."""
+    seen = {value}
+    pending = [value]
+    while pending:
+        for node, index in pending.pop().uses():
+            carried = node.op_type in _CARRIERS and (index == 0 or node.op_type == "Concat")
+            if not carried:
+                yield node, index
+                continue
+            for output in node.outputs:
+                if output not in seen:
+                    seen.add(output)
+                    pending.append(output)
+
+
+def _table_rows(node: ir.Node, index: int) -> int | None:
+    """Return the rows of the constant table that a node looks a value up in."""
+    if node.op_type == "EmbedLayerNormalization" and index in (0, 1):
+        table = node.inputs[index + 2]
+        return _size(table, 0) if table is not None else None
+    slots = _LOOKUPS.get(node.op_type)
+    if slots is None or slots[1] != index:
+        return None
+    table = node.inputs[slots[0]]
+    if table is None:
+        return None
+    if node.op_type == "OneHot":
+        depth = _small_constant(table)
+        return int(depth[0]) if len(depth) == 1 and depth[0] >= 1 else None
+    attribute = node.attributes.get("axis")
+    return _size(table, attribute.as_int() if attribute is not None else 0)
+
+
+def _size(value: ir.Value, axis: int) -> int | None:
+    tensor = constant_tensor(value)
+    # A table of few bytes that is a shape's or a permutation's is no embedding.
+    if tensor is None or len(tensor.shape) == 0:
+        return None
+    size = tensor.shape.numpy()[axis]
+    return int(size) if size > 1 else None
+
+
+def _window(node: ir.Node, index: int) -> int:
+    """Return how many samples a convolution over a single axis of a single channel looks at."""
+    if node.op_type != "Conv" or index != 0 or node.inputs[1] is None:
+        return 0
+    shape = _weight_shape(node.inputs[1]) or ()
+    return shape[2] if len(shape) == 3 and shape[1] == 1 else 0
+
+
+def _counted(value: ir.Value) -> int | None:
+    """Return n where a value holds 0, 1, ... n - 1: what is compared with it is made one-hot."""
+    tensor = _tensor_behind(value)
+    if tensor is None or not 2 < tensor.size <= _LARGEST_COUNT:
+        return None
+    numbers = np.asarray(tensor.numpy()).reshape(-1)
+    return len(numbers) if np.array_equal(numbers, np.arange(len(numbers))) else None
+
+
+def _tensor_behind(value: ir.Value) -> ir.TensorProtocol | None:
+    """Return the constant that a value shows in another layout or type."""
+    for _ in range(8):
+        producer = value.producer()
+        if (tensor := constant_tensor(value)) is not None:
+            return tensor
+        if producer is None or producer.op_type not in _CARRIERS or producer.inputs[0] is None:
+            return None
+        value = producer.inputs[0]
+    return None
+
+
+def _small_constant(value: ir.Value) -> list[float]:
+    tensor = _tensor_behind(value)
+    if tensor is None or tensor.size > _SMALL or tensor.dtype == ir.DataType.STRING:
+        return []
+    numbers = np.asarray(tensor.numpy()).reshape(-1)
+    return [float(number) for number in numbers] if numbers.dtype.kind in "biuf" else []
+
+
+def _required_sizes(value: ir.Value) -> dict[int, int]:
+    """Return the sizes that the operators which read an input directly ask of its axes."""
+    sizes: dict[int, int] = {}
+    for node, index in value.uses():
+        weight = node.inputs[1] if len(node.inputs) > 1 else None
+        if index != 0 or weight is None or (shape := _weight_shape(weight)) is None:
+            continue
+        match node.op_type:
+            case "Conv" if len(shape) > 1:
+                group = node.attributes.get("group")
+                sizes[1] = shape[1] * (group.as_int() if group is not None else 1)
+            case "ConvTranspose":
+                sizes[1] = shape[0]
+            case "LSTM" | "GRU" | "RNN":
+                sizes[2] = shape[2]
+            case "MatMul" if len(shape) >= 2 and value.shape is not None:
+                sizes[len(value.shape) - 1] = shape[-2]
+            case "Gemm" if not _is_set(node, "transA"):
+                sizes[1] = shape[1 if _is_set(node, "transB") else 0]
+    return sizes
+
+
+def _weight_shape(value: ir.Value) -> Sequence[int] | None:
+    tensor = constant_tensor(value)
+    return tuple(int(size) for size in tensor.shape.numpy()) if tensor is not None else None
+
+
+def _is_set(node: ir.Node, name: str) -> bool:
+    attribute = node.attributes.get(name)
+    return attribute is not None and bool(attribute.as_int())

@@ -1,0 +1,46 @@
+"""What a survey tells people: what it found, and what only they can know."""
+
+from convkit.models.survey.ranges import Range
+
+
+def refused(error: str) -> str:
+    return f"onnxruntime cannot load the file, so all sizes are guesses: {_one_line(error)}"
+
+
+def no_start(error: str) -> str:
+    return (
+        "the file ran with no sizes and values that were tried, so all sizes are guesses; with the"
+        f" first: {_one_line(error)}"
+    )
+
+
+def fixed_axis(axis: str, size: int) -> str:
+    return f"the file leaves the axis {axis} open, but runs only with size {size}, of those tried"
+
+
+def steps_of_axis(axis: str, found: Range) -> str:
+    rest = f" plus {found.rest}" if found.rest else ""
+    return f"{axis} must be a multiple of {found.step}{rest}: other sizes were tried and failed"
+
+
+def out_of_time() -> str:
+    return "the time for trying sizes ran out, so the file may accept more than this recipe says"
+
+
+def near_zero(output: str) -> str:
+    return (
+        f"output {output!r} is almost zero for drawn inputs, which proves little: give real ones"
+        " with sample: {file: ...}"
+    )
+
+
+def data_dependent(output: str) -> str:
+    return (
+        f"the shape of {output!r} depends on the inputs' values, so no recipe can state it yet: the"
+        " sizes below are those of one run"
+    )
+
+
+def _one_line(text: str, most: int = 200) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else f"{line[:most]}..."

@@ -1,0 +1,106 @@
+"""What a survey of an ONNX file puts into a draft."""
+
+import math
+import re
+import textwrap
+from collections.abc import Mapping
+
+from convkit.codec import Json
+from convkit.recipe.families import DraftInput, DraftOutput, DraftSample, DraftSignature, Drawn
+from convkit.tensors import Dimension
+from convkit.worker.protocol import Sample, SurveyResult
+
+# Of an output's largest magnitude, as the default limit is of values around 1.
+_ERROR_SHARE = 1e-4
+_COSINE = 0.99999
+# The same of a file that rounds activations to 8 bits: sums in another order move some by a step.
+_QUANTIZED = (2e-2, 0.999)
+_NEAR_ZERO = 1e-6
+_WIDTH = 98  # of a comment, without its `# `
+
+
+def signature_of_survey(survey: SurveyResult) -> DraftSignature:
+    """Return what a survey found as a draft. Axes become identifiers: other tools allow
+    `batch-size`.
+    """
+    contract = survey.contract
+    names = {
+        axis.name: re.sub(r"^(?=[0-9])|[^A-Za-z0-9_]", "_", axis.name) for axis in contract.axes
+    }
+    inputs = tuple(
+        DraftInput(
+            spec.name,
+            spec.dtype,
+            _named(spec.shape, names),
+            _sample(survey.samples.get(spec.name), spec.dtype),
+        )
+        for spec in contract.inputs
+    )
+    outputs = tuple(
+        DraftOutput(spec.name, _named(spec.shape, names), spec.dtype) for spec in contract.outputs
+    )
+    axes = {names[axis.name]: (axis.min, axis.typical, axis.max) for axis in contract.axes}
+    return DraftSignature("", inputs, outputs, axes)
+
+
+def comments_of(survey: SurveyResult) -> tuple[str, ...] | None:
+    """Return what a survey says to who reads the draft, as comments; None where it says nothing."""
+    lines = [
+        line
+        for note in survey.notes
+        for line in textwrap.wrap(f"{note[0].upper()}{note[1:]}.", _WIDTH)
+    ]
+    return tuple(f"# {line}" for line in lines) or None
+
+
+def tolerances_of(survey: SurveyResult) -> dict[str, dict[str, Json]]:
+    """Return tolerances by output, for outputs that the default does not suit.
+
+    Errors of float32 grow with the values, so the limit is a share of the largest. Where a file
+    rounds activations to whole numbers, they are steps. A cosine over a single number, or noise
+    around zero, says nothing.
+    """
+    found: dict[str, dict[str, Json]] = {}
+    for spec in survey.contract.outputs:
+        largest = survey.magnitudes.get(spec.name)
+        if largest is None:
+            continue
+        share, cosine = _QUANTIZED if survey.quantized else (_ERROR_SHARE, _COSINE)
+        limits: dict[str, Json] = {"max_abs": _one_digit(share * max(largest, 1.0))}
+        single = math.prod(size if isinstance(size, int) else 2 for size in spec.shape) == 1
+        telling = not single and largest >= _NEAR_ZERO
+        if telling:
+            limits["cosine"] = cosine
+        if largest > 1.0 or not telling or survey.quantized:
+            found[spec.name] = limits
+    return found
+
+
+def _one_digit(number: float) -> float:
+    """Return a number rounded up to one digit."""
+    power = 10.0 ** math.floor(math.log10(number))
+    return float(f"{math.ceil(number / power - 1e-9) * power:.0e}")
+
+
+def _named(shape: tuple[Dimension, ...], names: Mapping[str, str]) -> tuple[Dimension, ...]:
+    return tuple(names.get(size, size) if isinstance(size, str) else size for size in shape)
+
+
+def _sample(sample: Sample | None, dtype: str) -> DraftSample | None:
+    if sample is None:
+        return None
+    match sample.kind:
+        case "normal" if tuple(sample.numbers) == (0.0, 1.0) and dtype.startswith(
+            ("float", "bfloat")
+        ):
+            return None  # what a float input gets anyway
+        case "padding_mask" | "positions" | "token_ids":
+            return sample.kind
+        case "constant":
+            return Drawn("constant", _plain(sample.numbers[0]))
+        case kind:
+            return Drawn(kind, [_plain(number) for number in sample.numbers])
+
+
+def _plain(number: float) -> Json:
+    return int(number) if number == int(number) else number

@@ -1,0 +1,183 @@
+"""Contracts worked out from small graphs that are like what people ship, each with one trap."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from convkit.stages.survey import run
+from convkit.tensors import dimension_size
+from convkit.worker.context import Context, StageFailedError
+from convkit.worker.protocol import SurveyRequest, SurveyResult
+
+HEADER = '<ir_version: 8, opset_import: ["" : 17]>\n'
+
+
+def saved(folder: Path, text: str, **weights: np.ndarray) -> Path:
+    model = onnx.parser.parse_model(HEADER + text)
+    model.graph.initializer.extend(
+        onnx.numpy_helper.from_array(value, name) for name, value in weights.items()
+    )
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    return path
+
+
+def surveyed(path: Path, seconds: float = 30.0) -> SurveyResult:
+    result, findings = run(SurveyRequest(str(path), seconds), Context(path.parent))
+    assert findings == []
+    return result
+
+
+def shapes(result: SurveyResult) -> dict[str, tuple[int | str, ...]]:
+    return {spec.name: spec.shape for spec in (*result.contract.inputs, *result.contract.outputs)}
+
+
+def test_ids_stay_below_the_rows_of_the_table_they_index(tmp_path):
+    text = """g (int64[unk__1,unk__2] tokens) => (float[a,b,c] y) {
+        y = Gather<axis=0>(table, tokens)
+    }"""
+    result = surveyed(saved(tmp_path, text, table=np.ones((37, 4), np.float32)))
+    assert result.ran
+    assert result.samples["tokens"].numbers == (0, 37)
+    assert shapes(result) == {"tokens": ("batch", "sequence"), "y": ("batch", "sequence", 4)}
+
+
+def test_one_hot_by_comparison_bounds_ids_too(tmp_path):
+    text = """g (int32[n,8] letters) => (float[n,8,12] y) {
+        axes = Constant<value_ints=[2]>()
+        wide = Unsqueeze(letters, axes)
+        same = Equal(wide, counted)
+        y = Cast<to=1>(same)
+    }"""
+    counted = np.arange(12, dtype=np.int32).reshape(1, 1, 12)
+    assert surveyed(saved(tmp_path, text, counted=counted)).samples["letters"].numbers == (0, 12)
+
+
+def test_a_picture_in_multiples_of_eight_gets_axes_in_steps(tmp_path):
+    # Halved three times and grown back, added to what was never halved.
+    text = """g (float[?,3,?,?] x) => (float[?,?,?,?] y) {
+        a = MaxPool<kernel_shape=[8,8], strides=[8,8]>(x)
+        scales = Constant<value_floats=[1.0,1.0,8.0,8.0]>()
+        b = Resize<mode="nearest">(a, , scales)
+        y = Add(x, b)
+    }"""
+    text = text.replace("?", "n1", 1).replace("?", "n2", 1).replace("?", "n3", 1).replace("?", "o")
+    result = surveyed(saved(tmp_path, text))
+    assert result.samples["x"].kind == "image"
+    shape = shapes(result)["x"]
+    assert shape[1:] == (3, "8*n2_div_8", "8*n3_div_8")
+    assert shapes(result)["y"] == shape
+    assert any("multiple of 8" in note for note in result.notes)
+
+
+def test_bytes_are_recognized_by_their_scaling(tmp_path):
+    text = """g (float[n,3,h,w] x) => (float[n,3,h,w] y) {
+        f = Constant<value_float=0.003921569>()
+        z = Mul(x, f)
+        y = Relu(z)
+    }"""
+    result = surveyed(saved(tmp_path, text))
+    assert (result.samples["x"].kind, result.samples["x"].numbers) == ("image", (0, 255))
+
+
+def test_modes_are_those_that_the_graph_compares_with(tmp_path):
+    text = """g (float[n,512] wave, int64 sr) => (float[n,512] y) {
+        wanted = Constant<value_int=16000>()
+        fast = Equal(sr, wanted)
+        y = If (fast) <
+            then_branch = a () => (float[n,512] p) { p = Relu(wave) },
+            else_branch = b () => (float[n,512] q) { q = Neg(wave) }>
+    }"""
+    result = surveyed(saved(tmp_path, text))
+    assert result.samples["sr"].kind == "one_of"
+    assert result.samples["sr"].numbers == (8000, 16000)
+    assert result.samples["wave"].kind == "audio"
+
+
+def test_strides_and_windows_become_arithmetic(tmp_path):
+    text = """g (float[batch,samples] audio) => (float[batch,frames,c] y) {
+        axes = Constant<value_ints=[1]>()
+        wide = Unsqueeze(audio, axes)
+        z = Conv<strides=[160]>(wide, W)
+        y = Transpose<perm=[0,2,1]>(z)
+    }"""
+    result = surveyed(saved(tmp_path, text, W=np.ones((5, 1, 400), np.float32)))
+    (_, frames, channels) = shapes(result)["y"]
+    assert channels == 5
+    for samples in (400, 559, 560, 16000, 31999):
+        sizes = {"batch": 1, "samples": samples}
+        assert dimension_size(frames, sizes) == (samples - 400) // 160 + 1
+    axis = result.contract.axis("samples")
+    assert axis.min == 400
+
+
+def test_unnamed_axes_that_must_be_equal_are_one(tmp_path):
+    text = """g (float[a1,4] x, float[b1,4] z) => (float[c1,4] y) { y = Sub(x, z) }"""
+    result = surveyed(saved(tmp_path, text))
+    inputs = shapes(result)
+    # Broadcasting lets a size of 1 through; equal sizes are what works throughout.
+    assert inputs["y"][0] in (inputs["x"][0], inputs["z"][0])
+
+
+def test_an_axis_with_a_single_size_is_written_as_that_size(tmp_path):
+    text = """g (float[n,anything] x) => (float[n,2] y) {
+        target = Constant<value_ints=[-1,64]>()
+        flat = Reshape(x, target)
+        y = MatMul(flat, W)
+    }"""
+    result = surveyed(saved(tmp_path, text, W=np.ones((64, 2), np.float32)))
+    x, y = shapes(result)["x"], shapes(result)["y"]
+    for n in (1, 2, 3):
+        sizes = {axis.name: n for axis in result.contract.axes}
+        elements = dimension_size(x[0], sizes) * dimension_size(x[1], sizes)
+        assert elements == 64 * dimension_size(y[0], sizes)
+
+
+def test_lengths_are_at_most_the_smallest_size(tmp_path):
+    text = """g (float[n,t] waveforms, int64[n] waveforms_lens) => (float[n,t] y) {
+        shape = Shape(waveforms)
+        one = Constant<value_int=1>()
+        last = Gather<axis=0>(shape, one)
+        most = ReduceMax<keepdims=0>(waveforms_lens)
+        bad = Greater(most, last)
+        y = If (bad) <
+            then_branch = a () => (float[n,t] p) { p = Expand(waveforms, waveforms_lens) },
+            else_branch = b () => (float[n,t] q) { q = Relu(waveforms) }>
+    }"""
+    result = surveyed(saved(tmp_path, text))
+    low, high = result.samples["waveforms_lens"].numbers
+    assert 1 <= low < high <= result.contract.axis("t").min + 1
+
+
+def test_what_depends_on_values_is_said_and_not_guessed(tmp_path):
+    text = """g (float[64] x) => (int64[1,found] y) {
+        z = Relu(x)
+        y = NonZero(z)
+    }"""
+    notes = surveyed(saved(tmp_path, text)).notes
+    assert any("depends on the inputs' values" in note for note in notes)
+
+
+def test_a_file_that_never_runs_is_drafted_from_its_graph_with_the_reason(tmp_path):
+    text = """g (float[n,4] x) => (float[n,m] y) {
+        target = Constant<value_ints=[3,5,7]>()
+        y = Reshape(x, target)
+    }"""
+    result = surveyed(saved(tmp_path, text))
+    assert not result.ran
+    assert any(note.startswith("the file ran with no sizes") for note in result.notes)
+
+
+def test_without_time_nothing_is_run(tmp_path):
+    result = surveyed(saved(tmp_path, "g (float[n,4] x) => (float[n,4] y) { y = Relu(x) }"), 0.0)
+    assert not result.ran
+    assert shapes(result)["x"] == ("n", 4)
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    (tmp_path / "model.onnx").write_bytes(b"no model")
+    with pytest.raises(StageFailedError, match=r"is not an? "):
+        surveyed(tmp_path / "model.onnx")
