@@ -118,7 +118,7 @@ def mlp_in_three_types(folder: Path) -> Path:
 @healthy(tempts="quantised layers have errors of their own")
 def mlp_quantised(folder: Path) -> Path:
     """two linear layers in each kind of quantisation"""
-    close = {"tolerance": {"cosine": 0.99, "rms": 0.05}}  # of values whose rms is 0.3
+    close = {"tolerance": {"cosine": 0.99, "rms": 0.1}}  # of values whose rms is 0.3
     kinds: dict[str, Any] = {
         "dynamic": {"quantize": "dynamic-int8"},
         "static": {"quantize": "static-int8"},

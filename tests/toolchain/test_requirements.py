@@ -85,7 +85,11 @@ def test_two_recipes_that_ask_for_the_same_share_one_environment_however_they_wr
 def test_an_onnx_source_needs_no_torch() -> None:
     given = recipe(model=ONNX)
     assert names(environment_spec(given, "export", None, None)) == ["numpy", "onnx", "onnx-ir"]
-    assert names(environment_spec(given, "reference", None, None)) == ["numpy", "onnxruntime"]
+    assert names(environment_spec(given, "reference", None, None)) == [
+        "numpy",
+        "onnx",
+        "onnxruntime",
+    ]
 
 
 def test_transformers_come_with_its_sources_or_when_named() -> None:

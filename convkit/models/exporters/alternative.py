@@ -18,6 +18,7 @@ from convkit.cases.decisions import Decisions, Turn, turns
 from convkit.cases.sizes import smallest_sizes
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.exporters import torchscript
+from convkit.models.exporters.dynamic_trace import recurrent_modules
 from convkit.models.exporters.job import Job
 from convkit.models.sources.decisions import find_decisions
 from convkit.models.sources.example_sizes import other_sizes
@@ -38,15 +39,6 @@ class Proof:
 
     sizes: tuple[dict[str, int], ...]
     error: float
-
-
-def recurrent_modules(module: torch.nn.Module) -> dict[str, str]:
-    """Return the recurrent layers of a model: class by path."""
-    return {
-        name: type(each).__name__
-        for name, each in module.named_modules()
-        if isinstance(each, torch.nn.RNNBase)
-    }
 
 
 def prove_torchscript(job: Job, decisions: Decisions) -> Proof | None:
@@ -159,9 +151,7 @@ def with_alternative(job: Job, findings: Sequence[Finding], error: str) -> list[
         for turn in turns(decision, job.contract, job.probe.sizes)
     ]
     return [
-        _fixed(finding, recurrent, numbers)
-        if finding.code == "C106"
-        else _restricted(finding, deciding)
+        _fixed(finding, numbers) if finding.code == "C106" else _restricted(finding, deciding)
         for finding in findings
     ]
 
@@ -189,29 +179,20 @@ def _use_torchscript(
     )
 
 
-def _fixed(finding: Finding, recurrent: Mapping[str, str], numbers: Sequence[str]) -> Finding:
-    """Name the line or the layer that fixes an axis."""
-    axis, size = finding.evidence["axis"], finding.evidence["fixed"]
-    if numbers:
-        return dataclasses.replace(
-            finding,
-            message=f"The model's own code fixes axis {axis!r} at {size}, the example's size: a"
-            f" size becomes a plain number at {numbers[0]}.",
-            place=dataclasses.replace(finding.place, source=numbers[0]),
-            evidence={**finding.evidence, "lines": list(numbers)},
-        )
-    if not recurrent:
+def _fixed(finding: Finding, numbers: Sequence[str]) -> Finding:
+    """Name the line that fixes an axis, where one turns a size into a plain number."""
+    if not numbers:
         return finding
-    name, kind = next(iter(recurrent.items()))
-    return dataclasses.replace(
-        finding,
-        message=f"torch's exporter fixes axis {axis!r} at {size}, the example's size: it unrolls"
-        f" nn.{kind}{f' {name!r}' if name else ''} step by step.",
-        place=dataclasses.replace(finding.place, module=name or None),
-        evidence={**finding.evidence, "recurrent": dict(recurrent)},
-        remedy=Remedy(
-            "TorchScript's exporter keeps such layers, but not the rest of this model: export the"
-            f" layer on its own, or declare {axis!r} with one size."
+    axis, size = finding.evidence["axis"], finding.evidence["fixed"]
+    return Finding(
+        finding.code,
+        f"The model's own code fixes axis {axis!r} at {size}, the example's size: a size becomes a"
+        f" plain number at {numbers[0]}.",
+        Place(tensor=finding.place.tensor, source=numbers[0]),
+        {**finding.evidence, "lines": list(numbers)},
+        Remedy(
+            "Compute shapes in the model from tensor.shape[i], without int() or literal sizes, so"
+            f" that {axis!r} can vary."
         ),
     )
 

@@ -4,12 +4,12 @@ converter take.
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.models.exporters.job import UnexportableError
+from convkit.models.exporters.job import WRAPPER, UnexportableError
 from convkit.tensors import Contract, dimension_axes
 from convkit.worker.context import StageFailedError
 
@@ -38,7 +38,7 @@ def trace(
                 module, tuple(inputs), dynamic_shapes=_dynamic_shapes(contract), strict=False
             )
     except Exception as error:
-        if findings := _constraint_findings(str(error), contract):
+        if findings := _constraint_findings(str(error), contract, recurrent_modules(module)):
             raise UnexportableError(findings) from error
         raise StageFailedError(
             f"export: torch.export cannot trace the model: {innermost(error)}"
@@ -67,12 +67,23 @@ def _dynamic_shapes(contract: Contract) -> tuple[dict[int, object], ...]:
     )
 
 
-def _constraint_findings(message: str, contract: Contract) -> list[Finding]:
+def recurrent_modules(module: torch.nn.Module) -> dict[str, str]:
+    """Return the recurrent layers of a model: class by path. torch.export unrolls them."""
+    return {
+        name.removeprefix(f"{WRAPPER}."): type(each).__name__
+        for name, each in module.named_modules()
+        if isinstance(each, torch.nn.RNNBase)
+    }
+
+
+def _constraint_findings(
+    message: str, contract: Contract, recurrent: Mapping[str, str]
+) -> list[Finding]:
     known = {axis.name for axis in contract.axes}
     if not message.startswith("Constraints violated"):
         return []
     findings = [
-        _fixed_axis(match["axis"], int(match["size"]))
+        _fixed_axis(match["axis"], int(match["size"]), recurrent)
         for match in _SPECIALISED.finditer(message)
         if match["axis"] in known
     ]
@@ -115,7 +126,21 @@ def _change(fixes: str, known: set[str]) -> dict[str, object]:
     }
 
 
-def _fixed_axis(axis: str, size: int) -> Finding:
+def _fixed_axis(axis: str, size: int, recurrent: Mapping[str, str]) -> Finding:
+    """Return C106. A recurrent layer is enough to fix an axis; the model's code may be fine."""
+    if recurrent:
+        name, kind = next(iter(recurrent.items()))
+        return Finding(
+            "C106",
+            f"torch.export fixes axis {axis!r} at {size}, the example's size: it unrolls nn.{kind}"
+            f"{f' {name!r}' if name else ''} step by step.",
+            Place(tensor=axis, module=name or None),
+            {"axis": axis, "fixed": size, "recurrent": dict(recurrent)},
+            Remedy(
+                "TorchScript keeps such layers: export with exporter: torchscript if the rest of"
+                f" the model allows it, or declare {axis!r} with one size."
+            ),
+        )
     return Finding(
         "C106",
         f"The model's own code fixes axis {axis!r} at {size}, the example's size.",

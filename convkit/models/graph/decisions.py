@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import numpy_helper
 
 from convkit.cases.decisions import COMPARISONS, Decisions, Formula, SizeDecision, Sizes, Threshold
@@ -22,15 +23,29 @@ _COMPARE = {
 }  # fmt: skip
 _KEEP = frozenset({"Identity", "Cast", "Unsqueeze", "Squeeze", "Reshape", "Flatten"})
 _MOVE = frozenset({"Slice", "Gather", "Transpose", "Expand", "Split", "GatherElements"})
+
+
+def _divide(one: int, other: int) -> int:
+    """Return a quotient as ONNX's Div gives it for sizes: rounded down, of fractions exact."""
+    whole = isinstance(one, int) and isinstance(other, int)
+    return one // other if whole else one / other  # type: ignore[return-value]
+
+
 _COMPUTE: dict[str, Callable[[int, int], int]] = {
-    "Add": operator.add, "Sub": operator.sub, "Mul": operator.mul, "Div": operator.floordiv,
+    "Add": operator.add, "Sub": operator.sub, "Mul": operator.mul, "Div": _divide,
     "Mod": operator.mod, "Min": min, "Max": max,
 }  # fmt: skip
 
 
 def graph_decisions(path: Path, contract: Contract) -> Decisions:
-    """Return the comparisons of a file's nodes, those of subgraphs too; weights are not read."""
-    graph = onnx.load(path, load_external_data=False).graph
+    """Return the comparisons of a file's nodes, those of subgraphs too; weights are not read.
+
+    None for a file that is no model: the export stage says what is wrong with it.
+    """
+    try:
+        graph = onnx.load(path, load_external_data=False).graph
+    except (OSError, DecodeError):
+        return Decisions()
     reader = _Reader(contract)
     reader.read(graph)
     return Decisions(tuple(reader.sizes), tuple(reader.thresholds)) + Decisions()
@@ -141,9 +156,9 @@ class _Reader:
         if name in self._known:
             return self._known[name]
         values = self._constants.get(name)
-        if values is None or values.dtype.kind not in "iufb":
+        if values is None or values.dtype.kind not in "iufb" or not np.isfinite(values).all():
             return None
-        return [_constant(int(value)) for value in values.reshape(-1)]
+        return [_constant(value) for value in values.reshape(-1).tolist()]
 
     def _shape(self, node: onnx.NodeProto) -> _Sizes | None:
         shape = self._shapes.get(node.input[0])

@@ -106,3 +106,18 @@ def test_comparisons_of_values(tmp_path, body, value, exact):
 def test_what_is_no_longer_the_inputs_own_value_is_not_followed(tmp_path):
     body = "c = Constant<value = float {0.5}>() t = Tanh(x) q = Greater(t, c)"
     assert read(tmp_path, body + " z = Cast<to=1>(q) y = Mul(x, z)").thresholds == ()
+
+
+def test_a_file_that_is_no_model_decides_nothing(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(b"\xff\xff no model")
+    assert graph_decisions(path, CONTRACT).sizes == ()
+
+
+def test_limits_that_are_infinite_or_no_whole_numbers(tmp_path):
+    body = """
+        f = Cast<to=1>(n) c = Constant<value = float {12.5}>() q = Greater(f, c)
+        z = Constant<value = float {0.0}>() o = Constant<value = float {1.0}>() i = Div(o, z)
+        y = Where(q, x, x)
+    """
+    assert sides(read(tmp_path, _LENGTH + body)) == [("sequence", 12)]
