@@ -27,6 +27,8 @@ _SAME = 10 * FLOOR
 # which node is wrong.
 _SAYS_MORE = ("weight", "exchanged", "checkpoint", "attribute", "operator", "constant")
 _SECONDS = 20.0
+# Nodes from an input on: what is found wrong beyond them is no change of the input.
+_NEAR = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +63,13 @@ class Edge:
         readers = self.graph.readers.get(name, [])
         return label(self.graph.nodes[readers[0]]) if readers else None
 
+    def is_near_input(self, cause: Cause) -> bool:
+        """Say whether only a few nodes lie between the inputs and a cause."""
+        for node in self.graph.nodes:
+            if cause.node == label(node):
+                return len(self.graph.closure(node.output, self.feeds)) <= _NEAR
+        return False
+
     def producer(self, name: str) -> str | None:
         """Return the node that computes an output."""
         index = self.graph.producers.get(name)
@@ -84,9 +93,9 @@ def with_change_at_edge(
     if any(cause.kind in _SAYS_MORE and cause.after <= _SAME for cause in causes):
         return None
     explained = any(cause.after <= _SAME and cause.corrected is not None for cause in causes)
-    change = changed_outputs(edge, error) or changed_input(
-        edge, error, seconds, fitted=not explained
-    )
+    change = changed_outputs(edge, error)
+    if change is None and (not explained or any(edge.is_near_input(cause) for cause in causes)):
+        change = changed_input(edge, error, seconds, fitted=not explained)
     if change is None:
         return _narrowing(causes, edge)
     place = next((cause for cause in causes if cause.boundary == change.boundary), None)
