@@ -70,6 +70,7 @@ def test_attention_with_fully_masked_rows_is_torch_s(
     assert expected["lowest"][0].any(), "and an average under the lowest number, which is finite"
 
 
+@pytest.mark.slow
 def test_fully_masked_rows_stay_zero_in_float16(tmp_path: Path) -> None:
     module = behind_contract(Attentions(), inputs(), OUTPUTS, (BATCH, SEQUENCE))
     program = saved(converted(module, inputs(), LowPrecision("float16", saturate=True)), tmp_path)
