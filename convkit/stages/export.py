@@ -24,6 +24,7 @@ from convkit.models.graph.scopes import name_scopes
 from convkit.models.graph.training_mode import training_mode
 from convkit.models.graph.weights import (
     count_elements,
+    lift_weights,
     name_transposed,
     share_weights,
     strip_wrapper,
@@ -66,6 +67,7 @@ def _adopt(request: ExportRequest, context: Context) -> tuple[ExportResult, list
     rename_to_contract(model, request.contract)
     tidy_metadata(model, wrapper="", root=None, keep_model_metadata=True)
     name_scopes(model)
+    lift_weights(model)
     take_declared_outputs(model, request.contract)
     findings = _finish(model, request, context, input_order=request.input_order)
     findings += doubts

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir
 
-from convkit.models.graph.traversal import constant_tensor
+from convkit.models.graph.traversal import constant_tensor, free_name
 
 if TYPE_CHECKING:
     import torch
@@ -175,6 +175,27 @@ def _digest(kind: tuple[object, ...], content: np.ndarray) -> bytes:
 def _bytes(array: np.ndarray) -> np.ndarray:
     """Return an array's content as bytes: 4-, 8- and 16-bit floats have no buffer of their own."""
     return np.ascontiguousarray(array).view(np.uint8)
+
+
+def lift_weights(model: onnx_ir.Model) -> None:
+    """Move the initializers of bodies (If, Loop, Scan) to the main graph, which the bodies see.
+
+    onnxruntime checks a body by itself and then refuses weights beside the file that are hard
+    links, as those in a store are.
+    """
+    taken: set[str | None] = set(_names(model.graph))
+    bodies = [graph for graph in model.graphs() if graph is not model.graph]
+    taken |= {name for body in bodies for name in (*_names(body),)}
+    for body in bodies:
+        for name, value in list(body.initializers.items()):
+            tensor = value.const_value
+            if tensor is None or tensor.nbytes < _SMALL_BYTES or value.is_graph_output():
+                continue
+            body.initializers.pop(name)
+            # Sibling bodies may have used the name, too; the first keeps it.
+            value.name = name if name not in model.graph.initializers else free_name(name, taken)
+            tensor.name = value.name
+            model.graph.initializers.add(value)
 
 
 def constants(model: onnx_ir.Model) -> Iterator[onnx_ir.TensorProtocol]:

@@ -163,7 +163,7 @@ def _join(
     for node in reference.graph.all_nodes():
         node.name = free_name(f"float32/{node.name}", taken)
     shared = [*reference.graph.inputs, *reference.graph.initializers.values()]
-    for value in all_values(reference):
+    for value in list(all_values(reference)):  # a body's initializers are kept by name
         if value.name and value not in shared:
             value.name = free_name(f"float32/{value.name}", taken)
     reference.graph.outputs.clear()

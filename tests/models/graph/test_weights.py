@@ -2,6 +2,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import onnx_ir
+import onnxruntime
 import pytest
 import torch
 from onnx import numpy_helper
@@ -9,6 +10,7 @@ from onnx.reference import ReferenceEvaluator
 
 from convkit.models.graph.weights import (
     count_elements,
+    lift_weights,
     name_transposed,
     share_weights,
     strip_wrapper,
@@ -148,3 +150,28 @@ def test_constants_count_in_nodes_and_in_bodies_too():
         }"""
     )
     assert count_elements(onnx_ir.from_proto(model)) == 4 + 4 + 2
+
+
+def test_weights_of_branches_move_to_the_main_graph_under_names_of_their_own():
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n,16] x, bool b) => (float[n,16] y) {
+            y = If (b) <
+                then_branch = t () => (float[n,16] p) { p = MatMul(x, w) },
+                else_branch = e () => (float[n,16] q) { q = MatMul(x, w) }>
+        }"""
+    )
+    arrays = [np.full((16, 16), number, np.float32) for number in (1, 2)]
+    for attribute, array in zip(model.graph.node[0].attribute, arrays, strict=True):
+        attribute.g.initializer.append(numpy_helper.from_array(array, "w"))
+    lifted = onnx_ir.from_proto(model)
+    lift_weights(lifted)
+    proto = onnx_ir.to_proto(lifted)
+    onnx.checker.check_model(proto, full_check=True)
+    assert len(proto.graph.initializer) == 2
+    x = np.ones((1, 16), np.float32)
+    session = onnxruntime.InferenceSession(
+        proto.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    found = [session.run(None, {"x": x, "b": np.array(b)})[0][0, 0] for b in (True, False)]
+    assert found == [16, 32]

@@ -117,3 +117,20 @@ def test_the_model_itself_is_left_as_it_was():
         model, assign(model, PrecisionPlan("float16")), {"c": {"x": np.ones(1, np.float32)}}
     )
     assert ir.to_proto(model).SerializeToString(deterministic=True) == before
+
+
+def test_initializers_of_branches_have_float32_twins_too():
+    text = """<ir_version: 9, opset_import: ["": 18]> g (bool c, float[N, 2] x) => (float[N, 2] y) {
+        z = If (c) <then_branch = t () => (float[N, 2] p) <float a = {0.1}, float d = {3}> {
+                        q = Mul(x, a)
+                        p = Mul(q, d)
+                    },
+                    else_branch = e () => (float[N, 2] r) { r = Neg(x) }>
+        y = Exp(z)
+    }"""
+    model = prepare(ir.from_onnx_text(text))
+    feeds = {"x": np.array([[1, -3]], np.float32), "c": np.array(True)}
+    assignment = assign(model, PrecisionPlan("float16"))
+    found = simulate_with_errors(model, assignment, {"case": feeds}, threads=1)
+    errors_of = {error.tensor: error.error for error in found}
+    assert errors_of["y"] > 0
