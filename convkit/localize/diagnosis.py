@@ -52,10 +52,15 @@ class Cause:
     growth: tuple[tuple[str, float], ...] = ()
     boundary: Literal["input", "output"] | None = None
     restored: int = 0
+    explains: float | None = None
 
     @property
     def share(self) -> float:
-        """The share of the outputs' error that the cause explains, 0 to 1."""
+        """The share of the outputs' error that the cause explains, 0 to 1: of several causes
+        (`explains`) the part that each correction took away.
+        """
+        if self.explains is not None:
+            return self.explains
         if not self.before > 0:
             return 0.0
         if self.before == float("inf"):

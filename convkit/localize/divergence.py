@@ -3,6 +3,7 @@ there.
 """
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -31,6 +32,7 @@ _LAST_BIT = 2.0**-24
 _ALIGNED = 1e-2
 # How many values of the original, and of the graph for each, are tried as the place.
 _ORIGINALS, _CANDIDATES = 32, 6
+_PROVEN = 2
 # What these read matters by its shape alone: a wrong value there makes nothing below it wrong.
 _VALUELESS = ("Shape", "Size")
 # Correlated more than this, the graph's value may be the original's, changed.
@@ -79,12 +81,14 @@ class Divergence:
             if parting.is_proven and (alone or parting.name not in self._recording.outputs):
                 proven = True
                 yield self._with_growth(parting)
-        for parting in self._hypotheses(known):
+        for parting in () if proven else self._together(small):
             proven = True
             yield self._with_growth(parting)
-        if proven:
-            return
-        for parting in self._first_of_several(known, small):
+        for parting in itertools.islice(self._hypotheses(known), _PROVEN):
+            proven = True
+            yield self._with_growth(parting)
+        # With several faults, a place below the last one is proven as well, and explains nothing.
+        for parting in self._restoring(known):
             proven = True
             yield self._with_growth(parting)
         if proven:
@@ -220,18 +224,16 @@ class Divergence:
                 if parting.is_proven:
                     yield parting
 
-    def _first_of_several(
-        self, known: Mapping[str, Match], small: Sequence[Parting]
-    ) -> Iterator[Parting]:
-        """Yield the first place of a graph with several faults: none of them is the outputs' alone.
-
-        Small errors are proven together. Of others, the first value of the original's is taken
-        that, put into the graph, makes values below it match again, up to the next fault.
-        """
+    def _together(self, small: Sequence[Parting]) -> Iterator[Parting]:
+        """Yield several small faults, if with all of them corrected the outputs are right."""
         values = self.originals({each.name: _match(each) for each in small})
         if len(small) > 1 and self._after(values) <= max(REMAINS * self.error, 10 * FLOOR):
             yield from (dataclasses.replace(each, restored=1) for each in small)
-            return
+
+    def _restoring(self, known: Mapping[str, Match]) -> Iterator[Parting]:
+        """Yield the first values of the original's that, put into the graph, make values below
+        them match again, up to the next fault.
+        """
         matched = {match.value for match in known.values()}
         for value in self._lost(known, views=False)[:_SEVERAL]:
             expected = self._recording.values[value].array
@@ -270,9 +272,8 @@ class Divergence:
         }
 
     def _lost(self, known: Mapping[str, Match], *, views: bool = True) -> list[int]:
-        """Return the first values that the outputs need and below which nothing is matched.
-
-        Without `views`, those are left out that only lay out another value's elements anew.
+        """Return the first values that the outputs need and below which nothing is matched, with
+        or without those that only lay out another value's elements anew.
         """
         recording = self._recording
         matched = {match.value for match in known.values()}

@@ -123,6 +123,8 @@ def _proof(cause: Cause) -> str:
         if cause.kind in ("weight", "exchanged", "checkpoint", "quantized", "rounding")
         else "with that changed"
     )
+    if cause.restored == 1 and not cause.share > _MOST:
+        return f"; {how}, and the other faults corrected as well, the outputs are right"
     if cause.restored and not cause.share > _MOST:
         return (
             f"; {how} {cause.restored} values after it are the original's again, up to another"

@@ -87,8 +87,8 @@ class Fold:
             if is_near(found, (self.bias - mean) * norm.scale + shift, _FITS):
                 return text
         for other in self.others:
-            wrong = dataclasses.replace(norm, mean=other.mean, variance=other.variance)
-            if is_near(found, (self.bias - wrong.mean) * wrong.scale + wrong.shift, _FITS):
+            both = dataclasses.replace(norm, mean=other.mean, variance=other.variance)
+            if is_near(found, (self.bias - both.mean) * both.scale + both.shift, _FITS):
                 return f"{norm.name} was folded in with {other.name}'s running_mean and running_var"
         return None
 
@@ -169,7 +169,10 @@ def _layers(state: State, places: Mapping[str, int], norm: Norm) -> list[tuple[s
     for name, array in state.items():
         if name.endswith("weight") and array.ndim > 1:
             # A transposed convolution has its outputs on the second axis.
+            layer = name.removesuffix("weight")
             axes = [axis for axis in (0, 1) if array.shape[axis] == width]
-            if axes and (axes[0] == 0 or array.ndim > 2):
-                fitting.append((abs(places[name] - place), name.removesuffix("weight"), axes[0]))
+            bias = state.get(f"{layer}bias")
+            wide = bias is None or bias.shape == (width,)
+            if wide and axes and (axes[0] == 0 or array.ndim > 2):
+                fitting.append((abs(places[name] - place), layer, axes[0]))
     return [(layer, axis) for _, layer, axis in sorted(fitting)[:_LAYERS]]

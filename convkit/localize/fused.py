@@ -157,7 +157,7 @@ def _gates(state: State) -> Iterator[Derived]:
         if len(parts) == len(names):
             stacked = np.stack(parts)
             text = " and ".join(sources)
-            yield Derived(text, stacked.shape, lambda each=stacked: each, tuple(sources))
+            yield Derived(text, stacked.shape, partial(np.asarray, stacked), tuple(sources))
 
 
 def _turned(arrays: list[np.ndarray]) -> np.ndarray:

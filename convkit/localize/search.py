@@ -29,7 +29,7 @@ _SAME = 10 * FLOOR
 # Places that are corrected one after the other: one fault in each layer of a small model.
 _PLACES = 8
 # Places that are proven, of which the first that can be explained is taken.
-_TRIED = 4
+_TRIED = 5
 # Differences of weights that are tried one by one; more are one cause: another checkpoint.
 _SINGLE = 8
 
@@ -211,7 +211,7 @@ def _weight_told(
     cause: Cause, graph: Graph, corrected: Graph, state: Mapping[str, np.ndarray]
 ) -> Cause:
     """Add how a weight differs that a search found to be wrong, or whose values it holds."""
-    if cause.kind != "weight" or cause.tensor not in graph.constants:
+    if cause.kind != "weight" or cause.tensor is None or cause.tensor not in graph.constants:
         return cause
     values = graph.constants[cause.tensor]
     other = held_by(values, state)

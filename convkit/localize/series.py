@@ -19,10 +19,10 @@ def ranked(causes: list[Cause], error: float) -> tuple[Cause, ...]:
     def explained(cause: Cause) -> float:
         if math.isinf(cause.before):
             return 1.0 if math.isfinite(cause.after) else 0.0
-        return max(0.0, cause.before - cause.after) / error if error > 0 else 0.0
+        return min(1.0, max(0.0, cause.before - cause.after) / error) if error > 0 else 0.0
 
-    merged = _merged(causes)
-    return tuple(sorted(merged, key=lambda each: (each.kind == "unproven", -explained(each))))
+    merged = [dataclasses.replace(each, explains=explained(each)) for each in _merged(causes)]
+    return tuple(sorted(merged, key=lambda each: (each.kind == "unproven", -each.share)))
 
 
 def _merged(causes: list[Cause]) -> list[Cause]:

@@ -97,7 +97,8 @@ class _Matching:
         """Return what was found."""
         open_weights = [name for name in self._weights if not self._match_by_name(name)]
         by_content = self._contents(open_weights)
-        rest, by_chance = [], {}
+        rest: list[str] = []
+        by_chance: dict[str, str] = {}
         for name in open_weights:
             found = by_content.get(_digest(self._weights[name]), [])
             original = self._named.get(name)

@@ -87,6 +87,13 @@ def test_norms_are_found_where_buffers_follow_all_parameters() -> None:
     assert found.differences == ()
 
 
+def test_a_layer_that_reads_as_many_channels_as_a_norm_has_is_not_before_it() -> None:
+    given = state()
+    given["one.gate.weight"] = np.ones((4, 6, 1, 1), np.float32)
+    given["one.gate.bias"] = np.ones(4, np.float32)
+    assert compare_weights(folded(state()), given, EPSILONS).differences == ()
+
+
 def test_another_epsilon_is_named_with_the_norm_s_own() -> None:
     found = report(lambda values: None, epsilon=1e-2)  # noqa: ARG005
     texts = {each.weight: each.likeness.text for each in found.differences}

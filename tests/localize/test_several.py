@@ -156,7 +156,10 @@ def cause(module: str, before: float, after: float, kind: str = "attribute") -> 
 def test_causes_are_ranked_by_what_each_correction_took_away(
     causes: list[Cause], first: str
 ) -> None:
-    assert ranked(causes, causes[0].before)[0].module == first
+    found = ranked(causes, causes[0].before)
+    assert found[0].module == first
+    shares = [each.share for each in found if each.kind != "unproven"]
+    assert shares == sorted(shares, reverse=True)
 
 
 def test_the_same_change_in_repeated_modules_is_told_once() -> None:
