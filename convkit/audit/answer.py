@@ -1,5 +1,5 @@
-"""`convkit audit`: everything a run's folder can prove, offline: its integrity, how it was built,
-what was verified, and what happened since.
+"""`convkit audit`: everything a run's folder can prove offline: its integrity, its build, its
+verification, and later events.
 """
 
 import dataclasses
@@ -37,10 +37,10 @@ from convkit.record.summary import located_findings
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What an audit found.
+    """Result of an audit.
 
-    `making` is None if neither the record nor the provenance can be read. `artifact` is what was
-    asked about, unless that was the run itself. `notes` say what could not be answered.
+    `making` is None if neither the record nor the provenance can be read. `artifact` is the subject
+    of the audit, unless that was the run itself. `notes` list questions that could not be answered.
     """
 
     run: str
@@ -64,12 +64,12 @@ class Answer:
 
     @property
     def problems(self) -> tuple[FileProblem, ...]:
-        """Everything that has changed: in the folder, then in the store."""
+        """All modifications: in the folder, then in the store."""
         return (*self.folder_check.problems, *self.store_check.problems)
 
 
 def audit(located: Located, home: Home) -> Answer:
-    """Audit a run from its folder; if there is a store, what it has of the run is checked, too."""
+    """Audit a run's folder. If there is a store, also check its copy of the run's artifacts."""
     folder = located.folder
     notes: list[str] = []
     provenance, damage = readable_provenance(folder)
@@ -125,7 +125,7 @@ def _record(folder: Path) -> tuple[RunRecord | None, FileProblem | None]:
 
 
 def _since(folder: Path) -> tuple[list[Reproduction], Acceptance | None, list[FileProblem]]:
-    """Return what happened since the run, and the files about it that cannot be read."""
+    """Return events since the run, and related files that cannot be read."""
     found: list[Reproduction] = []
     problems: list[FileProblem] = []
     for path in reproduction_files(folder):
@@ -156,7 +156,7 @@ def _artifacts(record: RunRecord | None, provenance: Provenance | None) -> list[
 
 
 def _without_provenance(checked: FolderCheck) -> str:
-    """Say what a run without a readable provenance cannot prove."""
+    """Explain what a run without a readable provenance cannot prove."""
     proven = (
         f"{checked.checked} built files were compared with the store's manifests instead"
         if checked.checked
