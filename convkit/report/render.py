@@ -57,7 +57,7 @@ def render_report(record: RunRecord) -> str:
     """Return the report as HTML. Everything from the record is escaped, because names come from
     recipes and models.
     """
-    from markupsafe import Markup  # noqa: PLC0415 - of jinja2, which only reports need
+    from markupsafe import Markup  # noqa: PLC0415 - part of jinja2, which only reports need
 
     environment = _environment()
     style = environment.get_template(_STYLE).render()
@@ -76,7 +76,9 @@ def render_report(record: RunRecord) -> str:
 
 
 def _policy(style: str) -> str:
-    """Return the report's Content-Security-Policy: its own style sheet and nothing else."""
+    """Return the report's Content-Security-Policy, which allows its own style sheet and nothing
+    else.
+    """
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
@@ -119,12 +121,12 @@ def _environment() -> "Environment":
 
 
 def figure_text(value: float) -> str:
-    """Return a number with three significant digits, or nan, inf."""
+    """Format a number with three significant digits, or as nan or inf."""
     return f"{value:.3g}"
 
 
 def share_text(share: float) -> str:
-    """Return the share of a limit: '18 % of the limit', '3100 times the limit'."""
+    """Format a share of a limit: '18 % of the limit', '3100 times the limit'."""
     if not math.isfinite(share):
         return "beyond any limit"
     if share <= 1:
@@ -137,14 +139,14 @@ def share_text(share: float) -> str:
 
 
 def change_text(change: Mapping[str, Json]) -> str:
-    """Return a change to the recipe as YAML, nested as in the recipe."""
+    """Format a recipe change as YAML, nested as in the recipe."""
     tree: dict[str, Json] = {}
     for path, value in change.items():
         *parents, last = path.split(".")
         node = tree
         for parent in parents:
             node = node.setdefault(parent, {})
-            # One change replaces a whole, another a part of it: show both paths as they are.
+            # One change replaces a mapping, another a key inside it: show both paths unmerged.
             if not isinstance(node, dict):
                 return yaml.safe_dump(dict(change), sort_keys=False, allow_unicode=True)
         node[last] = value
@@ -164,7 +166,7 @@ def _tools(record: RunRecord) -> list[tuple[str, list[tuple[str, str]]]]:
 
 
 def _moment(seconds: float) -> str:
-    """Return a time in UTC, because reports are read in other time zones."""
+    """Format a time in UTC, because reports are read in other time zones."""
     return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
