@@ -25,7 +25,7 @@ from convkit.worker.protocol import (
     VerifyResult,
 )
 
-# What tells that outputs are wrong, whatever the reason.
+# Codes that report wrong outputs without a cause.
 _WRONG_OUTPUTS = ("N101", "N102", "N304", "N402")
 
 
@@ -43,9 +43,9 @@ def judge(
 ) -> Verification:
     """Return the verdict on a verification's metrics.
 
-    `stage_findings` are those the verify stage itself made, `example_sizes` the axis sizes the
-    model was traced at (they tell a shape that was baked in from other failures), `override` a
-    tolerance over the recipe's.
+    `stage_findings` are the verify stage's own, `example_sizes` the axis sizes with which the model
+    was traced (they distinguish a baked-in shape from other failures), `override` is a tolerance
+    that replaces the recipe's.
     """
     described = {case.name: case for case in reference.cases}
     cases = [
@@ -94,7 +94,7 @@ def judge(
 
 
 def _that_matter(stage_findings: Sequence[Finding], cases: Sequence[CaseVerdict]) -> list[Finding]:
-    """Drop explanations of an error that is within the tolerance, however wide that is."""
+    """Drop findings that explain an error within the tolerance, however wide the tolerance is."""
     off = not all(case.passed for case in cases)
     return [finding for finding in stage_findings if off or finding.code not in ("N401", "N402")]
 
@@ -102,8 +102,8 @@ def _that_matter(stage_findings: Sequence[Finding], cases: Sequence[CaseVerdict]
 def _folded_branch(
     findings: Sequence[Finding], reference: ReferenceResult, target: Target
 ) -> list[Finding]:
-    """Return E208 where a float32 model is off, and its original's Python decides by values that an
-    export folds.
+    """Return E208 if a float32 model is off and its original's Python control flow depends on
+    values that an export folds.
     """
     lines = reference.value_dependent
     off = [finding for finding in findings if finding.is_error and finding.code in _WRONG_OUTPUTS]
@@ -175,7 +175,7 @@ def _strictest(recipe: Recipe, target: Target, override: Tolerance | None) -> To
 def _baked_axis_findings(
     cases: Sequence[CaseVerdict], recipe: Recipe, example: Mapping[str, int]
 ) -> list[Finding]:
-    """Find an axis that is fixed inside the graph: the runtime fails at every other size."""
+    """Detect an axis that is fixed inside the graph: the runtime fails at every other size."""
     failed = [case for case in cases if case.error is not None]
     ran = [case for case in cases if case.error is None]
     if not failed:
@@ -215,7 +215,7 @@ def _baked_axis_findings(
 
 
 def _case_findings(cases: Sequence[CaseVerdict], search: Remedy | None) -> list[Finding]:
-    """Return one finding per code and output, at the first and so simplest case that shows it."""
+    """Return one finding per code and output, at the first and thus simplest case that shows it."""
     findings: dict[tuple[str, str], Finding] = {}
     counts: dict[tuple[str, str], int] = {}
     for case in cases:

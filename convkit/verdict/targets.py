@@ -24,14 +24,14 @@ from convkit.worker.protocol import (
 # A target's status if its verifications (or stages) ended differently: the worst one.
 _GRAVITY: tuple[TargetStatus, ...] = ("verified", "skipped", "failed", "broken")
 
-# A warning of the build that says why the verification after it fails: samples that calibrated
-# nothing.
+# A build warning that explains why the following verification fails: calibration samples had no
+# effect.
 _EXPLAINING = "Q106"
 
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-    """How a stage ended: the part that verdicts need."""
+    """A finished stage, reduced to what verdicts need."""
 
     report: StageReport
     result: StageResult | None
@@ -156,7 +156,7 @@ def _status_without_result(report: StageReport, stages: Mapping[str, Finished]) 
 def _headline(
     status: TargetStatus, findings: tuple[Finding, ...], verifications: tuple[Verification, ...]
 ) -> tuple[str, Finding | None]:
-    """Return what to read first, and the finding that it shows, if it shows one."""
+    """Return the headline, and the finding that it shows, if any."""
     errors = [finding for finding in findings if finding.is_error]
     errors.sort(key=lambda finding: is_symptom(finding.code))
     explaining = [finding for finding in findings if finding.code == _EXPLAINING]
