@@ -1,6 +1,4 @@
-"""The data that static quantisation takes its ranges from, and whether the ranges are worth
-anything.
-"""
+"""The calibration data for static quantization, and a check of the resulting ranges."""
 
 import dataclasses
 import math
@@ -21,10 +19,10 @@ Feeds = Mapping[str, np.ndarray]
 
 
 def feeds_from_file(path: Path, inputs: Sequence[ir.Value]) -> list[dict[str, np.ndarray]]:
-    """Return the samples of an .npz file: one array for each input, in its dtype, the first axis
-    counting samples.
+    """Return the samples of an .npz file: one array per input, in its dtype, with samples along the
+    first axis.
 
-    Raises StageFailedError where the file does not fit a graph's inputs.
+    Raises StageFailedError if the file does not match a graph's inputs.
     """
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -70,9 +68,9 @@ def _check_samples(path: Path, name: str, array: np.ndarray, value: ir.Value) ->
 
 @dataclasses.dataclass(frozen=True)
 class UnusableRange:
-    """A tensor of a node to quantise whose range says nothing, or nothing good.
+    """A tensor of a node to quantize whose range is useless or harmful.
 
-    `excluded`: the node stays in float32 for it.
+    `excluded`: the node stays in float32 because of it.
     """
 
     node: str
@@ -85,22 +83,21 @@ class UnusableRange:
 
     @property
     def is_constant(self) -> bool:
-        """True where calibration met one value only, which makes no range."""
+        """True if calibration saw only one value, which is not a range."""
         return not self.nonfinite and self.lowest == self.highest
 
     @property
     def excluded(self) -> bool:
-        """True where the node stays in float32: the range is broken or a mask's."""
+        """True if the node stays in float32: the range is broken or belongs to a mask."""
         return not self.is_constant
 
 
 def doubtful_ranges(
     source: Path, selection: Selection, feeds: Sequence[Feeds]
 ) -> tuple[UnusableRange, ...]:
-    """Measure the tensors that static quantisation would scale; return those whose range is of no
-    use.
+    """Measure the tensors that static quantization would scale; return those with unusable ranges.
 
-    One pass over the feeds, before the quantiser's own, which passes over NaN in silence.
+    Makes one pass over the feeds before the quantizer's own, which silently ignores NaN.
     """
     report = run_ranges(
         source, {str(index): one for index, one in enumerate(feeds)}, threads=threads()
@@ -131,7 +128,7 @@ def _is_hopeless(found: TensorRange) -> bool:
 
 
 def range_findings(unusable: Sequence[UnusableRange], quantization: Quantization) -> list[Finding]:
-    """Return Q106 for each tensor: an error where it is not finite, else a warning."""
+    """Return Q106 for each tensor: an error if it is not finite, otherwise a warning."""
     findings = []
     for one in {one.tensor: one for one in unusable}.values():
         where = f"{one.tensor!r} (in {one.module})" if one.module else repr(one.tensor)

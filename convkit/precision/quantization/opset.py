@@ -1,11 +1,11 @@
-"""A graph's opset raised, where every operator of the graph means the same in the later one."""
+"""Raises a graph's opset, if the later one does not change the meaning of any of its operators."""
 
 import onnx
 import onnx_ir as ir
 
 from convkit.worker.context import StageFailedError
 
-# Operators whose meaning changed under an unchanged signature: opset in which it did.
+# Operators whose meaning changed without a change of signature: the opset of the change.
 _CHANGED_MEANING = {
     "GroupNormalization": 21,
     "BatchNormalization": 14,
@@ -16,9 +16,10 @@ _CHANGED_MEANING = {
 
 
 def raise_opset(model: ir.Model, opset: int) -> int | None:
-    """Set the default opset to at least `opset`; return what it was where it was lower, else None.
+    """Raise the default opset to at least `opset`; return the previous one if it was lower,
+    otherwise None.
 
-    Raises StageFailedError where an operator of the graph has another form in the later opset.
+    Raises StageFailedError if an operator of the graph differs in the later opset.
     """
     before = model.opset_imports.get("", opset)
     if before >= opset:
@@ -36,10 +37,10 @@ def raise_opset(model: ir.Model, opset: int) -> int | None:
 
 
 def _differs(node: ir.Node, before: int, after: int) -> bool:
-    """Say whether a node of the earlier opset may mean something else in the later one.
+    """Return True if a node of the earlier opset may mean something else in the later one.
 
-    A schema that only takes more types, or has more inputs and attributes, all of them optional,
-    means the same.
+    A schema that only accepts more types, or has additional optional inputs and attributes, means
+    the same.
     """
     if node.domain != "":
         return False
