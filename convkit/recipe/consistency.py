@@ -32,7 +32,7 @@ class FaultsError(ValueError):
         self.faults = tuple(faults)
 
 
-# Frequent words that resemble a wrong one: gpu is not a misspelled cpu.
+# Common words that resemble a wrong one: gpu is not a misspelled cpu.
 _SYNONYMS = {"gpu": "cuda"}
 
 

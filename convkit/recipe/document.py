@@ -156,7 +156,7 @@ class _Builder:
         )
 
     def take(self, event: yaml.Event) -> None:
-        """Read the next event."""
+        """Process the next event."""
         match event:
             case yaml.StreamStartEvent() | yaml.StreamEndEvent() | yaml.DocumentEndEvent():
                 return
