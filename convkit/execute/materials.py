@@ -22,8 +22,8 @@ def materials_of(
 ) -> Materials:
     """Return the origins of a recipe's models at the time of the run.
 
-    `opened` are the files that the run's stages read, by name, with their digests. By default it
-    is what the store remembers from earlier runs.
+    `opened` are the files that the run's stages read, by name, with their digests. By default,
+    those that the store recorded in earlier runs.
     """
     recipe, facts = loaded.recipe, surroundings.facts
     found = [_source("source", recipe.model, facts.source, home)]

@@ -53,7 +53,7 @@ def rejudge(folder: Path, tolerance: Tolerance | None) -> RunRecord:
 
 
 def _recorded_recipe(record: RunRecord, folder: Path) -> Recipe:
-    """Return the recipe as it was when it ran; files that it names may no longer exist."""
+    """Return the recipe as it was when it ran; files that it refers to may no longer exist."""
     try:
         return Recipe.model_validate(
             read_document(record.recipe_text, str(folder / "recipe.yaml")).content

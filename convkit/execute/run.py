@@ -170,21 +170,23 @@ def _run_tracked(work: _Work, tools: Resolver | None) -> RunOutcome:
         settled = find_settled(work.loaded, work.stages, known.facts, work.store)
         if settled is not None:
             return RunOutcome(read_record(settled), settled, up_to_date=True)
-    # Importing and opening MLflow takes seconds, or half a minute on a busy machine: that goes on
-    # while the stages run, in a thread that nobody has to wait for after Ctrl-C.
+    # Importing and opening MLflow takes seconds, or half a minute on a busy machine. This happens
+    # while the stages run, in a thread that need not be awaited after Ctrl-C.
     tracker = _in_background(lambda: _prepare_tracker(options)) if options.track else None
     outcome = _run(work, tools or work.tools(may_resolve=True))
     return _log(outcome, tracker)
 
 
 def _in_background(task: "Callable[[], Tracker]") -> "concurrent.futures.Future[Tracker]":
-    """Run a task in a daemon thread: an executor's threads are joined when the process ends."""
+    """Run a task in a daemon thread: an executor's threads would be joined when the process
+    ends.
+    """
     future: concurrent.futures.Future[Tracker] = concurrent.futures.Future()
 
     def work() -> None:
         try:
             future.set_result(task())
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever asks for the result
+        except BaseException as error:  # noqa: BLE001 - raised again when the result is requested
             future.set_exception(error)
 
     threading.Thread(target=work, name="track", daemon=True).start()
@@ -323,8 +325,8 @@ def _finish(
 
 
 def _opened_files(reports: Sequence[StageReport], store: Store) -> dict[str, str]:
-    """Return the files that a run's models were loaded from, with the digests that are in the
-    stages' keys.
+    """Return the files that a run's models were loaded from, with the digests in the stages'
+    keys.
     """
     records = (store.record(report.key) for report in reports)
     found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""A finished run's folder, written to a temporary place and moved into place atomically."""
+"""A finished run's folder, written to a temporary path and moved into place atomically."""
 
 import json
 from collections.abc import Mapping
@@ -36,7 +36,7 @@ def write_folder(
     store: Store,
     home: Home,
 ) -> Path:
-    """Write a run's folder to a temporary place, then move it into place atomically."""
+    """Write a run's folder to a temporary path, then move it into place atomically."""
     from convkit.report.render import write_report  # noqa: PLC0415 - the template engine, only when a run has finished
 
     folder = home.runs_of(record.recipe) / record.id
@@ -70,8 +70,8 @@ def write_folder(
 
 
 def is_intact(folder: Path, digests: DigestCache) -> bool:
-    """Say whether a run's files are, byte for byte, those that its provenance lists, with nothing
-    added to its models.
+    """Return True if a run's files match its provenance byte for byte, with nothing added to its
+    models.
     """
     try:
         expected = read_provenance(folder).files
