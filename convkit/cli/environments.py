@@ -21,9 +21,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 @app.command("list")
 def list_(json: Json = False, home: HomeFolder = None) -> None:
-    """Show the environments that stand: packages, size, when last used, which recipes they belong
-    to.
-    """
+    """Show the finished environments: packages, size, last use, and the recipes they belong to."""
     from convkit.home import Home
     from convkit.toolchain.pruning import folder_size, leftovers, standing_environments
 
@@ -71,8 +69,8 @@ def prune(
     ] = False,
     home: HomeFolder = None,
 ) -> None:
-    """Remove environments that were not used for long, and what killed builds left; never one that
-    is in use.
+    """Remove environments unused for a long time and leftovers of killed builds, but nothing in
+    use.
     """
     from convkit.home import Home
     from convkit.toolchain import pruning
