@@ -1,4 +1,4 @@
-"""Real texts through the model's own tokenizer."""
+"""Encodes real texts with the model's own tokenizer."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -19,11 +19,10 @@ Tokenizer = Callable[[], Any]
 def text_cases(
     made_from: CaseInputs, texts: Sequence[str], tokenizer: Tokenizer | None
 ) -> list[Case] | str:
-    """Return one case per batch of texts (`texts`, `texts:2`, ...), or the reason why there is
-    none.
+    """Return one case per batch of texts (`texts`, `texts:2`, ...), or the reason if there is none.
 
-    Inputs that the tokenizer does not make are drawn; axes that it does not set stand at their
-    typical sizes.
+    Inputs that the tokenizer does not produce are sampled; axes that it does not determine have
+    their typical sizes.
     """
     if not texts:
         return "the recipe has no texts (verify.texts)"
@@ -63,8 +62,8 @@ def _case(
 
 
 def _extent(contract: Contract, dimension: Dimension) -> Axis:
-    """Return the sizes a dimension can take: an axis as declared, anything else at its typical size
-    only.
+    """Return the sizes a dimension can have: an axis as declared, anything else only its typical
+    size.
     """
     for axis in contract.axes:
         if axis.name == dimension:
@@ -74,8 +73,8 @@ def _extent(contract: Contract, dimension: Dimension) -> Axis:
 
 
 def _batches(texts: Sequence[str], rows: Axis) -> Iterator[list[str]]:
-    """Cut the texts into batches that the axis allows; the last is filled up with the first texts
-    if need be.
+    """Split the texts into batches that the axis allows; the last is filled up with the first texts
+    if necessary.
     """
     for start in range(0, len(texts), rows.max):
         batch = list(texts[start : start + rows.max])
@@ -85,7 +84,7 @@ def _batches(texts: Sequence[str], rows: Axis) -> Iterator[list[str]]:
 
 
 def _sizes(spec: TensorSpec, shape: tuple[int, ...]) -> dict[str, int]:
-    """Return the axes' sizes that an encoded batch sets."""
+    """Return the axes' sizes determined by an encoded batch."""
     pairs = zip(spec.shape, shape, strict=True)
     return {
         dimension: size
