@@ -14,10 +14,10 @@ from convkit.audit.integrity import (
     check_folder,
     check_store,
     readable_provenance,
-    store_beside,
+    store_near,
 )
 from convkit.audit.locating import Artifact, Located
-from convkit.audit.making import Making, making_of
+from convkit.audit.making import BuildInputs, build_inputs_of
 from convkit.audit.proof import TargetProof, proofs_of
 from convkit.audit.reproductions import (
     Acceptance,
@@ -48,7 +48,7 @@ class Answer:
     integrity: IntegrityStatus
     folder_check: FolderCheck
     store_check: StoreCheck
-    making: Making | None
+    making: BuildInputs | None
     verdict: str | None
     targets: tuple[TargetProof, ...] = ()
     findings: tuple[LocatedFinding, ...] = ()
@@ -74,7 +74,7 @@ def audit(located: Located, home: Home) -> Answer:
     notes: list[str] = []
     provenance, damage = readable_provenance(folder)
     record, unreadable = _record(folder)
-    digester, store = Digester(), store_beside(folder, home.root)
+    digester, store = Digester(), store_near(folder, home.root)
     checked = check_folder(folder, record, provenance, store, digester)
     later, acceptance, lost = _since(folder)
     extra = [problem for problem in (damage, unreadable) if problem is not None]
@@ -104,7 +104,7 @@ def audit(located: Located, home: Home) -> Answer:
         integrity="broken" if broken else "unproven" if provenance is None else "intact",
         folder_check=checked,
         store_check=stored,
-        making=making_of(folder, record, provenance),
+        making=build_inputs_of(folder, record, provenance),
         verdict=record.status if record else None,
         targets=proofs_of(record, provenance),
         findings=located_findings(record) if record else (),

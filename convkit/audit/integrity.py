@@ -179,7 +179,7 @@ def check_store(
     )
 
 
-def store_beside(folder: Path, home: Path) -> Store | None:
+def store_near(folder: Path, home: Path) -> Store | None:
     """Return the store of the home that contains a run's folder, or else the given home's; None if
     neither has one.
     """

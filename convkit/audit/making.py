@@ -29,7 +29,7 @@ class LockFile:
 
 
 @dataclasses.dataclass(frozen=True)
-class Making:
+class BuildInputs:
     """How a run was built. Formatted times are in UTC; `sources` and `seeds` are None without a
     provenance.
     """
@@ -48,15 +48,15 @@ class Making:
     tools: tuple[ToolUse, ...]
 
 
-def making_of(
+def build_inputs_of(
     folder: Path, record: RunRecord | None, provenance: Provenance | None
-) -> Making | None:
+) -> BuildInputs | None:
     """Return how a run was built, from its provenance or, if that cannot be read, from its
     record.
     """
     if provenance is not None:
         found = provenance.dependencies
-        return Making(
+        return BuildInputs(
             recipe=provenance.recipe,
             recipe_text=provenance.recipe_text,
             convkit=provenance.convkit,
@@ -74,7 +74,7 @@ def making_of(
         )
     if record is None:
         return None
-    return Making(
+    return BuildInputs(
         recipe=record.recipe,
         recipe_text=record.recipe_text,
         convkit=record.convkit,

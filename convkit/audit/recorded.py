@@ -4,7 +4,7 @@ from pathlib import Path
 
 from convkit.audit.integrity import readable_provenance
 from convkit.errors import UsageError
-from convkit.execute.facts import Surroundings
+from convkit.execute.facts import ResolvedFacts
 from convkit.execute.materials import materials_of
 from convkit.execute.opened_files import digests_of
 from convkit.execute.run_folder import stage_file
@@ -55,7 +55,7 @@ def recorded_resolutions(
 
 
 def changed_sources(
-    folder: Path, loaded: LoadedRecipe, surroundings: Surroundings, home: Home
+    folder: Path, loaded: LoadedRecipe, surroundings: ResolvedFacts, home: Home
 ) -> tuple[str, ...]:
     """Return the inputs of a run that have changed since: the model's files, samples, texts, each
     with both digests.

@@ -12,7 +12,7 @@ from pathlib import Path
 from convkit.codec import encode
 from convkit.errors import ConvkitError
 from convkit.execute.events import Listener
-from convkit.execute.facts import Surroundings
+from convkit.execute.facts import ResolvedFacts
 from convkit.execute.locations import Locations
 from convkit.execute.stage_runner import Settled
 from convkit.execute.worker_process import run_worker
@@ -43,7 +43,7 @@ class Causes:
     """Searches for causes within one run."""
 
     loaded: LoadedRecipe
-    surroundings: Surroundings
+    surroundings: ResolvedFacts
     home: Home
     store: Store
     listener: Listener

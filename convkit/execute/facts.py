@@ -46,7 +46,7 @@ _PROCESSOR_FLAGS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Surroundings:
+class ResolvedFacts:
     """Facts, and the sources they were read from, which requests also need."""
 
     facts: Facts
@@ -61,7 +61,7 @@ def gather(
     tools: Resolver,
     *,
     fetch: bool = False,
-) -> Surroundings:
+) -> ResolvedFacts:
     """Return the facts for a recipe's stages; `tools` resolves isolated environments' versions."""
     """Return the facts for a recipe's stages; `tools` resolves isolated environments' versions.
 
@@ -101,7 +101,7 @@ def gather(
             if (found := remembered_files(stage, loaded, facts, home.store))
         },
     )
-    return Surroundings(facts, resolutions)
+    return ResolvedFacts(facts, resolutions)
 
 
 def _source_identity(

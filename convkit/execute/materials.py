@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from convkit.codec import Json, encode
-from convkit.execute.facts import Surroundings
+from convkit.execute.facts import ResolvedFacts
 from convkit.home import Home
 from convkit.plan.keys import Facts
 from convkit.recipe.loading import LoadedRecipe
@@ -16,7 +16,7 @@ from convkit.store.store import Store
 
 def materials_of(
     loaded: LoadedRecipe,
-    surroundings: Surroundings,
+    surroundings: ResolvedFacts,
     home: Home,
     opened: Mapping[str, str] | None = None,
 ) -> Materials:

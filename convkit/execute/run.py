@@ -15,7 +15,7 @@ from convkit.execute.absence import absent_parts
 from convkit.execute.causes import Causes
 from convkit.execute.events import Listener, Silence
 from convkit.execute.executor import execute
-from convkit.execute.facts import Surroundings, ToolchainKind, describe_host, gather
+from convkit.execute.facts import ResolvedFacts, ToolchainKind, describe_host, gather
 from convkit.execute.fleet.fleet import Fleet, fleet_of
 from convkit.execute.materials import materials_of
 from convkit.execute.opened_files import opened_in
@@ -32,7 +32,7 @@ from convkit.recipe.loading import LoadedRecipe, load_recipe
 from convkit.record.model import FORMAT, RepairStep, RunRecord, StageReport, TargetReport
 from convkit.store.digests import digest_json
 from convkit.store.store import StageRecord, Store
-from convkit.verdict.targets import Finished, exit_code, gravest, judge_target
+from convkit.verdict.targets import Finished, exit_code, judge_target, worst_status
 from convkit.worker.protocol import StageKind
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def outcome_text(targets: Sequence[TargetReport]) -> str:
     return (
         f"{wrong.name} {wrong.status}: {wrong.headline}"
         if wrong
-        else gravest([t.status for t in targets])
+        else worst_status([t.status for t in targets])
     )
 
 
@@ -275,12 +275,12 @@ def _judged(work: _Work, settled: Mapping[str, Settled]) -> tuple[TargetReport, 
 
 
 def _finish(
-    work: _Work, surroundings: Surroundings, settled: Mapping[str, Settled], started: float
+    work: _Work, surroundings: ResolvedFacts, settled: Mapping[str, Settled], started: float
 ) -> RunOutcome:
     options, loaded, stages, lineage = work.options, work.loaded, work.stages, work.lineage
     recipe = loaded.recipe
     targets = _judged(work, settled)
-    status = gravest([target.status for target in targets])
+    status = worst_status([target.status for target in targets])
     reports = tuple(
         dataclasses.replace(settled[stage.id].report, log=f"logs/{stage_file(stage.id)}.log")
         for stage in stages

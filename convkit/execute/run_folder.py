@@ -6,7 +6,7 @@ from pathlib import Path
 
 from convkit.codec import decode
 from convkit.errors import ConvkitError, ProvenanceError, storage_error
-from convkit.execute.facts import Surroundings
+from convkit.execute.facts import ResolvedFacts
 from convkit.execute.materials import built_files
 from convkit.execute.stage_runner import Settled
 from convkit.home import Home
@@ -18,7 +18,7 @@ from convkit.store.files import sync_folder, sync_tree
 from convkit.store.store import Store
 
 
-def locks_of(stages: tuple[Stage, ...], surroundings: Surroundings) -> dict[str, str]:
+def locks_of(stages: tuple[Stage, ...], surroundings: ResolvedFacts) -> dict[str, str]:
     """Return the exact versions of each stage's environment, as requirements files by stage id."""
     resolutions = surroundings.resolutions
     return {

@@ -14,7 +14,7 @@ from typing import Protocol
 from convkit.codec import CodecError, decode, encode
 from convkit.errors import Interrupted, WorkerError
 from convkit.execute.events import Listener
-from convkit.execute.facts import Surroundings
+from convkit.execute.facts import ResolvedFacts
 from convkit.execute.key_lock import KeyLock
 from convkit.execute.locations import Locations
 from convkit.execute.opened_files import facts_after, known_stage
@@ -88,7 +88,7 @@ class StageRunner:
     """Settles the stages of one run, with their shared state."""
 
     loaded: LoadedRecipe
-    surroundings: Surroundings
+    surroundings: ResolvedFacts
     home: Home
     store: Store
     listener: Listener
@@ -114,7 +114,7 @@ class StageRunner:
             if known is not None and not self.is_forced(stage):
                 self.store.set_latest(self.loaded.recipe.name, stage.id, key)
                 self.listener.stage_finished(stage.id, "hit", 0.0)
-                return self._told(stage, self._hit(stage, known))
+                return self._annotated(stage, self._hit(stage, known))
             reason = self._reason(stage, parts, inputs, forced=known is not None)
             self.listener.stage_started(stage.id, reason)
             work = Work(stage, key, reason, parts, inputs, known)
@@ -122,9 +122,9 @@ class StageRunner:
                 self._run(work) if self.elsewhere is None else self.elsewhere.perform(self, work)
             )
         self.listener.stage_finished(stage.id, settled.report.status, settled.report.seconds)
-        return self._told(stage, settled)
+        return self._annotated(stage, settled)
 
-    def _told(self, stage: Stage, settled: Settled) -> Settled:
+    def _annotated(self, stage: Stage, settled: Settled) -> Settled:
         """Add findings about the tools' releases, and insert names into remedies."""
         resolution = self.surroundings.resolutions.get(stage.environment)
         if resolution is not None and (told := version_findings(resolution, stage.environment)):
@@ -211,7 +211,7 @@ class StageRunner:
             )
             if answer.outcome == "skipped":
                 return Settled(_skipped(report, stage, answer.error or "skipped"), outcome.log)
-            if (standing_in := self._standing_in(stage)) is not None:
+            if (standing_in := self._simulated_instead(stage)) is not None:
                 report = dataclasses.replace(report, findings=(*report.findings, standing_in))
             result = _result_of(stage, answer)
             facts = facts_after(
@@ -245,7 +245,7 @@ class StageRunner:
         found = find_device(stage.device)
         return None if found.there else f"this machine has no {stage.device} device: {found.detail}"
 
-    def _standing_in(self, stage: Stage) -> Finding | None:
+    def _simulated_instead(self, stage: Stage) -> Finding | None:
         """Return what is missing if a simulation replaces the target's device, and how to proceed
         on the device.
         """

@@ -152,7 +152,7 @@ class SharedStore:
         place = self._manifest(artifact)
         content = self._read(place)
         if content is None:
-            raise StoreError(f"{self.url} has no artifact {artifact[:12]} ({self._told(place)})")
+            raise StoreError(f"{self.url} has no artifact {artifact[:12]} ({self._named(place)})")
         try:
             entries = decode(dict[str, FileEntry], json.loads(content))
         except ValueError as error:
@@ -264,13 +264,13 @@ class SharedStore:
 
     def _damaged(self, place: str, problem: str, *with_it: str) -> StoreError:
         self._there.clear()
-        removed = " and ".join(map(self._told, (place, *with_it)))
+        removed = " and ".join(map(self._named, (place, *with_it)))
         return StoreError(
-            f"{self._told(place)}: damaged: {problem}. Remove {removed} and run again: what is"
+            f"{self._named(place)}: damaged: {problem}. Remove {removed} and run again: what is"
             " missing is made again."
         )
 
-    def _told(self, place: str) -> str:
+    def _named(self, place: str) -> str:
         return str(self._fs.unstrip_protocol(place))
 
     def _object(self, sha256: str) -> str:

@@ -29,7 +29,7 @@ _TOOL = "tools."
 
 
 @dataclasses.dataclass(frozen=True)
-class Standing:
+class FinishedEnvironment:
     """A finished environment. `last_used` is in seconds since 1970, `resolutions` are the files
     that lead to it.
 
@@ -58,7 +58,7 @@ class Removal:
     bytes: int
 
 
-def standing_environments(home: Path) -> tuple[Standing, ...]:
+def finished_environments(home: Path) -> tuple[FinishedEnvironment, ...]:
     """Return a home's environments, most recently used first."""
     uses = _uses(home)
     found = []
@@ -71,7 +71,7 @@ def standing_environments(home: Path) -> tuple[Standing, ...]:
         size = folder_size(folder)
         python, packages = made_from.python, made_from.packages
         found.append(
-            Standing(
+            FinishedEnvironment(
                 folder.name,
                 folder,
                 python,

@@ -197,7 +197,7 @@ def index_options(environment: Mapping[str, str] = os.environ) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Told:
+class UvOutput:
     """uv's output, and its warnings as separate strings."""
 
     output: str
@@ -213,13 +213,13 @@ def attempt_uv(arguments: Sequence[str], *, given: str = "") -> str | Failure:
     return done.stdout if done.returncode == 0 else failure_of(done.stderr)
 
 
-def attempt_uv_with_warnings(arguments: Sequence[str], *, given: str = "") -> Told | Failure:
+def attempt_uv_with_warnings(arguments: Sequence[str], *, given: str = "") -> UvOutput | Failure:
     """Run uv like `attempt_uv`, keeping its warnings, such as yanked releases, which `--quiet`
     would drop.
     """
     done = _run(arguments, given)
     return (
-        Told(done.stdout, warnings_of(done.stderr))
+        UvOutput(done.stdout, warnings_of(done.stderr))
         if done.returncode == 0
         else failure_of(done.stderr)
     )

@@ -22,7 +22,7 @@ from convkit.worker.protocol import (
 )
 
 # A target's status if its verifications (or stages) ended differently: the worst one.
-_GRAVITY: tuple[TargetStatus, ...] = ("verified", "skipped", "failed", "broken")
+_WORST_LAST: tuple[TargetStatus, ...] = ("verified", "skipped", "failed", "broken")
 
 # A build warning that explains why the following verification fails: calibration samples had no
 # effect.
@@ -58,9 +58,9 @@ def judge_target(
     ]
     findings = _unique([finding for stage in upstream for finding in stage.report.findings])
     statuses = [verification.status for verification in verifications]
-    if any(finding.is_error for finding in findings) and gravest(statuses) != "broken":
+    if any(finding.is_error for finding in findings) and worst_status(statuses) != "broken":
         statuses.append("failed")
-    status = gravest(statuses)
+    status = worst_status(statuses)
     built = build.result if isinstance(build.result, BuildResult) else None
     plan = (
         planned.result
@@ -166,9 +166,9 @@ def _headline(
     return (matching[0].headline, matching[0].leading) if matching else (status, None)
 
 
-def gravest(statuses: list[TargetStatus]) -> TargetStatus:
+def worst_status(statuses: list[TargetStatus]) -> TargetStatus:
     """Return the worst of several statuses; broken if there is none, as nothing was proven."""
-    return max(statuses, key=_GRAVITY.index) if statuses else "broken"
+    return max(statuses, key=_WORST_LAST.index) if statuses else "broken"
 
 
 def exit_code(status: TargetStatus) -> int:

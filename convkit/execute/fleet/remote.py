@@ -15,7 +15,7 @@ from typing import Any
 from convkit.codec import CodecError, decode, encode
 from convkit.errors import ConvkitError, FleetError, Interrupted, StoreUnreachable
 from convkit.execute.events import Silence
-from convkit.execute.facts import Surroundings, gather
+from convkit.execute.facts import ResolvedFacts, gather
 from convkit.execute.fleet.orders import Answered, Order
 from convkit.execute.opened_files import opened_in, with_opened
 from convkit.execute.stage_runner import Settled, StageRunner
@@ -110,7 +110,7 @@ def _perform(
     return _push(settled, store, shared, name)
 
 
-def _surroundings(order: Order, loaded: LoadedRecipe, home: Home, name: str) -> Surroundings:
+def _surroundings(order: Order, loaded: LoadedRecipe, home: Home, name: str) -> ResolvedFacts:
     """Return this machine's facts; raises FleetError if they would yield a different stage than the
     run's.
     """
@@ -155,12 +155,12 @@ class _Reporter(Silence):
 
     def __init__(self, worker: Any, topic: str) -> None:  # noqa: ANN401 - Dask's
         self._worker, self._topic = worker, topic
-        self._told = float("-inf")
+        self._reported_at = float("-inf")
 
     def stage_progress(self, stage: str, message: str, done: float | None) -> None:
         """Forward the progress."""
-        if time.monotonic() > self._told + _PROGRESS_SECONDS:
-            self._told = time.monotonic()
+        if time.monotonic() > self._reported_at + _PROGRESS_SECONDS:
+            self._reported_at = time.monotonic()
             self._worker.log_event(self._topic, {"stage": stage, "message": message, "done": done})
 
 

@@ -118,14 +118,14 @@ def find_fit(needs: Tags, workers: Iterable[Tags], platform_name: str, preferred
         for name, amount in wanted.items()
         if not any(tags.get(name, 0.0) >= amount for tags in workers)
     ]
-    return Fit(None, " and ".join(_told(name, wanted[name]) for name in missing or wanted))
+    return Fit(None, " and ".join(_shown(name, wanted[name]) for name in missing or wanted))
 
 
 def _is_processor(name: str) -> bool:
     return name.startswith(PROCESSOR)
 
 
-def _told(name: str, amount: float) -> str:
+def _shown(name: str, amount: float) -> str:
     return f"{name}={amount:g}" if amount > 1 else name
 
 

@@ -21,7 +21,7 @@ Need = Literal["low", "float32", "any"]
 
 # A quantized tensor's grid is determined by its scale; rounding the scale moves every value by up
 # to 127 times its error.
-_QUANTISED = frozenset(
+_QUANTIZED = frozenset(
     {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul", "QLinearConv"}
 )
 # Positions, not activations: a scale of 1/3 in float16 resizes 3000 to 1000.5.
@@ -96,7 +96,7 @@ def _schema_needs(
     """
     import onnx
 
-    if op_type in _QUANTISED:
+    if op_type in _QUANTIZED:
         return f"{op_type}: quantisation scales stay float32"
     try:
         schema = onnx.defs.get_schema(op_type, version, domain)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.precision.quantization.selection import HOPELESS_MAGNITUDE, Selection
+from convkit.precision.quantization.selection import UNUSABLE_MAGNITUDE, Selection
 from convkit.precision.quantization.threads import threads
 from convkit.precision.ranges import TensorRange, run_ranges
 from convkit.worker.context import StageFailedError
@@ -107,7 +107,7 @@ def doubtful_ranges(
     for selected in selection.chosen:
         for value in (*selected.node.inputs[:1], *selected.node.outputs[:1]):
             found = ranges.get(value.name or "") if value is not None else None
-            if found is not None and _is_hopeless(found):
+            if found is not None and _is_unusable(found):
                 unusable.append(
                     UnusableRange(
                         selected.node.name or "",
@@ -122,9 +122,9 @@ def doubtful_ranges(
     return tuple(unusable)
 
 
-def _is_hopeless(found: TensorRange) -> bool:
+def _is_unusable(found: TensorRange) -> bool:
     reach = max(abs(found.lowest), abs(found.highest))
-    return bool(found.nonfinite) or not reach < HOPELESS_MAGNITUDE or found.lowest == found.highest
+    return bool(found.nonfinite) or not reach < UNUSABLE_MAGNITUDE or found.lowest == found.highest
 
 
 def range_findings(unusable: Sequence[UnusableRange], quantization: Quantization) -> list[Finding]:

@@ -28,7 +28,7 @@ INTEGER_TO_INTEGER = _BETWEEN | {"Conv", "ConvTranspose"}
 
 # Larger magnitudes belong to a mask or are infinite: with steps of 1/255 of them, other values
 # vanish.
-HOPELESS_MAGNITUDE = 1e6
+UNUSABLE_MAGNITUDE = 1e6
 
 
 @dataclasses.dataclass(frozen=True)
