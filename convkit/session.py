@@ -1,8 +1,8 @@
 """Opens a model that convkit built and runs it by name: `convkit.load("model.onnx")`.
 
 Needs numpy and onnxruntime (convkit's extra `onnx`), or coremltools and torch for Core ML packages.
-Nothing is converted or guessed: a feed that does not fit the contract raises FeedError, which says
-what to write instead.
+Nothing is converted or guessed: a feed that does not fit the contract raises FeedError, which
+explains what to write instead.
 """
 
 import json

@@ -33,7 +33,7 @@ class RunEntry:
     """One run. `started` in seconds since the epoch; `tools` are versions by package, over all
     stages.
 
-    If the run cannot be read, `status` is `damaged` and `problem` says why. `reproduced` is the
+    If the run cannot be read, `status` is `damaged` and `problem` explains why. `reproduced` is the
     class of the last reproduction; `remarks` name unreadable files next to the run.
     """
 

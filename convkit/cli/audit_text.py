@@ -34,7 +34,9 @@ _MOST_TOOLS = 40
 
 
 def audit_text(answer: Answer) -> "RenderableType":
-    """Return an answer for people: verdict, integrity, origin, verification, later events."""
+    """Format an audit's answer for the terminal: verdict, integrity, origin, verification, later
+    events.
+    """
     from rich.console import Group
     from rich.text import Text
 

@@ -16,7 +16,7 @@ _MOST = 30
 
 
 def difference_text(difference: Difference) -> "RenderableType":
-    """Return a comparison for people: differences first, then what is only for information."""
+    """Format a comparison for the terminal: differences first, then informational items."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text

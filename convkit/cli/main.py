@@ -151,7 +151,7 @@ def _end_as_bug(error: Exception) -> NoReturn:
 def _say(text: str) -> None:
     from convkit.redaction import redacted
 
-    print(redacted(text), file=sys.stderr)  # noqa: T201 - the last words before the exit; rich may be what failed
+    print(redacted(text), file=sys.stderr)  # noqa: T201 - the last message before the exit; rich may be the component that failed
 
 
 def _write_crash_log() -> str:

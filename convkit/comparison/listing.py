@@ -97,7 +97,7 @@ class Listing:
         total = self.severe_count + self.mild_count
         if total <= LONGEST_LIST:
             return tuple(listed)
-        # The last entry counts towards the limit.
+        # The last entry counts toward the limit.
         kept = listed[: LONGEST_LIST - 1]
         return (
             *kept,

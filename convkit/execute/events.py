@@ -12,7 +12,7 @@ class Listener(Protocol):
         """A stage is part of the plan."""
 
     def stage_started(self, stage: str, reason: str) -> None:
-        """A stage starts; `reason` says why it must run."""
+        """A stage starts; `reason` explains why it must run."""
 
     def stage_progress(self, stage: str, message: str, done: float | None) -> None:
         """What a stage is doing, and the fraction done if known."""

@@ -36,7 +36,7 @@ Listening = Callable[[], AbstractContextManager[Listener]]
 class RepairOutcome:
     """A finished repair: the last run, the remedies that were applied, the changed recipe text.
 
-    `first` is the run to repair. `ending` says in a sentence why there was no further round.
+    `first` is the run to repair. `ending` explains in a sentence why there was no further round.
     `withheld` lists changes that the last run's findings suggest but a repair may not make.
     """
 

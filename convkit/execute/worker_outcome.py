@@ -38,7 +38,7 @@ class WorkerOutcome:
     """How a worker ended. `answer` is set if it answered; times are seconds since the epoch.
 
     `signal` is the signal that ended the process, otherwise `exit_code` is its exit code. `detail`
-    adds what else is known. `log` is the output without colors, cut in the middle if long.
+    adds further information. `log` is the output without colors, cut in the middle if long.
     """
 
     ending: Ending

@@ -78,7 +78,7 @@ def largest_difference(
 
 
 class _Sums:
-    """What is accumulated over the chunks."""
+    """Sums accumulated over the chunks."""
 
     def __init__(self, padding: np.ndarray | None, size: int) -> None:
         self._padding = None if padding is None or not padding.any() else padding.reshape(-1)

@@ -1,4 +1,4 @@
-"""Checks one recipe in a nightly run: runs it anew, reproduces its baseline, compares."""
+"""Checks one recipe in a nightly run: verifies it anew, reproduces its baseline, compares."""
 
 import dataclasses
 import time

@@ -16,7 +16,9 @@ KeyPath = tuple[str | int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """A mistake at a key path (relative to the checked part); the message says what to write."""
+    """A mistake at a key path (relative to the checked part); the message explains what to
+    write.
+    """
 
     path: KeyPath
     message: str

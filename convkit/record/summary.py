@@ -1,6 +1,4 @@
-"""Summarizes a run's record for people: verdict, findings and their locations, evidence, and gaps.
-Pure.
-"""
+"""Summarizes a run's record: verdict, findings and their locations, evidence, and gaps. Pure."""
 
 import dataclasses
 

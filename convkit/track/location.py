@@ -90,7 +90,7 @@ def check_database(
 ) -> bool:
     """Return whether the SQLite database exists with this MLflow's schema. Opens it read-only.
 
-    `known_revisions` holds MLflow's current schema revision and all earlier ones. Raises
+    `known_revisions` contains MLflow's current schema revision and all earlier ones. Raises
     TrackingError for a file that is damaged, is not MLflow's, or has a different schema, because
     MLflow would modify some of those while opening them.
     """

@@ -82,7 +82,7 @@ async def _serve(
         nthreads=threads,
         name=name,
         resources=tags,
-        # Stages are separate processes, whose memory does not count towards this one's.
+        # Stages are separate processes, whose memory does not count toward this one's.
         memory_limit=0,
         local_directory=str(folder),
         death_timeout=_CONNECT_SECONDS,

@@ -1,4 +1,4 @@
-"""An exporter's inputs, and its error for models that do not allow what the contract requires."""
+"""An exporter's inputs, and its error for models that cannot meet the contract."""
 
 import dataclasses
 from collections.abc import Sequence

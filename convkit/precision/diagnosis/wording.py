@@ -58,5 +58,5 @@ def masked_rows(
 
 
 def lost_variance(name: str, spread: float, before: str, dtype: DType, case: str) -> str:
-    """Return N204's message; `before` says where the tensor still varies by `spread`."""
+    """Return N204's message; `before` describes where the tensor still varies by `spread`."""
     return f"{name} varies by {spread:.6g} {before} but not at all in {dtype}, in case {case!r}"

@@ -33,7 +33,7 @@ UNUSABLE_MAGNITUDE = 1e6
 
 @dataclasses.dataclass(frozen=True)
 class Selected:
-    """One node to quantise, and the module it belongs to (empty for the root)."""
+    """One node to quantize, and its module (empty for the root)."""
 
     node: ir.Node
     module: str

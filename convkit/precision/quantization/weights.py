@@ -183,7 +183,7 @@ def _unpacked(node: ir.Node) -> np.ndarray | None:
 
 
 def signal_to_noise(reference: np.ndarray, found: np.ndarray) -> float:
-    """Return the signal-to-quantisation-noise ratio in dB: 10 log10(sum x^2 / sum (x - y)^2).
+    """Return the signal-to-quantization-noise ratio in dB: 10 log10(sum x^2 / sum (x - y)^2).
 
     Infinity without noise; NaN if an element is not finite. 6 dB correspond to one bit.
     """

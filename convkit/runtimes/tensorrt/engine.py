@@ -90,7 +90,7 @@ def layer_table(plan: bytes, options: EngineOptions) -> str:
 
 
 def load_engine(plan: bytes, options: EngineOptions, sayings: Sayings) -> "trt.ICudaEngine":
-    """Return an engine from its serialised form; raises ModelRefusedError."""
+    """Return an engine from its serialized form; raises ModelRefusedError."""
     import tensorrt as trt
 
     runtime = trt.Runtime(make_logger(sayings))

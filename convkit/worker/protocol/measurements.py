@@ -11,7 +11,7 @@ class TensorMetrics:
 
     `frontier` contains the (|reference|, |error|) pairs on the upper convex hull, so that
     `max(|error| - rtol * |reference|)` can be computed exactly for every rtol >= 0 without the
-    tensors. Elements at padding (see `TensorSpec.mask`) count only towards the numbers of NaN and
+    tensors. Elements at padding (see `TensorSpec.mask`) count only toward the numbers of NaN and
     infinity: `padding_elements` is their number, `padding_max_abs` their largest difference.
     """
 
