@@ -1,4 +1,5 @@
-"""JSON to frozen dataclasses and back, by their type hints, with nothing but the standard library.
+"""Converts JSON to frozen dataclasses and back, by their type hints, using only the standard
+library.
 
 Host and worker exchange typed requests and results; the worker's environment has no pydantic. The
 codec covers what those types use: dataclasses, tuples, lists, string-keyed dicts, unions, literals
@@ -22,7 +23,7 @@ class CodecError(ValueError):
 
 
 def encode(value: object) -> Json:
-    """Turn a dataclass (or a container of them) into JSON values; non-finite floats become text:
+    """Convert a dataclass (or a container of them) to JSON values; non-finite floats become text:
     nan, inf, -inf.
     """
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -41,7 +42,7 @@ def encode(value: object) -> Json:
 
 
 def decode(kind: type[T], value: Json, place: str = "$") -> T:
-    """Build a `kind` from JSON values; raises CodecError that names the place for anything that
+    """Build a `kind` from JSON values; raises CodecError that names the place of any value that
     does not fit.
     """
     return typing.cast("T", _decode(kind, value, place))

@@ -1,4 +1,4 @@
-"""The contract's element types in numpy's words. bfloat16 and the 4- and 8-bit types need
+"""Maps the contract's element types to numpy's. bfloat16 and the 4- and 8-bit types need
 ml_dtypes.
 """
 
@@ -30,19 +30,17 @@ _ML_DTYPES: dict[DType, str] = {
 _NAMES: dict[str, DType] = {np.dtype(kind).name: name for name, kind in _NATIVE.items()}
 _NAMES |= {name: dtype for dtype, name in _ML_DTYPES.items()}
 
-# How numpy stores bfloat16 in an .npy file: two bytes without a meaning. No other type of the
-# contract does that.
+# How numpy stores bfloat16 in an .npy file: as two untyped bytes. No other contract type is stored
+# this way.
 BFLOAT16_BITS = np.dtype("V2")
 
 
 class DTypeUnavailableError(Exception):
-    """numpy has no such element type here; the message says what would add it."""
+    """numpy lacks this element type; the message names the package that adds it."""
 
 
 def numpy_dtype(dtype: DType) -> np.dtype:
-    """Return numpy's type for one of the contract's; raises DTypeUnavailableError without
-    ml_dtypes.
-    """
+    """Return numpy's type for a contract type; raises DTypeUnavailableError without ml_dtypes."""
     if dtype in _NATIVE:
         return np.dtype(_NATIVE[dtype])
     try:
@@ -54,16 +52,14 @@ def numpy_dtype(dtype: DType) -> np.dtype:
 
 
 def dtype_name(dtype: np.dtype) -> str:
-    """Return the contract's name for one of numpy's types, or numpy's own name where the contract
-    has none.
-    """
+    """Return the contract's name for a numpy type, or numpy's own name if the contract has none."""
     if dtype == BFLOAT16_BITS:
         return "bfloat16"
     return _NAMES.get(dtype.name, dtype.name)
 
 
 def is_float(dtype: DType) -> bool:
-    """Say whether an element type holds fractions."""
+    """Return True for floating-point element types."""
     return dtype.startswith(("float", "bfloat"))
 
 

@@ -1,5 +1,4 @@
-"""Every error a user can cause or meet. Each has its exit code; a bug is anything that is not one
-of these.
+"""Every error a user can cause or encounter, with its exit code. Any other exception is a bug.
 
 Exit codes (docs/cli.md): 0 verified, 1 a target failed verification, 2 the recipe or the command
 line is wrong, 3 a stage broke, 4 something was skipped under --strict, 130 interrupted, 70 a bug in
@@ -17,23 +16,27 @@ EXIT_BUG = 70
 
 
 class ConvkitError(Exception):
-    """A user's error: says the place, what was found and what to do. Shown without a traceback."""
+    """A user-facing error: states the place, the value found and the fix. Shown without a
+    traceback.
+    """
 
     exit_code = 3
 
 
 class UsageError(ConvkitError):
-    """The command line asks for something that does not exist or does not go together."""
+    """The command line refers to something that does not exist, or combines incompatible
+    options.
+    """
 
     exit_code = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One thing wrong in a recipe: the place (line and column count from 1), the key's path, what
-    to write instead.
+    """One problem in a recipe: the place (line and column, from 1), the key's path, what to write
+    instead.
 
-    Line and column are 0 where a file could not be read at all; `key` is empty for a problem of the
+    Line and column are 0 if the file could not be read at all; `key` is empty for a problem of the
     file as a whole.
     """
 
@@ -49,7 +52,7 @@ class Problem:
 
 
 class RecipeError(ConvkitError):
-    """A recipe is wrong. Carries every problem found, each with its place; see
+    """A recipe is wrong. Contains every problem found, each with its place; see
     `convkit.recipe.loading`.
     """
 
@@ -68,8 +71,8 @@ class StoreError(ConvkitError):
     """The store is damaged, full or not writable."""
 
 
-class StoreUnreachable(StoreError):  # noqa: N818 - a state of the network, which may pass
-    """A shared store did not answer, or refused; another try may do."""
+class StoreUnreachable(StoreError):  # noqa: N818 - a possibly temporary state of the network
+    """A shared store did not answer, or refused; a retry may succeed."""
 
 
 class FleetError(ConvkitError):
@@ -79,27 +82,27 @@ class FleetError(ConvkitError):
 
 
 class WorkerError(ConvkitError):
-    """A worker process could not be started, or spoke another protocol."""
+    """A worker process could not be started, or used a different protocol."""
 
 
 class ProvenanceError(ConvkitError):
-    """A run's `provenance.json` is damaged, or not one that this convkit reads."""
+    """A run's `provenance.json` is damaged, or in a format that this convkit does not read."""
 
 
 class UnknownBytesError(ConvkitError):
-    """No run is known to have made the bytes that an audit was asked about."""
+    """No known run produced the bytes that an audit was asked about."""
 
     exit_code = EXIT_FAILED
 
 
 class TrackingError(ConvkitError):
-    """MLflow could not be reached or refused the run. The conversion's own result is on disk all
-    the same.
+    """MLflow could not be reached or rejected the run. The conversion's own result is still on
+    disk.
     """
 
 
 class ModelFileError(ConvkitError):
-    """A model file given to `convkit.load` or `convkit inspect` cannot be read or carries no
+    """A model file passed to `convkit.load` or `convkit inspect` cannot be read or has no
     contract.
     """
 
@@ -107,19 +110,19 @@ class ModelFileError(ConvkitError):
 
 
 class FeedError(ConvkitError):
-    """Inputs given to a session do not fit its contract."""
+    """Inputs passed to a session do not match its contract."""
 
     exit_code = 2
 
 
-class Interrupted(ConvkitError):  # noqa: N818 - an event, not a mistake
-    """The user pressed Ctrl-C; what had finished is kept."""
+class Interrupted(ConvkitError):  # noqa: N818 - an event, not an error
+    """The user pressed Ctrl-C; finished work is kept."""
 
     exit_code = 130
 
 
-# What the operating system says of a disk or folder that cannot be used, as opposed to a mistake of
-# convkit's.
+# Errors of the operating system that mean an unusable disk or folder, as opposed to a bug in
+# convkit.
 ENVIRONMENT_ERRNOS = frozenset(
     {
         errno.ENOSPC,
@@ -136,7 +139,7 @@ ENVIRONMENT_ERRNOS = frozenset(
 
 
 def storage_error(error: OSError, path: Path) -> ConvkitError:
-    """Translate an operating system's error on writing into one that says what to do."""
+    """Convert an operating system's write error to one that explains the fix."""
     reason = error.strerror or str(error)
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:

@@ -1,4 +1,4 @@
-"""The edges of float16 and bfloat16. Standard library only."""
+"""The limits of float16 and bfloat16. Standard library only."""
 
 import dataclasses
 
@@ -7,8 +7,9 @@ from convkit.tensors import DType
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """A type's edges, as magnitudes: rounding to nearest even makes infinity from `overflows_from`
-    on, and zero up to `vanishes_up_to`; below `smallest_normal` digits are lost.
+    """A type's limits, as magnitudes. With rounding to nearest even, values from `overflows_from`
+    become infinity and values up to `vanishes_up_to` become zero; values below `smallest_normal`
+    lose digits.
     """
 
     largest: float

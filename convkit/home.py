@@ -1,10 +1,10 @@
-"""Where convkit keeps what it makes: one folder, `runs/` by default.
+"""convkit's folder for everything it creates, `runs/` by default.
 
     results/<recipe>/<run id>/   finished runs
-    store/                       what stages left, by content (see `convkit.store.store`)
+    store/                       stages' artifacts, by content (see `convkit.store.store`)
     environments/ packages/ resolutions/ scratch/ nights/ mlflow.db mlartifacts/ ...
 
-Earlier releases kept a recipe's runs directly in the home (`<recipe>/<run id>/`), where a recipe
+Earlier releases stored a recipe's runs directly in the home (`<recipe>/<run id>/`), where a recipe
 named `environments` or `store` collided with the home's own folders. Those runs are still found.
 """
 
@@ -17,10 +17,10 @@ from pathlib import Path
 _RUNS = "results"
 _NIGHTLY = "nights"
 _RUN_ID = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
-# What a finished run leaves in its folder; either says that a folder is a run's.
+# Files that a finished run leaves in its folder; either one identifies the folder as a run's.
 _RECORD = "result.json"
 _PROVENANCE = "provenance.json"
-# What else the home's top holds. Folders in there are runs only if everything says so.
+# Other folders at the home's top level. Folders inside are runs only if all criteria are met.
 _OWN = frozenset(
     {
         *(_RUNS, _NIGHTLY, "store", "environments", "packages", "resolutions", "scratch"),
@@ -31,7 +31,7 @@ _OWN = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class Home:
-    """The folder that holds the store, environments, MLflow's database and the runs."""
+    """The folder that contains the store, environments, MLflow's database and the runs."""
 
     root: Path
 
@@ -49,15 +49,15 @@ class Home:
         return self.root / "store"
 
     def runs_of(self, recipe: str) -> Path:
-        """The folder that a recipe's new runs are written to."""
+        """The folder for a recipe's new runs."""
         return self.root / _RUNS / recipe
 
     def run_folders(self) -> list[Path]:
-        """Return the folders of all runs, newest first, whichever release wrote them. Each is
-        named by the run's id and lies in a folder named after the recipe.
+        """Return the folders of all runs, newest first, from any release. Each is named after the
+        run's id and is in a folder named after the recipe.
 
-        Damaged runs are among them: a folder counts if a run's files are in it, or, where those
-        are gone, if its name is a run's id.
+        This includes damaged runs: a folder counts if it contains a run's files or, if those are
+        gone, if its name is a run id.
         """
         found = {*self._runs(), *self._runs_of_old_homes()}
         return sorted(found, key=lambda folder: (folder.name, folder.parent.name), reverse=True)
@@ -71,13 +71,13 @@ class Home:
                 if is_run(path):
                     yield path
             elif is_run_id(path.name) and (path / _RECORD).is_file():
-                yield path  # a recipe that was named like one of the home's own folders
+                yield path  # a recipe with the same name as one of the home's own folders
 
 
 def is_run(folder: Path) -> bool:
-    """Say whether a folder is a run's: by what is in it or, if that is gone, by its name.
+    """Return True if a folder is a run's, judging by its files or, if those are gone, by its name.
 
-    Nightly runs have ids of the same form and are no runs.
+    Nightly runs have ids of the same form but are not runs.
     """
     if not folder.is_dir():
         return False
@@ -89,17 +89,19 @@ def is_run(folder: Path) -> bool:
 
 
 def _is_nightly(folder: Path) -> bool:
-    """Say whether a folder is a nightly run's, and not a run of a recipe with such a name."""
+    """Return True if a folder is a nightly run's, not that of a run whose recipe has such a
+    name.
+    """
     return folder.parent.name == _NIGHTLY and folder.parent.parent.name != _RUNS
 
 
 def is_run_id(name: str) -> bool:
-    """Say whether a name has the form of a run's id."""
+    """Return True if a name has the form of a run id."""
     return _RUN_ID.fullmatch(name) is not None
 
 
 def home_around(folder: Path) -> Path:
-    """Return the root of the home that a run's folder lies in, in either layout."""
+    """Return the root of the home that contains a run's folder, in either layout."""
     above = folder.resolve().parent.parent
     if above.name == _RUNS and not (above / "store" / "objects").is_dir():
         return above.parent

@@ -1,4 +1,4 @@
-"""Which convkit this is, to the commit, and how to install what it lacks."""
+"""Identifies this convkit, to the commit, and how to install its missing extras."""
 
 import functools
 import subprocess
@@ -12,18 +12,18 @@ _UNKNOWN = "unknown"
 
 @functools.cache
 def full_version() -> str:
-    """Return the version with its commit, as PEP 440 has it: `0.1.0+g1a2b3c...`.
+    """Return the version with its commit, in PEP 440 form: `0.1.0+g1a2b3c...`.
 
-    `.dirty` follows where convkit's own files differ from the commit, `+unknown` stands for a copy
-    that neither git nor a build knows.
+    `.dirty` is appended if convkit's own files differ from the commit; `+unknown` marks a copy
+    without git or build information.
     """
     return f"{convkit.__version__}+{_from_git() or _from_build() or _UNKNOWN}"
 
 
 def install_command(extra: str) -> str:
-    """Return the command that adds an extra of convkit to the current environment.
+    """Return the command that installs an extra of convkit in the current environment.
 
-    Never by the name `convkit`: on PyPI that is somebody else's package.
+    Never uses the name `convkit`: on PyPI, it is an unrelated package.
     """
     if (_ROOT / "pyproject.toml").is_file():
         return f"pip install -e '{_ROOT}[{extra}]'"
@@ -31,7 +31,7 @@ def install_command(extra: str) -> str:
 
 
 def _from_git() -> str | None:
-    """Return the commit of the checkout that this package lies in; None outside of one."""
+    """Return the commit of the checkout that contains this package; None outside a checkout."""
     if not (_ROOT / ".git").exists():
         return None
     commit = _git("rev-parse", "HEAD")

@@ -1,8 +1,8 @@
-"""Removes secrets from what tools print, before it is kept or shown.
+"""Removes secrets from tools' output before it is stored or shown.
 
-A tool that fails may print its environment, its headers or the address it called. Two things are
-recognized: the values of environment variables whose names say that they are secret, wherever they
-appear, and what looks like a credential by its form.
+A failing tool may print its environment, its headers or the URL it called. Two kinds of secrets are
+recognized: the values of environment variables with names that indicate a secret, wherever they
+appear, and text in the form of a credential.
 """
 
 import os
@@ -16,19 +16,19 @@ _SECRET_NAME = re.compile(
     r"TOKEN|SECRET|PASSW(?:OR)?D|PASSPHRASE|CREDENTIAL|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY|COOKIE",
     re.IGNORECASE,
 )
-# Shorter values are words such as `true`, and would blacken unrelated text.
+# Shorter values are words such as `true`, and would redact unrelated text.
 _SHORTEST = 8
 _URL_USER = re.compile(r"(?<=://)[^/@\s:]*:[^/@\s]+(?=@)|(?<=://)[^/@\s:]{8,}(?=@)")
 _BY_FORM = (
-    # Hugging Face, GitHub, GitLab, PyPI, AWS, Slack, OpenAI-like keys: prefixes that their makers
-    # chose to be found by.
+    # Hugging Face, GitHub, GitLab, PyPI, AWS, Slack, OpenAI-like keys: prefixes designed to be
+    # recognizable.
     re.compile(
         r"\b(?:hf_[A-Za-z0-9]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}"
         r"|glpat-[\w-]{16,}|pypi-[\w-]{20,}|A[KS]IA[A-Z0-9]{16}|xox[abprs]-[\w-]{10,}"
         r"|sk-[\w-]{20,})"
     ),
     re.compile(r"(?<=\bBearer )[\w.~+/=-]{8,}|(?<=\bBasic )[A-Za-z0-9+/=]{8,}", re.IGNORECASE),
-    # ?token=... and the signatures of presigned addresses.
+    # ?token=... and the signatures of presigned URLs.
     re.compile(
         r"(?<=[?&])((?:[\w-]*(?:token|signature|secret|password|api_?key|credential)[\w-]*|sig)=)"
         r"[^&\s\"'<>]+",

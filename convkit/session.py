@@ -1,8 +1,8 @@
 """Opens a model that convkit built and runs it by name: `convkit.load("model.onnx")`.
 
 Needs numpy and onnxruntime (convkit's extra `onnx`), or coremltools and torch for Core ML packages.
-Nothing is converted or guessed: a feed that does not fit the contract raises FeedError, which says
-what to write instead.
+Nothing is converted or guessed: a feed that does not fit the contract raises FeedError, which
+explains what to write instead.
 """
 
 import json
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 def load(path: str | Path, *, device: Device = "cpu", optimization: str = "all") -> "Session":
     """Open a model built by convkit: its file or package, or the folder that contains it.
 
-    `optimization` is onnxruntime's level: none, basic, extended or all; other runtimes ignore it.
-    A Core ML package is run by Core ML on macOS, and evaluated elsewhere, which needs coremltools
-    and torch. Raises ModelFileError if the file cannot be read, carries no contract (C301), breaks
-    the contract it carries, or if the device is absent.
+    `optimization` is onnxruntime's level: none, basic, extended or all; other runtimes ignore it. A
+    Core ML package is run by Core ML on macOS, and evaluated elsewhere, which needs coremltools and
+    torch. Raises ModelFileError if the file cannot be read, contains no contract (C301), violates
+    its contract, or if the device is absent.
     """
     file, runtime = _find_model(Path(path))
     assert runtime.session is not None
@@ -53,7 +53,7 @@ def load(path: str | Path, *, device: Device = "cpu", optimization: str = "all")
 
 
 def _installation(packages: tuple[str, ...]) -> str:
-    """Return the command that installs packages; convkit's extra `onnx` has onnxruntime's."""
+    """Return the command that installs packages; convkit's extra `onnx` includes onnxruntime's."""
     if "onnxruntime" in packages:
         return install_command("onnx")
     return f"pip install {' '.join(packages)}"
@@ -127,8 +127,8 @@ class Session:
     def run(self, feeds: "Mapping[str, np.ndarray]") -> "dict[str, np.ndarray]":
         """Return every output by name, in the contract's order.
 
-        `feeds` holds one array per input, of exactly the declared dtype. The sizes of its axes must
-        agree across inputs and lie within the contract's ranges. Raises FeedError for anything
+        `feeds` contains one array per input, of exactly the declared dtype. The sizes of its axes
+        must agree across inputs and be within the contract's ranges. Raises FeedError for anything
         else, and if the runtime fails.
         """
         if not isinstance(feeds, Mapping):

@@ -1,1 +1,1 @@
-"""Past runs: listing them, checking that their bytes are intact, comparing and reproducing them."""
+"""Past runs: lists them, checks their integrity, compares and reproduces them."""

@@ -1,5 +1,5 @@
-"""`convkit audit`: everything a run's folder can prove, offline: its integrity, how it was built,
-what was verified, and what happened since.
+"""`convkit audit`: everything a run's folder can prove offline: its integrity, its build, its
+verification, and later events.
 """
 
 import dataclasses
@@ -14,10 +14,10 @@ from convkit.audit.integrity import (
     check_folder,
     check_store,
     readable_provenance,
-    store_beside,
+    store_near,
 )
 from convkit.audit.locating import Artifact, Located
-from convkit.audit.making import Making, making_of
+from convkit.audit.making import BuildInputs, build_inputs_of
 from convkit.audit.proof import TargetProof, proofs_of
 from convkit.audit.reproductions import (
     Acceptance,
@@ -37,10 +37,10 @@ from convkit.record.summary import located_findings
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What an audit found.
+    """Result of an audit.
 
-    `making` is None if neither the record nor the provenance can be read. `artifact` is what was
-    asked about, unless that was the run itself. `notes` say what could not be answered.
+    `making` is None if neither the record nor the provenance can be read. `artifact` is the subject
+    of the audit, unless that was the run itself. `notes` list questions that could not be answered.
     """
 
     run: str
@@ -48,7 +48,7 @@ class Answer:
     integrity: IntegrityStatus
     folder_check: FolderCheck
     store_check: StoreCheck
-    making: Making | None
+    making: BuildInputs | None
     verdict: str | None
     targets: tuple[TargetProof, ...] = ()
     findings: tuple[LocatedFinding, ...] = ()
@@ -64,17 +64,17 @@ class Answer:
 
     @property
     def problems(self) -> tuple[FileProblem, ...]:
-        """Everything that has changed: in the folder, then in the store."""
+        """All modifications: in the folder, then in the store."""
         return (*self.folder_check.problems, *self.store_check.problems)
 
 
 def audit(located: Located, home: Home) -> Answer:
-    """Audit a run from its folder; if there is a store, what it has of the run is checked, too."""
+    """Audit a run's folder. If there is a store, also check its copy of the run's artifacts."""
     folder = located.folder
     notes: list[str] = []
     provenance, damage = readable_provenance(folder)
     record, unreadable = _record(folder)
-    digester, store = Digester(), store_beside(folder, home.root)
+    digester, store = Digester(), store_near(folder, home.root)
     checked = check_folder(folder, record, provenance, store, digester)
     later, acceptance, lost = _since(folder)
     extra = [problem for problem in (damage, unreadable) if problem is not None]
@@ -104,7 +104,7 @@ def audit(located: Located, home: Home) -> Answer:
         integrity="broken" if broken else "unproven" if provenance is None else "intact",
         folder_check=checked,
         store_check=stored,
-        making=making_of(folder, record, provenance),
+        making=build_inputs_of(folder, record, provenance),
         verdict=record.status if record else None,
         targets=proofs_of(record, provenance),
         findings=located_findings(record) if record else (),
@@ -125,7 +125,7 @@ def _record(folder: Path) -> tuple[RunRecord | None, FileProblem | None]:
 
 
 def _since(folder: Path) -> tuple[list[Reproduction], Acceptance | None, list[FileProblem]]:
-    """Return what happened since the run, and the files about it that cannot be read."""
+    """Return events since the run, and related files that cannot be read."""
     found: list[Reproduction] = []
     problems: list[FileProblem] = []
     for path in reproduction_files(folder):
@@ -156,7 +156,7 @@ def _artifacts(record: RunRecord | None, provenance: Provenance | None) -> list[
 
 
 def _without_provenance(checked: FolderCheck) -> str:
-    """Say what a run without a readable provenance cannot prove."""
+    """Explain what a run without a readable provenance cannot prove."""
     proven = (
         f"{checked.checked} built files were compared with the store's manifests instead"
         if checked.checked

@@ -1,4 +1,4 @@
-"""How two built files differ. The one place to teach convkit more about a kind of file."""
+"""How two built files differ. Extend this module to support more kinds of files."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -16,7 +16,7 @@ _CHUNK = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class Comparing:
-    """Where the environments that read models are or may be built, and who hears of it."""
+    """The home of the environments that read models, and the listener for their progress."""
 
     home: Home
     toolchain: ToolchainKind = "isolated"
@@ -25,7 +25,9 @@ class Comparing:
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """How two built files differ, a line each; `likeness` is None if nothing could read them."""
+    """The differences between two built files, one line each; `likeness` is None if no tool could
+    read them.
+    """
 
     lines: tuple[str, ...]
     likeness: Likeness | None = None
@@ -34,10 +36,10 @@ class Description:
 def describe_built(
     folder_a: Path, folder_b: Path, names: Iterable[str], comparing: Comparing | None
 ) -> dict[str, Description]:
-    """Return how the files with these paths (`models/<target>/...`) differ in two runs.
+    """Return how the files at these paths (`models/<target>/...`) differ between two runs.
 
-    Models are compared in an environment that reads them. Without `comparing`, or if there can be
-    no such environment, their bytes are compared, and the reason is stated.
+    Models are compared in an environment that can read them. Without `comparing`, or if no such
+    environment can be built, their bytes are compared, and the reason is stated.
     """
     artifacts: dict[str, list[str]] = {}
     for name in names:
@@ -60,7 +62,7 @@ def describe_built(
 def _compared(
     folder_a: Path, folder_b: Path, comparing: Comparing | None
 ) -> tuple[dict[str, FileComparison], str]:
-    """Return how two artifacts' files compare, by name; or why they could not be compared."""
+    """Return a comparison of two artifacts' files by name, or why they could not be compared."""
     if comparing is None or not (folder_a.is_dir() and folder_b.is_dir()):
         return {}, ""
     try:
@@ -73,7 +75,7 @@ def _compared(
 
 
 def _entry(files: dict[str, FileComparison], name: str) -> FileComparison | None:
-    """Return the entry of a file, or of the package that it is in."""
+    """Return the entry of a file, or of the package that contains it."""
     path = Path(name)
     return next(
         (files[each.as_posix()] for each in (path, *path.parents) if each.as_posix() in files), None
@@ -104,7 +106,7 @@ _WORDS: dict[Likeness, str] = {
 
 
 def difference_text(difference: Difference) -> str:
-    """Return a difference as a line."""
+    """Format a difference as one line."""
     if difference.kind == "more":
         return difference.detail
     values = ""
@@ -115,8 +117,8 @@ def difference_text(difference: Difference) -> str:
 
 
 def describe_difference(file_a: Path, file_b: Path) -> list[str]:
-    """Return what differs between two files, a line each: sizes and the first differing byte.
-    Nothing if they are equal or one is missing.
+    """Return the differences between two files, one line each: sizes and the first differing byte.
+    Empty if they are equal or one is missing.
     """
     if not (file_a.is_file() and file_b.is_file()):
         return []

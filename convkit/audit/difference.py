@@ -1,4 +1,4 @@
-"""`convkit diff`: how two runs differ, in their results and in how they came about."""
+"""`convkit diff`: how two runs differ, in their results and their provenance."""
 
 import dataclasses
 import math
@@ -34,7 +34,7 @@ class Change:
 
 @dataclasses.dataclass(frozen=True)
 class ToolChange:
-    """A package in a different version, in the stages that both runs have."""
+    """A package whose version differs, in stages that both runs have."""
 
     package: str
     before: str | None
@@ -44,9 +44,8 @@ class ToolChange:
 
 @dataclasses.dataclass(frozen=True)
 class FileChange:
-    """A built file whose bytes differ: its digests (None if a run lacks it) and a description.
-
-    `likeness` is None if only bytes were compared.
+    """A built file whose content differs: its digests (None if a run lacks it) and a
+    description.
     """
 
     path: str
@@ -85,8 +84,8 @@ class FindingEntry:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """How two runs differ. `surroundings` and `latencies` are for information: they are no
-    difference between the results.
+    """How two runs differ. `surroundings` and `latencies` are informational: they do not count as
+    different results.
     """
 
     a: str
@@ -107,7 +106,7 @@ class Difference:
 
     @property
     def same(self) -> bool:
-        """True if the two agree in everything but time and machine."""
+        """True if the runs agree in everything but time and machine."""
         inputs = (self.recipe, self.sources, self.contract, self.tools, self.locks)
         outcome = (self.built, self.metrics, self.verdicts, self.new_findings, self.gone_findings)
         return not any(inputs) and not any(outcome)
@@ -117,7 +116,8 @@ def compare_runs(folder_a: Path, folder_b: Path, comparing: Comparing | None = N
     """Return how the second run differs from the first; raises ConvkitError if a record cannot be
     read.
 
-    `comparing` says where models that differ can be read; without it their bytes are compared.
+    `comparing` provides environments that read differing models; without it, their bytes are
+    compared.
     """
     a, b = read_record(folder_a), read_record(folder_b)
     found_a, found_b = _findings(a), _findings(b)
@@ -151,12 +151,12 @@ def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[Chang
 
 
 def recipe_keys(record: RunRecord) -> dict[str, str]:
-    """Return a run's recipe as text by dotted key path, as it was written: without defaults."""
+    """Return the recipe's keys as written, without defaults: dotted path to text."""
     return flatten(read_document(record.recipe_text, record.recipe_file).content)
 
 
 def _source_changes(folder_a: Path, folder_b: Path) -> tuple[Change, ...]:
-    """Return which sources of two runs differ, if both have a provenance."""
+    """Return the sources that differ between two runs, if both have a provenance."""
     a, b = readable_provenance(folder_a)[0], readable_provenance(folder_b)[0]
     return () if a is None or b is None else _changes(_sources(a), _sources(b))
 
@@ -175,7 +175,7 @@ def _tools(a: RunRecord, b: RunRecord) -> tuple[ToolChange, ...]:
     used_b = {stage.id: stage.versions for stage in b.stages}
     changed: dict[tuple[str, str | None, str | None], list[str]] = {}
     for stage in a.stages:
-        # A stage that did not run in one of the two recorded no versions: nothing to compare.
+        # A stage that did not run in one of the runs recorded no versions to compare.
         if not stage.versions or not used_b.get(stage.id):
             continue
         for change in _changes(stage.versions, used_b[stage.id]):
@@ -210,7 +210,7 @@ def _models(folder: Path) -> dict[str, FileDigest]:
 
 
 def _figures(a: RunRecord, b: RunRecord) -> tuple[tuple[Figure, ...], tuple[Figure, ...]]:
-    """Return the figures that differ: metrics, and how long the cases took."""
+    """Return the differing figures: metrics and case durations."""
     metrics = _metrics_that_matter((a, b))
     before, after = _all_figures(a, metrics), _all_figures(b, metrics)
     changed = [
@@ -228,7 +228,7 @@ _Key = tuple[str, str, str | None, str]
 
 
 def _metrics_that_matter(records: Sequence[RunRecord]) -> list[Metric]:
-    """Return the metrics that are limited by default, or in one of the runs."""
+    """Return the metrics limited by default or in either run."""
     limited = {
         name
         for record in records
@@ -288,7 +288,7 @@ def _verdicts(record: RunRecord) -> dict[str, str]:
 
 
 def _findings(record: RunRecord) -> dict[tuple[str, str, str, str], FindingEntry]:
-    """Return the findings by what identifies them: code and place, but no figures."""
+    """Return the findings by identity: code and place, without figures."""
     found: dict[tuple[str, str, str, str], FindingEntry] = {}
     for located in located_findings(record):
         finding = located.finding

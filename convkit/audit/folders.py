@@ -1,4 +1,4 @@
-"""Which folders of a home are runs, including those that can no longer be read."""
+"""Finds the run folders in a home, including unreadable ones."""
 
 from pathlib import Path
 

@@ -21,7 +21,7 @@ from convkit.home import Home
 from convkit.record.model import RunRecord, TargetStatus
 from convkit.runtimes.registry import runtimes
 
-# The packages that decide what a converted model is; the others are in the record.
+# The packages that determine a converted model; the record lists the others, too.
 TOOLS_THAT_MATTER = (
     *("torch", "transformers", "onnx"),
     *(tool for runtime in runtimes().values() for tool in runtime.tools),
@@ -33,8 +33,8 @@ class RunEntry:
     """One run. `started` in seconds since the epoch; `tools` are versions by package, over all
     stages.
 
-    If the run cannot be read, `status` is `damaged` and `problem` says why. `reproduced` is the
-    class of the last reproduction; `remarks` name files beside the run that cannot be read.
+    If the run cannot be read, `status` is `damaged` and `problem` explains why. `reproduced` is the
+    class of the last reproduction; `remarks` name unreadable files next to the run.
     """
 
     run: str
@@ -52,10 +52,10 @@ class RunEntry:
 
 @dataclasses.dataclass(frozen=True)
 class Filter:
-    """Which runs are wanted. `tools` must all have been used; `verdict` is the target's if one is
+    """Criteria for runs. All `tools` must have been used; `verdict` applies to the target if one is
     named.
 
-    `since` and `until` (excluded) are seconds since the epoch.
+    `since` and `until` (exclusive) are seconds since the epoch.
     """
 
     recipe: str | None = None
@@ -67,8 +67,8 @@ class Filter:
 
 
 def list_runs(home: Home, wanted: Filter) -> list[RunEntry]:
-    """Return the matching runs, newest first. A damaged run matches unless its recipe or date
-    excludes it.
+    """Return the matching runs, newest first. A damaged run is included unless its recipe or date
+    rules it out.
     """
     entries = []
     for folder in run_folders(home):
@@ -86,7 +86,7 @@ def list_runs(home: Home, wanted: Filter) -> list[RunEntry]:
 
 
 def parse_tools(texts: Sequence[str]) -> tuple[Requirement, ...]:
-    """Return texts such as `onnxruntime==1.21.*` as requirements; raises UsageError."""
+    """Parse texts such as `onnxruntime==1.21.*` as requirements; raises UsageError."""
     return tuple(map(_parse_tool, texts))
 
 
@@ -105,7 +105,7 @@ def _parse_tool(text: str) -> Requirement:
 
 
 def parse_date(option: str, text: str | None, *, end: bool = False) -> float | None:
-    """Return a date or time in UTC as seconds since the epoch; with `end`, the end of that day."""
+    """Parse a date or time in UTC as seconds since the epoch; with `end`, the end of that day."""
     if text is None:
         return None
     try:
@@ -130,8 +130,8 @@ def _fits(entry: RunEntry, record: RunRecord, wanted: Filter) -> bool:
 
 
 def _used(record: RunRecord, target: str | None, requirement: Requirement) -> bool:
-    """Say whether a stage used a package in a matching version; for a target, its own stages and
-    the shared ones count.
+    """Return True if a stage used a package in a matching version. For a target, its own and the
+    shared stages count.
     """
     name = canonicalize_name(requirement.name)
     return any(

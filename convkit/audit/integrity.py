@@ -1,5 +1,5 @@
-"""Whether a run's bytes have changed: checks its folder against its provenance, and the store
-against its digests.
+"""Detects modifications of a run: checks its folder against its provenance, and the store against
+its digests.
 """
 
 import dataclasses
@@ -17,8 +17,8 @@ from convkit.store.checking import record_damage
 from convkit.store.digests import digest_file, digest_json
 from convkit.store.store import Store
 
-# intact: every file was digested again and is unchanged · broken: something is not · unproven: no
-# damage was found, but not every file could be checked (runs without provenance.json).
+# intact: every file was digested again and is unchanged · broken: a file has changed · unproven: no
+# damage was found, but some files could not be checked (runs without provenance.json).
 IntegrityStatus = Literal["intact", "broken", "unproven"]
 
 
@@ -36,10 +36,10 @@ class FileProblem:
 
 @dataclasses.dataclass(frozen=True)
 class FolderCheck:
-    """A run's folder, digested again.
+    """The result of digesting a run's folder again.
 
-    `basis` says what it was compared with. `checked` and `size` count the files and bytes compared;
-    `unproven` are the files for which there is no digest.
+    `basis` names what it was compared with. `checked` and `size` count the compared files and
+    bytes; `unproven` are the files without a recorded digest.
     """
 
     basis: str
@@ -51,8 +51,8 @@ class FolderCheck:
 
 @dataclasses.dataclass(frozen=True)
 class StoreCheck:
-    """What the store has of a run's artifacts, digested again. `absent` are artifacts that it no
-    longer has.
+    """The result of digesting the store's copy of a run's artifacts again. `absent` are artifacts
+    that it no longer has.
     """
 
     place: str | None
@@ -63,13 +63,13 @@ class StoreCheck:
 
 
 class Digester:
-    """Digests files; hard links to one file (earlier releases made them) are read once."""
+    """Digests files. Hard links to one file, which earlier releases created, are read once."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, int], str] = {}
 
     def file(self, path: Path) -> FileDigest:
-        """Return a file's digest and size; raises OSError, also for what is no plain file."""
+        """Return a file's digest and size; raises OSError, also if it is not a regular file."""
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode):
             raise OSError("not a plain file")
@@ -80,7 +80,7 @@ class Digester:
 
 
 def readable_provenance(folder: Path) -> tuple[Provenance | None, FileProblem | None]:
-    """Return a run's provenance, or what is wrong with it; neither if there is no such file."""
+    """Return a run's provenance, or the problem with it; neither if the file does not exist."""
     if not os.path.lexists(folder / FILE_NAME):
         return None, None
     try:
@@ -98,8 +98,8 @@ def check_folder(
     store: Store | None,
     digester: Digester,
 ) -> FolderCheck:
-    """Digest a run's folder again and compare it with its provenance; without one, with the store's
-    manifests.
+    """Digest a run's folder again and compare it with its provenance or, without one, with the
+    store's manifests.
     """
     present, problems = _walk(folder)
     expected: Mapping[str, FileDigest]
@@ -137,8 +137,8 @@ def check_folder(
 def check_store(
     artifacts: Iterable[str], keys: Iterable[str], store: Store | None, digester: Digester
 ) -> StoreCheck:
-    """Digest what the store holds of artifacts, and of the records under stages' keys, again. What
-    it does not hold is no damage: stores are cleared.
+    """Digest the store's copies of artifacts and of the records under stage keys again. Missing
+    items are not damage: stores get pruned.
     """
     if store is None:
         return StoreCheck(None)
@@ -179,8 +179,8 @@ def check_store(
     )
 
 
-def store_beside(folder: Path, home: Path) -> Store | None:
-    """Return the store of the home that a run's folder lies in, else the given home's; None where
+def store_near(folder: Path, home: Path) -> Store | None:
+    """Return the store of the home that contains a run's folder, or else the given home's; None if
     neither has one.
     """
     for place in (home_around(folder) / "store", home / "store"):
@@ -219,7 +219,7 @@ def _compare(path: Path, name: str, expected: FileDigest, digester: Digester) ->
 
 
 def _manifests(record: RunRecord, store: Store | None) -> tuple[Mapping[str, FileDigest], str]:
-    """Return what the store's manifests say of a run's built files."""
+    """Return the store's manifest entries for a run's built files."""
     expected: dict[str, FileDigest] = {}
     for stage in record.stages:
         if (
@@ -245,7 +245,7 @@ def _manifest(artifact: str, store: Store) -> dict[str, FileDigest] | None:
 
 
 def _recipe_problem(folder: Path, record: RunRecord | None, present: set[str]) -> list[FileProblem]:
-    """Compare the recipe with the text in the record, for want of anything better."""
+    """Compare the recipe with the text in the record, the best available basis."""
     if record is None:
         return []
     if "recipe.yaml" not in present:

@@ -1,4 +1,4 @@
-"""Finds what an audit is about: a run, or the run that produced given bytes."""
+"""Finds the subject of an audit: a run, or the run that produced given bytes."""
 
 import dataclasses
 import os
@@ -19,11 +19,11 @@ _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{8,64})", re.IGNORECASE)
 
 @dataclasses.dataclass(frozen=True)
 class Artifact:
-    """Bytes that somebody asked about.
+    """The bytes that an audit was asked about.
 
-    `asked` is how they were named; `files` are the paths in the audited run's folder with these
-    bytes, `target` the target that they belong to, `runs` all runs that have them, newest first, as
-    recipe/id.
+    `asked` is the name they were given by; `files` are the paths in the audited run's folder with
+    this content, `target` is the target they belong to, and `runs` are all runs that have them,
+    newest first, as recipe/id.
     """
 
     asked: str
@@ -34,7 +34,7 @@ class Artifact:
 
 @dataclasses.dataclass(frozen=True)
 class Located:
-    """The folder of the run to audit, and the artifact that led to it."""
+    """The folder of the run to audit, and the artifact that led to it, if any."""
 
     folder: Path
     artifact: Artifact | None = None
@@ -90,7 +90,7 @@ def _named(name: str, folders: list[Path]) -> Path | None:
 
 
 def _refuse_home(path: Path) -> None:
-    """Refuse a folder that holds runs: its bytes are no artifact."""
+    """Reject a folder that contains runs: it is not an artifact."""
     places = ("*/result.json", "*/*/result.json", "*/*/*/result.json")
     inside = [file for place in places for file in path.glob(place)] if path.is_dir() else []
     if inside:
@@ -100,13 +100,13 @@ def _refuse_home(path: Path) -> None:
 
 
 def _run_around(path: Path) -> Path | None:
-    """Return the run's folder that a path is in."""
+    """Return the run folder that contains a path."""
     return next((folder for folder in path.resolve().parents if is_run(folder)), None)
 
 
 def _by_bytes(name: str, digests: set[str], around: Path | None, folders: list[Path]) -> Located:
-    """Return the newest run that has all these bytes; the run that they are in goes first, whether
-    they are intact or not.
+    """Return the newest run with all these files. The run that contains them takes precedence,
+    whether they are intact or not.
     """
     made = [
         folder
@@ -127,7 +127,7 @@ def _by_bytes(name: str, digests: set[str], around: Path | None, folders: list[P
 
 
 def _by_digest(name: str, digest: str, folders: list[Path]) -> Located:
-    """Return the newest run with a file, or an artifact of a stage, that has this digest."""
+    """Return the newest run with a file or stage artifact that has this digest."""
     made = []
     digests: set[str] = set()
     for folder in folders:
@@ -157,9 +157,7 @@ def _located(name: str, made: list[Path], digests: set[str]) -> Located:
 
 
 def recorded_files(folder: Path) -> dict[str, FileDigest]:
-    """Return a run's files as its provenance lists them; for a run without one, its models as they
-    are now.
-    """
+    """Return a run's files as listed in its provenance; without one, its current models."""
     provenance, _ = readable_provenance(folder)
     if provenance is not None:
         return provenance.files
@@ -177,4 +175,4 @@ def _artifacts(folder: Path) -> list[str]:
     try:
         return [stage.artifact for stage in read_record(folder).stages if stage.artifact]
     except ConvkitError:
-        return []  # a damaged run names no artifact; `convkit runs` lists it as damaged
+        return []  # a damaged run has no readable artifacts; `convkit runs` lists it as damaged

@@ -11,7 +11,7 @@ from convkit.store.digests import digest_file
 
 @dataclasses.dataclass(frozen=True)
 class ToolUse:
-    """A package in the version that some stages used; `version` is empty if only a lock has it."""
+    """A package version that some stages used; `version` is empty if only a lock mentions it."""
 
     name: str
     version: str
@@ -29,8 +29,8 @@ class LockFile:
 
 
 @dataclasses.dataclass(frozen=True)
-class Making:
-    """How a run was built. Times as text are in UTC; `sources` and `seeds` are None without a
+class BuildInputs:
+    """How a run was built. Formatted times are in UTC; `sources` and `seeds` are None without a
     provenance.
     """
 
@@ -48,13 +48,15 @@ class Making:
     tools: tuple[ToolUse, ...]
 
 
-def making_of(
+def build_inputs_of(
     folder: Path, record: RunRecord | None, provenance: Provenance | None
-) -> Making | None:
-    """Return how a run was built, from its provenance or, if that cannot be read, its record."""
+) -> BuildInputs | None:
+    """Return how a run was built, from its provenance or, if that cannot be read, from its
+    record.
+    """
     if provenance is not None:
         found = provenance.dependencies
-        return Making(
+        return BuildInputs(
             recipe=provenance.recipe,
             recipe_text=provenance.recipe_text,
             convkit=provenance.convkit,
@@ -72,7 +74,7 @@ def making_of(
         )
     if record is None:
         return None
-    return Making(
+    return BuildInputs(
         recipe=record.recipe,
         recipe_text=record.recipe_text,
         convkit=record.convkit,
@@ -92,7 +94,7 @@ def making_of(
 
 
 def tool_uses(record: RunRecord) -> tuple[ToolUse, ...]:
-    """Return every package that a run's stages used, each version once."""
+    """Return every package version that a run's stages used."""
     stages: dict[tuple[str, str], list[str]] = {}
     for stage in record.stages:
         for name, version in stage.versions.items():

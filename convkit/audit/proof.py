@@ -1,4 +1,4 @@
-"""What was verified of each target: on which inputs, at what tolerance, on which evidence."""
+"""What was verified for each target: with which inputs, tolerance and evidence."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ from convkit.record.provenance import FileDigest, Provenance
 
 @dataclasses.dataclass(frozen=True)
 class CaseProof:
-    """A case, and the sizes of its axes."""
+    """A case and its axis sizes."""
 
     case: str
     sizes: dict[str, int]
@@ -32,7 +32,7 @@ class VerificationProof:
 
 @dataclasses.dataclass(frozen=True)
 class TargetProof:
-    """A target: what it is, its verdict, its files by path in the run's folder."""
+    """A target: its configuration, its verdict, its files by path in the run's folder."""
 
     target: str
     runtime: str
@@ -45,7 +45,7 @@ class TargetProof:
 
 
 def proofs_of(record: RunRecord | None, provenance: Provenance | None) -> tuple[TargetProof, ...]:
-    """Return what was verified; if only the provenance can be read, the verdicts alone."""
+    """Return what was verified; only the verdicts if only the provenance can be read."""
     files = provenance.files if provenance is not None else {}
     if record is not None:
         return tuple(_target(target, files) for target in record.targets)

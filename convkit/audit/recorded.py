@@ -1,10 +1,10 @@
-"""What a past run recorded that is needed to build it again."""
+"""What a past run recorded for rebuilding it."""
 
 from pathlib import Path
 
 from convkit.audit.integrity import readable_provenance
 from convkit.errors import UsageError
-from convkit.execute.facts import Surroundings
+from convkit.execute.facts import ResolvedFacts
 from convkit.execute.materials import materials_of
 from convkit.execute.opened_files import digests_of
 from convkit.execute.run_folder import stage_file
@@ -19,9 +19,10 @@ from convkit.toolchain.resolution import Resolution, read_pins
 
 
 def recorded_recipe(record: RunRecord, beside: Path | None) -> LoadedRecipe:
-    """Return a run's recipe as it was, with its files expected in `beside`, or where they were.
+    """Return a run's recipe as recorded, with its files expected in `beside` or at their original
+    location.
 
-    Raises UsageError if that folder is gone, RecipeError if files that the recipe names are.
+    Raises UsageError if that folder is missing, RecipeError if files named in the recipe are.
     """
     folder = beside or Path(record.recipe_folder or Path(record.recipe_file).parent)
     if not folder.is_dir():
@@ -32,7 +33,7 @@ def recorded_recipe(record: RunRecord, beside: Path | None) -> LoadedRecipe:
 
 
 def recipe_path(record: RunRecord) -> Path:
-    """Return where a run's recipe was when it ran; it may have moved since."""
+    """Return the path of a run's recipe when it ran; the file may have moved since."""
     folder = Path(record.recipe_folder or Path(record.recipe_file).absolute().parent)
     return folder / Path(record.recipe_file).name
 
@@ -54,9 +55,9 @@ def recorded_resolutions(
 
 
 def changed_sources(
-    folder: Path, loaded: LoadedRecipe, surroundings: Surroundings, home: Home
+    folder: Path, loaded: LoadedRecipe, surroundings: ResolvedFacts, home: Home
 ) -> tuple[str, ...]:
-    """Return what a run was made from and is other now: the model's files, samples, texts. Each
+    """Return the inputs of a run that have changed since: the model's files, samples, texts, each
     with both digests.
     """
     provenance, _ = readable_provenance(folder)
@@ -65,7 +66,7 @@ def changed_sources(
     before = {(item.kind, item.name): item.digest for item in provenance.dependencies}
     found = materials_of(loaded, surroundings, home).dependencies
     listed = {(item.kind, item.name) for item in found}
-    # Files that the run was seen to read: this home need not have seen it.
+    # Files that the run was observed to read, which this home may not have recorded.
     names = [name for kind, name in before if kind == "file" and (kind, name) not in listed]
     digests = digests_of(names, loaded.dirname, DigestCache(home.store / "digests"))
     now = (
@@ -85,7 +86,7 @@ def changed_sources(
 
 
 def changed_surroundings(before: RunRecord, after: RunRecord) -> tuple[str, ...]:
-    """Return which tools and which parts of the platform differ between two runs of one recipe."""
+    """Return the tools and platform properties that differ between two runs of one recipe."""
     changes = []
     versions = {stage.id: stage.versions for stage in after.stages}
     for stage in before.stages:

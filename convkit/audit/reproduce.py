@@ -1,5 +1,5 @@
-"""`convkit reproduce`: builds a past run again from what it recorded, and classifies how close each
-artifact came.
+"""`convkit reproduce`: rebuilds a past run from its record, and classifies how close each artifact
+came.
 """
 
 import dataclasses
@@ -32,13 +32,13 @@ from convkit.recipe.loading import LoadedRecipe
 from convkit.record.model import RunRecord, TargetReport
 from convkit.worker.protocol import CompareResult
 
-# Parts of the home that a reproduction shares: they are built from hashes, or from pins.
+# Parts of the home that a reproduction shares: they are verified by hashes or pins.
 _SHARED = ("environments", "packages")
 
 
 @dataclasses.dataclass(frozen=True)
 class ArtifactOutcome:
-    """One target's artifact, built again. `where` lists differences, `why` what else changed."""
+    """A rebuilt artifact of one target. `where` lists differences, `why` what else changed."""
 
     target: str
     likeness: ReproductionClass
@@ -48,7 +48,7 @@ class ArtifactOutcome:
 
 @dataclasses.dataclass(frozen=True)
 class ReproductionReport:
-    """A reproduced run: every target's outcome, and what was varied on purpose."""
+    """A reproduced run: the outcome of every target, and what was varied on purpose."""
 
     run: str
     folder: str
@@ -65,7 +65,7 @@ class ReproductionReport:
 
     @property
     def reproduced(self) -> bool:
-        """True if every artifact is the same as before, or agrees within its tolerance."""
+        """True if every artifact is identical or agrees within its tolerance."""
         return CLASSES.index(self.worst) <= CLASSES.index("NUMERIC_OK")
 
 
@@ -78,11 +78,11 @@ def reproduce(
     listener: Listener | None = None,
     jobs: int = 2,
 ) -> ReproductionReport:
-    """Build a run again in scratch space, without the store, and compare its artifacts with the
-    run's.
+    """Rebuild a run in scratch space, without the store, and compare its artifacts with the
+    originals.
 
-    `files` is a folder with the files that the recipe names, if they have moved. The outcome is
-    kept beside the run's folder. Raises UsageError if the recipe's files are gone, and
+    `files` is a folder with the files named in the recipe, if they have moved. The outcome is
+    stored next to the run's folder. Raises UsageError if the recipe's files are gone, and
     KeyboardInterrupt.
     """
     started = time.time()
@@ -192,7 +192,7 @@ def _classify(
         )
     if after.status == "skipped" and set(after.files) != set(before.files):
         return ArtifactOutcome(name, "SKIPPED_NO_WORKER", where, (after.headline,))
-    # An artifact that differs was verified against the original. If that has changed as well, their
+    # A differing artifact was verified against the original. If the original changed too, their
     # agreement proves nothing about the run.
     holds = after.status in ("verified", "skipped") and not sources
     return ArtifactOutcome(
@@ -201,7 +201,7 @@ def _classify(
 
 
 def differences_of(compared: CompareResult) -> tuple[str, ...]:
-    """Return what differs between two artifacts, a line each."""
+    """Return the differences between two artifacts, one line each."""
     lines = []
     for file in compared.files:
         if file.likeness in ("MISSING", "EXTRA"):
@@ -222,7 +222,7 @@ def _all(record: RunRecord, likeness: ReproductionClass, why: str) -> tuple[Arti
 
 @contextmanager
 def _scratch(home: Home) -> Iterator[Home]:
-    """Provide an empty home that shares the environments and packages of another one; it is removed
+    """Create an empty home that shares another home's environments and packages; removed
     afterwards.
     """
     root = home.root / "scratch" / f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
@@ -234,7 +234,7 @@ def _scratch(home: Home) -> Iterator[Home]:
         yield Home(root)
     finally:
         for name in _SHARED:
-            (root / name).unlink(missing_ok=True)  # the link, never what it leads to
+            (root / name).unlink(missing_ok=True)  # removes the link, never its target
         shutil.rmtree(root, ignore_errors=True)
 
 

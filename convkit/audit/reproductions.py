@@ -1,6 +1,7 @@
-"""What happened to a run since: whether it was reproduced, whether somebody accepted it.
+"""Events after a run: its reproductions and its acceptance.
 
-These files are beside the run's folder, never inside, where every file is in the provenance.
+These files are stored next to the run's folder, never inside: there, the provenance covers every
+file.
 
     <home>/<recipe>/<id>.reproductions/<time>-<random>.json   one per attempt
     <home>/<recipe>/<id>.accepted.json
@@ -19,7 +20,7 @@ from convkit.store.digests import write_json
 
 T = TypeVar("T")
 
-# How close a reproduction came, best first; the last three say why there is nothing to compare.
+# How close a reproduction came, best first; the last three explain why nothing could be compared.
 ReproductionClass = Literal[
     "BIT_IDENTICAL",
     "CANONICAL_IDENTICAL",
@@ -35,9 +36,9 @@ CLASSES: tuple[ReproductionClass, ...] = get_args(ReproductionClass)
 
 @dataclasses.dataclass(frozen=True)
 class Reproduction:
-    """One attempt to build a run's artifacts again.
+    """One attempt to rebuild a run's artifacts.
 
-    `run` is the id of the reproduced run, `when` in seconds since the epoch, `worst` the worst
+    `run` is the id of the reproduced run, `when` is in seconds since the epoch, `worst` the worst
     class of all artifacts, `artifacts` the class of each (by target), `host` the machine.
     """
 
@@ -50,10 +51,10 @@ class Reproduction:
 
 @dataclasses.dataclass(frozen=True)
 class Acceptance:
-    """Somebody's decision that a run is its recipe's baseline. `when` in seconds since the epoch.
+    """A user's decision to make a run its recipe's baseline. `when` is in seconds since the epoch.
 
-    `recipe_file` is the recipe that the baseline was written beside. `retired`: the recipe needs no
-    baseline any more.
+    `recipe_file` is the recipe next to which the baseline was written. `retired`: the recipe no
+    longer needs a baseline.
     """
 
     run: str
@@ -65,8 +66,8 @@ class Acceptance:
 
 
 def reproductions_of(folder: Path) -> list[Reproduction]:
-    """Return the reproductions of the run in a folder, oldest first; raises ProvenanceError for a
-    damaged file.
+    """Return the reproductions of the run in a folder, oldest first; raises ProvenanceError if a
+    file is damaged.
     """
     found = [_read(path, Reproduction) for path in reproduction_files(folder)]
     return sorted(found, key=lambda reproduction: reproduction.when)
@@ -78,25 +79,26 @@ def reproduction_files(folder: Path) -> list[Path]:
 
 
 def read_reproduction(path: Path) -> Reproduction:
-    """Return one reproduction; raises ProvenanceError for a damaged file."""
+    """Return one reproduction; raises ProvenanceError if the file is damaged."""
     return _read(path, Reproduction)
 
 
 def write_reproduction(folder: Path, reproduction: Reproduction) -> Path:
-    """Keep a reproduction beside the run's folder; return the file."""
+    """Store a reproduction next to the run's folder; return the file."""
     moment = time.strftime("%Y%m%d-%H%M%S-", time.gmtime(reproduction.when)) + secrets.token_hex(2)
     return _write(_beside(folder, ".reproductions") / f"{moment}.json", reproduction)
 
 
 def acceptance_of(folder: Path) -> Acceptance | None:
-    """Return who accepted a run, or None; raises ProvenanceError for a damaged file."""
+    """Return a run's acceptance, or None; raises ProvenanceError if the file is damaged."""
     path = _beside(folder, ".accepted.json")
     return _read(path, Acceptance) if path.exists() else None
 
 
 def newest_acceptance(runs: Path) -> Acceptance | None:
-    """Return the last acceptance among a recipe's runs (the folder that holds them), also of a run
-    whose folder is gone. Damaged files are left out: `convkit audit` calls them broken.
+    """Return the latest acceptance among a recipe's runs (given the folder that contains them),
+    including runs whose folders are gone. Damaged files are skipped: `convkit audit` reports them
+    as broken.
     """
     found = []
     for path in runs.glob("*.accepted.json"):
@@ -108,7 +110,7 @@ def newest_acceptance(runs: Path) -> Acceptance | None:
 
 
 def write_acceptance(folder: Path, acceptance: Acceptance) -> Path:
-    """Keep an acceptance beside the run's folder; return the file."""
+    """Store an acceptance next to the run's folder; return the file."""
     return _write(_beside(folder, ".accepted.json"), acceptance)
 
 

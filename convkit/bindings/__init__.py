@@ -1,1 +1,1 @@
-"""Code for whoever calls a built model: its contract as constants, in C++ and in Python."""
+"""Generates code for callers of a built model: its contract as constants, in C++ and Python."""

@@ -1,5 +1,5 @@
-"""A contract as a C++17 header of its own: no library is included, so that any runtime's code can
-use it. Pure.
+"""Generates a standalone C++17 header from a contract. It includes no library, so it works with any
+runtime. Pure.
 """
 
 import json
@@ -129,7 +129,7 @@ std::string mismatch(const Inputs& session_inputs, const Outputs& session_output
 
 
 def cpp_bindings(contract: Contract) -> str:
-    """Return the header of a contract."""
+    """Return a contract's header."""
     axes = identifiers(axis.name for axis in contract.axes)
     text = _HEADER + "".join(
         f"  {name} = {number},\n" for name, number in ONNX_TYPES.items()
@@ -165,8 +165,8 @@ def _side(side: str, specs: tuple[TensorSpec, ...]) -> str:
 
 
 def _dimensions(place: int, shape: tuple[Dimension, ...]) -> str:
-    """Return a shape's two arrays; C++ has no empty ones, so that a scalar's hold one element
-    nobody looks at.
+    """Return a shape's two arrays. C++ has no empty arrays, so a scalar's contain one unused
+    element.
     """
     sizes = ", ".join(str(size) if isinstance(size, int) else "-1" for size in shape) or "0"
     words = ", ".join(_quoted(str(size)) for size in shape) or '""'
@@ -177,5 +177,7 @@ def _dimensions(place: int, shape: tuple[Dimension, ...]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return a C++ string literal; JSON's escapes are C++'s, but for characters beyond ASCII."""
+    """Return a C++ string literal. JSON's escapes are valid in C++, except for characters beyond
+    ASCII.
+    """
     return json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Writes the bindings beside a built model."""
+"""Writes the bindings next to a built model."""
 
 from pathlib import Path
 
@@ -11,8 +11,8 @@ PYTHON_FILE = "bindings.py"
 
 
 def write_bindings(folder: Path, contract: Contract) -> None:
-    """Write `bindings.hpp` and `bindings.py`: names, order, element types and shapes of
-    a contract.
+    """Write `bindings.hpp` and `bindings.py`: a contract's names, order, element types and
+    shapes.
     """
     (folder / CPP_FILE).write_text(cpp_bindings(contract), encoding="utf-8")
     (folder / PYTHON_FILE).write_text(python_bindings(contract), encoding="utf-8")

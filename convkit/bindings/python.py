@@ -1,4 +1,4 @@
-"""A contract as a Python module that needs the standard library alone. Pure."""
+"""Generates a Python module from a contract, which needs only the standard library. Pure."""
 
 from convkit.tensors import Contract, TensorSpec
 
@@ -58,7 +58,7 @@ def mismatch(inputs: Any, outputs: Any, *, ordered: bool = True) -> str:
 
 
 def python_bindings(contract: Contract) -> str:
-    """Return the module of a contract."""
+    """Return a contract's module."""
     axes = "".join(
         f"    {axis.name!r}: Axis(min={axis.min}, typical={axis.typical}, max={axis.max}),\n"
         for axis in contract.axes

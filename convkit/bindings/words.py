@@ -1,11 +1,11 @@
-"""Names of tensors and axes as names of variables. Pure."""
+"""Converts names of tensors and axes to variable names. Pure."""
 
 import keyword
 import re
 from collections.abc import Iterable
 
-# C++17's reserved words that a tensor or an axis might be called (Python's come from its own list),
-# and the names that the header itself uses beside those of tensors.
+# C++17's reserved words that might be the name of a tensor or axis (Python has its own list), and
+# the names that the header itself uses.
 _CPP = (
     "alignas alignof and asm auto bool break case catch char class const continue default delete do"
     " double else enum explicit export extern false float for friend goto if inline int long"
@@ -17,7 +17,7 @@ _RESERVED = frozenset(_CPP.split())
 
 
 def identifiers(names: Iterable[str]) -> dict[str, str]:
-    """Return an identifier for each name, good in C++ and Python, no two alike: `input.1` becomes
+    """Return a distinct identifier for each name, valid in C++ and Python: `input.1` becomes
     `input_1`.
     """
     found: dict[str, str] = {}

@@ -1,3 +1,3 @@
-"""The inputs a converted model is proven on: values, the ladder of cases, probes, and what they may
-cost.
+"""The inputs on which a converted model is verified: values, the ladder of cases, probes, and their
+budget.
 """

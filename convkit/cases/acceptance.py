@@ -1,5 +1,5 @@
-"""Up to which size of an axis the original takes the contract's inputs: told from other refusals by
-trying.
+"""Finds the largest size of an axis that the original accepts, by trying, which distinguishes it
+from other reasons for an error.
 """
 
 from collections.abc import Callable
@@ -12,10 +12,10 @@ Accepts = Callable[[dict[str, int]], bool]
 
 
 def restricted_axes(contract: Contract, accepts: Accepts) -> list[Finding]:
-    """Return C113 for each axis whose largest size the original refuses while the smallest passes.
+    """Return C113 for each axis whose largest size the original rejects while the smallest passes.
 
-    Runs the original a few times per axis, with all other axes at their smallest. Empty where it
-    refuses the smallest sizes too: then sizes are not the reason.
+    Runs the original a few times per axis, with all other axes at their minimum. Empty if it also
+    rejects the smallest sizes, because sizes are then not the reason.
     """
     smallest = smallest_sizes(contract)
     if not accepts(smallest):
@@ -29,8 +29,8 @@ def restricted_axes(contract: Contract, accepts: Accepts) -> list[Finding]:
 
 
 def _largest_accepted(axis: Axis, others: dict[str, int], accepts: Accepts) -> int:
-    """Return the largest size that passes, by bisection: what has positions for some size has them
-    for less.
+    """Return the largest size that passes, by bisection: a model with enough positions for one size
+    has enough for smaller ones.
     """
     if accepts(others | {axis.name: axis.max}):
         return axis.max

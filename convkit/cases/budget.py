@@ -1,18 +1,18 @@
-"""What a verification may cost: predicts a case's time from those that ran."""
+"""The time budget of a verification: predicts a case's duration from those that ran."""
 
 from collections.abc import Sequence
 
-# These run whatever they cost: they are small or typical in size, and hold the mistakes most often
-# made.
+# These run regardless of the budget: their sizes are small or typical, and they reveal the most
+# common mistakes.
 ALWAYS_RUN = ("smallest", "padded", "masked-row")
 
 
 class Budget:
-    """Seconds of inference that may be spent, and what has been learned about the time of a case.
+    """The budget in seconds of inference, and a model of a case's duration.
 
-    The time of a case is taken to be linear in its cost (elements of its inputs and outputs):
-    through the origin while one cost is measured, the least-squares line after. Attention grows
-    faster than that, so a prediction far above the measured sizes is low, and one case may overrun;
+    A case's duration is assumed to be linear in its cost (elements of its inputs and outputs):
+    proportional while only one cost has been measured, the least-squares line afterwards. Attention
+    grows faster, so a prediction far above the measured sizes is too low, and one case may overrun;
     the next is then omitted.
     """
 
@@ -22,14 +22,12 @@ class Budget:
         self._measured: list[tuple[int, float]] = []
 
     def record(self, cost: int, seconds: float) -> None:
-        """Note what a case took."""
+        """Record a case's duration."""
         self.spent += seconds
         self._measured.append((cost, seconds))
 
     def predict(self, cost: int) -> float:
-        """Return the seconds a case of that cost is expected to take; 0 while nothing
-        is measured.
-        """
+        """Return a case's predicted duration in seconds; 0 without measurements."""
         if not self._measured:
             return 0.0
         costs = [cost for cost, _ in self._measured]
@@ -42,7 +40,7 @@ class Budget:
         return max(0.0, mean_time + max(0.0, slope) * (cost - mean_cost))
 
     def refusal(self, name: str, cost: int) -> str | None:
-        """Return why a case is not run, or None where it is."""
+        """Return why a case is omitted, or None if it runs."""
         if self.seconds is None or name in ALWAYS_RUN or not self._measured:
             return None
         remaining = self.seconds - self.spent
@@ -56,9 +54,9 @@ class Budget:
 
 
 def running_order(names: Sequence[str]) -> list[int]:
-    """Return the places of the cases in the order they run under a budget: what always runs comes
-    first.
+    """Return the order, as indices, in which cases run under a budget, starting with those that
+    always run.
 
-    The predictions for the others then rest on more than the smallest case.
+    The predictions for the others are then based on more than the smallest case.
     """
     return sorted(range(len(names)), key=lambda place: names[place] not in ALWAYS_RUN)

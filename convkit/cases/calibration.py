@@ -1,4 +1,4 @@
-"""Which of the reference's cases show the ranges that a model meets in use."""
+"""Selects the reference's cases that show the ranges of a model in normal use."""
 
 from convkit.worker.protocol import ReferenceResult
 
@@ -8,11 +8,11 @@ _UNUSUAL = frozenset({"extreme", "values", "masked-row", "mask-patterns", "texts
 
 
 def is_usual(case: str) -> bool:
-    """Say whether a case of the ladder has usual values."""
+    """Return True if a case of the ladder has typical values."""
     return case not in _UNUSUAL
 
 
 def calibration_cases(reference: ReferenceResult) -> list[str]:
-    """Return the ladder's cases that are usual; all of them where none is."""
+    """Return the ladder's cases with typical values; all cases if there are none."""
     ladder = [case.name for case in reference.cases if case.kind == "ladder"]
     return [name for name in ladder if is_usual(name)] or ladder

@@ -1,14 +1,13 @@
-"""What a model says about itself that decides which inputs are legal."""
+"""A model's own facts that determine which inputs are legal."""
 
 import dataclasses
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelFacts:
-    """Legal ranges of a model's inputs, as its configuration states them; None where it states
-    nothing.
+    """Legal ranges of a model's inputs, from its configuration; None if it does not specify them.
 
-    `vocabulary`: token ids are below it. `pad_token`: the id that fills padding. `max_positions`:
+    `vocabulary`: token ids are below this. `pad_token`: the id that fills padding. `max_positions`:
     the longest sequence, in tokens, that the model has positions for.
     """
 

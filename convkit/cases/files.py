@@ -1,5 +1,5 @@
-"""Where a case's tensors lie: `<case>/inputs/<name>.npy`, `<case>/outputs/<name>.npy`, and
-`cases.json` beside them.
+"""The files of a case's tensors: `<case>/inputs/<name>.npy`, `<case>/outputs/<name>.npy`, and
+`cases.json` next to them.
 """
 
 import dataclasses
@@ -23,14 +23,14 @@ _Side = Literal["inputs", "outputs"]
 
 
 def tensor_file(root: Path, case: str, side: _Side, tensor: str) -> Path:
-    """Return a tensor's file. Names are percent-encoded where they hold a slash or another special
-    character.
+    """Return a tensor's file. Names with a slash or other special characters are
+    percent-encoded.
     """
     return root / quote(case, safe=":") / side / f"{quote(tensor, safe='')}.npy"
 
 
 def write_tensors(root: Path, case: str, side: _Side, tensors: Mapping[str, np.ndarray]) -> None:
-    """Write a case's tensors. bfloat16 is stored as its bits: numpy has no name for it."""
+    """Write a case's tensors. bfloat16 is stored as bits: numpy has no name for it."""
     for name, values in tensors.items():
         file = tensor_file(root, case, side, name)
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -63,8 +63,8 @@ def read_tensors(
 
 
 def write_cases(root: Path, result: ReferenceResult) -> None:
-    """Write `cases.json`, without the times: artifacts are keyed by content, and the same cases
-    give the same bytes.
+    """Write `cases.json`, without durations: artifacts are keyed by content, and the same cases
+    must produce the same bytes.
     """
     timeless = dataclasses.replace(
         result, cases=tuple(dataclasses.replace(case, seconds=0.0) for case in result.cases)
@@ -73,7 +73,7 @@ def write_cases(root: Path, result: ReferenceResult) -> None:
 
 
 def read_cases(root: Path) -> ReferenceResult:
-    """Read `cases.json`; raises StageFailedError where the folder is no reference."""
+    """Read `cases.json`; raises StageFailedError if the folder is not a reference."""
     try:
         return decode(ReferenceResult, json.loads((root / CASES_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, CodecError) as error:

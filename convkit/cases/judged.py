@@ -1,4 +1,4 @@
-"""The ladder's cases as a search for a precision judges by them."""
+"""The ladder's cases, as used to judge a precision search."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,8 +13,8 @@ from convkit.tensors import Contract
 
 @dataclasses.dataclass(frozen=True)
 class JudgedCase:
-    """One case: inputs and the original's outputs by name, and where outputs mean nothing (see
-    `compare`).
+    """One case: inputs and the original's outputs by name, and the positions where outputs are
+    meaningless (see `compare`).
     """
 
     feeds: Mapping[str, np.ndarray]
@@ -23,7 +23,7 @@ class JudgedCase:
 
 
 def ladder_cases(reference: Path, contract: Contract) -> dict[str, JudgedCase]:
-    """Return the ladder's cases as the reference left them, memory-mapped."""
+    """Return the ladder's cases as stored by the reference, memory-mapped."""
     cases = {}
     for case in read_cases(reference).cases:
         if case.kind != "ladder":

@@ -1,4 +1,6 @@
-"""Where an output means nothing: at the positions that a mask among the inputs marks as padding."""
+"""Finds the positions at which an output is meaningless: those that a mask among the inputs marks
+as padding.
+"""
 
 from collections.abc import Mapping
 
@@ -6,9 +8,9 @@ import numpy as np
 
 
 def padding_positions(feeds: Mapping[str, np.ndarray], mask: str | None) -> np.ndarray | None:
-    """Return where a mask marks padding, in the mask's shape; None without a mask.
+    """Return the positions that a mask marks as padding, in the mask's shape; None without a mask.
 
-    A row without any live position is no padding: it is compared, whole.
+    A row without any live position does not count as padding: it is compared as a whole.
     """
     if mask is None or mask not in feeds:
         return None

@@ -1,4 +1,4 @@
-"""Axis sizes for the cases: what is told apart by them, and what stays affordable."""
+"""Axis sizes for the cases: distinguishable, and affordable."""
 
 import itertools
 import math
@@ -6,36 +6,34 @@ from collections.abc import Iterable
 
 from convkit.tensors import Axis, Contract
 
-# Small and different, so that no two axes can be taken for each other; the first goes to the first
-# axis, which is usually the batch.
+# Small and distinct, so that no two axes can be confused; the first one is for the first axis,
+# usually the batch.
 _SMALL_SIZES = (3, 7, 11, 5, 13, 9, 17)
 
 
 def smallest_sizes(contract: Contract) -> dict[str, int]:
-    """Return every axis at its smallest."""
+    """Return every axis's minimum."""
     return {axis.name: axis.min for axis in contract.axes}
 
 
 def largest_sizes(contract: Contract) -> dict[str, int]:
-    """Return every axis at its largest."""
+    """Return every axis's maximum."""
     return {axis.name: axis.max for axis in contract.axes}
 
 
 def probe_sizes(contract: Contract) -> dict[str, int]:
-    """Return small sizes within the axes' ranges, different for each axis where the
-    ranges allow.
-    """
+    """Return small sizes within the axes' ranges, distinct if the ranges allow."""
     small = itertools.cycle(_SMALL_SIZES)
     return {axis.name: max(axis.min, min(axis.max, next(small))) for axis in contract.axes}
 
 
 def off_typical_sizes(contract: Contract) -> dict[str, int] | None:
-    """Return sizes off each axis's smallest, typical and largest, all different; None where no axis
-    varies.
+    """Return distinct sizes other than each axis's minimum, typical and maximum size; None if no
+    axis varies.
 
-    Primes near the middle of the range (on a logarithmic scale) are preferred: they divide by
-    nothing that a graph may have been specialised to. An axis without such a size takes another
-    size than its typical one, if it has one.
+    Primes near the middle of the range (on a logarithmic scale) are preferred: a graph cannot be
+    specialized to a divisor of them. An axis without such a size gets any size other than its
+    typical one, if it has one.
     """
     if all(axis.min == axis.max for axis in contract.axes):
         return None
@@ -58,9 +56,7 @@ def _off_typical(axis: Axis, taken: set[int]) -> int:
 
 
 def _around(middle: int, axis: Axis) -> Iterable[int]:
-    """Return sizes of an axis, nearest to `middle` first; not more than a search for a
-    prime needs.
-    """
+    """Return sizes of an axis, nearest to `middle` first; no more than needed to find a prime."""
     reach = min(axis.max - axis.min, 200)
     for distance in range(reach + 1):
         for size in dict.fromkeys((middle + distance, middle - distance)):

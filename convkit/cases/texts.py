@@ -1,4 +1,4 @@
-"""Real texts through the model's own tokenizer."""
+"""Encodes real texts with the model's own tokenizer."""
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
@@ -77,8 +77,8 @@ def _case(
 
 
 def _extent(contract: Contract, dimension: Dimension) -> Axis:
-    """Return the sizes a dimension can take: an axis as declared, anything else at its typical size
-    only.
+    """Return the sizes a dimension can have: an axis as declared, anything else only its typical
+    size.
     """
     for axis in contract.axes:
         if axis.name == dimension:
@@ -88,8 +88,8 @@ def _extent(contract: Contract, dimension: Dimension) -> Axis:
 
 
 def _batches(texts: Sequence[str], rows: Axis) -> Iterator[list[str]]:
-    """Cut the texts into batches that the axis allows; the last is filled up with the first texts
-    if need be.
+    """Split the texts into batches that the axis allows; the last is filled up with the first texts
+    if necessary.
     """
     for start in range(0, len(texts), rows.max):
         batch = list(texts[start : start + rows.max])
@@ -99,7 +99,7 @@ def _batches(texts: Sequence[str], rows: Axis) -> Iterator[list[str]]:
 
 
 def _sizes(spec: TensorSpec, shape: tuple[int, ...]) -> dict[str, int]:
-    """Return the axes' sizes that an encoded batch sets."""
+    """Return the axes' sizes determined by an encoded batch."""
     pairs = zip(spec.shape, shape, strict=True)
     return {
         dimension: size

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from convkit.audit.answer import Answer
-from convkit.audit.making import Making
+from convkit.audit.making import BuildInputs
 from convkit.audit.proof import TargetProof, VerificationProof
 from convkit.cli.history_table import STYLES
 from convkit.cli.plain import Encodable
@@ -34,7 +34,9 @@ _MOST_TOOLS = 40
 
 
 def audit_text(answer: Answer) -> "RenderableType":
-    """Return an answer for people: verdict, integrity, origin, verification, later events."""
+    """Format an audit's answer for the terminal: verdict, integrity, origin, verification, later
+    events.
+    """
     from rich.console import Group
     from rich.text import Text
 
@@ -114,7 +116,7 @@ def _bytes(answer: Answer) -> Iterator[str]:
         yield f"unverified: {', '.join(folder.unproven)}"
 
 
-def _sources(making: Making | None) -> Iterator[str]:
+def _sources(making: BuildInputs | None) -> Iterator[str]:
     if making is None:
         return
     if making.sources is None:
@@ -138,7 +140,7 @@ def _dependency(item: Dependency) -> str:
     )
 
 
-def _making(making: Making | None) -> Iterator[str]:
+def _making(making: BuildInputs | None) -> Iterator[str]:
     if making is None:
         return
     started = making.started
@@ -239,6 +241,6 @@ def _day(moment: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(moment))
 
 
-def _recipe(making: Making | None) -> Iterator[str]:
+def _recipe(making: BuildInputs | None) -> Iterator[str]:
     if making is not None:
         yield from making.recipe_text.splitlines()

@@ -16,7 +16,7 @@ _MOST = 30
 
 
 def difference_text(difference: Difference) -> "RenderableType":
-    """Return a comparison for people: differences first, then what is only for information."""
+    """Format a comparison for the terminal: differences first, then informational items."""
     from rich.console import Group
     from rich.padding import Padding
     from rich.text import Text
@@ -87,7 +87,7 @@ def _figures(figures: Sequence[Figure]) -> Iterator[str]:
     for figure in figures:
         name = ", ".join(part for part in (figure.target, figure.case, figure.output) if part)
         metric = METRICS.get(figure.metric)  # None: seconds
-        near_one = metric is not None and metric.best == 1.0  # where a ratio says nothing
+        near_one = metric is not None and metric.best == 1.0  # a ratio is meaningless near one
         ratio = "" if figure.ratio is None or near_one else f" (x {figure.ratio:.3g})"
         yield f"{name}: {figure.metric} {_numbers(figure.before, figure.after)}{ratio}"
 

@@ -9,7 +9,7 @@ from convkit.cli.options import HomeFolder, Json
 from convkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from convkit.toolchain.pruning import Standing
+    from convkit.toolchain.pruning import FinishedEnvironment
 
 app = typer.Typer(
     no_args_is_help=True, help="Look after the stages' environments.", rich_markup_mode=None
@@ -21,14 +21,12 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 @app.command("list")
 def list_(json: Json = False, home: HomeFolder = None) -> None:
-    """Show the environments that stand: packages, size, when last used, which recipes they belong
-    to.
-    """
+    """Show the finished environments: packages, size, last use, and the recipes they belong to."""
     from convkit.home import Home
-    from convkit.toolchain.pruning import folder_size, leftovers, standing_environments
+    from convkit.toolchain.pruning import finished_environments, folder_size, leftovers
 
     root = Home.find(home).root
-    standing = standing_environments(root)
+    standing = finished_environments(root)
     left = leftovers(root)
     if json:
         import dataclasses
@@ -71,8 +69,8 @@ def prune(
     ] = False,
     home: HomeFolder = None,
 ) -> None:
-    """Remove environments that were not used for long, and what killed builds left; never one that
-    is in use.
+    """Remove environments unused for a long time and leftovers of killed builds, but nothing in
+    use.
     """
     from convkit.home import Home
     from convkit.toolchain import pruning
@@ -135,7 +133,7 @@ def _state(damaged: int, *, removed: bool) -> str:
     return f"{damaged} damaged; remove them with: convkit env verify --remove"
 
 
-def _table(standing: "tuple[Standing, ...]") -> object:
+def _table(standing: "tuple[FinishedEnvironment, ...]") -> object:
     import time
 
     from rich.table import Table

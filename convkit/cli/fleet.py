@@ -56,11 +56,13 @@ def worker(
 
 @app.command("certificate")
 def certificate() -> None:
-    """Make the certificate that a fleet's machines recognize each other by, and say what to do."""
+    """Create the certificate by which a fleet's machines recognize each other, and print
+    instructions.
+    """
     from convkit.execute.fleet.cluster import import_distributed
     from convkit.execute.fleet.security import make_certificate, tls_folder
 
-    import_distributed()  # says what to install
+    import_distributed()  # raises an error with installation instructions
     file, key = make_certificate(tls_folder())
     typer.echo(f"{file}\n{key}")
     typer.echo("Copy both to every machine of the fleet. They are its password. Then start:")

@@ -62,9 +62,9 @@ class _Line:
 class LiveProgress:
     """Shows stages while they run. Thread-safe, because each stage reports from its own thread.
 
-    On a terminal, one line per stage is redrawn in place. Elsewhere, a plain line is printed when
-    a stage starts and when it ends. With `quiet`, nothing is printed. Writes to standard error, so
-    that standard output holds only results.
+    On a terminal, one line per stage is redrawn in place. Elsewhere, a plain line is printed when a
+    stage starts and when it ends. With `quiet`, nothing is printed. Writes to standard error, so
+    that standard output contains only results.
     """
 
     def __init__(self, *, console: "Console | None" = None, quiet: bool = False) -> None:
@@ -113,7 +113,7 @@ class LiveProgress:
             self._lines.setdefault(stage, _Line(stage))
 
     def stage_started(self, stage: str, reason: str) -> None:
-        """Mark a stage as running; `reason` says why it has to."""
+        """Mark a stage as running; `reason` explains why it must run."""
         with self._lock:
             line = self._lines.setdefault(stage, _Line(stage))
             line.state, line.message, line.started = "running", reason, time.monotonic()

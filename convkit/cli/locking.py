@@ -31,7 +31,7 @@ def lock(
         ),
     ] = None,
 ) -> None:
-    """Pin the recipe's tools, with hashes, in a file beside it."""
+    """Pin the recipe's tools, with hashes, in a file next to it."""
     from convkit.errors import UsageError
     from convkit.execute.locking import Upgrade, check_lock, lock_recipe
     from convkit.recipe.loading import load_recipe

@@ -107,7 +107,9 @@ def main() -> None:
 
 
 def _check_paths() -> None:
-    """Refuse paths that are not UTF-8: records and requests are, and could not name them."""
+    """Refuse paths that are not UTF-8: records and requests are UTF-8, and could not represent
+    them.
+    """
     given = [("argument", argument) for argument in sys.argv[1:]]
     given += [("CONVKIT_HOME", os.environ.get("CONVKIT_HOME", "")), ("current folder", _folder())]
     for what, path in given:
@@ -127,10 +129,10 @@ def _folder() -> str:
 
 
 def _end_now(code: int) -> NoReturn:
-    """Exit without waiting for threads in the middle of something that cannot be stopped.
+    """Exit without waiting for threads in uninterruptible work.
 
-    Such are an import of MLflow, a copy of a large file, a network's timeout. Worker processes have
-    ended by now, or end with this process.
+    Examples are an import of MLflow, a copy of a large file, a network timeout. Worker processes
+    have ended by now, or end with this process.
     """
     import threading
 
@@ -151,7 +153,7 @@ def _end_as_bug(error: Exception) -> NoReturn:
 def _say(text: str) -> None:
     from convkit.redaction import redacted
 
-    print(redacted(text), file=sys.stderr)  # noqa: T201 - the last words before the exit; rich may be what failed
+    print(redacted(text), file=sys.stderr)  # noqa: T201 - the last message before the exit; rich may be the component that failed
 
 
 def _write_crash_log() -> str:
@@ -166,8 +168,8 @@ def _write_crash_log() -> str:
         f"Python {sys.version}\n\n{traceback.format_exc()}"
     )
     try:
-        # A new file with a name that nobody can foresee, readable by its owner alone: the folder
-        # is everybody's, and a link laid there beforehand must not be followed.
+        # A new file with an unpredictable name, readable only by its owner: the folder is
+        # world-writable, and a link planted there must not be followed.
         descriptor, path = tempfile.mkstemp(prefix="convkit-crash-", suffix=".log")
         with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
             stream.write(text)

@@ -1,4 +1,4 @@
-"""Commands that hold runs against earlier ones: `nightly`, `reproduce`, `accept`."""
+"""Commands that compare runs with earlier ones: `nightly`, `reproduce`, `accept`."""
 
 from pathlib import Path
 from typing import Annotated
@@ -27,7 +27,7 @@ def reproduce(
     quiet: Quiet = False,
     home: HomeFolder = None,
 ) -> None:
-    """Build a past run again from what it recorded, and compare every artifact."""
+    """Rebuild a past run from its record, and compare every artifact."""
     from convkit.audit.reproduce import reproduce as reproduce_run
     from convkit.cli.live import LiveProgress
     from convkit.errors import Interrupted
@@ -141,7 +141,7 @@ def accept(
     ] = True,
     home: HomeFolder = None,
 ) -> None:
-    """Make a run its recipe's baseline: a file to commit, which nightly runs are held to."""
+    """Make a run its recipe's baseline: a file to commit, which nightly runs are compared with."""
     from convkit.cli.nightly_table import print_accepted
     from convkit.execute.selecting import find_run
     from convkit.home import Home

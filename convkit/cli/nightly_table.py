@@ -15,7 +15,7 @@ _MOST_LINES = 10
 
 
 def print_reproduction(report: ReproductionReport) -> None:
-    """Print each artifact's class, what differs, and what else changed."""
+    """Print each artifact's class, its differences, and what else changed."""
     console = Console()
     for each in report.artifacts:
         good = each.likeness in ("BIT_IDENTICAL", "CANONICAL_IDENTICAL", "STRUCTURAL", "NUMERIC_OK")
@@ -36,7 +36,7 @@ def print_reproduction(report: ReproductionReport) -> None:
 
 
 def print_nightly(run: NightlyRun, folder: Path) -> None:
-    """Print the summary, what regressed, and where the rest is."""
+    """Print the summary, the regressions, and where to find the rest."""
     console = Console()
     table = Table("recipe", "status", "targets", "baseline", "seconds", box=None, pad_edge=False)
     for row in summary_rows(run):
@@ -64,7 +64,7 @@ def print_nightly(run: NightlyRun, folder: Path) -> None:
 
 
 def print_accepted(accepted: Accepted) -> None:
-    """Print the baseline's file, and what the baseline gives up and gains."""
+    """Print the baseline's file, and how it is looser or stricter than the previous one."""
     console = Console()
     console.print(
         f"{accepted.run} is the baseline of {accepted.recipe}: commit {accepted.file}",
@@ -82,7 +82,9 @@ def print_accepted(accepted: Accepted) -> None:
 
 
 def plain(text: str) -> str:
-    """Return text without control characters, which a terminal would obey; line breaks stay."""
+    """Return text without control characters, which a terminal would interpret; line breaks
+    stay.
+    """
     return "".join(
         character if character.isprintable() or character == "\n" else "\ufffd"
         for character in text

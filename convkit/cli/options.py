@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options shared by several commands."""
 
 from pathlib import Path
 from typing import Annotated, Literal

@@ -85,7 +85,9 @@ def explain(
         typer.Argument(metavar="[CODE]", help="A finding's code, such as C110. Omit to list all."),
     ] = None,
 ) -> None:
-    """Explain a finding, why other tools miss it, and what to do. Without a code, list them all."""
+    """Explain a finding, why other tools miss it, and how to fix it. Without a code, list all
+    codes.
+    """
     from convkit.findings.catalogue import CATALOGUE, FAMILIES, severity_text
 
     if code is None:

@@ -37,7 +37,7 @@ _SEVERITY_STYLES = {"error": "bold red", "warning": "bold yellow", "note": "bold
 
 
 def record_json(record: RunRecord) -> str:
-    """Return the record as JSON, as `result.json` holds it."""
+    """Return the record as JSON, as in `result.json`."""
     return json.dumps(encode(record), indent=2, ensure_ascii=False)
 
 

@@ -1,3 +1,3 @@
-"""How alike two built artifacts are, and where they differ. One file of each is read at a time,
+"""How similar two built artifacts are, and where they differ. Reads one file of each at a time, and
 weights in pieces.
 """

@@ -1,4 +1,4 @@
-"""Two artifacts, file by file: which belong together, and who can compare them."""
+"""Compares two artifacts file by file: matches files and selects their reader."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from convkit.comparison.plain import compare_plain, same_bytes
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import CompareRequest, CompareResult, FileComparison, Likeness
 
-# From the best to the worst; a file that one side lacks is as bad as one that differs.
+# Best to worst; a file missing on one side is as bad as one that differs.
 _ORDER: tuple[Likeness, ...] = (
     "BIT_IDENTICAL",
     "CANONICAL_IDENTICAL",
@@ -22,9 +22,9 @@ _ORDER: tuple[Likeness, ...] = (
 
 @dataclasses.dataclass(frozen=True)
 class Reader:
-    """What understands a kind of model: files (or, as `is_folder`, folders) with a suffix.
+    """Support for a kind of model: files (or, with `is_folder`, folders) with a suffix.
 
-    `weight_files` returns the files that a model keeps its weights in, relative to its folder.
+    `weight_files` returns a model's external weight files, relative to its folder.
     """
 
     suffix: str
@@ -36,8 +36,8 @@ class Reader:
 def compare_artifacts(
     request: CompareRequest, reader: Reader, progress: Callable[[str], None]
 ) -> CompareResult:
-    """Compare two artifacts; raises StageFailedError where one is not there, or only one of them is
-    a folder.
+    """Compare two artifacts; raises StageFailedError if one is missing, or only one of them is a
+    folder.
     """
     first, second = Path(request.first), Path(request.second)
     own, other = _units(first, reader), _units(second, reader)
@@ -58,7 +58,7 @@ def compare_artifacts(
 
 
 def _units(place: Path, reader: Reader) -> dict[str, Path]:
-    """Return what an artifact consists of, by relative path; a single thing has the name ""."""
+    """Return an artifact's contents by relative path; a single file or package is named ""."""
     if place.is_file() or (reader.is_folder and place.suffix == reader.suffix and place.is_dir()):
         return {"": place}
     if not place.is_dir():
@@ -78,7 +78,7 @@ def _units(place: Path, reader: Reader) -> dict[str, Path]:
 
 
 class _Job:
-    """Two artifacts on their way to being compared; `found` grows."""
+    """An ongoing comparison of two artifacts; results accumulate in `found`."""
 
     def __init__(
         self, reader: Reader, epsilon: float, first: Mapping[str, Path], second: Mapping[str, Path]
@@ -90,7 +90,7 @@ class _Job:
         self.found: dict[str, FileComparison] = {}
 
     def is_weights(self, name: str) -> bool:
-        """Say whether a file holds a model's weights, on either side."""
+        """Return True if a file contains weights of a model, on either side."""
         return any(name in weights for weights in self._weights)
 
     def compare(self, name: str) -> None:
@@ -107,7 +107,9 @@ class _Job:
         self.found[name] = FileComparison(name, listing.likeness, listing.differences)
 
     def settle(self, name: str) -> None:
-        """Say how alike the rest is: what one side lacks, and files of weights, by their models."""
+        """Rate the remaining files: those missing on one side, and weight files, by their
+        models.
+        """
         if name in self.found:
             return
         first, second = (side.get(name) for side in self._sides)
@@ -120,7 +122,7 @@ class _Job:
             for model in weights.get(name, ())
             if model in self.found
         ]
-        # A side that asks for the file and does not have it is broken; one that keeps its weights
+        # A side whose model needs the file but lacks it is broken; one that stores its weights
         # elsewhere is not.
         asked = all(name in weights for weights in self._weights)
         if models and (not asked or (first is not None and second is not None)):
@@ -136,7 +138,7 @@ class _Job:
             self.found[name] = FileComparison(name, "MISSING" if second is None else "EXTRA")
 
     def _same(self, name: str) -> bool:
-        """Say whether both sides have the same bytes, those of a model's weights too."""
+        """Return True if both sides have the same content, including a model's weights."""
         first, second = (side[name] for side in self._sides)
         if not _same_content(first, second):
             return False
@@ -148,7 +150,7 @@ class _Job:
 
 
 def _weights(side: Mapping[str, Path], reader: Reader) -> dict[str, set[str]]:
-    """Return the models that keep weights in a file, by that file; all by relative path."""
+    """Map each weight file to the models that use it; all by relative path."""
     found: dict[str, set[str]] = {}
     for name, path in side.items():
         if path.suffix != reader.suffix:
@@ -159,7 +161,7 @@ def _weights(side: Mapping[str, Path], reader: Reader) -> dict[str, set[str]]:
 
 
 def _same_content(first: Path, second: Path) -> bool:
-    """Say whether two files, or two folders of files, hold the same bytes."""
+    """Return True if two files, or two folders of files, have the same content."""
     if first.is_file() and second.is_file():
         return same_bytes(first, second)
     if not (first.is_dir() and second.is_dir()):

@@ -1,6 +1,4 @@
-"""Collects differences, no more than a reader can take in, and says how alike two files are by
-them.
-"""
+"""Collects differences, up to a readable number, and rates the similarity of two files."""
 
 import dataclasses
 import json
@@ -18,8 +16,8 @@ _LONGEST_TEXT = 200
 
 @dataclasses.dataclass
 class Listing:
-    """What was found so far. `mild` are weights within epsilon, all else is `severe`; both are
-    counted to the end.
+    """The differences found so far. `mild` are weights within epsilon, the rest is `severe`; all
+    are counted.
     """
 
     severe: list[Difference] = dataclasses.field(default_factory=list)
@@ -37,7 +35,7 @@ class Listing:
         *,
         within: bool = False,
     ) -> None:
-        """Take a difference; `within` one of weights that is within epsilon."""
+        """Add a difference. `within`: a difference in weights within epsilon."""
         if within:
             self.mild_count += 1
         else:
@@ -49,15 +47,15 @@ class Listing:
     def compare(
         self, kind: DifferenceKind, place: str, first: str, second: str, detail: str = ""
     ) -> None:
-        """Take two texts that should be equal."""
+        """Compare two texts that should be equal."""
         if first != second:
             self.add(kind, place, first, second, detail)
 
     def compare_texts(
         self, place: str, first: Mapping[str, str], second: Mapping[str, str], detail: str = ""
     ) -> None:
-        """Take two maps of metadata that should be equal; of JSON texts, the first key that differs
-        is told.
+        """Compare two metadata maps that should be equal. For JSON texts, report the first key that
+        differs.
         """
         for key in dict.fromkeys([*first, *second]):
             if first.get(key) == second.get(key):
@@ -87,19 +85,19 @@ class Listing:
 
     @property
     def likeness(self) -> Likeness:
-        """How alike two files are whose bytes differ."""
+        """The similarity of two files with different content."""
         if self.severe_count:
             return "DIFFERENT"
         return "STRUCTURAL" if self.mild_count else "CANONICAL_IDENTICAL"
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """What is worth a line: the severe first, and last how many are left out."""
+        """The differences to list: severe ones first, and last the number of omitted ones."""
         listed = [*self.severe, *self.mild]
         total = self.severe_count + self.mild_count
         if total <= LONGEST_LIST:
             return tuple(listed)
-        # The last line is one of the fifty.
+        # The last entry counts toward the limit.
         kept = listed[: LONGEST_LIST - 1]
         return (
             *kept,
@@ -108,14 +106,14 @@ class Listing:
 
 
 def message_text(message: object) -> str:
-    """Return a protocol buffer as a line; other contents have other lines (line breaks in texts are
-    escaped).
+    """Format a protocol buffer as one line. Distinct contents produce distinct lines (line breaks
+    are escaped).
     """
     return " ".join(line.strip() for line in str(message).split("\n")).strip()
 
 
 def shortened(text: str) -> str:
-    """Return a text, cut where it is too long for a line."""
+    """Shorten a text that is too long for a line."""
     return (
         text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}… ({len(text)} characters)"
     )
@@ -128,7 +126,7 @@ def _joined(*parts: str) -> str:
 def _in_json(first: str, second: str) -> str:
     try:
         found = first_difference(json.loads(first), json.loads(second))
-    except ValueError:  # no JSON, which metadata need not be
+    except ValueError:  # not JSON, as metadata need not be
         return ""
     if found is None:
         return "the same JSON, written otherwise"
@@ -136,14 +134,14 @@ def _in_json(first: str, second: str) -> str:
 
 
 def both(first: T | None, second: T | None, text: Callable[[T], str]) -> tuple[str, str]:
-    """Return the texts of two things, empty for one that is not there."""
+    """Format both sides, with an empty text for a missing one."""
     return "" if first is None else text(first), "" if second is None else text(second)
 
 
 def named_pairs(
     first: Iterable[tuple[str, Any]], second: Iterable[tuple[str, Any]]
 ) -> Iterable[tuple[str, Any | None, Any | None]]:
-    """Yield the things of two sides by name, None where one side has none."""
+    """Yield the values of both sides by name, with None for a missing one."""
     own, other = dict(first), dict(second)
     for name in dict.fromkeys([*own, *other]):
         yield name, own.get(name), other.get(name)

@@ -1,5 +1,5 @@
-"""An ONNX file, opened for comparison: the graph in memory, weights mapped from the files that they
-lie in.
+"""An ONNX file opened for comparison: the graph in memory, weights memory-mapped from their
+files.
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ from convkit.comparison.weights import Weight
 from convkit.models.graph.dtypes import contract_dtype
 from convkit.worker.context import StageFailedError
 
-# Of these one and the same number can come out a little differently. All else is an index, a mask
-# or packed: exact.
+# Values of these types may differ slightly. All others are indices, masks or packed, and compared
+# exactly.
 _FLOATS = frozenset(
     onnx_ir.DataType[name]
     for name in (
@@ -36,17 +36,15 @@ _FLOATS = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class OnnxFile:
-    """A model without its external weights. `maps` are the files of weights that were opened, by
-    location.
-    """
+    """A model without its external weights. `maps` are the opened weight files, by location."""
 
     path: Path
     model: onnx.ModelProto
     maps: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     def weight(self, tensor: onnx.TensorProto) -> Weight:
-        """Return a tensor that holds no texts; raises StageFailedError where its bytes are not
-        there.
+        """Return a tensor of any type but string; raises StageFailedError if its bytes are
+        missing.
         """
         try:
             kind = onnx_ir.DataType(tensor.data_type)
@@ -91,10 +89,10 @@ class OnnxFile:
 
 
 def open_onnx(path: Path) -> OnnxFile:
-    """Open a file; raises StageFailedError where it is no ONNX file."""
+    """Open a file; raises StageFailedError if it is not an ONNX file."""
     try:
         model = onnx.load(path, load_external_data=False)
-    except Exception as error:  # protobuf's own error, of a module that is not ours to name
+    except Exception as error:  # protobuf's own error, which lives in a private module
         raise StageFailedError(f"{path.name} is not a readable ONNX file: {error}") from error
     if not model.HasField("graph"):
         raise StageFailedError(f"{path.name} is not an ONNX file: it has no graph")
@@ -102,11 +100,11 @@ def open_onnx(path: Path) -> OnnxFile:
 
 
 def weight_files(path: Path) -> set[str]:
-    """Return the locations of a model's external weights; nothing where it cannot be read."""
+    """Return the locations of a model's external weights; empty if it cannot be read."""
     try:
         model = open_onnx(path).model
     except StageFailedError:
-        return set()  # comparing it says so
+        return set()  # the comparison reports it
     return {
         entry.value
         for tensor in _tensors(model)
@@ -116,7 +114,7 @@ def weight_files(path: Path) -> set[str]:
 
 
 def type_name(kind: onnx_ir.DataType) -> str:
-    """Return an element type's name: as contracts have it, or in lower case."""
+    """Return an element type's name, as in contracts if possible, otherwise in lower case."""
     return contract_dtype(kind) or str(kind.name).lower()
 
 
@@ -146,7 +144,7 @@ def _inline(tensor: onnx.TensorProto) -> np.ndarray:
 
 
 def _mapped(model: Path, location: str) -> np.ndarray:
-    """Map a file of weights, which must lie in the model's folder as the format has it."""
+    """Map a weight file, which the format requires to be in the model's folder."""
     file = model.parent / location
     if not location or Path(location).is_absolute() or ".." in Path(location).parts:
         raise StageFailedError(
@@ -160,5 +158,5 @@ def _mapped(model: Path, location: str) -> np.ndarray:
         raise StageFailedError(
             f"{model.name}: the weights' file {location!r} is missing from the model's folder"
         )
-    # numpy does not map empty files.
+    # numpy cannot map empty files.
     return np.memmap(file, np.uint8, mode="r") if file.stat().st_size else np.zeros(0, np.uint8)

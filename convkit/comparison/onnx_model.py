@@ -1,9 +1,9 @@
-"""Two ONNX models: what of their meaning differs.
+"""Compares the meaning of two ONNX models.
 
-No difference are: the order of fields, initializers and metadata; where an initializer's bytes lie;
-the order of nodes where it is another order of the same graph; doc strings; the producer's version;
-what exporters note down in metadata (see `onnx_nodes.metadata`). All else counts, the names of
-nodes and of values between them too.
+These do not count as differences: the order of fields, initializers and metadata; the location of
+an initializer's bytes; a different topological order of the same graph; doc strings; the producer's
+version; exporters' notes in metadata (see `onnx_nodes.metadata`). Everything else counts, including
+the names of nodes and values.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +29,7 @@ from convkit.comparison.weights import compare_weights
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import DifferenceKind
 
-# Fields that are compared by hand, or say nothing; those not named here are compared as they are.
+# Fields that are compared explicitly or ignored; all others are compared as they are.
 _MODEL = frozenset(
     {"graph", "opset_import", "metadata_props", "producer_version", "doc_string", "functions"}
 )
@@ -56,8 +56,8 @@ _VALUE = frozenset({"name", "type", "doc_string", "metadata_props"})
 
 
 def compare_onnx(first: Path, second: Path, epsilon: float) -> Listing:
-    """Compare two ONNX files; one that cannot be read, or lacks weights, is a difference of the
-    kind `file`.
+    """Compare two ONNX files. If one cannot be read or lacks weights, the difference has kind
+    `file`.
     """
     listing = Listing()
     try:
@@ -68,9 +68,7 @@ def compare_onnx(first: Path, second: Path, epsilon: float) -> Listing:
 
 
 class _Models:
-    """Two models, on their way to being compared. Places in inner graphs begin with
-    `node.attribute/`.
-    """
+    """Two models being compared. Places in nested graphs begin with `node.attribute/`."""
 
     def __init__(self, first: OnnxFile, second: OnnxFile, epsilon: float, listing: Listing) -> None:
         self._files = first, second
@@ -137,9 +135,7 @@ class _Models:
     def _interface(
         self, kind: DifferenceKind, place: str, first: Sequence[Any], second: Sequence[Any]
     ) -> None:
-        """Compare inputs or outputs: by name, those that were renamed by position, and
-        their order.
-        """
+        """Compare inputs or outputs by name, renamed ones by position, and their order."""
         names = [[each.name for each in side] for side in (first, second)]
         own, other = ({each.name: each for each in side} for side in (first, second))
         renamed = {
@@ -293,10 +289,10 @@ def _function_name(function: onnx.FunctionProto) -> str:
 
 
 def _type_text(value: onnx.ValueInfoProto) -> str:
-    """Return a value's type, with all that belongs to it, as one line."""
+    """Format a value's complete type as one line."""
     kind = value.type
-    # What a dimension or a value is said to stand for is rare enough to be told in the format's own
-    # words.
+    # Denotations of dimensions and values are rare, so they are shown in the format's own text
+    # form.
     denoted = bool(kind.denotation) or any(dim.denotation for dim in kind.tensor_type.shape.dim)
     if kind.WhichOneof("value") == "tensor_type" and not denoted:
         return _element_name(kind.tensor_type.elem_type) + _shape_text(kind.tensor_type)
@@ -312,7 +308,7 @@ def _shape_text(tensor: Any) -> str:  # noqa: ANN401
 def _size_text(dim: Any) -> str:  # noqa: ANN401
     if dim.HasField("dim_value"):
         return str(dim.dim_value)
-    # An axis named 3 is not one of size 3.
+    # An axis named 3 differs from an axis of size 3.
     return (
         (dim.dim_param if dim.dim_param.isidentifier() else repr(dim.dim_param))
         if dim.dim_param
@@ -340,8 +336,8 @@ def _element_name(code: int) -> str:
 
 
 def _attribute_text(attribute: onnx.AttributeProto) -> str:
-    """Return an attribute's value, such that other values have other texts; of tensors and graphs
-    their outline.
+    """Format an attribute's value so that distinct values have distinct texts; tensors and graphs
+    are summarized.
     """
     if attribute.ref_attr_name:
         return f"the function's {attribute.ref_attr_name}"

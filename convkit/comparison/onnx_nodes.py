@@ -1,4 +1,4 @@
-"""Nodes of two graphs: which are one and the same, and whether their order is one."""
+"""Matches the nodes of two graphs, and compares their order."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,14 +7,13 @@ import onnx
 
 from convkit.models.graph.provenance import MODULE_KEY, SOURCE_KEY
 
-# What exporters note down of how they went: stack traces, paths, the exporter's own names for what
-# it traced.
+# Exporters' notes about the export: stack traces, paths, internal names of traced objects.
 _NOISE_PREFIX = "pkg."
 _NOISE = frozenset({SOURCE_KEY, "namespace"})
 
 
 def metadata(entries: Iterable[onnx.StringStringEntryProto]) -> dict[str, str]:
-    """Return metadata that say something of the model, not of how it was exported."""
+    """Return the metadata that describe the model rather than its export."""
     return {
         entry.key: entry.value
         for entry in entries
@@ -28,24 +27,24 @@ def domain(name: str) -> str:
 
 
 def described(node: onnx.NodeProto) -> str:
-    """Return a node as a line: operator, inputs, outputs."""
+    """Format a node as one line: operator, inputs, outputs."""
     operator = f"{domain(node.domain)}::{node.op_type}" if domain(node.domain) else node.op_type
     overload = f":{node.overload}" if node.overload else ""
     return f"{operator}{overload}({', '.join(node.input)}) -> {', '.join(node.output)}"
 
 
 def wiring(node: onnx.NodeProto) -> tuple[object, ...]:
-    """Return what a node computes from what, apart from its attributes."""
+    """Return a node's operator and connections, without its attributes."""
     return node.op_type, domain(node.domain), node.overload, tuple(node.input), tuple(node.output)
 
 
 def label(node: onnx.NodeProto) -> str:
-    """Return what to call a node: its name, or its operator and first output."""
+    """Return a node's display name: its name, or its operator and first output."""
     return node.name or f"{node.op_type} -> {_first_output(node)}"
 
 
 def module(node: onnx.NodeProto) -> str:
-    """Return the module that a node comes from, as a remark; "" where it does not say."""
+    """Return the module that a node comes from, as a remark; "" if unknown."""
     path = next((entry.value for entry in node.metadata_props if entry.key == MODULE_KEY), "")
     return f"module {path}" if path else ""
 
@@ -53,10 +52,10 @@ def module(node: onnx.NodeProto) -> str:
 def paired(
     first: Sequence[onnx.NodeProto], second: Sequence[onnx.NodeProto]
 ) -> Iterator[tuple[onnx.NodeProto | None, onnx.NodeProto | None]]:
-    """Pair the nodes of two graphs, by names that are unique in both, the others by their first
+    """Pair the nodes of two graphs by names that are unique in both, the others by their first
     output.
 
-    Those of the first in order, then what only the second has.
+    Yields the first graph's nodes in order, then those that only the second has.
     """
     counts = Counter(node.name for node in first), Counter(node.name for node in second)
     by_name = {
@@ -88,7 +87,7 @@ def paired(
 
 
 def in_order(nodes: Sequence[onnx.NodeProto]) -> bool:
-    """Say whether every value is made before it is used, also by graphs inside of nodes."""
+    """Return True if every value is produced before it is used, including in nested graphs."""
     last = {output: index for index, node in enumerate(nodes) for output in node.output if output}
     return all(
         last.get(name, -1) < index for index, node in enumerate(nodes) for name in _used(node)

@@ -1,4 +1,4 @@
-"""Files that are no models: their bytes, and of JSON the first key that differs."""
+"""Compares files that are not models: by bytes, and for JSON by the first differing key."""
 
 import json
 from pathlib import Path
@@ -11,12 +11,12 @@ _ENGINES = (".engine", ".plan", ".trt")
 
 
 def same_bytes(first: Path, second: Path) -> bool:
-    """Say whether two files hold the same bytes."""
+    """Return True if two files have the same content."""
     return first_byte(first, second) is None
 
 
 def first_byte(first: Path, second: Path) -> int | None:
-    """Return the place of the first byte that differs; None where there is none."""
+    """Return the offset of the first byte that differs; None if there is none."""
     start = 0
     with first.open("rb") as own, second.open("rb") as other:
         while True:
@@ -32,8 +32,8 @@ def first_byte(first: Path, second: Path) -> int | None:
 
 
 def compare_plain(first: Path, second: Path) -> Listing:
-    """Compare two files whose bytes differ. JSON with equal values, written otherwise, is the same
-    canonically.
+    """Compare two files with different content. JSON with equal values in a different notation is
+    the same canonically.
     """
     listing = Listing()
     if first.suffix == second.suffix == ".json" and _compare_json(listing, first, second):
@@ -48,10 +48,10 @@ def compare_plain(first: Path, second: Path) -> Listing:
 
 
 def _compare_json(listing: Listing, first: Path, second: Path) -> bool:
-    """List where two JSON files part; say whether they are JSON."""
+    """List where two JSON files diverge; return False if they are not JSON."""
     try:
         values = [json.loads(file.read_text(encoding="utf-8")) for file in (first, second)]
-    except ValueError:  # not JSON, whatever the name says: bytes
+    except ValueError:  # not JSON, despite its name: compare bytes
         return False
     found = first_difference(*values)
     if found is not None:

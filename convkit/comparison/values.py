@@ -1,4 +1,4 @@
-"""Two JSON values: the same, or where they first part."""
+"""Finds the first difference between two JSON values."""
 
 import dataclasses
 import json
@@ -11,9 +11,7 @@ _ABSENT = "(absent)"
 
 @dataclasses.dataclass(frozen=True)
 class Parting:
-    """The first place in which two values differ, as a path of keys, and what either has there as
-    JSON.
-    """
+    """The first difference between two values: its path of keys, and both sides as JSON."""
 
     path: str
     first: str
@@ -21,10 +19,10 @@ class Parting:
 
 
 def first_difference(first: Json, second: Json, path: str = "$") -> Parting | None:
-    """Return where two JSON values first differ, in the first one's order; None where they are
-    equal.
+    """Return the first difference between two JSON values, in the first one's order; None if they
+    are equal.
 
-    The order of keys is no difference. 1, 1.0 and true are three values.
+    The order of keys does not matter. 1, 1.0 and true are distinct.
     """
     if isinstance(first, dict) and isinstance(second, dict):
         for key in dict.fromkeys([*first, *second]):
@@ -46,7 +44,7 @@ def first_difference(first: Json, second: Json, path: str = "$") -> Parting | No
             if (found := first_difference(first[index], second[index], place)) is not None:
                 return found
         return None
-    # By their texts: 1 is not true, and NaN, which Python's JSON has, is NaN.
+    # Compared as text: 1 is not true, and NaN, which Python's JSON allows, equals NaN.
     texts = json.dumps(first), json.dumps(second)
     return None if texts[0] == texts[1] else Parting(path, *texts)
 

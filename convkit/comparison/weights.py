@@ -1,4 +1,4 @@
-"""Two tensors of weights, compared in pieces: neither is ever decoded as a whole."""
+"""Compares two weight tensors in pieces: neither is ever fully decoded."""
 
 import dataclasses
 import math
@@ -6,17 +6,16 @@ from collections.abc import Iterator
 
 import numpy as np
 
-# Elements looked at in one go: a few megabytes once they are float64.
+# Elements per piece: a few megabytes as float64.
 _PIECE = 1 << 18
 
 
 @dataclasses.dataclass(frozen=True)
 class Weight:
-    """A tensor as it is stored: the name of its element type, its shape, its bytes (mapped from the
-    file).
+    """A tensor as stored: its element type's name, its shape, its bytes (mapped from the file).
 
-    `number` is the numpy type of floats, which may differ a little; None for all others, which must
-    be equal. `bits` is the size of an element.
+    `number` is the numpy type for floats, which may differ slightly; None for all others, which
+    must be equal. `bits` is the size of an element.
     """
 
     kind: str
@@ -33,11 +32,10 @@ class Weight:
 
 @dataclasses.dataclass(frozen=True)
 class Gap:
-    """How two tensors of one type and shape differ: in `count` elements, first at `index`.
+    """How two tensors of the same type and shape differ: in `count` elements, the first at `index`.
 
-    `largest` is the largest absolute difference, `magnitude` the largest finite magnitude of either
-    (both None where the elements are no floats); `within` says that the one is within epsilon of
-    the other.
+    `largest` is the largest absolute difference, `magnitude` the largest finite magnitude in either
+    tensor (both None if the elements are not floats). `within`: they agree within epsilon.
     """
 
     count: int
@@ -60,12 +58,11 @@ class Gap:
 
 
 def compare_weights(first: Weight, second: Weight, epsilon: float) -> Gap | None:
-    """Return how two tensors of one type and shape differ; None where all elements are the same,
-    bit by bit.
+    """Return how two tensors of the same type and shape differ; None if they are bitwise identical.
 
-    Floats are within epsilon where `|a - b| <= epsilon * max(|a|, |b|)`, the maximum over all
-    finite elements of both tensors; a NaN on one side, or of other bits, is not, nor is an infinity
-    on one side.
+    Floats agree within epsilon if `|a - b| <= epsilon * max(|a|, |b|)`, with the maximum over all
+    finite elements of both tensors. A NaN on one side, or with different bits, does not agree, nor
+    does an infinity on one side.
     """
     if len(first.content) != len(second.content):
         return Gap(
@@ -102,7 +99,7 @@ def _exact_gap(first: Weight, second: Weight) -> Gap | None:
         if start is None and len(differs):
             start = at + int(differs[0])
             values = _text(first, own[differs[0]]), _text(second, other[differs[0]])
-    if start is None:  # only what fills up the last byte differs
+    if start is None:  # only padding bits of the last byte differ
         return None
     return Gap(count, _index(start, first.shape), *values, None, None, within=False)
 
@@ -123,11 +120,11 @@ def _float_gap(first: Weight, second: Weight, number: np.dtype, epsilon: float) 
             start = at + int(differs[0])
             values = f"{own[differs[0]]:.9g}", f"{other[differs[0]]:.9g}"
         with np.errstate(invalid="ignore", over="ignore"):
-            error = float(np.abs(own[differs] - other[differs]).max())  # NaN where any is NaN
-        largest = float(np.maximum(largest, error))  # NaN stays
+            error = float(np.abs(own[differs] - other[differs]).max())  # NaN if any is NaN
+        largest = float(np.maximum(largest, error))  # NaN propagates
     if start is None:
         return None
-    within = largest <= epsilon * magnitude  # false for NaN
+    within = largest <= epsilon * magnitude  # False for NaN
     return Gap(count, _index(start, first.shape), *values, largest, magnitude, within)
 
 
@@ -137,21 +134,19 @@ def _decoded(content: np.ndarray, number: np.dtype) -> np.ndarray:
 
 
 def _pieces(first: Weight, second: Weight) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    """Yield pieces of both tensors as (elements, bytes or bits of one), with the number of the
-    first element.
-    """
+    """Yield (index of the first element, piece of the first tensor, piece of the second tensor)."""
     for at in range(0, max(math.prod(first.shape), 1), _PIECE):
         yield at, _rows(first, at), _rows(second, at)
 
 
 def _rows(weight: Weight, at: int) -> np.ndarray:
-    """Return a piece's elements, a row each. Pieces begin at whole bytes: their size is a multiple
+    """Return a piece's elements, one per row. Pieces start at whole bytes: their size is a multiple
     of eight.
     """
     piece = np.asarray(weight.content[at * weight.bits // 8 : (at + _PIECE) * weight.bits // 8])
     if weight.bits % 8 == 0:
         return piece.reshape(-1, weight.bits // 8)
-    # Packed from the lowest bit on; the last byte may be filled up.
+    # Packed from the lowest bit; the last byte may have padding bits.
     elements = min(math.prod(weight.shape) - at, _PIECE)
     return np.unpackbits(piece, bitorder="little")[: elements * weight.bits].reshape(
         -1, weight.bits
@@ -159,7 +154,7 @@ def _rows(weight: Weight, at: int) -> np.ndarray:
 
 
 def _text(weight: Weight, row: np.ndarray) -> str:
-    """Return an element that is no float: a whole number, as far as its type says so."""
+    """Format a non-float element, as an integer if its type allows."""
     if weight.bits < 8:
         value = int(sum(int(bit) << place for place, bit in enumerate(row)))
         signed = weight.kind.startswith("int")

@@ -1,1 +1,1 @@
-"""Runs a plan: facts, requests, stages in order, the run's record."""
+"""Runs a plan: gathers facts, builds requests, runs stages in order, writes the run's record."""

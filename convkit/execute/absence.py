@@ -1,4 +1,4 @@
-"""Devices and libraries that a recipe's targets need but this machine lacks."""
+"""Detects devices and libraries that a recipe's targets need but this machine lacks."""
 
 from convkit.errors import ToolchainError
 from convkit.execute.facts import ToolchainKind
@@ -13,7 +13,7 @@ from convkit.toolchain.resolution import resolve
 def absent_parts(
     recipe: Recipe, home: Home, toolchain: ToolchainKind, *, may_resolve: bool
 ) -> dict[str, str]:
-    """Return the devices and runtimes that targets need but are missing here, with what was found
+    """Return the devices and runtimes that targets need but this machine lacks, with what was found
     instead.
 
     With `may_resolve`, packages that few indexes carry are looked up if their device is present.

@@ -13,7 +13,7 @@ from pathlib import Path
 from convkit.codec import Json, encode
 from convkit.errors import ConvkitError
 from convkit.execute.events import Listener
-from convkit.execute.facts import Surroundings
+from convkit.execute.facts import ResolvedFacts
 from convkit.execute.locations import Locations
 from convkit.execute.stage_runner import Settled
 from convkit.execute.worker_process import run_worker
@@ -34,9 +34,9 @@ from convkit.toolchain.resolution import resolve
 from convkit.worker.protocol import PROTOCOL, DiagnoseRequest, Envelope
 
 _NOT_SEARCHED = "E216"
-# A file that comes in a low precision is explained by what that precision does.
+# Problems of a file that is already in low precision are explained by that precision.
 _PRECISION = "N2"
-# What says that a graph's results are off, and not why.
+# Findings that a graph's results are wrong, without a cause.
 _UNEXPLAINED = ("N101", "N102", "N402", "E206", "E208")
 
 _AT_ITS_MAKER = Remedy("Correct the file at its source: convkit does not edit its nodes.")
@@ -44,10 +44,10 @@ _AT_ITS_MAKER = Remedy("Correct the file at its source: convkit does not edit it
 
 @dataclasses.dataclass(frozen=True)
 class Causes:
-    """Searches for causes in one run."""
+    """Searches for causes within one run."""
 
     loaded: LoadedRecipe
-    surroundings: Surroundings
+    surroundings: ResolvedFacts
     home: Home
     store: Store
     listener: Listener
@@ -56,7 +56,7 @@ class Causes:
     def added(
         self, settled: Mapping[str, Settled], targets: tuple[TargetReport, ...]
     ) -> dict[str, Settled]:
-        """Return the stages, with the causes among the findings of verifications that failed."""
+        """Return the stages, with the causes added to the findings of failed verifications."""
         known: dict[tuple[str, str], tuple[Finding, ...]] = {}
         changed = dict(settled)
         for target in targets:
@@ -79,8 +79,8 @@ class Causes:
         return changed
 
     def _kept(self, stage: Settled, causes: tuple[Finding, ...]) -> list[Finding]:
-        """Return what the stage found, without a guess where a cause is proven, and without a
-        remedy that cannot help: convkit exports no file that it was given.
+        """Return the stage's findings, without guesses if a cause is proven, and without remedies
+        that cannot help, such as another export of an ONNX file that convkit did not export.
         """
         proven = any(finding.evidence.get("proven") is True for finding in causes)
         kept = [f for f in stage.report.findings if not (proven and f.code == "N402")]

@@ -52,7 +52,7 @@ def compare_artifacts(
     ToolchainError if the environment cannot be built.
     """
     files = _files(first), _files(second)
-    # Equal graph files prove nothing about the external data beside them.
+    # Equal graph files prove nothing about their external data.
     whole = first.suffix != _GRAPH or first.is_dir()
     if (
         whole
@@ -124,7 +124,7 @@ def _same(first: Path, second: Path) -> bool:
 
 
 def _is_package(path: Path) -> bool:
-    """Say whether a path is named like a folder that counts as one file."""
+    """Return True if a path is named like a folder that counts as one file."""
     return any(row.is_folder and path.name.endswith(row.suffix) for row in runtimes().values())
 
 
@@ -148,7 +148,7 @@ def _units(place: Path, files: dict[str, Path]) -> list[str]:
 def _environment(
     runtime: Runtime | None, home: Home, toolchain: ToolchainKind, progress: Callable[[str], None]
 ) -> Environment:
-    """Return the environment in which models of the kind are inspected, too."""
+    """Return the environment that also inspects models of this kind."""
     spec = inspection_spec(runtime)
     if toolchain == "host":
         return host_environment(spec)

@@ -1,4 +1,4 @@
-"""`convkit diagnose`: traces what is wrong with a run, a recipe or a model file to its cause."""
+"""`convkit diagnose`: traces problems with a run, a recipe or a model file to their cause."""
 
 import dataclasses
 import tempfile
@@ -44,7 +44,7 @@ class Diagnosis:
 
 
 def diagnose_record(record: RunRecord) -> tuple[Diagnosis, ...]:
-    """Return what a run found, target by target and release by release."""
+    """Return a run's findings by target and release."""
     return tuple(diagnosis for target in record.targets for diagnosis in _diagnoses(target))
 
 
@@ -53,8 +53,8 @@ def _diagnoses(target: TargetReport) -> list[Diagnosis]:
     for verification in target.verifications:
         findings = [*verification.findings, *target.findings]
         errors = [finding for finding in findings if finding.is_error]
-        # What stopped a stage is in the target's findings; those of a verification are in causal
-        # order already.
+        # The target's findings include those that stopped a stage; a verification's are already in
+        # causal order.
         ordered = list({str(finding): finding for finding in [*errors, *findings]}.values())
         cause = ordered[0] if errors else None
         others = tuple(ordered[1:] if cause is not None else ordered)
@@ -82,9 +82,9 @@ def diagnose_model(
 ) -> RunRecord:
     """Run a bare ONNX file as it is and, if it is in float32, also in float16; return the record.
 
-    Only the file's inputs and outputs are known, so it is compared with itself: findings show what
-    a precision, the runtime or certain inputs do to it. Raises ModelFileError for a file that is
-    not an ONNX model.
+    Only the file's inputs and outputs are known, so it is compared with itself: findings show how a
+    precision, the runtime or certain inputs affect it. Raises ModelFileError for a file that is not
+    an ONNX model.
     """
     inspected = inspect_model(model, options.home, say, toolchain=options.toolchain)
     file = (model / "model.onnx" if model.is_dir() else model).resolve()
@@ -97,7 +97,7 @@ def diagnose_model(
 
 
 def _with_targets(text: str, inspected: InspectResult) -> str:
-    """Return a drafted recipe with the targets to diagnose a bare file in."""
+    """Return a drafted recipe with the targets for diagnosing a bare file."""
     content = read_document(text, "recipe.yaml").content
     targets: dict[str, Json] = {"as-it-is": {"runtime": "onnxruntime"}}
     assert isinstance(content, dict)
@@ -131,7 +131,7 @@ def is_recipe(path: Path) -> bool:
 
 
 def is_model(path: Path) -> bool:
-    """Return whether an argument names an ONNX file, or a folder with one that is not a run."""
+    """Return whether an argument names an ONNX file, or a folder (not a run's) with one."""
     return path.suffix == ".onnx" or (
         (path / "model.onnx").is_file() and not (path / "result.json").is_file()
     )

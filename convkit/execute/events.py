@@ -6,32 +6,32 @@ from convkit.record.model import StageStatus
 
 
 class Listener(Protocol):
-    """Receives the progress of every stage; called from several threads."""
+    """Receives the progress of all stages; called from several threads."""
 
     def stage_waiting(self, stage: str) -> None:
         """A stage is part of the plan."""
 
     def stage_started(self, stage: str, reason: str) -> None:
-        """A stage starts; `reason` says why it must run."""
+        """A stage starts; `reason` explains why it must run."""
 
     def stage_progress(self, stage: str, message: str, done: float | None) -> None:
         """What a stage is doing, and the fraction done if known."""
 
     def stage_finished(self, stage: str, status: StageStatus, seconds: float) -> None:
-        """A stage has ended; `seconds` of work (0 for a hit)."""
+        """A stage has ended; `seconds` is the duration of its work (0 for a hit)."""
 
 
 class Silence:
     """A listener that ignores everything."""
 
     def stage_waiting(self, stage: str) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def stage_started(self, stage: str, reason: str) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def stage_progress(self, stage: str, message: str, done: float | None) -> None:
-        """Say nothing."""
+        """Do nothing."""
 
     def stage_finished(self, stage: str, status: StageStatus, seconds: float) -> None:
-        """Say nothing."""
+        """Do nothing."""

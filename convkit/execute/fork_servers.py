@@ -1,7 +1,7 @@
-"""Starts workers by forking a process that has imported their tools already.
+"""Starts workers by forking a process that has already imported their tools.
 
 For many runs with the same tools from one process: importing torch costs a worker 3 s, coremltools
-8 s, a fork a hundredth of a second. A server keeps the tools that it has imported: start new ones
+8 s, a fork a hundredth of a second. A server keeps the modules it has imported: start new ones
 after packages or convkit's own code have changed.
 """
 
@@ -31,26 +31,27 @@ _GRACE_SECONDS = 5.0
 _LIMITS = tuple(
     getattr(resource, name) for name in sorted(dir(resource)) if name.startswith("RLIMIT_")
 )
-# Reading the umask means setting it, for the whole process.
+# Reading the umask requires setting it, for the whole process.
 _UMASK = threading.Lock()
 
 
 class ForkServers:
     """A strategy with one server per interpreter, environment and set of tools.
 
-    Workers that import nothing costly, and those of a server that must not fork (an import failed,
-    or started threads; anywhere but on Linux), are fresh processes. At most `most` servers are
-    kept while idle, the ones used last.
+    Workers without costly imports are fresh processes, and so are those whose server must not fork
+    (an import failed or started threads; any system but Linux). At most `most` idle servers are
+    kept, the most recently used ones.
     """
 
     def __init__(self, most: int = 4) -> None:
         self._most = most
         self._fresh = FreshProcesses()
-        self._servers: dict[_Key, _Server | None] = {}  # used last comes last; None: must not fork
+        # most recently used last; None: must not fork
+        self._servers: dict[_Key, _Server | None] = {}
         self._lock = threading.Lock()
 
     def start(self, launch: Launch) -> WorkerProcess:
-        """Fork a worker, or start a fresh one where that cannot be done."""
+        """Fork a worker, or start a fresh one if that is impossible."""
         tools = preloaded_tools(launch.envelope)
         if not tools or sys.platform != "linux":
             return self._fresh.start(launch)
@@ -60,12 +61,12 @@ class ForkServers:
             if server is not None:
                 if (worker := server.fork(launch)) is not None:
                     return worker
-                server.close()  # it is gone, or has no memory left: the next worker gets a new one
+                server.close()  # it is gone, or out of memory: the next worker gets a new one
                 del self._servers[key]
         return self._fresh.start(launch)
 
     def close(self) -> None:
-        """End all servers, and with them what their workers still do."""
+        """Close all servers, which kills their workers."""
         with self._lock:
             for server in filter(None, self._servers.values()):
                 server.close()
@@ -84,7 +85,7 @@ class ForkServers:
 
 
 class _Server:
-    """One running server and the workers that it has forked."""
+    """One running server and its workers."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", orders: socket.socket) -> None:
         self._process, self._orders = process, orders
@@ -94,7 +95,7 @@ class _Server:
     def start(
         cls, python: Path, environment: Sequence[tuple[str, str]], tools: Sequence[str]
     ) -> "_Server | None":
-        """Start a server and wait until it can fork; None where it must not."""
+        """Start a server and wait until it can fork; None if it must not."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, tempfile.TemporaryFile() as printed:
             try:
@@ -109,7 +110,7 @@ class _Server:
                 )
             except OSError:
                 ours.close()
-                return None  # a fresh process will say what is wrong
+                return None  # a fresh process will report the problem
         server = cls(process, ours)
         ours.settimeout(_IMPORT_SECONDS)
         try:
@@ -123,12 +124,12 @@ class _Server:
 
     @property
     def idle(self) -> bool:
-        """True when none of its workers runs."""
+        """True if none of its workers is running."""
         self._workers = [worker for worker in self._workers if worker.poll() is None]
         return not self._workers
 
     def fork(self, launch: Launch) -> "_ForkedProcess | None":
-        """Fork a worker; None where the server is gone or cannot fork any more."""
+        """Fork a worker; None if the server is gone or can no longer fork."""
         order = ForkOrder(
             request=str(launch.request),
             result=str(launch.result),
@@ -153,7 +154,7 @@ class _Server:
         return worker
 
     def close(self) -> None:
-        """End the server; it kills the workers that it has left."""
+        """Close the server, which kills its remaining workers."""
         self._orders.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_GRACE_SECONDS)
@@ -163,7 +164,7 @@ class _Server:
 
 
 class _ForkedProcess:
-    """A worker that a server has forked, and reports on: its pid in one line, its exit code in the
+    """A worker forked by a server, which reports its pid in one line and its exit code in the
     next.
     """
 
@@ -171,11 +172,11 @@ class _ForkedProcess:
         self.pid = pid
         self._status, self._rest = status, rest
         self._returncode: int | None = None
-        self._lock = threading.Lock()  # its own thread and that of the next worker look at it
+        self._lock = threading.Lock()  # accessed by its own thread and the next worker's
 
     @classmethod
     def await_start(cls, status: int) -> "_ForkedProcess | None":
-        """Return the worker once it leads its session; None where the server cannot fork."""
+        """Return the worker once it leads its session; None if the server cannot fork."""
         told = b""
         while b"\n" not in told:
             block = os.read(status, 64)
@@ -189,7 +190,7 @@ class _ForkedProcess:
     def poll(self) -> int | None:
         """Return the exit code; None while the worker runs."""
         if not self._lock.acquire(blocking=False):
-            return None  # another thread waits for it, or will find the end itself
+            return None  # another thread is waiting for it, and will see it end
         try:
             return self._read_within(0)
         finally:
@@ -210,7 +211,7 @@ class _ForkedProcess:
                 if not select.select([self._status], [], [], seconds)[0]:
                     return None
                 block = os.read(self._status, 64)
-                if not block:  # the server is gone, and its workers kill themselves
+                if not block:  # the server is gone, so its workers kill themselves
                     self._rest += f"{-signal.SIGKILL}\n".encode()
                 self._rest += block
             self._returncode = int(self._rest)

@@ -37,8 +37,8 @@ _GRAPH = ".onnx"
 
 
 def _file_and_runtime(path: Path) -> tuple[Path, Runtime | None]:
-    """Return the model at a path, or in a folder, and the runtime whose job reads it; None where
-    convkit's own does.
+    """Return the model at a path, or in a folder, and the runtime whose job reads it; None if
+    convkit's own job does.
     """
     readers = [row for row in runtimes().values() if row.module_of("inspect") is not None]
     for row in readers:

@@ -1,4 +1,4 @@
-"""Lets only one run at a time work on a stage."""
+"""Ensures that only one run at a time works on a stage."""
 
 import threading
 from pathlib import Path
@@ -10,8 +10,8 @@ from convkit.store.locks import file_lock
 
 
 class KeyLock:
-    """Holds a stage key's lock file, so that two runs never work on the same key; waiting can be
-    cancelled.
+    """Holds a stage key's lock file, so that two runs never work on the same key. Waiting can be
+    canceled.
     """
 
     def __init__(self, path: Path, cancelled: threading.Event) -> None:

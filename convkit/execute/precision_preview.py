@@ -1,5 +1,5 @@
-"""`convkit inspect RECIPE --precision`: what each target's precision does to its modules, before
-anything is built.
+"""`convkit inspect RECIPE --precision`: shows how each target's precision affects its modules,
+before anything is built.
 """
 
 import dataclasses
@@ -54,7 +54,7 @@ def preview_precision(
 
 def _with_needs(wanted: list[Stage], planned: tuple[Stage, ...]) -> tuple[Stage, ...]:
     needed = {stage.id for stage in wanted}
-    for stage in reversed(planned):  # each comes after what it needs
+    for stage in reversed(planned):  # in reverse dependency order
         if stage.id in needed:
             needed.update(stage.needs)
     return tuple(stage for stage in planned if stage.id in needed)

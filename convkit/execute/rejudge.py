@@ -14,7 +14,7 @@ from convkit.recipe.models import Recipe, Tolerance
 from convkit.record.model import RunRecord, TargetReport, Verification
 from convkit.verdict.judge import judge
 from convkit.verdict.probes import with_changes
-from convkit.verdict.targets import exit_code, gravest
+from convkit.verdict.targets import exit_code, worst_status
 from convkit.worker.protocol import CaseMetrics, CaseRecord, ReferenceResult, VerifyResult
 
 
@@ -48,12 +48,12 @@ def rejudge(folder: Path, tolerance: Tolerance | None) -> RunRecord:
     record = read_record(folder)
     recipe = _recorded_recipe(record, folder)
     targets = tuple(_rejudge_target(target, record, recipe, tolerance) for target in record.targets)
-    status = gravest([target.status for target in targets])
+    status = worst_status([target.status for target in targets])
     return dataclasses.replace(record, targets=targets, status=status, exit_code=exit_code(status))
 
 
 def _recorded_recipe(record: RunRecord, folder: Path) -> Recipe:
-    """Return the recipe as it was when it ran; files that it names may no longer exist."""
+    """Return the recipe as it was when it ran; files that it refers to may no longer exist."""
     try:
         return Recipe.model_validate(
             read_document(record.recipe_text, str(folder / "recipe.yaml")).content
@@ -80,7 +80,7 @@ def _rejudge_target(
     statuses = [verification.status for verification in verifications]
     if any(finding.is_error for finding in target.findings):
         statuses.append("failed")
-    status = gravest(statuses)
+    status = worst_status(statuses)
     shown = next(each for each in verifications if each.status == status)
     return dataclasses.replace(
         target,

@@ -137,7 +137,7 @@ def _groups(target: TargetReport) -> Iterator[list[Finding]]:
 
 
 def _rank(finding: Finding, leading: Finding | None) -> int:
-    """Return how far a finding is from the cause, over all targets; the nearest goes first."""
+    """Return how far a finding is from the cause, over all targets; the nearest ranks first."""
     leads = leading is not None and str(finding) == str(leading)
     return -1 if leads and not is_symptom(finding.code) else rank_of(finding.code)
 

@@ -25,8 +25,8 @@ from convkit.recipe.editing import EditError, edited
 from convkit.recipe.loading import LoadedRecipe, load_recipe, parse_recipe
 from convkit.record.model import RepairStep, RunRecord, TargetReport
 
-# Fixing one fault can reveal the next: a wrong order hides a wrong type, which hides an overflow.
-# A recipe that needs more rounds than this needs a person.
+# Fixing one fault can reveal the next: a wrong order hides a wrong type, which hides an overflow. A
+# recipe that needs more rounds than this needs a human.
 MOST_ROUNDS = 4
 
 Listening = Callable[[], AbstractContextManager[Listener]]
@@ -36,7 +36,7 @@ Listening = Callable[[], AbstractContextManager[Listener]]
 class RepairOutcome:
     """A finished repair: the last run, the remedies that were applied, the changed recipe text.
 
-    `first` is the run to repair. `ending` says in a sentence why there was no further round.
+    `first` is the run to repair. `ending` explains in a sentence why there was no further round.
     `withheld` lists changes that the last run's findings suggest but a repair may not make.
     """
 
@@ -109,8 +109,8 @@ def repair_recipe(
 ) -> RepairOutcome:
     """Run a recipe, then rerun it with the remedies of its findings.
 
-    `listening` makes a listener for each run; `announce` receives the remedies of each round before
-    it runs. Raises as `run_recipe`.
+    `listening` creates a listener for each run; `announce` receives the remedies of each round
+    before it runs. Raises the same errors as `run_recipe`.
     """
     return _Repair(options, listening or _silence, announce).outcome()
 

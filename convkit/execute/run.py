@@ -15,7 +15,7 @@ from convkit.execute.absence import absent_parts
 from convkit.execute.causes import Causes
 from convkit.execute.events import Listener, Silence
 from convkit.execute.executor import execute
-from convkit.execute.facts import Surroundings, ToolchainKind, describe_host, gather
+from convkit.execute.facts import ResolvedFacts, ToolchainKind, describe_host, gather
 from convkit.execute.fleet.fleet import Fleet, fleet_of
 from convkit.execute.materials import materials_of
 from convkit.execute.opened_files import opened_in
@@ -32,7 +32,7 @@ from convkit.recipe.loading import LoadedRecipe, load_recipe
 from convkit.record.model import FORMAT, RepairStep, RunRecord, StageReport, TargetReport
 from convkit.store.digests import digest_json
 from convkit.store.store import StageRecord, Store
-from convkit.verdict.targets import Finished, exit_code, gravest, judge_target
+from convkit.verdict.targets import Finished, exit_code, judge_target, worst_status
 from convkit.worker.protocol import StageKind
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def outcome_text(targets: Sequence[TargetReport]) -> str:
     return (
         f"{wrong.name} {wrong.status}: {wrong.headline}"
         if wrong
-        else gravest([t.status for t in targets])
+        else worst_status([t.status for t in targets])
     )
 
 
@@ -170,21 +170,23 @@ def _run_tracked(work: _Work, tools: Resolver | None) -> RunOutcome:
         settled = find_settled(work.loaded, work.stages, known.facts, work.store)
         if settled is not None:
             return RunOutcome(read_record(settled), settled, up_to_date=True)
-    # Importing and opening MLflow takes seconds, or half a minute on a busy machine: that goes on
-    # while the stages run, in a thread that nobody has to wait for after Ctrl-C.
+    # Importing and opening MLflow takes seconds, or half a minute on a busy machine. This happens
+    # while the stages run, in a thread that need not be awaited after Ctrl-C.
     tracker = _in_background(lambda: _prepare_tracker(options)) if options.track else None
     outcome = _run(work, tools or work.tools(may_resolve=True))
     return _log(outcome, tracker)
 
 
 def _in_background(task: "Callable[[], Tracker]") -> "concurrent.futures.Future[Tracker]":
-    """Run a task in a daemon thread: an executor's threads are joined when the process ends."""
+    """Run a task in a daemon thread: an executor's threads would be joined when the process
+    ends.
+    """
     future: concurrent.futures.Future[Tracker] = concurrent.futures.Future()
 
     def work() -> None:
         try:
             future.set_result(task())
-        except BaseException as error:  # noqa: BLE001 - raised again by whoever asks for the result
+        except BaseException as error:  # noqa: BLE001 - raised again when the result is requested
             future.set_exception(error)
 
     threading.Thread(target=work, name="track", daemon=True).start()
@@ -273,12 +275,12 @@ def _judged(work: _Work, settled: Mapping[str, Settled]) -> tuple[TargetReport, 
 
 
 def _finish(
-    work: _Work, surroundings: Surroundings, settled: Mapping[str, Settled], started: float
+    work: _Work, surroundings: ResolvedFacts, settled: Mapping[str, Settled], started: float
 ) -> RunOutcome:
     options, loaded, stages, lineage = work.options, work.loaded, work.stages, work.lineage
     recipe = loaded.recipe
     targets = _judged(work, settled)
-    status = gravest([target.status for target in targets])
+    status = worst_status([target.status for target in targets])
     reports = tuple(
         dataclasses.replace(settled[stage.id].report, log=f"logs/{stage_file(stage.id)}.log")
         for stage in stages
@@ -323,8 +325,8 @@ def _finish(
 
 
 def _opened_files(reports: Sequence[StageReport], store: Store) -> dict[str, str]:
-    """Return the files that a run's models were loaded from, with the digests that are in the
-    stages' keys.
+    """Return the files that a run's models were loaded from, with the digests in the stages'
+    keys.
     """
     records = (store.record(report.key) for report in reports)
     found: dict[str, str] = {}

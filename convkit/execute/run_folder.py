@@ -1,4 +1,4 @@
-"""A finished run's folder, written to a temporary place and moved into place atomically."""
+"""A finished run's folder, written to a temporary path and moved into place atomically."""
 
 import json
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from convkit.codec import decode
 from convkit.errors import ConvkitError, ProvenanceError, storage_error
-from convkit.execute.facts import Surroundings
+from convkit.execute.facts import ResolvedFacts
 from convkit.execute.materials import built_files
 from convkit.execute.stage_runner import Settled
 from convkit.home import Home
@@ -18,7 +18,7 @@ from convkit.store.files import sync_folder, sync_tree
 from convkit.store.store import Store
 
 
-def locks_of(stages: tuple[Stage, ...], surroundings: Surroundings) -> dict[str, str]:
+def locks_of(stages: tuple[Stage, ...], surroundings: ResolvedFacts) -> dict[str, str]:
     """Return the exact versions of each stage's environment, as requirements files by stage id."""
     resolutions = surroundings.resolutions
     return {
@@ -36,7 +36,7 @@ def write_folder(
     store: Store,
     home: Home,
 ) -> Path:
-    """Write a run's folder to a temporary place, then move it into place atomically."""
+    """Write a run's folder to a temporary path, then move it into place atomically."""
     from convkit.report.render import write_report  # noqa: PLC0415 - the template engine, only when a run has finished
 
     folder = home.runs_of(record.recipe) / record.id
@@ -70,8 +70,8 @@ def write_folder(
 
 
 def is_intact(folder: Path, digests: DigestCache) -> bool:
-    """Say whether a run's files are, byte for byte, those that its provenance lists, with nothing
-    added to its models.
+    """Return True if a run's files match its provenance byte for byte, with nothing added to its
+    models.
     """
     try:
         expected = read_provenance(folder).files

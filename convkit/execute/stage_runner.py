@@ -1,5 +1,5 @@
-"""Settles one stage: a hit in the store, or a worker in its environment whose answer the store
-takes in.
+"""Settles one stage: reuses it from the store, or runs a worker in its environment and stores the
+result.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from typing import Protocol
 from convkit.codec import CodecError, decode, encode
 from convkit.errors import Interrupted, WorkerError
 from convkit.execute.events import Listener
-from convkit.execute.facts import Surroundings
+from convkit.execute.facts import ResolvedFacts
 from convkit.execute.key_lock import KeyLock
 from convkit.execute.locations import Locations
 from convkit.execute.opened_files import facts_after, known_stage
@@ -37,12 +37,12 @@ from convkit.toolchain.version_findings import version_findings
 from convkit.worker.jobs import JOBS
 from convkit.worker.protocol import PROTOCOL, Answer, Envelope, StageKind, StageResult
 
-_OF_TARGET = "target."  # how a worker's remedy begins a key of its own target
+_OF_TARGET = "target."  # prefix of keys in a worker's remedy that refer to its own target
 
 
 @dataclasses.dataclass(frozen=True)
 class Settled:
-    """How a stage ended. `artifact` and `result` are there when it is a hit or done."""
+    """How a stage ended. `artifact` and `result` are set if it is a hit or done."""
 
     report: StageReport
     log: str = ""
@@ -50,7 +50,7 @@ class Settled:
 
     @property
     def usable(self) -> bool:
-        """True when later stages can build on it."""
+        """True if later stages can use it."""
         fatal = self.report.kind in ("export", "precision", "build") and any(
             finding.is_error for finding in self.report.findings
         )
@@ -59,8 +59,8 @@ class Settled:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-    """A stage that must run, and why. `parts` is what its key is made of, `known` what the store
-    holds of it where it runs again.
+    """A stage that must run, and why. `parts` are the inputs to its key, `known` is the store's
+    record of it, if it runs again.
     """
 
     stage: Stage
@@ -72,23 +72,23 @@ class Work:
 
 
 class Elsewhere(Protocol):
-    """Where stages run if not on this machine."""
+    """Runs stages on other machines."""
 
     def lock_name(self, key: str) -> str:
-        """Return the lock that a run holds while a stage with this key is done elsewhere."""
+        """Return the lock that a run holds while a stage with this key runs elsewhere."""
         ...
 
     def perform(self, runner: "StageRunner", work: Work) -> Settled:
-        """Have a stage run and return how it ended; its artifact is in the runner's store then."""
+        """Have a stage run and return how it ended; its artifact is then in the runner's store."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class StageRunner:
-    """Settles stages of one run; holds what they share."""
+    """Settles the stages of one run, with their shared state."""
 
     loaded: LoadedRecipe
-    surroundings: Surroundings
+    surroundings: ResolvedFacts
     home: Home
     store: Store
     listener: Listener
@@ -102,8 +102,7 @@ class StageRunner:
     def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
         """Settle a stage whose inputs (artifact digests by stage id) are known.
 
-        Raises a ConvkitError where this cannot even be tried, Interrupted when the run is
-        cancelled.
+        Raises a ConvkitError if the stage cannot be attempted, Interrupted if the run is canceled.
         """
         parts = ingredients(stage, self.loaded.recipe, self.surroundings.facts, inputs)
         assert parts is not None  # a run resolves every environment before it settles stages
@@ -115,7 +114,7 @@ class StageRunner:
             if known is not None and not self.is_forced(stage):
                 self.store.set_latest(self.loaded.recipe.name, stage.id, key)
                 self.listener.stage_finished(stage.id, "hit", 0.0)
-                return self._told(stage, self._hit(stage, known))
+                return self._annotated(stage, self._hit(stage, known))
             reason = self._reason(stage, parts, inputs, forced=known is not None)
             self.listener.stage_started(stage.id, reason)
             work = Work(stage, key, reason, parts, inputs, known)
@@ -123,10 +122,10 @@ class StageRunner:
                 self._run(work) if self.elsewhere is None else self.elsewhere.perform(self, work)
             )
         self.listener.stage_finished(stage.id, settled.report.status, settled.report.seconds)
-        return self._told(stage, settled)
+        return self._annotated(stage, settled)
 
-    def _told(self, stage: Stage, settled: Settled) -> Settled:
-        """Add what is known by now of the tools' releases, and put names into remedies."""
+    def _annotated(self, stage: Stage, settled: Settled) -> Settled:
+        """Add findings about the tools' releases, and insert names into remedies."""
         resolution = self.surroundings.resolutions.get(stage.environment)
         if resolution is not None and (told := version_findings(resolution, stage.environment)):
             report = dataclasses.replace(settled.report, findings=(*settled.report.findings, *told))
@@ -134,7 +133,7 @@ class StageRunner:
         return _addressed(settled, self.loaded.path)
 
     def is_forced(self, stage: Stage) -> bool:
-        """Say whether a stage runs whatever the store holds."""
+        """Return True if a stage must run regardless of the store."""
         return self.force or stage.kind in self.rerun
 
     def _only_one(self, key: str) -> KeyLock:
@@ -212,13 +211,14 @@ class StageRunner:
             )
             if answer.outcome == "skipped":
                 return Settled(_skipped(report, stage, answer.error or "skipped"), outcome.log)
-            if (standing_in := self._standing_in(stage)) is not None:
+            if (standing_in := self._simulated_instead(stage)) is not None:
                 report = dataclasses.replace(report, findings=(*report.findings, standing_in))
             result = _result_of(stage, answer)
             facts = facts_after(
                 stage, answer, self.loaded, self.surroundings.facts, self.home, outcome.started
             )
-            if facts is not self.surroundings.facts:  # it is another stage than was thought
+            # newly discovered files make it a different stage
+            if facts is not self.surroundings.facts:
                 parts = ingredients(stage, self.loaded.recipe, facts, inputs) or parts
                 report = dataclasses.replace(report, key=stage_key(parts))
                 known = None
@@ -232,22 +232,22 @@ class StageRunner:
             report = dataclasses.replace(
                 report, findings=(*report.findings, _two_artifacts(stage, known, artifact))
             )
-        if not any(finding.is_error for finding in report.findings):  # failures are never kept
+        if not any(finding.is_error for finding in report.findings):  # failures are never stored
             self._keep(report, parts, inputs, answer, outcome.log)
         return Settled(report, outcome.log, result)
 
     def _absent_device(self, stage: Stage) -> str | None:
-        """Say what is missing where a stage's device is not here: then its tools, which can be big,
-        are not fetched.
+        """Return what is missing if a stage's device is absent; its tools, which can be large, are
+        then not fetched.
         """
         if stage.target is None or stage.kind not in ("build", "verify"):
             return None
         found = find_device(stage.device)
         return None if found.there else f"this machine has no {stage.device} device: {found.detail}"
 
-    def _standing_in(self, stage: Stage) -> Finding | None:
-        """Say where a simulation stands in for the target's device: what is missing, and where to
-        go on.
+    def _simulated_instead(self, stage: Stage) -> Finding | None:
+        """Return what is missing if a simulation replaces the target's device, and how to proceed
+        on the device.
         """
         if stage.kind != "verify" or stage.target is None or not stage.stand_in:
             return None
@@ -337,8 +337,8 @@ class StageRunner:
 
 
 def _addressed(settled: Settled, recipe: Path) -> Settled:
-    """Put the target's and the recipe's names into remedies: a worker, and a stage that two share,
-    know neither.
+    """Insert the target's and the recipe's names into remedies: workers do not know them, nor do
+    shared stages.
     """
     report = settled.report
     return dataclasses.replace(

@@ -1,4 +1,4 @@
-"""How a worker process ended, and the findings about that."""
+"""Determines how a worker process ended, and the findings about it."""
 
 import dataclasses
 import re
@@ -17,16 +17,15 @@ from convkit.worker.protocol import Answer, JobKind
 Ending = Literal["answered", "signalled", "out_of_memory", "timed_out", "cancelled", "no_answer"]
 
 _TAIL_LINES = 40
-# A log is kept from both ends: a tool that prints without end must fill neither memory nor the
-# store.
+# A log is stored from both ends: a tool that prints endlessly must not fill memory or the store.
 _HEAD_BYTES = 256 * 1024
 _END_BYTES = 1024 * 1024
 # Colors and cursor movements (ECMA-48 control sequences) and titles (operating system commands).
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
-# What is left of escapes that are none of those; line breaks and tabs stay.
+# Control characters left over from other escape sequences; line breaks and tabs stay.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-# What tools say when an allocation fails: Python, C++, torch's CPU and CUDA allocators,
-# onnxruntime's arena.
+# Messages about failed allocations: Python, C++, torch's CPU and CUDA allocators, onnxruntime's
+# arena.
 _MEMORY_WORDS = re.compile(
     r"MemoryError|ran out of memory|bad_alloc|can't allocate memory|CUDA out of"
     r" memory|OutOfMemoryError"
@@ -41,7 +40,7 @@ class WorkerOutcome:
     """How a worker ended. `answer` is set if it answered; times are seconds since the epoch.
 
     `signal` is the signal that ended the process, otherwise `exit_code` is its exit code. `detail`
-    adds what else is known. `log` is the output without colors, cut in the middle if long.
+    adds further information. `log` is the output without colors, cut in the middle if long.
     """
 
     ending: Ending
@@ -60,7 +59,7 @@ class WorkerOutcome:
 
 
 def read_log(path: Path) -> str:
-    """Return a log as a terminal would finally show it: no colors, progress bars in their last
+    """Return a log as a terminal would finally show it: no colors, progress bars in their final
     state, no secrets.
     """
     size = path.stat().st_size
@@ -81,8 +80,8 @@ def _plain(printed: bytes) -> str:
 
 
 def findings_of(outcome: WorkerOutcome, stage: JobKind, target: str | None) -> tuple[Finding, ...]:
-    """Return the findings about a worker that failed; none if it finished, was skipped or was
-    cancelled.
+    """Return the findings about a failed worker; none if it finished, was skipped or was
+    canceled.
     """
     answer = outcome.answer
     match outcome.ending:

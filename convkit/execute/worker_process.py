@@ -1,5 +1,5 @@
-"""One worker process: started in a session of its own, listened to, and ended with everything it
-started.
+"""Runs one worker process: starts it in its own session, forwards its events, and ends it along
+with everything it started.
 """
 
 import dataclasses
@@ -27,21 +27,20 @@ __all__ = ["Ending", "WorkerOutcome", "findings_of", "run_worker", "worker_envir
 OnEvent = Callable[[str, float | None], None]
 
 _POLL_SECONDS = 0.1
-# After SIGTERM a worker has this long to go before SIGKILL: Ctrl-C shall end a run within two
-# seconds.
+# Time for a worker to exit between SIGTERM and SIGKILL: Ctrl-C must end a run within two seconds.
 _GRACE_SECONDS = 1.0
-# A worker whose answer is written has this long to exit: a tool's own threads can keep it alive for
-# ever.
+# Time for a worker to exit after writing its answer: a tool's own threads can keep it alive
+# forever.
 _LINGER_SECONDS = 10.0
 # Clocks that are only slewed stay within this of the monotonic clock, in the time of a stage.
 _SET_BACK_SECONDS = 1.0
 _LONGEST_EVENT_BYTES = 64 * 1024
-# The parts of an answer that hold a tool's own words.
+# The parts of an answer that contain a tool's own text.
 _TEXTS = ("error", "traceback", "findings")
 
-# What a worker may see of the user's environment: where things lie, how the network is reached,
-# which devices to use. PYTHON* variables are not among it: they would change what the stage's
-# environment is.
+# The variables of the user's environment that a worker may see: file locations, network access,
+# device selection. PYTHON* variables are excluded because they would change the stage's
+# environment.
 _PASSED_ON = frozenset(
     {
         *(
@@ -90,14 +89,14 @@ def run_worker(
     environment: Mapping[str, str] | None = None,
     hash_seed: int = 0,
 ) -> WorkerOutcome:
-    """Run one job in a process of its own, which `workers` starts, and wait for it; `on_event` gets
-    messages and the share done (0 to 1).
+    """Run one job in its own process, started by `workers`, and wait for it; `on_event` receives
+    messages and the completed fraction (0 to 1).
 
-    `request.json`, `result.json` and `log` (what was printed) lie in `folder`, which is the
-    worker's current folder. At the timeout, or when `cancelled` is set, the worker is ended;
-    whatever it started ends with it in any case. `environment` (ours, by default) is cut down by
-    `worker_environment`. Raises WorkerError where no process can be started; nothing that happens
-    to the process afterwards raises.
+    `folder` contains `request.json`, `result.json` and `log` (the output), and is the worker's
+    current folder. The worker is ended at the timeout or when `cancelled` is set; all its child
+    processes end with it in any case. `environment` (default: ours) is reduced by
+    `worker_environment`. Raises WorkerError if no process can be started; nothing that happens to
+    the process afterwards raises.
     """
     request, result, log = folder / "request.json", folder / "result.json", folder / "log"
     given = os.environ if environment is None else environment
@@ -137,10 +136,10 @@ def _by_the_clock_of_now(started: float, began: float) -> float:
 def worker_environment(
     given: Mapping[str, str], python: Path, threads: int | None, hash_seed: int = 0
 ) -> dict[str, str]:
-    """Return the environment of a worker: little of the user's, nothing of the host's Python, no
+    """Return a worker's environment variables: few of the user's, none of the host's Python, no
     telemetry.
 
-    `threads` limits what tools use to compute; None leaves it to them.
+    `threads` limits the tools' compute threads; None leaves the choice to them.
     """
     passed = {
         name: value
@@ -153,7 +152,7 @@ def worker_environment(
         **passed,
         "PATH": os.pathsep.join([str(python.parent), given.get("PATH", os.defpath)]),
         "PYTHONHASHSEED": str(hash_seed),
-        "PYTHONNOUSERSITE": "1",  # for Pythons that the worker starts
+        "PYTHONNOUSERSITE": "1",  # for Pythons started by the worker
         "PYTHONUTF8": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "HF_HUB_DISABLE_TELEMETRY": "1",
@@ -162,10 +161,11 @@ def worker_environment(
 
 
 def _without_stray_bytecode(python: Path, folder: Path) -> dict[str, str]:
-    """Return what keeps Python from reading an environment's `.pyc` files: they may hold any code.
+    """Return the variables that keep Python from reading an environment's `.pyc` files, which may
+    contain arbitrary code.
 
-    The worker itself has bytecode of its own (`convkit.worker.sealed_imports`). An environment that
-    convkit did not build is its owner's.
+    The worker itself uses separate bytecode (`convkit.worker.sealed_imports`). Environments that
+    convkit did not build are left alone.
     """
     if not (python.parent.parent / SEAL).is_file():
         return {}
@@ -173,7 +173,7 @@ def _without_stray_bytecode(python: Path, folder: Path) -> dict[str, str]:
 
 
 class _Events:
-    """The reading end of a worker's events: JSON lines, passed on as they come."""
+    """The reading end of a worker's events: JSON lines, forwarded as they arrive."""
 
     def __init__(self, descriptor: int, on_event: OnEvent) -> None:
         os.set_blocking(descriptor, False)
@@ -185,14 +185,14 @@ class _Events:
         self.open = True
 
     def wait(self, seconds: float) -> None:
-        """Pass on what comes; return after something came, or after `seconds`; at once when all
-        events have come.
+        """Forward events; return after something arrived, or after `seconds`, or at once if all
+        events have arrived.
         """
         if self.open and self._selector.select(seconds):
             self.drain()
 
     def drain(self) -> None:
-        """Pass on what has come already."""
+        """Forward the events that have already arrived."""
         while self.open:
             try:
                 block = os.read(self._descriptor, _LONGEST_EVENT_BYTES)
@@ -205,14 +205,14 @@ class _Events:
                 self._pass_on(line)
 
     def close(self) -> None:
-        """Let go of the selector."""
+        """Close the selector."""
         self._selector.close()
 
     def _pass_on(self, line: bytes) -> None:
         try:
             event = json.loads(line)
         except ValueError:
-            return  # two threads of a tool wrote at once: an event is lost, the stage is not
+            return  # two of a tool's threads wrote at once: only an event is lost
         message, done = (
             (event.get("message"), event.get("done")) if isinstance(event, dict) else (None, None)
         )
@@ -229,11 +229,13 @@ def _attend(
     deadline: float,
     cancelled: threading.Event,
 ) -> Literal["timed_out", "cancelled"] | None:
-    """Pass on events until the worker has ended; return why it was stopped, None if it was done."""
+    """Forward events until the worker has ended; return why it was stopped, or None if it was
+    done.
+    """
     done_since: float | None = None
     try:
         while True:
-            # A worker's end closes its end of the pipe, so this returns at once then.
+            # When a worker ends, its end of the pipe closes, so this returns at once.
             events.wait(_POLL_SECONDS)
             if not events.open:
                 _wait(process, _POLL_SECONDS)
@@ -266,7 +268,7 @@ def _wait(process: WorkerProcess, seconds: float) -> bool:
 
 
 def _stop(process: WorkerProcess) -> None:
-    """Ask a worker and its children to end; make them after a while."""
+    """Ask a worker and its children to exit; kill them after a while."""
     _signal_group(process, signal.SIGTERM)
     if not _wait(process, _GRACE_SECONDS):
         _signal_group(process, signal.SIGKILL)
@@ -275,7 +277,7 @@ def _stop(process: WorkerProcess) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class _ends_its_group:  # noqa: N801 - reads as a statement: with _ends_its_group(process)
-    """Ends a worker and whatever it started, however the block is left."""
+    """Ends a worker and its child processes, however the block exits."""
 
     process: WorkerProcess
 
@@ -289,9 +291,10 @@ class _ends_its_group:  # noqa: N801 - reads as a statement: with _ends_its_grou
 
 def _signal_group(process: WorkerProcess, number: signal.Signals) -> None:
     try:
-        os.killpg(process.pid, number)  # the worker leads its session, so its group has its number
+        # the worker leads its session, so its process id is also its group's
+        os.killpg(process.pid, number)
     except (ProcessLookupError, PermissionError):
-        return  # nobody is left (macOS says EPERM for a group of zombies)
+        return  # the group is empty (macOS reports EPERM for a group of zombies)
 
 
 def _outcome(
@@ -302,14 +305,15 @@ def _outcome(
     started: float,
     kills_before: int | None,
 ) -> WorkerOutcome:
-    """Make out how a worker ended from its exit status and what it left."""
+    """Determine how a worker ended from its exit status and its files."""
     answer, detail = _read_answer(result)
     ended_by = -returncode if returncode < 0 else None
     ending: Ending
     if stopped == "cancelled":
         ending, answer = stopped, None
     elif answer is not None:
-        # Whole and last: a crash while a tool's library is unloaded takes nothing away.
+        # The answer is complete and written last, so a crash while a tool's library unloads loses
+        # nothing.
         ending = "answered"
     elif stopped is not None:
         ending = stopped
@@ -326,11 +330,11 @@ def _outcome(
 
 
 def _read_answer(path: Path) -> tuple[Answer | None, str]:
-    """Return a worker's answer, or None and what is wrong with it."""
+    """Return a worker's answer, or None and the problem with it."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if isinstance(content, dict):
-            # Not `result`: names and contracts are data, and stay what they are.
+            # Not `result`: names and contracts are data and must stay unchanged.
             content |= {name: _redacted(content.get(name)) for name in _TEXTS if name in content}
         answer = decode(Answer, content)
     except FileNotFoundError:
@@ -343,7 +347,7 @@ def _read_answer(path: Path) -> tuple[Answer | None, str]:
 
 
 def _redacted(value: Json) -> Json:
-    """Return a JSON value without the secrets that a tool may have put into its texts."""
+    """Return a JSON value with secrets removed from a tool's texts."""
     match value:
         case str():
             return redacted(value)
@@ -356,7 +360,7 @@ def _redacted(value: Json) -> Json:
 
 
 def _killed(kills_before: int | None) -> str:
-    """Say how sure it is that a SIGKILL from outside was about memory."""
+    """Return how certain it is that a SIGKILL from outside was due to memory."""
     kills = memory_kills()
     if kills is None or kills_before is None:
         return "killed by the system, most likely out of memory"

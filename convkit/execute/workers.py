@@ -1,4 +1,4 @@
-"""How a worker's process comes to be: a fresh one each time, or another strategy."""
+"""How worker processes are started: a fresh one each time, or another strategy."""
 
 import dataclasses
 import errno
@@ -17,10 +17,10 @@ BOOTSTRAP = Path(convkit.__file__).parent / "worker" / "bootstrap.py"
 
 @dataclasses.dataclass(frozen=True)
 class Launch:
-    """A worker to start: its interpreter, files, whole environment, and the descriptor that its
-    events go to.
+    """A worker to start: its interpreter, files, complete environment, and the descriptor for its
+    events.
 
-    `folder` becomes its current folder. `envelope` is what its request file holds.
+    `folder` becomes its current folder. `envelope` is the content of its request file.
     """
 
     python: Path
@@ -34,11 +34,11 @@ class Launch:
 
 
 class WorkerProcess(Protocol):
-    """A started worker, which leads a session of its own; `subprocess.Popen` is one."""
+    """A started worker, which leads its own session; `subprocess.Popen` implements this."""
 
     @property
     def pid(self) -> int:
-        """Its process and process group."""
+        """Its process and process group id."""
         ...
 
     def poll(self) -> int | None:
@@ -51,17 +51,17 @@ class WorkerProcess(Protocol):
 
 
 class WorkerStrategy(Protocol):
-    """Starts workers. Whatever the strategy, a worker begins with nothing of the ones before it."""
+    """Starts workers. With any strategy, a worker inherits no state from earlier ones."""
 
     def start(self, launch: Launch) -> WorkerProcess:
-        """Start a worker in a session of its own; raises WorkerError where none can be started."""
+        """Start a worker in its own session; raises WorkerError if none can be started."""
         ...
 
 
-# As isolated as with -I, but for PYTHONHASHSEED, which -I would ignore: no user packages, no
-# current folder on the path, and `worker_environment` lets no other PYTHON* variable through.
+# As isolated as with -I, which would also ignore PYTHONHASHSEED: no user packages, no current
+# folder on the path, and `worker_environment` passes no other PYTHON* variable.
 def command(python: Path, entry: Path, *arguments: str) -> list[str]:
-    """Return the command of a worker's interpreter."""
+    """Return the command line of a worker's interpreter."""
     return [str(python), "-s", "-P", "-X", "faulthandler", str(entry), *arguments]
 
 

@@ -1,1 +1,1 @@
-"""What checks find: coded, placed, with evidence and a remedy."""
+"""The results of checks: coded, with place, evidence and remedy."""

@@ -1,7 +1,7 @@
-"""What every code means, why other tools miss it, and what to do: `convkit explain CODE`.
+"""Explains every code, why other tools miss it, and the fix: `convkit explain CODE`.
 
-The text is in one file per family, under `codes/`. Only the host reads it, so no stage's key covers
-it: rewording a finding rebuilds nothing.
+The texts are in one file per family, under `codes/`. Only the host reads them, so they are not part
+of any stage's key: rewording a finding rebuilds nothing.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from convkit.codec import CodecError, Json, decode
 from convkit.findings.model import Finding
 from convkit.findings.severity import severity_of
 
-# Codes of this rank and above say that results are wrong, but not why.
+# Codes of this rank and above report wrong results without a cause.
 _SYMPTOM = 2
 
 
@@ -22,9 +22,10 @@ _SYMPTOM = 2
 class Explanation:
     """A code's row in its family's file.
 
-    `missed` says why other tools miss the problem, and `varies` when the finding's severity is not
-    the code's own. `rank` is the distance from the cause: of several errors the lowest leads. A
-    finding of this code is a mere consequence if the target has one of those in `follows`, too.
+    `missed` explains why other tools miss the problem, and `varies` when the finding's severity
+    differs from the code's. `rank` is the distance from the cause: the error with the lowest one
+    leads. A finding of this code is a mere consequence if the target also has a finding in
+    `follows`.
     """
 
     title: str
@@ -37,14 +38,14 @@ class Explanation:
 
     @property
     def is_symptom(self) -> bool:
-        """True for a code that says that results are wrong, but not why."""
+        """True for a code that reports wrong results without a cause."""
         return self.rank >= _SYMPTOM
 
 
 def load(folder: Traversable) -> tuple[dict[str, str], dict[str, Explanation]]:
     """Return the families' names by letter and the explanations by code, from a folder of files.
 
-    Raises CodecError, which names the code and the field, for a row that does not fit.
+    Raises CodecError that names the code and the field if a row does not fit.
     """
     families: dict[str, str] = {}
     catalogue: dict[str, Explanation] = {}
@@ -59,7 +60,7 @@ def load(folder: Traversable) -> tuple[dict[str, str], dict[str, Explanation]]:
 
 
 def _unwrapped(fields: dict[str, Json]) -> dict[str, Json]:
-    """Join the lines that a file wraps at its margin."""
+    """Join the lines that a file wraps."""
     return {
         name: " ".join(value.split()) if isinstance(value, str) else value
         for name, value in fields.items()
@@ -76,15 +77,15 @@ def rank_of(code: str) -> int:
 
 
 def is_symptom(code: str) -> bool:
-    """Return whether a code says that results are wrong, but not why."""
+    """Return whether a code reports wrong results without a cause."""
     return code in CATALOGUE and CATALOGUE[code].is_symptom
 
 
 def causes_first(findings: Sequence[Finding]) -> list[Finding]:
     """Return one target's findings with errors first, and among those the cause first.
 
-    Consequences come last: an output that collapsed because a tensor overflowed is no news. A
-    finding whose severity varies causes others only if it was measured to be an error.
+    Consequences come last, such as an output that collapsed because a tensor overflowed. A finding
+    whose severity varies causes others only if it was measured to be an error.
     """
     causes = {
         finding.code

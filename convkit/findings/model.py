@@ -1,4 +1,4 @@
-"""The types of a finding. Standard library only: workers make findings too."""
+"""The types of a finding. Standard library only: workers create findings too."""
 
 import dataclasses
 import typing
@@ -6,13 +6,13 @@ import typing
 from convkit.codec import Json
 from convkit.findings.severity import Severity, severity_of
 
-# In place of a severity: the one that belongs to the code.
+# Placeholder for the code's own severity.
 _FROM_CODE = typing.cast("Severity", "from code")
 
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """Where a finding points: a tensor, a node, a module path, a source line, a case. Whatever is
+    """The location of a finding: a tensor, a node, a module path, a source line, a case, as far as
     known.
     """
 
@@ -28,7 +28,7 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Remedy:
-    """What to do: in words, and as a change to the recipe where one exists.
+    """The fix: in words, and as a recipe change if possible.
 
     `change` maps key paths of the recipe (`targets.ort-cpu.precision`) to their new values.
     Workers, which do not know their target's name, write `target.precision`.
@@ -42,8 +42,8 @@ class Remedy:
 class Finding:
     """A coded result of a check. `code` is a key of `convkit.findings.catalogue.CATALOGUE`.
 
-    `severity` follows from the code. A check passes its own only if it measured how grave this one
-    is, such as an overflow that reaches no output; the catalogue's entry then says so under
+    `severity` follows from the code. A check passes its own only if it measured the severity, such
+    as for an overflow that reaches no output; the catalogue's entry then explains this under
     `varies`. `chain` leads from the cause to the symptom, one step per line, if the check traced
     it.
     """

@@ -1,4 +1,4 @@
-"""How an error grows from the place where it begins to the outputs."""
+"""How an error grows from its origin to the outputs."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,7 +6,7 @@ from convkit.localize.graph import Values
 from convkit.localize.matching import match_values, relative_error
 from convkit.localize.original import Recording
 
-# Steps shown, and the error below which values are the same.
+# The number of steps shown, and the error below which values are considered equal.
 _STEPS = 6
 _SAME = 2e-6
 
@@ -14,11 +14,12 @@ _SAME = 2e-6
 def error_growth(
     recording: Recording, names: Sequence[str], found: Values, right: Values
 ) -> tuple[tuple[str, float], ...]:
-    """Return the error of some of a graph's values, with where the original computes each.
+    """Return the errors of a selection of a graph's values, with the place where the original
+    computes each.
 
-    `names` are the values from the place on, in order, `found` all values as the graph computes
-    them. `right` are those with the original's value put at the place: they match the original's,
-    and so say which of them the graph's own are to be compared with.
+    `names` are the values from the origin on, in order; `found` are all values as the graph
+    computes them. `right` are the graph's values with the original's value substituted at the
+    origin: they match the original's, and so identify the counterparts of the graph's own.
     """
     matches = match_values(recording, right)
     steps: list[tuple[str, float]] = []
@@ -34,8 +35,8 @@ def error_growth(
 
 
 def _thinned(steps: Sequence[tuple[str, float]]) -> Iterator[tuple[str, float]]:
-    """Keep the last step of each title, and of many titles some: the first, the last, those between
-    at equal distances.
+    """Keep the last step for each title, and of many titles the first, the last, and evenly spaced
+    ones in between.
     """
     last = list(dict(steps).items())
     if len(last) <= _STEPS:

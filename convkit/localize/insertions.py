@@ -1,4 +1,6 @@
-"""Candidate explanations that add what the graph lacks: an activation, a bias, a mask, an order."""
+"""Candidate explanations that add something the graph lacks: an activation, a bias, a mask, an
+order.
+"""
 
 import itertools
 import math
@@ -29,7 +31,7 @@ def at_end(region: Region) -> Iterator[Rewrite]:
 
 
 def inside(region: Region) -> Iterator[Rewrite]:
-    """Add something to one input of one of the region's nodes."""
+    """Add something to one input of a node of the region."""
     for edge in region.edges():
         shape = region.shapes.get(edge.value)
         if shape is None:
@@ -66,7 +68,7 @@ def _with(operator: str, values: np.ndarray, *, first: bool = False) -> Build:
 
 
 def _operands(region: Region, dtype: np.dtype) -> Iterator[tuple[str, Build]]:
-    """Combine with what the original's operations read: weights, masks, another branch."""
+    """Combine with operands of the original's operations: weights, masks, another branch."""
     if dtype.kind != "f":
         return
     words = {"Add": "plus", "Sub": "minus", "Mul": "times", "Div": "over"}
@@ -128,7 +130,7 @@ def _gelu(given: str, made: str) -> tuple[list, dict]:
 def _numbers(
     region: Region, dtype: np.dtype, shape: tuple[int, ...]
 ) -> Iterator[tuple[str, Build]]:
-    """Scale and shift: by the original's numbers, by what images are normalized with."""
+    """Scale and shift by the original's numbers, or by the constants that normalize images."""
     numbers = [each for each in region.scalars() if each and math.isfinite(each)]
     likely = dict.fromkeys([*numbers, *(1 / each for each in numbers), 255.0, 1 / 255.0])
     for number in [*likely, *(shape[-1] ** power for power in (0.5, -0.5) if shape and shape[-1])]:
@@ -160,7 +162,7 @@ def _affine(scale: np.ndarray, shift: np.ndarray) -> Build:
 
 
 def _orders(shape: tuple[int, ...]) -> Iterator[tuple[str, Build]]:
-    """Reorder elements: axes, the order along an axis, a shift by one, interleaved halves."""
+    """Reorder elements: permuted axes, a reversed axis, a shift by one, interleaved halves."""
     rank = len(shape)
     if 1 < rank <= 4:
         for axes in itertools.permutations(range(rank)):

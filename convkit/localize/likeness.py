@@ -1,30 +1,32 @@
-"""How one array of weights is made from another: transposed, rounded, scaled, some rows changed."""
+"""How one weight array was derived from another: transposed, rounded, scaled, some rows changed."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
 
 import numpy as np
 
-# Two weights that went through different arithmetic (a folded batch norm) agree to this many parts
-# of their rms.
+# Two weights computed by different arithmetic (such as a folded batch norm) agree to this fraction
+# of their RMS.
 NEAR = 3e-6
-# A correlation below this says that two tensors have nothing to do with each other.
+# Below this correlation, two tensors are unrelated.
 _RELATED = 0.5
 _SHOWN = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Likeness:
-    """How a weight differs from the original's: a word for programs, and the figures in words."""
+    """How a weight differs from the original's: a machine-readable word, and a description with
+    figures.
+    """
 
     kind: str
     text: str
 
 
 def how_different(found: np.ndarray, original: np.ndarray) -> Likeness | None:
-    """Say how `found` differs from `original`, both of one shape; None where it does not.
+    """Describe how `found` differs from `original`, both of one shape; None if it does not.
 
-    The first explanation that holds for every element wins; each is checked on the numbers.
+    The first explanation that holds for every element wins; each is verified numerically.
     """
     if np.array_equal(found, original):
         return None
@@ -76,7 +78,7 @@ def _scaled(own: np.ndarray, other: np.ndarray, found: np.ndarray) -> Likeness |
 
 
 def _some_rows(own: np.ndarray, other: np.ndarray, found: np.ndarray) -> Likeness | None:  # noqa: ARG001
-    """Recognize a change that is confined to few rows along one axis."""
+    """Detect a change confined to a few rows along one axis."""
     differs = np.abs(own - other) > NEAR * float(np.sqrt((other * other).mean()))
     for axis in range(own.ndim):
         if own.ndim > 1 and own.shape[axis] < 3:
@@ -104,10 +106,10 @@ def _some_rows(own: np.ndarray, other: np.ndarray, found: np.ndarray) -> Likenes
 
 
 def _permuted(own: np.ndarray, other: np.ndarray, found: np.ndarray) -> Likeness | None:  # noqa: ARG001
-    """Recognize rows in a different order along one axis, and axes of one size exchanged."""
+    """Detect rows in a different order along one axis, and swapped axes of equal size."""
     for axis in range(own.ndim):
         mine, theirs = _rows(own, axis), _rows(other, axis)
-        # Folding a norm changes the last bits: rows are the same to four digits of the rms.
+        # Folding a norm changes the last bits: rows are considered equal to four digits of the RMS.
         unit = 1e-4 * float(np.sqrt((other * other).mean())) or 1.0
         mine, theirs = np.round(mine / unit) + 0.0, np.round(theirs / unit) + 0.0
         if len(mine) < 2:
@@ -144,7 +146,7 @@ def _clipped(own: np.ndarray, other: np.ndarray, found: np.ndarray) -> Likeness 
 
 
 def _rescaled_rows(own: np.ndarray, other: np.ndarray, found: np.ndarray) -> Likeness | None:  # noqa: ARG001
-    """Recognize a factor of its own for every row along one axis: a norm left in or out."""
+    """Detect a separate factor for every row along one axis: a norm that was folded or left out."""
     if own.ndim < 2:
         return None
     for axis in range(own.ndim):
@@ -184,14 +186,14 @@ def _different(own: np.ndarray, other: np.ndarray) -> Likeness:
 
 
 def resembles(first: np.ndarray, second: np.ndarray) -> bool:
-    """Say whether two tensors of one shape are versions of each other: correlation above 0.5."""
+    """Return True if two tensors of one shape are versions of each other: correlation above 0.5."""
     one, two = first.ravel() - first.mean(), second.ravel() - second.mean()
     power = float(np.sqrt((one @ one) * (two @ two)))
     return power > 0 and float(one @ two) / power > _RELATED
 
 
 def is_near(found: np.ndarray, expected: np.ndarray, within: float = NEAR) -> bool:
-    """Say whether no element is off by more than `within` of the expected values' rms."""
+    """Return True if no element is off by more than `within` of the expected values' RMS."""
     rms = float(np.sqrt((expected * expected).mean())) if expected.size else 0.0
     return bool(found.shape == expected.shape and (np.abs(found - expected) <= within * rms).all())
 
@@ -201,7 +203,7 @@ def _rows(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def permutations_of(rank: int) -> Iterator[tuple[int, ...]]:
-    """Yield the orders of a tensor's axes, the plain one first."""
+    """Yield the permutations of a tensor's axes, identity first."""
     import itertools
 
     return itertools.permutations(range(rank))

@@ -1,4 +1,4 @@
-"""One call of the original, as the search sees it, whatever it was recorded from."""
+"""One call of the original, as seen by the search, independent of how it was recorded."""
 
 import dataclasses
 from collections.abc import Collection, Iterable
@@ -9,7 +9,9 @@ import numpy as np
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Value:
-    """A tensor of the original: `kind` is input, weight or constant for what nothing computed."""
+    """A tensor of the original: `kind` is input, weight or constant for values that no operation
+    computed.
+    """
 
     index: int
     array: np.ndarray
@@ -20,7 +22,7 @@ class Value:
 
 @dataclasses.dataclass(frozen=True)
 class Operation:
-    """One operation: values in and out by number, and its arguments that are no tensors."""
+    """One operation: input and output values by number, and its non-tensor arguments."""
 
     index: int
     name: str
@@ -49,7 +51,7 @@ class Recording:
         return self.values[self.outputs[name]].array
 
     def title(self, value: int) -> str:
-        """Return where a value is computed: module and operation."""
+        """Return the module and operation that compute a value."""
         producer = self.values[value].producer
         if producer is None:
             return self.values[value].name
@@ -63,7 +65,7 @@ class Recording:
 
     @cached_property
     def needed_values(self) -> frozenset[int]:
-        """The values that the outputs depend on, without what operations return beside them."""
+        """The values that the outputs depend on, without operations' unused results."""
         read = {each for index in self.needed for each in self.operations[index].inputs}
         return frozenset(read | set(self.outputs.values()))
 
@@ -81,7 +83,9 @@ class Recording:
 
     @cached_property
     def fixed(self) -> frozenset[int]:
-        """The values that no input reaches: weights, constants and what is computed from them."""
+        """The values that do not depend on any input: weights, constants and results computed from
+        them.
+        """
         moving = {value.index for value in self.values if value.kind == "input"}
         for operation in self.operations:
             if moving.intersection(operation.inputs):

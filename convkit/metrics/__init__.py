@@ -1,1 +1,1 @@
-"""How far two tensors differ, and the limits that this is held to."""
+"""How far two tensors differ, and the limits on their difference."""

@@ -1,5 +1,5 @@
-"""Finds outputs that lost what they say: constant where the original's vary. Independent of the
-tolerance.
+"""Detects outputs that lost their information: constant when the original's vary. Independent of
+the tolerance.
 """
 
 import dataclasses
@@ -12,26 +12,25 @@ import numpy as np
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.tensors import as_float64
 
-# The original's output varies where its spread in a case is at least this share of its largest
-# magnitude in all cases: far above rounding in any precision, and above the steps of eight-bit
-# quantisation (1/255).
+# The original's output varies if its spread in a case is at least this fraction of its largest
+# magnitude over all cases: far above rounding in any precision, and above the step of 8-bit
+# quantization (1/255).
 _VARIES = 0.05
 
-# The built model's output is constant where this share of the original's spread is left. A merely
-# inaccurate model keeps most of it.
+# The built model's output counts as constant if at most this fraction of the original's spread is
+# left. A model that is merely inaccurate keeps most of it.
 _LEFT = 1e-3
 
-# Elements at a time, as in the metrics.
+# Elements per chunk, as in the metrics.
 _CHUNK = 1 << 15
 
 
 @dataclasses.dataclass(frozen=True)
 class Spread:
-    """How far apart an output's values are in a case: (original, built model), largest less
-    smallest.
+    """The spread of an output's values in a case, max minus min: (original, built model).
 
-    `elements` is over all elements, `rows` the largest over elements of the spread among rows
-    (None: no two rows). `magnitude` is the original's largest.
+    `elements` covers all elements; `rows` is the largest spread of any element across rows (None:
+    fewer than two rows). `magnitude` is the original's largest magnitude.
     """
 
     case: str
@@ -50,18 +49,19 @@ def measure_spread(
     *,
     rows: bool,
 ) -> Spread | None:
-    """Return the spreads of one output; None where they say nothing.
+    """Return the spreads of one output; None if they are not meaningful.
 
-    That is where the two differ in shape, hold no fractions, have fewer than two elements, or are
-    not finite (which other checks find). Elements at `padding` (see `metrics.compare`) are passed
-    over; `rows`: the first dimension is that of the rows. Memory-mapped tensors are read in chunks.
+    That is the case if the shapes differ, the dtype is not a float, there are fewer than two
+    elements, or values are not finite (other checks report that). Elements at `padding` (see
+    `metrics.compare`) are skipped. `rows`: the first dimension is the rows'. Memory-mapped tensors
+    are read in chunks.
     """
     fractions = reference.dtype.kind in "fV" and candidate.dtype.kind in "fV"
     if not fractions or reference.shape != candidate.shape or reference.size < 2:
         return None
     count = reference.shape[0] if rows and reference.ndim else 1
     flat = [np.asarray(values).reshape(count, -1) for values in (reference, candidate)]
-    # A broadcast view: the padding's own shape begins the tensor's.
+    # A broadcast view: the padding's shape is a prefix of the tensor's.
     live = None if padding is None else ~padding.reshape(count, -1)
     elements_each = 1 if live is None else flat[0].shape[1] // live.shape[1]
     extremes = [_Extremes(), _Extremes()]
@@ -82,7 +82,7 @@ def measure_spread(
 
 
 class _Extremes:
-    """Largest and smallest values met so far."""
+    """Running minimum and maximum."""
 
     def __init__(self) -> None:
         self._low, self._high = math.inf, -math.inf
@@ -112,7 +112,7 @@ class _Extremes:
 
 
 def collapse_findings(spreads: Sequence[Spread]) -> list[Finding]:
-    """Return N304 for each output that is constant in a case in which the original's varies: at the
+    """Return N304 for each output that is constant in a case in which the original's varies, at the
     first such case.
     """
     findings: dict[str, Finding] = {}

@@ -1,4 +1,4 @@
-"""A low precision on its device and in simulation, case by case: what the one says of the other."""
+"""Compares low precision on a device with its simulation, case by case."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -19,11 +19,12 @@ def compare_with_simulation(
     expected: Callable[[str], Tensors],
     padding: Callable[[Tensors, str], np.ndarray | None],
 ) -> tuple[SimulatedCase, ...]:
-    """Run every case on both; measure the simulation against the original, and the device against
-    the simulation.
+    """Run every case on both; compare the simulation with the original, and the device with the
+    simulation.
 
-    `feeds` and `expected` give a case's inputs and the original's outputs, `padding` where an
-    output means nothing. A case on which either fails is passed over: the verification reports it.
+    `feeds` and `expected` return a case's inputs and the original's outputs, `padding` the
+    positions where an output is meaningless. Cases that fail on either side are skipped: the
+    verification reports them.
     """
     measured = []
     for case in cases:

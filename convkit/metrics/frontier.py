@@ -1,38 +1,38 @@
-"""The upper convex hull of error over magnitude: what `max(|error| - rtol * |reference|)` needs,
-for every rtol.
+"""The upper convex hull of error over magnitude: enough to compute `max(|error| - rtol *
+|reference|)` for every rtol.
 """
 
 import numpy as np
 
-# A magnitude's bin: the float64's exponent and the four leading bits of its fraction. Bits of
-# non-negative floats order as the floats do, so that a bin's number grows with the magnitude.
+# A magnitude's bin: the float64's exponent and the four leading bits of its fraction. The bits of
+# non-negative floats sort like the floats, so bin numbers increase with magnitude.
 _BIN_SHIFT = np.uint64(48)
-_BINS = 1 << 15  # of the 16 bits that stay, the sign's is always 0
+_BINS = 1 << 15  # 16 bits remain, and the sign bit is always 0
 
-# So many elements seed the hull; so many survivors of the bins are worth a closer look before they
-# are sorted.
+# Number of elements that seed the hull; also the number of survivors of the bins that is worth
+# further filtering before sorting.
 _SEED_ELEMENTS = 2048
 _FEW = 2048
 
 
 class Frontier:
-    """Collects the points (magnitude, error) that can be the largest `error - rtol * magnitude` for
-    some rtol >= 0.
+    """Collects the points (magnitude, error) that can maximize `error - rtol * magnitude` for some
+    rtol >= 0.
 
-    Those are the vertices of the points' upper convex hull from the smallest magnitude to the
-    largest error. Points come in chunks; a point on or below the hull so far never matters. Exact
-    up to float64's rounding.
+    These are the vertices of the points' upper convex hull, from the smallest magnitude to the
+    largest error. Points arrive in chunks; a point on or below the current hull can never become a
+    vertex. Exact up to float64 rounding.
     """
 
     def __init__(self) -> None:
         self._magnitudes = np.empty(0)
         self._errors = np.empty(0)
-        # For each bin: the hull's height at its lower edge, below which a point in the bin lies
-        # below the hull.
+        # Per bin: the hull's height at the bin's lower edge. Points in the bin below this height
+        # lie below the hull.
         self._floor = np.full(_BINS, -1.0)
 
     def add(self, magnitudes: np.ndarray, errors: np.ndarray) -> None:
-        """Take in points, both float64, non-negative and without NaN, of one length."""
+        """Add points: two float64 arrays of equal length, non-negative and without NaN."""
         if magnitudes.size == 0:
             return
         if self._magnitudes.size == 0:
@@ -40,13 +40,13 @@ class Frontier:
             self._merge(magnitudes[::step], errors[::step])
         bins = (magnitudes.view(np.uint64) >> _BIN_SHIFT).view(
             np.int64
-        )  # take is slow on unsigned numbers
+        )  # take is slow with unsigned indices
         above = np.flatnonzero(errors > self._floor.take(bins))
         if above.size == 0:
             return
         magnitudes, errors = magnitudes[above], errors[above]
         if above.size > _FEW:
-            # Many points in the hull's own bins: seed again with these, then look at the hull
+            # Many points share bins with the hull: reseed with them, then compare with the hull
             # itself.
             step = max(1, above.size // _SEED_ELEMENTS)
             self._merge(magnitudes[::step], errors[::step])
@@ -57,7 +57,7 @@ class Frontier:
         self._merge(magnitudes, errors)
 
     def points(self) -> tuple[tuple[float, float], ...]:
-        """Return the vertices, (magnitude, error), both growing."""
+        """Return the vertices (magnitude, error), in increasing order of both."""
         return tuple(zip(self._magnitudes.tolist(), self._errors.tolist(), strict=True))
 
     def _merge(self, magnitudes: np.ndarray, errors: np.ndarray) -> None:
@@ -65,7 +65,7 @@ class Frontier:
         errors = np.concatenate([self._errors, errors])
         order = np.lexsort((-errors, magnitudes))
         magnitudes, errors = magnitudes[order], errors[order]
-        # Only points higher than everything left of them can be vertices.
+        # Only points higher than everything to their left can be vertices.
         highest = np.maximum.accumulate(errors)
         rising = np.concatenate([[True], errors[1:] > highest[:-1]])
         self._magnitudes, self._errors = _hull(magnitudes[rising], errors[rising])
@@ -80,7 +80,7 @@ class Frontier:
 
 
 def _hull(magnitudes: np.ndarray, errors: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the vertices of a chain of points whose magnitudes and errors both grow (Andrew's
+    """Return the vertices of a chain of points sorted by both magnitude and error (Andrew's
     monotone chain).
     """
     chain: list[tuple[float, float]] = []

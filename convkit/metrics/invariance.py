@@ -1,4 +1,4 @@
-"""Measures how far a model's outputs are apart in two cases that should give the same."""
+"""Measures how far a model's outputs differ between two cases that should agree."""
 
 from collections.abc import Mapping
 
@@ -20,13 +20,13 @@ def compare_cases(
     base: Tensors,
     other: Tensors,
 ) -> tuple[TensorMetrics, ...]:
-    """Return how each output of `other` differs from that of `base`, over the elements that must be
-    the same.
+    """Return how each output of `other` differs from that of `base`, over the elements that must
+    agree.
 
-    `feeds` are the base case's inputs: their masks say which positions are real. Outputs that are
-    missing, or whose shapes leave nothing to compare, are left out: a contract's or a parity check
-    has found them. Metrics of part of an output are those of its elements in a row, in row-major
-    order (`worst_index` counts them).
+    `feeds` are the base case's inputs; their masks mark the real positions. Outputs that are
+    missing, or whose shapes share no elements, are skipped: the contract or parity checks report
+    them. Metrics of part of an output treat its elements as a vector in row-major order
+    (`worst_index` indexes it).
     """
     metrics = []
     for spec in contract.outputs:
@@ -55,14 +55,14 @@ def _shared(
     base: np.ndarray,
     other: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the elements of both that must be the same, or None."""
+    """Return the elements of both that must agree, or None."""
     if base.ndim != len(spec.shape) or other.ndim != base.ndim or base.dtype != other.dtype:
         return None
     if check == "determinism":
         return (base, other) if base.shape == other.shape else None
     try:
         real = real_elements(spec, contract, layout, feeds, base.shape)
-    except ValueError:  # not of the declared shape
+    except ValueError:  # not the declared shape
         return None
     if check == "batch":
         place = row_dimension(spec, layout.rows) if layout.rows is not None else None

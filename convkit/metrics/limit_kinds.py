@@ -1,8 +1,8 @@
 """The two kinds of limit that a recipe's tolerance can set: on one metric, and numpy's allclose.
 
-A limit knows how to read its figure, whether it holds, how much of it is used, and how far apart
-two outputs of one model may be. `convkit.metrics.registry` has the rows. Standard library only: the
-host and the workers judge by the same lines.
+A limit reads its figure, decides whether it is met and how much of it is used, and bounds the
+difference between two outputs of one model. `convkit.metrics.registry` has the rows. Standard
+library only: host and workers judge with the same code.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 from convkit.metrics.text import told_apart
 from convkit.worker.protocol import TensorMetrics
 
-# The keys of a recipe's tolerance that are set, with their values.
+# The keys set in a recipe's tolerance, with their values.
 Limits = Mapping[str, float]
 
 
@@ -21,7 +21,7 @@ Limits = Mapping[str, float]
 class Parameter:
     """A key of a recipe's `tolerance`, and the values that it accepts.
 
-    `default` is the value of a recipe without a tolerance, as YAML writes it; None: not limited.
+    `default` is the value for recipes without a tolerance, as written in YAML; None: no limit.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Parameter:
 
 
 class Limit(Protocol):
-    """A limit of a tolerance with the values that it is set to.
+    """A limit with the values that a tolerance sets.
 
     A *distance* is a figure on a scale for which the triangle inequality holds: two outputs that
     are each within the limit of a third are within twice the limit of each other.
@@ -41,51 +41,53 @@ class Limit(Protocol):
 
     @property
     def name(self) -> str:
-        """What a breach is called: its key, the first one if it has two."""
+        """The name of a breach: the limit's key, or the first of two."""
 
     @property
     def allowed(self) -> float:
-        """What the figure is compared with."""
+        """The value that the figure is compared with."""
 
     @property
     def allowed_distance(self) -> float:
         """The limit as a distance."""
 
     def found(self, metrics: TensorMetrics) -> float:
-        """Return the figure of an output; NaN if nothing is known."""
+        """Return an output's figure; NaN if unknown."""
 
     def holds(self, found: float) -> bool:
-        """Say whether a figure meets the limit. NaN never does."""
+        """Return True if a figure meets the limit. NaN never does."""
 
     def share(self, metrics: TensorMetrics) -> float:
-        """Return how much of the limit is used: 1 at the limit, infinite for NaN."""
+        """Return the used share of the limit: 1 at the limit, infinity for NaN."""
 
     def overshoot(self, metrics: TensorMetrics) -> float:
-        """Return by what factor the error must shrink to meet the limit; infinite for NaN."""
+        """Return the factor by which the error must shrink to meet the limit; infinity for NaN."""
 
     def distance(self, metrics: TensorMetrics, times: int = 1) -> float:
-        """Return the distance of an output, its relative part allowed `times` over."""
+        """Return an output's distance, with the relative part of the tolerance allowed `times`
+        times.
+        """
 
     def at_distance(self, distance: float) -> float:
-        """Return the figure that is at a distance, which is what people read."""
+        """Return the figure at a distance, for display."""
 
     def comparison(self, found: float, allowed: float, *, passed: bool) -> str:
-        """Return a figure beside what is allowed: 'max_abs 1.2e-05 <= 0.0001'."""
+        """Format a figure with its limit: 'max_abs 1.2e-05 <= 0.0001'."""
 
 
 class Row(Protocol):
-    """A row of the registry: what can be limited."""
+    """A row of the registry: something that can be limited."""
 
     @property
     def name(self) -> str:
-        """The name of its limit."""
+        """The name of the limit."""
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The keys of a tolerance that set it."""
+        """The tolerance keys that set it."""
 
     def limit(self, limits: Limits) -> Limit | None:
-        """Return the limit as a tolerance sets it; None if it does not."""
+        """Return the limit that a tolerance sets; None if it sets none."""
 
 
 def _itself(value: float) -> float:
@@ -99,7 +101,7 @@ class Metric:
     - `name`: the field of `TensorMetrics`, the key of the limit, the name in messages.
     - `description`: what the limit means, for the recipe's schema.
     - `heading`, `logged_as`: its column in the report (of `loss`) and its name in MLflow.
-    - `unit`: `output`, the unit of the output's values, or `ratio`, a pure number.
+    - `unit`: `output`, the unit of the output's values, or `ratio`, dimensionless.
     - `digits`: significant digits in messages; more are added until two figures differ.
     - `best`: the figure of equal outputs.
     - `order`: the loss, |best - figure|, is proportional to this power of the error.
@@ -128,16 +130,16 @@ class Metric:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The one key of a tolerance that limits it."""
+        """The tolerance key that limits it."""
         bounds = (self.least, self.least_is_allowed, self.most)
         return (Parameter(self.name, self.description, *bounds, default=self.default),)
 
     def read(self, metrics: TensorMetrics) -> float:
-        """Return the figure of an output."""
+        """Return an output's figure."""
         return float(getattr(metrics, self.name))
 
     def loss(self, figure: float) -> float:
-        """Return how far a figure is from that of equal outputs."""
+        """Return a figure's distance from that of equal outputs."""
         return abs(self.best - figure)
 
     def worst(self, figures: Sequence[float]) -> float:
@@ -145,7 +147,7 @@ class Metric:
         return min(figures) if self.larger_is_better else max(figures)
 
     def limit(self, limits: Limits) -> Limit | None:
-        """Return the limit on it as a tolerance sets it; None if it does not."""
+        """Return the limit that a tolerance sets on it; None if it sets none."""
         return MetricLimit(self, limits[self.name]) if self.name in limits else None
 
 
@@ -183,7 +185,7 @@ class MetricLimit:
         return self.metric.from_distance(min(distance, self.metric.farthest))
 
     def comparison(self, found: float, allowed: float, *, passed: bool) -> str:
-        # `best` is told apart too: a cosine of 0.9999998 must not read as 1.
+        # `best` must be distinguishable too: a cosine of 0.9999998 must not read as 1.
         texts = told_apart(found, allowed, self.metric.best, digits=self.metric.digits)
         holds, fails = (">=", "<") if self.metric.larger_is_better else ("<=", ">")
         return f"{self.name} {texts[0]} {holds if passed else fails} {texts[1]}"
@@ -191,7 +193,8 @@ class MetricLimit:
 
 @dataclasses.dataclass(frozen=True)
 class Allclose:
-    """numpy's allclose, one limit with two keys: |error| <= atol + rtol * |reference|, everywhere.
+    """numpy's allclose, a limit with two keys: |error| <= atol + rtol * |reference| for every
+    element.
 
     Its figure is the largest |error| - rtol * |reference|, which atol limits.
     """
@@ -206,11 +209,11 @@ class Allclose:
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """Its two keys; one that is missing is 0."""
+        """Its two keys; a missing one counts as 0."""
         return (self.atol, self.rtol)
 
     def limit(self, limits: Limits) -> Limit | None:
-        """Return the limit as a tolerance sets it; None if it does not."""
+        """Return the limit that a tolerance sets; None if it sets none."""
         if not any(parameter.name in limits for parameter in self.parameters):
             return None
         atol, rtol = (limits.get(parameter.name, 0.0) for parameter in self.parameters)
@@ -219,7 +222,7 @@ class Allclose:
 
 @dataclasses.dataclass(frozen=True)
 class AllcloseLimit:
-    """A limit on every element, with a part relative to the reference."""
+    """A limit on every element, partly relative to the reference."""
 
     name: str
     allowed: float
@@ -260,9 +263,8 @@ class AllcloseLimit:
 def allclose_excess(metrics: TensorMetrics, rtol: float) -> float:
     """Return max(|candidate - reference| - rtol * |reference|) over all elements, exactly.
 
-    numpy's allclose holds if this is at most atol. The maximum over all elements is on the upper
-    convex hull of the points (|reference|, |error|), which is what `TensorMetrics.frontier` keeps.
-    NaN if nothing is known.
+    numpy's allclose is met if this is at most atol. The maximum lies on the upper convex hull of
+    the points (|reference|, |error|), stored in `TensorMetrics.frontier`. NaN if unknown.
     """
     if not metrics.frontier:
         return math.nan

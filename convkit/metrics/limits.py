@@ -1,4 +1,4 @@
-"""Judges one output's metrics by the limits of a tolerance. Every comparison is written so that NaN
+"""Judges one output's metrics against a tolerance's limits. Every comparison is written so that NaN
 fails. Standard library only.
 """
 
@@ -16,11 +16,11 @@ __all__ = ["Limits", "Problem", "breaches", "is_same", "is_within", "overshoot",
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """One reason why an output failed; `message` says it for people.
+    """One reason why an output failed, with a `message` for display.
 
     `dtype`, `shape`: nothing was compared. `empty`: there was nothing to compare. `nan`,
-    `infinity`: some elements are NaN or infinite. `limit`: a limit was broken; only then `limit`
-    names it, with the figure `found` and what it `allowed`.
+    `infinity`: some elements are NaN or infinite. `limit`: a limit was exceeded; only then `limit`
+    names it, with the figure `found` and the value `allowed`.
     """
 
     kind: Literal["dtype", "shape", "empty", "nan", "infinity", "limit"]
@@ -31,7 +31,7 @@ class Problem:
 
 
 def breaches(metrics: TensorMetrics, limits: Limits) -> list[Problem]:
-    """Return the limits that an output broke, in the order of the registry."""
+    """Return the limits that an output exceeded, in registry order."""
     found = ((limit, limit.found(metrics)) for limit in limits_set(limits))
     return [
         Problem(
@@ -47,7 +47,7 @@ def breaches(metrics: TensorMetrics, limits: Limits) -> list[Problem]:
 
 
 def problems(metrics: TensorMetrics, limits: Limits) -> tuple[Problem, ...]:
-    """Return everything that is wrong with an output; none: it is within its limits."""
+    """Return all problems with an output; empty if it is within its limits."""
     if metrics.mismatch is not None:
         return (Problem(metrics.mismatch_kind or "shape", metrics.mismatch),)
     if metrics.elements == 0:
@@ -65,24 +65,22 @@ def _not_finite(metrics: TensorMetrics) -> Iterator[Problem]:
 
 
 def is_within(metrics: TensorMetrics, limits: Limits) -> bool:
-    """Say whether an output meets its limits: compared, without NaN or unmatched infinities, and no
-    limit broken.
+    """Return True if an output meets its limits: it was compared, has no NaN or unmatched
+    infinities, and exceeds no limit.
     """
     return not problems(metrics, limits)
 
 
 def is_same(metrics: TensorMetrics) -> bool:
-    """Say whether two tensors hold the same values, as far as metrics tell: NaN and infinities
-    included.
-    """
+    """Return True if two tensors are equal as far as metrics show, including NaN and infinities."""
     alike = metrics.nan_reference == metrics.nan_candidate and metrics.inf_mismatched == 0
     return alike and metrics.mismatch is None and (metrics.max_abs == 0.0 or not metrics.frontier)
 
 
 def overshoot(metrics: TensorMetrics, limits: Limits) -> float:
-    """Return by what factor the error must shrink to meet the limits: at most 1 if it does.
+    """Return the factor by which the error must shrink to meet the limits: at most 1 if it does.
 
-    Infinite if that cannot be said: NaN, unmatched infinities, nothing compared.
+    Infinity if undefined: NaN, unmatched infinities, nothing compared.
     """
     found = problems(metrics, limits)
     if any(problem.kind != "limit" for problem in found):

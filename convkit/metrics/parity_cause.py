@@ -1,5 +1,5 @@
-"""Why a float32 model differs from its original: the runtime's optimisations, or the exported graph
-itself.
+"""Determines why a float32 model differs from its original: the runtime's optimizations, or the
+exported graph itself.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,7 +11,7 @@ from convkit.metrics.tensors import compare
 from convkit.worker.protocol import CaseMetrics, OptionsT, TensorMetrics
 from convkit.worker.sessions import ModelRefusedError, RunFailedError, RuntimeSession
 
-# float32 kernels of any kind agree to many more digits than this on a model of any depth.
+# float32 kernels of any kind agree to many more digits than this, whatever the model's depth.
 _DIVERGED = 0.99999
 # An error as large as the rounding of float32 leaves around zero, where values near 1 canceled.
 _NOISE = 1e-6
@@ -28,11 +28,11 @@ def parity_cause(
     expected: Callable[[str], Tensors],
     padding: Padding,
 ) -> list[Finding]:
-    """Look closer at the first case in which outputs are estranged from the original's; return
-    N401, N402 or nothing.
+    """Examine the first case in which outputs diverge from the original's; return N401, N402 or
+    nothing.
 
-    The same model is opened anew with `plainer` options, those with the fewest optimizations first:
-    N401 where they are right, N402 where not even the plainest are.
+    Reopens the model with the `plainer` options, least optimized first: N401 if one of them is
+    correct, N402 if even the least optimized is wrong.
     """
     off = next((case.case for case in cases if any(map(_diverges, case.outputs))), None)
     if off is None:
@@ -57,7 +57,7 @@ def parity_cause(
 
 def _diverges(output: TensorMetrics) -> bool:
     if output.mismatch is not None or output.nan_reference:
-        return False  # the contract's check, and N103, say what is wrong
+        return False  # the contract check and N103 report it
     if output.nan_candidate or output.inf_mismatched:
         return True
     # The direction of noise around zero is chance, and a single number has none.

@@ -1,8 +1,8 @@
-"""Every metric of an output, and every limit that a recipe's tolerance can set: one row each.
+"""Every metric of an output, and every limit that a tolerance can set: one row each.
 
 Everything reads these rows: the recipe's schema and defaults, the verdict and its messages, the
 searches for a precision, the terminal, the report, MLflow and `convkit diff`. A new metric is one
-row here and its number in `TensorMetrics` (CONTRIBUTING.md). Standard library only.
+row here and a field of `TensorMetrics` (CONTRIBUTING.md). Standard library only.
 """
 
 import math
@@ -11,7 +11,7 @@ from convkit.metrics.limit_kinds import Allclose, Limit, Limits, Metric, Paramet
 
 
 def _angle(cosine: float) -> float:
-    """Return the angle between two vectors, in radians. Unlike the cosine it obeys the triangle
+    """Return the angle between two vectors, in radians. Unlike the cosine, it obeys the triangle
     inequality.
     """
     return cosine if math.isnan(cosine) else math.acos(max(-1.0, min(1.0, cosine)))
@@ -59,13 +59,13 @@ _METRICS = (
     Metric(
         name="cosine",
         description="smallest cosine similarity",
-        heading="1 − cosine",  # noqa: RUF001 - the sign that mathematics uses
+        heading="1 − cosine",  # noqa: RUF001 - the mathematical minus sign
         logged_as="cosine",
         unit="ratio",
         digits=6,
         best=1.0,
         larger_is_better=True,
-        # 1 - cos = |error|^2 / 2 |reference|^2 for a small error across the reference.
+        # 1 - cos = |error|^2 / 2 |reference|^2 for a small error orthogonal to the reference.
         order=2,
         to_distance=_angle,
         from_distance=math.cos,
@@ -104,19 +104,19 @@ ROWS: tuple[Row, ...] = (*_METRICS, _ALLCLOSE)
 PARAMETERS: dict[str, Parameter] = {
     parameter.name: parameter for row in ROWS for parameter in row.parameters
 }
-# The limits of a recipe without a tolerance, as YAML writes them.
+# The limits for recipes without a tolerance, as written in YAML.
 DEFAULTS: dict[str, str] = {
     name: parameter.default
     for name, parameter in PARAMETERS.items()
     if parameter.default is not None
 }
 
-# The keys that limit the absolute error of every element, the one that says most first.
+# The keys that limit the absolute error of every element, most specific first.
 _ABSOLUTE = ("max_abs", "atol")
 
 
 def limits_set(limits: Limits) -> list[Limit]:
-    """Return the limits that a tolerance sets, in the order of the rows."""
+    """Return the limits that a tolerance sets, in row order."""
     return [limit for row in ROWS if (limit := row.limit(limits)) is not None]
 
 

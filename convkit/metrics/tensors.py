@@ -12,43 +12,40 @@ from convkit.dtypes import BFLOAT16_BITS, dtype_name
 from convkit.metrics.frontier import Frontier
 from convkit.worker.protocol import TensorMetrics
 
-# Elements at a time: the handful of float64 arrays made of them fit a processor's second-level
-# cache.
+# Elements per chunk: the few float64 arrays derived from a chunk fit in the L2 cache.
 _CHUNK = 1 << 15
 
 
 def compare(
     output: str, reference: np.ndarray, candidate: np.ndarray, padding: np.ndarray | None = None
 ) -> TensorMetrics:
-    """Return how `candidate` differs from `reference`; both may be memory-mapped, of any dtype of
-    the contract.
+    """Return how `candidate` differs from `reference`; both may be memory-mapped, of any contract
+    dtype.
 
-    Errors are absolute, over the elements that are finite on both sides; sums run in float64 and
-    whole numbers are subtracted exactly. Beyond what the fields say:
+    Errors are absolute, over the elements that are finite on both sides. Sums use float64, and
+    integers are subtracted exactly. Beyond the field descriptions:
 
-    - Where shape or dtype differ, nothing is compared: `mismatch` says so, every figure is NaN. The
-      same figures, with
-      zero elements, stand for empty tensors.
-    - `max_rel` is |error| / |reference|; where the reference is 0, no error counts as 0 and any
-      error as infinite.
-    - `cosine` is 1 for two zero vectors and 0 for a zero vector against another.
+    - If shape or dtype differ, nothing is compared: `mismatch` explains it, every figure is NaN.
+      Empty tensors have the same figures, with zero elements.
+    - `max_rel` is |error| / |reference|; where the reference is 0, a zero error counts as 0 and any
+      other error as infinity.
+    - `cosine` is 1 for two zero vectors and 0 for a zero and a nonzero vector.
     - Equal infinities on both sides agree; any other infinity counts in `inf_mismatched`, also
       against NaN.
-    - The worst element is the first that is NaN or a mismatched infinity, else the one with the
-      largest error.
-    - `padding` is True where an element, or all elements below a leading index, means nothing: a
-      boolean array whose
-      shape begins the tensors'. Such elements are measured apart; NaN and infinities among them
-      still count.
-    - Without an element that is finite on both sides, errors are 0 if all agree as infinities, else
-      NaN.
+    - The worst element is the first that is NaN or a mismatched infinity, or else the one with
+      the largest error.
+    - `padding` is a boolean array whose shape is a prefix of the tensors'. True marks an element,
+      or all elements below a leading index, as meaningless. Such elements are measured
+      separately; NaN and infinities among them still count.
+    - Without an element that is finite on both sides, errors are 0 if all infinities agree,
+      otherwise NaN.
     """
     mismatch = _mismatch(reference, candidate)
     if mismatch is not None or reference.size == 0:
         return _nothing_compared(output, *(mismatch or (None, None)))
     sums = _Sums(padding, reference.size)
     flat_reference, flat_candidate = _flat(reference), _flat(candidate)
-    # Overflow to infinity and 0/0 are results here, and are counted.
+    # Overflow to infinity and 0/0 are valid results here, and are counted.
     with np.errstate(all="ignore"):
         for start in range(0, reference.size, _CHUNK):
             stop = min(start + _CHUNK, reference.size)
@@ -61,9 +58,8 @@ def largest_difference(
 ) -> float:
     """Return the largest absolute difference over all outputs of `reference`.
 
-    Infinite where a shape, a dtype or an infinity differs or an output is missing; NaN wherever
-    either side has NaN, so that no comparison with a limit holds; 0.0 exactly where every element
-    is equal.
+    Infinity if a shape, dtype or infinity differs or an output is missing; NaN if either side has
+    NaN, so that no comparison with a limit passes; exactly 0.0 if every element is equal.
     """
     largest = 0.0
     for name, expected in reference.items():
@@ -82,7 +78,7 @@ def largest_difference(
 
 
 class _Sums:
-    """What is accumulated over the chunks."""
+    """Sums accumulated over the chunks."""
 
     def __init__(self, padding: np.ndarray | None, size: int) -> None:
         self._padding = None if padding is None or not padding.any() else padding.reshape(-1)
@@ -107,12 +103,12 @@ class _Sums:
         self.frontier = Frontier()
 
     def add(self, start: int, reference: np.ndarray, candidate: np.ndarray) -> None:
-        """Take in one chunk, whose first element has the flat index `start`."""
+        """Add a chunk whose first element has the flat index `start`."""
         exact_error = _integer_error(reference, candidate)
         expected, found = as_float64(reference), as_float64(candidate)
         error = np.abs(found - expected) if exact_error is None else exact_error
-        counted: np.ndarray | None = None  # which elements the figures are made of; None: all
-        if not math.isfinite(error.max()):  # NaN wins a maximum
+        counted: np.ndarray | None = None  # the elements that the figures cover; None: all
+        if not math.isfinite(error.max()):  # NaN propagates through max
             counted = self._count_special(start, expected, found)
         counted = self._set_padding_aside(start, error, counted)
         if counted is None:
@@ -127,7 +123,7 @@ class _Sums:
     def _set_padding_aside(
         self, start: int, error: np.ndarray, counted: np.ndarray | None
     ) -> np.ndarray | None:
-        """Measure the elements at padding apart; return which of the others count."""
+        """Measure the elements at padding separately; return which of the others count."""
         padded = None
         if self._padding is not None:
             padded = self._padding[np.arange(start, start + error.size) // self._elements_each]
@@ -143,7 +139,7 @@ class _Sums:
         return ~padded if counted is None else counted & ~padded
 
     def _count_special(self, start: int, expected: np.ndarray, found: np.ndarray) -> np.ndarray:
-        """Count NaN and infinities; return where both sides are finite."""
+        """Count NaN and infinities; return a mask of elements finite on both sides."""
         nan_expected, nan_found = np.isnan(expected), np.isnan(found)
         inf_expected, inf_found = np.isinf(expected), np.isinf(found)
         mismatched = (inf_expected | inf_found) & (expected != found)
@@ -172,13 +168,13 @@ class _Sums:
         self.products += float(expected @ found)
         self.equal += error.size - int(np.count_nonzero(error))
         self.reference_max = max(self.reference_max, float(magnitude.max()))
-        # 0/0 is NaN, which fmax passes over; an error against a reference of 0 is infinite.
+        # 0/0 is NaN, which fmax ignores; an error against a reference of 0 is infinity.
         relative = float(np.fmax.reduce(error / magnitude))
         self.max_rel = max(self.max_rel, relative)
         self.frontier.add(magnitude, error)
 
     def metrics(self, output: str, reference: np.ndarray, candidate: np.ndarray) -> TensorMetrics:
-        """Return what was accumulated over the whole tensors."""
+        """Return the metrics accumulated over the whole tensors."""
         broken = self.first_broken is not None
         flat_index = self.worst if self.first_broken is None else self.first_broken
         index = tuple(int(i) for i in np.unravel_index(flat_index, reference.shape))
@@ -192,7 +188,7 @@ class _Sums:
             max_abs = max_rel = mean_abs = rms = cosine = math.nan
             agreement = reference_rms = math.nan
             frontier = ()
-        else:  # infinities, all equal
+        else:  # only infinities, all equal
             max_abs = max_rel = mean_abs = rms = 0.0
             cosine, frontier = 1.0, ((0.0, 0.0),)
             agreement, reference_rms = 1.0, math.nan
@@ -269,16 +265,16 @@ def _nothing_compared(
 
 
 def _flat(array: np.ndarray) -> np.ndarray:
-    """Return the elements in row-major order, without copying a contiguous array (a memory map is
-    one).
+    """Return the elements in row-major order, without copying contiguous arrays such as memory
+    maps.
     """
     return np.asarray(array).reshape(-1)
 
 
 def _integer_error(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray | None:
-    """Return |candidate - reference| of native whole numbers exactly; None for other types.
+    """Return |candidate - reference| of native integers exactly; None for other types.
 
-    In modular 64-bit arithmetic the larger less the smaller is right for every pair, signed or not.
+    In modular 64-bit arithmetic, larger minus smaller is correct for every pair, signed or not.
     """
     if reference.dtype.kind not in "iu":
         return None
@@ -287,7 +283,7 @@ def _integer_error(reference: np.ndarray, candidate: np.ndarray) -> np.ndarray |
 
 
 def as_float64(values: np.ndarray) -> np.ndarray:
-    """Return the values in float64, those of bfloat16 also where they are kept as bits."""
+    """Return the values as float64, including bfloat16 stored as bits."""
     if dtype_name(values.dtype) == "bfloat16":  # the upper half of a float32
         bits = np.ascontiguousarray(values).view(BFLOAT16_BITS).view(np.uint16).astype(
             np.uint32

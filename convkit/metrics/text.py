@@ -1,15 +1,15 @@
-"""Numbers for people, where two of them are compared. Standard library only."""
+"""Formats numbers that are compared. Standard library only."""
 
-# Seventeen significant digits tell any two float64 apart.
+# Seventeen significant digits distinguish any two float64 values.
 _ALL_DIGITS = 17
 
 
 def told_apart(*numbers: float, digits: int = 3) -> tuple[str, ...]:
-    """Return numbers in `digits` significant digits, or in as few more as let different numbers
-    differ in print.
+    """Format numbers with `digits` significant digits, plus as few more as needed to make different
+    numbers look different.
 
-    Rounded alike, 0.99999 and 0.999991 both read 0.99999, and a message would say that one is
-    smaller than the other.
+    Rounded to five digits, 0.99999 and 0.999991 both read 0.99999, and a message would claim that
+    one is smaller than the other.
     """
     exact = _texts(numbers, _ALL_DIGITS)
     for count in range(digits, _ALL_DIGITS):
@@ -20,4 +20,4 @@ def told_apart(*numbers: float, digits: int = 3) -> tuple[str, ...]:
 
 
 def _texts(numbers: tuple[float, ...], digits: int) -> tuple[str, ...]:
-    return tuple(f"{number + 0.0:.{digits}g}" for number in numbers)  # + 0.0: -0.0 reads as 0
+    return tuple(f"{number + 0.0:.{digits}g}" for number in numbers)  # + 0.0: turns -0.0 into 0

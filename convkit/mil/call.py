@@ -1,6 +1,4 @@
-"""What a kernel is given: one call of an operation, its arguments by name, read as the types that
-they must have.
-"""
+"""A kernel's input: one call of an operation, with typed access to its arguments by name."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
@@ -13,17 +11,17 @@ from convkit.mil.values import TensorList, Value
 
 Argument: TypeAlias = Value | tuple[Value, ...]
 
-# A nested block as a function of its inputs; it sees the variables around it.
+# A nested block as a function of its inputs; the surrounding variables are visible to it.
 RunBlock = Callable[[Sequence[Value]], list[Value]]
 
 
 @dataclasses.dataclass(frozen=True)
 class Call:
-    """One call. `arguments` holds those that are given, defaults included; `results` is how many
-    are expected.
+    """One call. `arguments` contains those present, including defaults; `results` is the expected
+    number of results.
 
-    `types` are the element types that the results are declared with. `states` is what the program
-    carries from call to call, by state name; `state_names` says which argument is which state.
+    `types` are the results' declared element types. `states` are the values that persist between
+    calls, by state name; `state_names` maps arguments to states.
     """
 
     arguments: Mapping[str, Argument]
@@ -34,14 +32,14 @@ class Call:
     state_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def tensor(self, name: str) -> torch.Tensor:
-        """Return a tensor that must be given."""
+        """Return a required tensor."""
         value = self.arguments.get(name)
         if not isinstance(value, torch.Tensor):
             raise EvaluationError(f"the argument {name} is not a tensor")
         return value
 
     def optional(self, name: str) -> torch.Tensor | None:
-        """Return a tensor, or None where it is not given."""
+        """Return a tensor, or None if absent."""
         return self.tensor(name) if name in self.arguments else None
 
     def values(self, name: str) -> tuple[Value, ...]:
@@ -57,34 +55,34 @@ class Call:
         return found
 
     def tensor_list(self, name: str) -> TensorList:
-        """Return a list that must be given."""
+        """Return a required list."""
         value = self.arguments.get(name)
         if not isinstance(value, TensorList):
             raise EvaluationError(f"the argument {name} is not a list")
         return value
 
     def integer(self, name: str) -> int:
-        """Return a whole number that must be given."""
+        """Return a required integer."""
         return int(self.tensor(name).item())
 
     def integers(self, name: str) -> list[int]:
-        """Return whole numbers that must be given."""
+        """Return required integers."""
         return [int(each) for each in self.tensor(name).reshape(-1).tolist()]
 
     def optional_integers(self, name: str) -> list[int] | None:
-        """Return whole numbers, or None where they are not given."""
+        """Return integers, or None if absent."""
         return self.integers(name) if name in self.arguments else None
 
     def number(self, name: str) -> float:
-        """Return a number that must be given."""
+        """Return a required number."""
         return float(self.tensor(name).item())
 
     def flag(self, name: str) -> bool:
-        """Return a truth value, False where it is not given."""
+        """Return a boolean, False if absent."""
         return name in self.arguments and bool(self.tensor(name).item())
 
     def flags(self, name: str, count: int) -> list[bool]:
-        """Return so many truth values, all False where they are not given."""
+        """Return `count` booleans, all False if absent."""
         return (
             [bool(each) for each in self.integers(name)]
             if name in self.arguments
@@ -92,13 +90,13 @@ class Call:
         )
 
     def text(self, name: str, default: str = "") -> str:
-        """Return a text, such as a mode."""
+        """Return a string, such as a mode."""
         value = self.arguments.get(name, default)
         if not isinstance(value, str):
             raise EvaluationError(f"the argument {name} is not a text")
         return value
 
 
-# A kernel computes an operation's results, in float32 where it computes; the evaluator rounds them
-# as declared.
+# Computes an operation's results, using float32 for arithmetic; the evaluator rounds them to their
+# declared types.
 Kernel = Callable[[Call], Value | Sequence[Value]]

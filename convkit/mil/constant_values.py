@@ -1,5 +1,5 @@
 """A program's constants as tensors. Plain ones share the program's memory; compressed ones are
-unpacked at each use.
+decompressed at each use.
 """
 
 from typing import Any
@@ -13,14 +13,16 @@ from convkit.mil.values import STORAGE, Value, as_tensor, type_name
 
 
 class ConstantValues:
-    """Constants by variable. Holds no copies: a compressed weight lives for one operation only."""
+    """Constants by variable. Keeps no copies: a decompressed weight lives for a single
+    operation.
+    """
 
     def __init__(self) -> None:
         self._plain: dict[Any, Value] = {}
         self._finite: dict[Any, bool] = {}
 
     def get(self, var: Any) -> Value:  # noqa: ANN401 - coremltools' Var
-        """Return a constant's value; raises EvaluationError for a variable that holds none."""
+        """Return a constant's value; raises EvaluationError if the variable is not a constant."""
         if var in self._plain:
             return self._plain[var]
         if var.op is not None and var.op.op_type.startswith("constexpr_"):
@@ -35,7 +37,7 @@ class ConstantValues:
         return self._plain[var]
 
     def is_finite(self, var: Any) -> bool:  # noqa: ANN401
-        """Say whether a constant holds neither NaN nor infinity. Looks once."""
+        """Return True if a constant contains neither NaN nor infinity. The result is cached."""
         if var not in self._finite:
             value = self.get(var)
             self._finite[var] = (

@@ -1,8 +1,8 @@
-"""A scan of a program's constants for what float16 cannot hold, without running it.
+"""Scans a program's constants for values that float16 cannot represent, without running it.
 
-In a float32 program it tells what a float16 build would do; in a float16 program the damage is
-done, and shows as infinities. Only evaluation tells whether it matters: a mask of -inf is meant, a
-product of one with zero is not.
+For a float32 program, it predicts a float16 build; in a float16 program, the damage is already done
+and shows as infinities. Only evaluation shows whether it matters: a mask of -inf is intended, its
+product with zero is not.
 """
 
 import dataclasses
@@ -15,15 +15,17 @@ from convkit.mil.modules import module_path
 from convkit.mil.program import Program, walk
 from convkit.mil.saturate import FLOAT16_LARGEST
 
-# Half of the smallest subnormal float16 (2^-24): this and less rounds to zero, to nearest even
-# (IEEE 754).
+# Half of the smallest subnormal float16 (2^-24): magnitudes up to this round to zero, with ties to
+# even (IEEE 754).
 _VANISHES_UP_TO = 2.0**-25
-_CHUNK = 1 << 18  # elements looked at together, so that a large weight is not copied whole
+_CHUNK = 1 << 18  # elements processed at once, so that a large weight is not copied as a whole
 
 
 @dataclasses.dataclass(frozen=True)
 class Consumer:
-    """An operation that takes a constant; `module` is empty where the package has forgotten it."""
+    """An operation that consumes a constant; `module` is empty if the package does not record
+    it.
+    """
 
     operation: str
     name: str
@@ -32,10 +34,11 @@ class Consumer:
 
 @dataclasses.dataclass(frozen=True)
 class ConstantScan:
-    """A constant that float16 cannot hold.
+    """A constant that float16 cannot represent.
 
-    `beyond` elements are finite and larger than float16's largest, `infinite` and `nan` are so
-    already, `vanishing` are not zero and become it. `largest` is the largest finite magnitude.
+    `beyond` elements are finite and larger than float16's maximum, `infinite` and `nan` ones
+    already are, `vanishing` ones are nonzero and become zero. `largest` is the largest finite
+    magnitude.
     """
 
     constant: str
@@ -51,18 +54,18 @@ class ConstantScan:
 
     @property
     def vanishes(self) -> bool:
-        """True where nothing but zeros is left of the constant: an epsilon that no longer guards
+        """True if only zeros are left of the constant, such as an epsilon that no longer guards
         anything.
         """
         return self.vanishing > 0 and self.vanishing + self.zeros == self.elements
 
 
 def scan_constants(program: Program) -> tuple[ConstantScan, ...]:
-    """Return the constants with elements that are not finite, or beyond float16, or that vanish
-    altogether.
+    """Return the constants with elements that are not finite or beyond float16, or that vanish
+    entirely.
 
-    In the program's order. What compressed weights are made from (scales, tables) is looked at, not
-    the weights.
+    In program order. For compressed weights, the scan covers their inputs (scales, tables), not the
+    weights.
     """
     found = []
     for operation in walk(program.function):

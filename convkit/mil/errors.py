@@ -1,13 +1,13 @@
-"""What can go wrong with an ML program besides its numbers."""
+"""Errors with ML programs other than numerical ones."""
 
 from collections.abc import Mapping
 
 from convkit.worker.context import StageFailedError
 
 
-class UnsupportedOperation(StageFailedError):  # noqa: N818 - names what was met
-    """The program holds operations that the evaluator does not know: it says nothing about such a
-    program.
+class UnsupportedOperation(StageFailedError):  # noqa: N818 - names the unsupported thing
+    """The program contains operations that the evaluator does not support, so no result is
+    available.
     """
 
     def __init__(self, operations: tuple[str, ...], modules: Mapping[str, str] = {}) -> None:
@@ -24,10 +24,8 @@ class UnsupportedOperation(StageFailedError):  # noqa: N818 - names what was met
 
 
 class EvaluationError(Exception):
-    """The program cannot be evaluated on these inputs; the message names the operation."""
+    """The program cannot be evaluated with these inputs; the message names the operation."""
 
 
 class FeedMismatchError(EvaluationError):
-    """A feed is missing, unknown, or of another element type or shape than the program's input of
-    that name.
-    """
+    """A feed is missing, unknown, or differs in element type or shape from the program's input."""

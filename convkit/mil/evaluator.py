@@ -1,8 +1,8 @@
-"""Evaluation of ML programs with torch on the CPU.
+"""Evaluates ML programs with torch on the CPU.
 
-Semantics: an operation computes in float32 on its stored inputs, and every result is rounded to the
-type that it is declared with (IEEE 754, to nearest even). That is the rounding of storage, which
-every device does; how a device accumulates inside an operation is its own affair.
+Semantics: an operation computes in float32 from its stored inputs, and every result is rounded to
+its declared type (IEEE 754, to nearest even). This models the rounding of storage, which every
+device performs. How a device accumulates inside an operation is not modeled.
 """
 
 import dataclasses
@@ -20,15 +20,13 @@ from convkit.mil.program import Feature, Program
 from convkit.mil.trace import Counts, NonFinite, Trace, count_nonfinite
 from convkit.mil.values import TensorList, Value, as_array, as_tensor, type_name, widened
 
-# What torch and Python raise for arguments that do not go together.
+# Raised by torch and Python for incompatible arguments.
 _KERNEL_ERRORS = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """Outputs by name, in the types that the program declares; states as they are
-    after the call.
-    """
+    """Outputs by name, in their declared types; states as they are after the call."""
 
     outputs: dict[str, np.ndarray]
     states: dict[str, np.ndarray]
@@ -36,9 +34,10 @@ class Evaluation:
 
 
 class Evaluator:
-    """A program ready to run. Keeps nothing from call to call: states go in and come out.
+    """A program that is ready to run. Keeps no state between calls: states are passed in and
+    returned.
 
-    `modules` gives module paths by tensor name (see `modules_by_tensor`), for the trace. Raises
+    `modules` maps tensor names to module paths (see `modules_by_tensor`), for the trace. Raises
     UnsupportedOperation.
     """
 
@@ -54,10 +53,10 @@ class Evaluator:
         *,
         watcher: "Watcher | None" = None,
     ) -> Evaluation:
-        """Evaluate on inputs by name, from states by name (zeros where not given).
+        """Evaluate on inputs by name, starting from states by name (default: zeros).
 
-        Raises FeedMismatchError for inputs that do not fit, EvaluationError where an operation
-        cannot be computed.
+        Raises FeedMismatchError for inputs that do not fit, EvaluationError if an operation cannot
+        be computed.
         """
         inputs = _bound(self._program.inputs, feeds, "input")
         if missing := [each.name for each in self._program.inputs if each.name not in inputs]:
@@ -79,23 +78,23 @@ class Evaluator:
 
 
 class Watcher(Protocol):
-    """Sees what operations take and give, and may put other values in their place."""
+    """Observes the operands and results of operations, and may replace their values."""
 
     def taken(self, step: Step, name: str, variable: Variable, value: torch.Tensor) -> torch.Tensor:
-        """Return what a step's argument is to be, given what the program has there."""
+        """Return the value to use for a step's argument, given the program's value."""
         ...
 
     def given(
         self, step: Step, result: Result, computed: torch.Tensor, stored: torch.Tensor
     ) -> torch.Tensor:
-        """Return what a step's result is to be, given what was computed and what it was rounded to
-        as declared.
+        """Return the value to use for a step's result, given the computed value and its rounding to
+        the declared type.
         """
         ...
 
 
 class _Run:
-    """One call: the variables that are alive, and what was met."""
+    """One call: the live variables, and the observations so far."""
 
     def __init__(
         self,
@@ -114,7 +113,7 @@ class _Run:
         self._peak = 0
 
     def trace(self) -> Trace:
-        """Return what was met so far."""
+        """Return the observations so far."""
         return Trace(tuple(self._found.values()), self._operations, self._peak)
 
     def block(self, plan: Plan, inputs: Sequence[Value]) -> list[Value]:
@@ -154,7 +153,7 @@ class _Run:
             self._drop(var)
 
     def _give(self, step: Step, result: Result, value: Value) -> None:
-        """Round a result as it is declared, look for what is not finite, and keep it."""
+        """Round a result to its declared type, record non-finite values, and store it."""
         if not isinstance(value, torch.Tensor):
             self._keep(result.variable, value)
             return
@@ -170,7 +169,7 @@ class _Run:
         if counts is None:
             self._tainted.discard(result.variable)
         else:
-            if not step.blocks:  # what comes out of a block was met inside
+            if not step.blocks:  # a block's results were recorded inside it
                 self._record(step, result, stored, counts)
             self._tainted.add(result.variable)
         self._keep(result.variable, stored)
@@ -232,7 +231,9 @@ class _Run:
 def _bound(
     features: Sequence[Feature], arrays: Mapping[str, np.ndarray], kind: str
 ) -> dict[str, torch.Tensor]:
-    """Return arrays as tensors, by name; raises FeedMismatchError for one that fits nothing."""
+    """Return arrays as tensors, by name; raises FeedMismatchError for an unknown or unfitting
+    one.
+    """
     known = {each.name: each for each in features}
     bound = {}
     for name, array in arrays.items():

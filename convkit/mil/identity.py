@@ -1,12 +1,12 @@
-"""What an .mlpackage is, apart from when and where it was made.
+"""The identity of an .mlpackage, independent of when and where it was created.
 
-Two conversions of one model differ in three ways that mean nothing: the manifest names its items by
-random UUIDs, the model file's maps stand in the order of a hash table, and the metadata hold the
-date. The digest leaves these out and covers all else: names and places of the items, the program,
-the interface, every metadata text, every weight.
+Two conversions of one model differ in three irrelevant ways: the manifest identifies its items by
+random UUIDs, the maps in the model file are in hash-table order, and the metadata contain the date.
+The digest ignores these and covers everything else: names and paths of the items, the program, the
+interface, every metadata string, every weight.
 
-Names of operations are part of the program, and coremltools numbers them through the life of a
-process: conversions agree when each runs in a process of its own, as stages do.
+Names of operations are part of the program, and coremltools numbers them per process: conversions
+agree if each runs in its own process, as stages do.
 """
 
 import hashlib
@@ -18,7 +18,7 @@ from pathlib import Path
 from convkit.mil.package import MANIFEST, Item, Package, read_model, read_package
 from convkit.worker.context import StageFailedError
 
-# What coremltools writes into the metadata at each conversion.
+# Added to the metadata by coremltools in each conversion.
 DATE_KEY = "com.github.apple.coremltools.conversion_date"
 _CHUNK = 1 << 20
 # The namespace of the items' identifiers in canonical packages: an arbitrary constant.
@@ -35,8 +35,8 @@ def package_digest(path: Path) -> str:
         for file in _files(package, item):
             place = file.relative_to(package.data).as_posix()
             content = _model_digest(package) if file == package.model else _file_digest(file)
-            # Fields end with NUL, which no path or name can hold: no two packages run together to
-            # one text.
+            # Fields end with NUL, which no path or name can contain, so different packages cannot
+            # produce the same text.
             for field in (item.name, item.author, place):
                 whole.update(field.encode() + b"\0")
             whole.update(content)
@@ -44,11 +44,11 @@ def package_digest(path: Path) -> str:
 
 
 def make_canonical(path: Path) -> None:
-    """Rewrite a package so that equal ones are equal byte for byte; raises StageFailedError for an
+    """Rewrite a package so that equal packages are byte-identical; raises StageFailedError for an
     unsound one.
 
-    Items are named after their paths, maps are sorted, the date goes, and so do empty folders (a
-    program without weights has one), which not every copy keeps.
+    Items are named after their paths, maps are sorted, and the date is removed. So are empty
+    folders (a program without weights has one), because not every copy preserves them.
     """
     package = read_package(path)
     model = read_model(package)

@@ -1,4 +1,4 @@
-"""coremltools without its chatter, and without what it has for other frameworks."""
+"""Imports coremltools without its messages, and without its support for other frameworks."""
 
 import contextlib
 import logging
@@ -6,18 +6,18 @@ import sys
 import warnings
 from collections.abc import Iterator
 
-# It imports each that is installed, to know that it is there and to convert its models; a torch
-# module's conversion to an ML program needs none of them, and a model that does has imported it by
-# then.
+# coremltools imports each of these that is installed, to detect it and convert its models.
+# Converting a torch module to an ML program needs none of them, and a model that does has already
+# imported it.
 _OTHER_FRAMEWORKS = ("sklearn", "xgboost", "tensorflow", "transformers", "torchaudio")
 
 
 def load_library() -> None:
-    """Import coremltools as though the other frameworks were absent, which would take up to two
-    seconds of a stage.
+    """Import coremltools as if the other frameworks were absent; they would take up to two seconds
+    of a stage.
 
-    To be called before a stage first imports a part of it. They can be imported afterwards, as
-    ever. Raises ImportError where coremltools is absent.
+    Call this before a stage first imports any part of coremltools. The frameworks can be imported
+    afterwards, as usual. Raises ImportError if coremltools is absent.
     """
     if "coremltools" in sys.modules:
         return
@@ -34,10 +34,10 @@ def load_library() -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep coremltools' remarks out of the log.
+    """Keep coremltools' messages out of the log.
 
-    It speaks of versions that it was not tested with and of parts that exist on macOS only, and
-    leaves temporary folders to the garbage collector, which warns of each.
+    It mentions versions it was not tested with and parts that exist only on macOS, and leaves
+    temporary folders to the garbage collector, which warns about each.
     """
     logger = logging.getLogger("coremltools")
     level = logger.level

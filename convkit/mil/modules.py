@@ -1,5 +1,5 @@
-"""Where an operation comes from in the model, while coremltools still knows: a saved package
-forgets it.
+"""Maps operations to modules of the model while coremltools still knows them: a saved package does
+not.
 """
 
 from collections.abc import Callable, Mapping
@@ -7,14 +7,12 @@ from typing import Any
 
 from convkit.mil.program import walk
 
-# Returns the module that one of coremltools' operations was made for; the root's is empty.
+# Returns the module that a coremltools operation belongs to; empty for the root.
 ModuleOf = Callable[[Any], str]
 
 
 def debug_handle(operation: Any) -> int | None:  # noqa: ANN401 - coremltools' Operation
-    """Return the number that its torch node carried as `meta["debug_handle"]`, if the operation has
-    one.
-    """
+    """Return the number that its torch node has in `meta["debug_handle"]`, if any."""
     from coremltools.converters.mil.mil.scope import ScopeSource
 
     handles = [
@@ -24,10 +22,9 @@ def debug_handle(operation: Any) -> int | None:  # noqa: ANN401 - coremltools' O
 
 
 def module_path(operation: Any, paths: Mapping[int, str] | None = None) -> str:  # noqa: ANN401
-    """Return the path of the module that an operation was made for; empty where nothing is known.
+    """Return the path of the module that an operation belongs to; empty if unknown.
 
-    `paths` says which module each debug handle belongs to; a TorchScript conversion carries the
-    path itself.
+    `paths` maps debug handles to modules; a TorchScript conversion contains the path itself.
     """
     from coremltools.converters.mil.mil.scope import ScopeSource
 
@@ -41,7 +38,7 @@ def module_path(operation: Any, paths: Mapping[int, str] | None = None) -> str: 
 def modules_by_tensor(program: Any, module_of: ModuleOf) -> dict[str, str]:  # noqa: ANN401
     """Return the module path of every tensor of a coremltools Program, by the tensor's name.
 
-    Names survive saving, so what is returned can be kept beside the package and be given to an
+    Names survive saving, so the result can be stored next to the package and passed to an
     `Evaluator`.
     """
     found: dict[str, str] = {}

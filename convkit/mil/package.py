@@ -9,8 +9,8 @@ from convkit.mil.library import load_library
 from convkit.worker.context import StageFailedError
 
 MANIFEST = "Manifest.json"
-# Protocol buffers address a message with signed 32-bit offsets: a larger model file cannot be
-# parsed anywhere.
+# Protocol buffers address a message with signed 32-bit offsets, so no parser can read a larger
+# model file.
 LARGEST_MODEL_FILE = 2**31 - 1
 
 _ZIP_MAGIC = b"PK\x03\x04"
@@ -29,7 +29,7 @@ class Item:
 
 @dataclasses.dataclass(frozen=True)
 class Package:
-    """Where an .mlpackage's parts lie. `items` are sorted by path; `weights` may not exist."""
+    """Locations of an .mlpackage's parts. `items` are sorted by path; `weights` may not exist."""
 
     path: Path
     data: Path
@@ -39,9 +39,7 @@ class Package:
 
 
 def read_package(path: Path) -> Package:
-    """Read an .mlpackage's manifest; raises StageFailedError for anything that is not a sound
-    package.
-    """
+    """Read an .mlpackage's manifest; raises StageFailedError if it is not a sound package."""
     _refuse_other_things(path)
     manifest = _read_manifest(path)
     data = path / "Data"
@@ -73,7 +71,7 @@ def read_package(path: Path) -> Package:
 
 
 def _refuse_other_things(path: Path) -> None:
-    """Raise StageFailedError, with what to do, for what people take for a package."""
+    """Raise StageFailedError, with instructions, for things commonly mistaken for a package."""
     if not path.exists():
         raise StageFailedError(f"{path}: there is no such package")
     if path.is_file():
@@ -125,7 +123,7 @@ def read_model(package: Package) -> Any:  # noqa: ANN401 - a Model_pb2.Model, wh
     """Parse the model file into a protocol buffer; raises StageFailedError."""
     load_library()
     from coremltools.proto import Model_pb2
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped] # it has no stubs here
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped] # no stubs here
 
     size = package.model.stat().st_size
     if size > LARGEST_MODEL_FILE:

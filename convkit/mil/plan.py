@@ -1,4 +1,6 @@
-"""A block of a program made ready to run: what each step takes, gives, and lets go of."""
+"""Compiles a program's block for execution: the inputs, results and released variables of each
+step.
+"""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -13,16 +15,14 @@ from convkit.mil.modules import module_path
 from convkit.mil.program import declared_shape, walk
 from convkit.mil.values import STORAGE, type_name
 
-# coremltools' variables are compared by identity, and so are their keys here.
+# coremltools' variables are compared by identity, so dictionaries use them as keys directly.
 Variable = Any
 Names = Mapping[str, str]
 
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """A variable that a step gives; `storage` is None for a list, `shape` where the
-    rank is open.
-    """
+    """A result of a step; `storage` is None for a list, `shape` is None if the rank is unknown."""
 
     variable: Variable
     name: str
@@ -33,8 +33,8 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One operation. `frees` are the variables that nothing after this step reads, `source`
-    coremltools' own object.
+    """One operation. `frees` are the variables that no later step reads, `source` is coremltools'
+    own object.
     """
 
     operation: str
@@ -52,9 +52,7 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A block. `drops` are the variables of its own that are still alive when its last step is
-    done.
-    """
+    """A block. `drops` are its own variables still alive after its last step."""
 
     inputs: tuple[Variable, ...]
     steps: tuple[Step, ...]
@@ -63,7 +61,7 @@ class Plan:
 
 
 def make_plan(function: Any, modules: Names) -> Plan:  # noqa: ANN401 - coremltools' Function
-    """Make a function ready to run; `modules` gives module paths by tensor name.
+    """Compile a function for execution; `modules` maps tensor names to module paths.
 
     Raises UnsupportedOperation, naming every operation that has no kernel.
     """
@@ -81,7 +79,7 @@ def make_plan(function: Any, modules: Names) -> Plan:  # noqa: ANN401 - coremlto
 
 
 def every_step(plan: Plan) -> Iterator[Step]:
-    """Yield every step of a plan in order, a step's nested ones before itself."""
+    """Yield every step of a plan in order, with nested steps before their parent."""
     for step in plan.steps:
         for inner in step.blocks:
             yield from every_step(inner)
@@ -89,7 +87,7 @@ def every_step(plan: Plan) -> Iterator[Step]:
 
 
 def is_constant(kind: str) -> bool:
-    """Say whether an operation type holds a constant, plain or compressed."""
+    """Return True if an operation type is a constant, plain or compressed."""
     return kind == "const" or kind.startswith("constexpr_")
 
 
@@ -99,7 +97,8 @@ def _plan(block: Any, inputs: tuple[Variable, ...], modules: Names) -> Plan:  # 
     own = {*inputs, *(var for each in operations for var in each.outputs)}
     last: dict[Variable, int] = {}
     for place, operation in enumerate(operations):
-        last |= dict.fromkeys(operation.outputs, place)  # a result that nothing reads goes at once
+        # a result that nothing reads is freed at once
+        last |= dict.fromkeys(operation.outputs, place)
         last |= dict.fromkeys(_reads(operation), place)
     frees: list[list[Variable]] = [[] for _ in operations]
     for var, place in last.items():
@@ -143,8 +142,8 @@ def _step(operation: Any, frees: tuple[Variable, ...], modules: Names) -> Step: 
 def _inputs(
     operation: Any,  # noqa: ANN401 - coremltools has no types
 ) -> Iterator[tuple[str, Variable | tuple[Variable, ...]]]:
-    """Yield the arguments that are given. A leading underscore marks what only coremltools' builder
-    uses.
+    """Yield the arguments present. A leading underscore marks those used only by coremltools'
+    builder.
     """
     for name, var in operation.inputs.items():
         if var is not None and not name.startswith("_"):
@@ -152,7 +151,7 @@ def _inputs(
 
 
 def _reads(operation: Any) -> Iterator[Variable]:  # noqa: ANN401
-    """Yield every variable that an operation reads, its nested blocks included."""
+    """Yield every variable that an operation reads, including in its nested blocks."""
     for _, var in _inputs(operation):
         yield from var if isinstance(var, tuple) else (var,)
     for block in operation.blocks:

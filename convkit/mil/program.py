@@ -1,6 +1,4 @@
-"""An ML program, loaded from an .mlpackage on any system, with the interface that its file
-describes.
-"""
+"""An ML program, loaded from an .mlpackage on any system, with the interface from its file."""
 
 import dataclasses
 import os
@@ -14,8 +12,8 @@ from convkit.mil.weights import check_weights
 from convkit.tensors import DType
 from convkit.worker.context import StageFailedError
 
-# What coremltools raises for a program that it cannot read: it asserts, indexes and converts as it
-# goes.
+# Raised by coremltools for a program that it cannot read: it validates with assertions, indexing
+# and conversions.
 _LOADER_ERRORS = (
     AssertionError,
     AttributeError,
@@ -34,11 +32,11 @@ _DEFAULT_FUNCTION = "main"
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """An input, output or state. A dimension is None where its size is open; `shape` is None where
-    the rank is.
+    """An input, output or state. A dimension is None if its size is open; `shape` is None if the
+    rank is.
 
-    `ranges` gives, per dimension, the least and the largest size that the file allows (None: no
-    limit); `choices` lists the only shapes it allows. Both are empty where the file says nothing.
+    `ranges` contains the smallest and largest allowed size per dimension (None: no limit);
+    `choices` lists the only allowed shapes. Both are empty if the file does not specify them.
     """
 
     name: str
@@ -48,7 +46,7 @@ class Feature:
     choices: tuple[tuple[int, ...], ...] = ()
 
     def refusal(self, shape: tuple[int, ...]) -> str | None:
-        """Return why an array of that shape does not fit, or None if it fits."""
+        """Return why an array of that shape does not fit, or None if it does."""
         if self.shape is not None and (
             len(shape) != len(self.shape)
             or any(
@@ -66,8 +64,8 @@ class Feature:
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """A function of an ML program. `function` is coremltools' own object, which holds
-    the weights.
+    """A function of an ML program. `function` is coremltools' own object, which contains the
+    weights.
     """
 
     function: Any
@@ -82,8 +80,8 @@ def load_program(
 ) -> Program:
     """Load a function of an .mlpackage (its default function if none is named).
 
-    `memory_bytes` is the most that the weights may take (all memory that is free if not given).
-    Raises StageFailedError for a file that is no package, is damaged, is no ML program, or is too
+    `memory_bytes` limits the size of the weights (default: all free memory). Raises
+    StageFailedError if the file is not a package, is damaged, is not an ML program, or is too
     large.
     """
     package = read_package(path)
@@ -113,9 +111,7 @@ def load_program(
 
 
 def program_of(program: Any, function: str = _DEFAULT_FUNCTION) -> Program:  # noqa: ANN401 - coremltools' Program
-    """Wrap a function of a program that coremltools holds in memory (`MLModel._mil_program`, or
-    built by hand).
-    """
+    """Wrap a function of a program in memory (`MLModel._mil_program`, or built by hand)."""
     from coremltools.converters.mil.mil import types
 
     body = program.functions[function]
@@ -131,7 +127,7 @@ def program_of(program: Any, function: str = _DEFAULT_FUNCTION) -> Program:  # n
 
 
 def walk(block: Any) -> Iterator[Any]:  # noqa: ANN401
-    """Yield every operation of a block in order, an operation's nested blocks before itself."""
+    """Yield every operation of a block in order, with nested blocks before their operation."""
     for operation in block.operations:
         for inner in operation.blocks:
             yield from walk(inner)
@@ -149,9 +145,7 @@ def computes_in(program: Program, kind: str) -> bool:
 
 
 def declared_shape(var: Any) -> tuple[int | None, ...] | None:  # noqa: ANN401
-    """Return a variable's shape, None for an open size; None altogether where even the rank is
-    open.
-    """
+    """Return a variable's shape, with None for open sizes; None if the rank itself is open."""
     from coremltools.converters.mil.mil import types
     from coremltools.converters.mil.mil.types.symbolic import any_variadic, is_symbolic
 
@@ -191,7 +185,7 @@ def _description(model: Any, function: str) -> Any:  # noqa: ANN401
 
 
 def _with_description(path: Path, program: Program, description: Any, weight_bytes: int) -> Program:  # noqa: ANN401
-    """Add the allowed shapes, which only the description knows; check that it speaks of the same
+    """Add the allowed shapes, which only the description contains; check that it describes the same
     tensors.
     """
     described = {each.name: each.type for each in description.input}
@@ -232,7 +226,7 @@ def _with_allowed_shapes(feature: Feature, array: Any) -> Feature:  # noqa: ANN4
 
 
 def _indefinite(kind: str | None) -> str:
-    """Return a protocol buffer's field name as words with an article: `neuralNetwork` -> `a neural
+    """Convert a protocol buffer's field name to words with an article: `neuralNetwork` -> `a neural
     network`.
     """
     if kind is None:
@@ -244,9 +238,7 @@ def _indefinite(kind: str | None) -> str:
 
 
 def _free_memory() -> int:
-    """Return the bytes that can be had without swapping (all memory where the system
-    does not say).
-    """
+    """Return the bytes available without swapping (all memory if the system does not report it)."""
     try:
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):

@@ -1,5 +1,5 @@
-"""How large a program's values get in float32, by module: one evaluation a case, nothing kept but
-the largest.
+"""Measures the magnitude of a program's values in float32, by module: one evaluation per case,
+keeping only the largest.
 """
 
 import dataclasses
@@ -13,15 +13,15 @@ from convkit.mil.evaluator import Evaluator
 from convkit.mil.plan import Result, Step, Variable, every_step, is_constant
 from convkit.mil.program import Program
 
-# Values of this magnitude are masks: here they would hide all else. Evaluation in float16 says what
-# becomes of them.
+# Values of this magnitude are masks, which would hide everything else here. Evaluation in float16
+# shows their effect.
 _MASKING = 1e30
 
 
 @dataclasses.dataclass(frozen=True)
 class Largest:
-    """The largest finite magnitude that a module's results reached, masks aside; where, and in
-    which case.
+    """The largest finite magnitude of a module's results, excluding masks, with the tensor and the
+    case.
     """
 
     magnitude: float
@@ -31,7 +31,7 @@ class Largest:
 
 @dataclasses.dataclass(frozen=True)
 class ProgramRanges:
-    """By module: the largest value, and how many operations with floating results it has."""
+    """By module: the largest value, and the number of operations with floating-point results."""
 
     largest: Mapping[str, Largest]
     operations: Mapping[str, int]
@@ -54,8 +54,8 @@ def run_ranges(
 
 
 def weights_by_module(program: Program, modules: Mapping[str, str]) -> dict[str, int]:
-    """Return how many floating weights each module's operations take, in elements, shared ones at
-    the first.
+    """Return the number of float weight elements used by each module's operations; shared weights
+    count once, for the first.
     """
     counted: set[int] = set()
     weights: dict[str, int] = {}
@@ -99,7 +99,7 @@ def _largest(value: torch.Tensor) -> float:
     """Return the largest magnitude that is neither infinite nor a mask's."""
     low, high = value.aminmax()
     largest = max(abs(float(low)), abs(float(high)))
-    if largest < _MASKING:  # NaN is not
+    if largest < _MASKING:  # False for NaN
         return largest
     magnitudes = value.abs()
     plain = magnitudes[magnitudes < _MASKING]

@@ -1,11 +1,11 @@
-"""The repair of constants that float16 cannot hold: a pass of coremltools' conversion.
+"""Repairs constants that float16 cannot represent, as a pass of coremltools' conversion.
 
-coremltools 9.0 does not clamp: it takes a magnitude of 1e38 or more for infinity and casts it, and
-a finite infinity in a mask then meets a zero (`0 * -inf`), which is NaN. Saturated to float16's
+coremltools 9.0 does not clamp: it treats a magnitude of 1e38 or more as infinity and casts it. If a
+mask's infinity is then multiplied by zero (`0 * -inf`), the result is NaN. Saturated to float16's
 largest number, such a mask still masks.
 
-A large constant that is no mask (a true factor of a million) is changed as well, which is wrong:
-the result has to be verified like any other, and `SaturatedConstant` says what was changed.
+A large constant that is not a mask (a genuine factor of a million) is changed as well, which is
+wrong: the result must be verified like any other, and `SaturatedConstant` reports the change.
 """
 
 import dataclasses
@@ -23,8 +23,8 @@ BEFORE = "common::add_fp16_cast"
 
 @dataclasses.dataclass(frozen=True)
 class SaturatedConstant:
-    """A constant of which `elements` finite values beyond float16 were saturated, for the
-    operations named.
+    """A constant with `elements` finite values beyond float16 that were saturated, for the named
+    operations.
     """
 
     constant: str
@@ -34,17 +34,17 @@ class SaturatedConstant:
     consumers: tuple[str, ...]
 
 
-# Says of a coremltools Operation whether it is to compute in float16.
+# Returns True if a coremltools Operation is to compute in float16.
 IsHalf = Callable[[Any], bool]
 
 
 def saturating_pipeline(changed: list[SaturatedConstant], is_half: IsHalf | None = None) -> Any:  # noqa: ANN401
-    """Return coremltools' default pass pipeline with the repair in it, for
+    """Return coremltools' default pass pipeline including the repair, for
     `ct.convert(pass_pipeline=...)`.
 
-    What the pass changes is appended to `changed`. `is_half` is the `op_selector` of the
-    conversion's `FP16ComputePrecision`: operations kept in float32 keep their constants. Genuine
-    infinities stay.
+    The pass appends its changes to `changed`. `is_half` is the `op_selector` of the conversion's
+    `FP16ComputePrecision`: operations kept in float32 keep their constants. Genuine infinities
+    stay.
     """
     import coremltools as ct
     from coremltools.converters.mil.mil.passes.pass_registry import PASS_REGISTRY
@@ -61,7 +61,7 @@ def _registration() -> tuple[str, type]:
     from coremltools.converters.mil.mil.passes.graph_pass import AbstractGraphPass
 
     class SaturateConstants(AbstractGraphPass):
-        """Saturates; its options are set by name, before it runs."""
+        """The saturation pass; its options are set by name before it runs."""
 
         changed: list[SaturatedConstant]
         is_half: IsHalf
@@ -78,7 +78,7 @@ def _registration() -> tuple[str, type]:
 
 
 def saturate_constants(block: Any, is_half: IsHalf) -> list[SaturatedConstant]:  # noqa: ANN401
-    """Saturate the constants of a block, its nested blocks included, for operations that compute in
+    """Saturate the constants of a block, including nested blocks, for operations that compute in
     float16.
     """
     changed = []
@@ -95,7 +95,7 @@ def saturate_constants(block: Any, is_half: IsHalf) -> list[SaturatedConstant]: 
 
 
 def _saturate_constant(operation: Any, is_half: IsHalf) -> SaturatedConstant | None:  # noqa: ANN401
-    """Give the constant's consumers in float16 a saturated one instead; the others keep theirs."""
+    """Give the constant's float16 consumers a saturated copy; the others keep the original."""
     from coremltools.converters.mil.mil import Builder
 
     constant = operation.outputs[0]

@@ -1,8 +1,7 @@
-"""A float32 program in which the rounding of each module can be switched on: any plan's effect,
-without a conversion.
+"""A float32 program with switchable rounding per module: any plan's effect, without a conversion.
 
-A module that is low computes as coremltools 9.0 makes it compute in float16 (FP16ComputePrecision):
-its operations take their floats rounded, constants from 1e38 on as infinity, and give rounded
+A lowered module computes like a float16 conversion by coremltools 9.0 (FP16ComputePrecision): its
+operations round their float inputs, turn constants from 1e38 into infinity, and round their
 results. Operations that coremltools never casts, and those with a constant between 65504 and 1e38,
 stay in float32.
 """
@@ -18,27 +17,26 @@ from convkit.mil.plan import Result, Step, Variable, every_step, is_constant
 from convkit.mil.program import Program
 from convkit.mil.saturate import FLOAT16_LARGEST
 
-# From this magnitude on a constant becomes infinity (FP16ComputePrecision.fp16_overflow).
+# From this magnitude, a constant becomes infinity (FP16ComputePrecision.fp16_overflow).
 TAKEN_FOR_INFINITY = 1e38
-# Constants of fewer elements keep something of what float16 would round to zero
-# (_check_underflow_to_zero).
+# In constants with fewer elements, values that float16 would round to zero become its smallest
+# subnormal (_check_underflow_to_zero).
 _GUARDED = 400
 _SMALLEST = float(np.nextafter(np.float16(0), np.float16(1)))
 
 
 class SwitchedEvaluator:
-    """A float32 program, ready to run with any modules low. `modules` gives module paths by tensor
-    name.
+    """A float32 program, ready to run with any modules lowered. `modules` maps tensor names to
+    module paths.
 
-    `saturate`: finite constants beyond float16 become its largest number in operations that are
-    low.
+    `saturate`: finite constants beyond float16 become its largest number in lowered operations.
     """
 
     def __init__(self, program: Program, modules: Mapping[str, str], *, saturate: bool) -> None:
         """Raises UnsupportedOperation."""
         self._evaluator = Evaluator(program, modules)
         self._saturate = saturate
-        with program.function:  # what coremltools casts depends on the function's deployment target
+        with program.function:  # coremltools' casts depend on the function's deployment target
             self._castable = {
                 step.name: parameters
                 for step in every_step(self._evaluator.plan)
@@ -53,10 +51,10 @@ class SwitchedEvaluator:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is held that must be let go."""
+        """Do nothing: there are no resources to release."""
 
     def run(self, feeds: Mapping[str, np.ndarray], low: Collection[str]) -> dict[str, np.ndarray]:
-        """Return the outputs by name with the given modules low and all others in float32."""
+        """Return the outputs by name with the given modules lowered and all others in float32."""
         watcher = _Rounding(self._castable, frozenset(low), saturate=self._saturate)
         return self._evaluator.run(feeds, watcher=watcher).outputs
 
@@ -105,13 +103,13 @@ def _rounded_constant(value: torch.Tensor, *, saturate: bool) -> torch.Tensor:
 
 
 def _cast_parameters(operation: Any, *, saturate: bool) -> frozenset[str]:  # noqa: ANN401 - coremltools' Operation
-    """Return the arguments that coremltools casts to float16; none where it leaves the operation as
-    it is.
+    """Return the arguments that coremltools casts to float16; empty if it leaves the operation
+    unchanged.
     """
     from coremltools.converters.mil.mil.passes.defs.quantization import FP16ComputePrecision
 
     transform = FP16ComputePrecision()
-    unsupported = operation.op_type in transform._UNSUPPORTED_FP16_OPS  # noqa: SLF001 - its own list
+    unsupported = operation.op_type in transform._UNSUPPORTED_FP16_OPS  # noqa: SLF001 - coremltools' own list
     if unsupported or (not saturate and transform.fp16_overflow(operation)):
         return frozenset()
     return frozenset(

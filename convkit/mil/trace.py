@@ -1,4 +1,4 @@
-"""What was met on the way through a program besides its outputs."""
+"""Observations during a program's evaluation, besides its outputs."""
 
 import dataclasses
 
@@ -9,9 +9,9 @@ import torch
 class NonFinite:
     """A result with NaN or infinite elements.
 
-    `overflowed` of the infinite ones were finite until they were rounded to the declared type.
-    `made_here`: all that the operation took was finite. In a loop the counts are of the first time,
-    and `times` is how often it happened.
+    `overflowed` counts the infinite elements that were finite before rounding to the declared type.
+    `made_here`: all of the operation's inputs were finite. In a loop, the counts are from the first
+    occurrence, and `times` is the number of occurrences.
     """
 
     operation: str
@@ -28,8 +28,8 @@ class NonFinite:
 
 @dataclasses.dataclass(frozen=True)
 class Trace:
-    """`nonfinite` in the order they were met; `operations` counts what was run; `peak_bytes` is the
-    most that activations (not weights) held at once, views counted as copies.
+    """`nonfinite` in order of occurrence; `operations` is the number of operations run;
+    `peak_bytes` is the peak memory of activations (not weights), counting views as copies.
     """
 
     nonfinite: tuple[NonFinite, ...]
@@ -38,7 +38,9 @@ class Trace:
 
     @property
     def first_nan(self) -> NonFinite | None:
-        """Return the first result with a NaN: infinities may be meant (a mask), a NaN never is."""
+        """Return the first result with a NaN: infinities may be intended (a mask), a NaN never
+        is.
+        """
         return next((each for each in self.nonfinite if each.nan), None)
 
     @property
@@ -49,7 +51,7 @@ class Trace:
 
 @dataclasses.dataclass(frozen=True)
 class Counts:
-    """How many elements of a tensor are what."""
+    """The number of NaN, infinite and overflowed elements of a tensor."""
 
     nan: int
     infinite: int
@@ -57,11 +59,11 @@ class Counts:
 
 
 def count_nonfinite(stored: torch.Tensor, computed: torch.Tensor | None = None) -> Counts | None:
-    """Count a float tensor's elements that are not finite; None if all are.
+    """Count a float tensor's non-finite elements; None if all are finite.
 
-    `computed` holds the same elements before they were rounded.
+    `computed` contains the same elements before rounding.
     """
-    # A finite sum proves that every element is finite, in one pass that stores nothing.
+    # A finite sum proves that every element is finite, in one pass without temporaries.
     if not stored.is_floating_point() or bool(torch.isfinite(stored.sum(dtype=torch.float32))):
         return None
     infinite = torch.isinf(stored)

@@ -1,8 +1,8 @@
 """Element types of ML programs, and their values as torch tensors.
 
-torch has few operations on unsigned integers wider than eight bits, and none on types below eight;
-such values are held in the next wider signed type, and a program's arithmetic never notices: it is
-done on int32 and floats only.
+torch supports few operations on unsigned integers wider than eight bits, and none on types narrower
+than eight. Such values are stored in the next wider signed type. This does not affect a program's
+arithmetic, which only uses int32 and floats.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import torch
 
 from convkit.tensors import DType
 
-# The element type's name in a program -> how its values are held.
+# The element type's name in a program -> the torch type that stores its values.
 STORAGE: dict[str, torch.dtype] = {
     "bool": torch.bool,
     "int4": torch.int8,
@@ -33,8 +33,8 @@ STORAGE: dict[str, torch.dtype] = {
     "fp32": torch.float32,
 }
 
-# The element type's name in a program -> its name in a contract. What has no entry cannot be an
-# input or output.
+# The element type's name in a program -> its name in a contract. Types without an entry cannot be
+# inputs or outputs.
 CONTRACT_NAMES: dict[str, DType] = {
     "bool": "bool",
     "int8": "int8",
@@ -49,9 +49,9 @@ CONTRACT_NAMES: dict[str, DType] = {
 
 @dataclasses.dataclass(frozen=True)
 class TensorList:
-    """A program's list: equal shapes, one element type. What was never written reads as zeros.
+    """A program's list: elements of one shape and type. Unwritten elements read as zeros.
 
-    `shape` holds None for a size that the first element written decides.
+    `shape` contains None for sizes determined by the first element written.
     """
 
     elements: tuple[torch.Tensor | None, ...]
@@ -60,8 +60,7 @@ class TensorList:
     grows: bool
 
 
-# What an operation takes for one argument. Texts are modes; a tuple stands for a variable number of
-# tensors.
+# An operation's argument. Strings are modes; a tuple is a variable number of tensors.
 Value: TypeAlias = torch.Tensor | TensorList | str
 
 
@@ -75,27 +74,25 @@ def type_name(kind: Any) -> str:  # noqa: ANN401 - coremltools' types are classe
 
 
 def as_tensor(array: np.ndarray | np.generic) -> torch.Tensor:
-    """Return an array's values as a tensor, sharing memory wherever torch can."""
+    """Return an array's values as a tensor, sharing memory if torch can."""
     array = np.asarray(array)
     if array.dtype in (np.uint16, np.uint32):
         array = array.astype(np.int32 if array.dtype == np.uint16 else np.int64)
     if array.dtype == np.float64:
         array = array.astype(np.float32)
     if not array.flags.writeable or any(stride < 0 for stride in array.strides):
-        array = array.copy()  # torch warns of the first, and refuses the second
+        array = array.copy()  # torch warns about the first, and rejects the second
     return torch.from_numpy(array)
 
 
 def as_array(tensor: torch.Tensor, name: str) -> np.ndarray:
-    """Return a tensor's values as an array of its own, in the element type that the
-    program names.
-    """
+    """Return a copy of a tensor's values as an array, in the program's element type."""
     array = tensor.detach().cpu().numpy()
     return np.array(array, dtype=CONTRACT_NAMES.get(name, str(array.dtype)), copy=True)
 
 
 def widened(value: Value) -> Value:
-    """Return a float16 tensor in float32, anything else as it is."""
+    """Return a float16 tensor in float32, anything else unchanged."""
     return (
         value.float() if isinstance(value, torch.Tensor) and value.dtype == torch.float16 else value
     )

@@ -1,10 +1,10 @@
-"""The weights file of an .mlpackage: every record that the program names is looked at before it is
-read.
+"""The weights file of an .mlpackage: validates every record that the program references before
+reading it.
 
-The reader that comes with coremltools trusts offsets and sizes. Layout (MILBlob's storage format,
-version 2, little-endian): a 64-byte header whose second word is the version, and for every record
-64 bytes of metadata that begin with the sentinel, the element type (uint32), the data's size in
-bytes and its offset in the file (uint64).
+coremltools' own reader trusts offsets and sizes. Layout (MILBlob's storage format, version 2,
+little-endian): a 64-byte header whose second word is the version, and for every record 64 bytes of
+metadata that begin with the sentinel, the element type (uint32), the data's size in bytes and its
+offset in the file (uint64).
 """
 
 import struct
@@ -23,8 +23,8 @@ _SENTINEL = 0xDEADBEEF
 
 
 def check_weights(package: Package, program: Any) -> int:  # noqa: ANN401 - a protocol buffer
-    """Check that every weight a program names lies within its file; return their bytes, shared
-    records once.
+    """Check that every weight of a program lies within its file; return their total size in bytes,
+    counting shared records once.
 
     Raises StageFailedError for a missing, truncated or foreign file.
     """

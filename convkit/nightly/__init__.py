@@ -1,3 +1,3 @@
-"""Nightly runs: every recipe verified anew, its baseline reproduced, and both compared with what
-was accepted.
+"""Nightly runs: verify every recipe anew, reproduce its baseline, and compare both with what was
+accepted.
 """

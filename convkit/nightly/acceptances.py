@@ -1,8 +1,8 @@
-"""Was a baseline ever accepted for a recipe? Asked when its file is missing.
+"""Determines whether a baseline was ever accepted for a recipe whose baseline file is missing.
 
-A baseline that is deleted must not look like one that never was. Three places remember: the home
-(a note beside the accepted run), version control (the file's history) and MLflow (an alias). One of
-them is enough.
+A deleted baseline must not look like one that never existed. Three places record an acceptance: the
+home (a note next to the accepted run), version control (the file's history) and MLflow (an alias).
+Any one of them is enough.
 """
 
 import subprocess
@@ -24,16 +24,16 @@ _GIT_SECONDS = 20
 
 
 def newest_acceptances(home: Home) -> dict[str, Acceptance]:
-    """Return the last acceptance of each recipe that this home knows of."""
+    """Return the latest acceptance of each recipe known to this home."""
     names = dict.fromkeys(folder.parent.name for folder in run_folders(home))
     found = {name: _newest(name, home) for name in names}
     return {name: each for name, each in found.items() if each is not None}
 
 
 def acceptance_folders(recipe: str, home: Home) -> list[Path]:
-    """Return the folders of a recipe's runs, beside which it is noted that they were accepted.
+    """Return the folders of a recipe's runs, where notes of acceptance are stored.
 
-    Homes of earlier releases keep them elsewhere, and a home may have both.
+    Earlier releases stored them elsewhere, and a home may have both.
     """
     known = (folder.parent for folder in run_folders(home) if folder.parent.name == recipe)
     return list(dict.fromkeys((home.runs_of(recipe), *known)))
@@ -45,10 +45,10 @@ def _newest(recipe: str, home: Home) -> Acceptance | None:
 
 
 def accepted_before(recipe: Path, name: str, home: Home, *, track: bool) -> str | None:
-    """Return who remembers that a baseline was accepted for a recipe, or None."""
+    """Return the source that records an accepted baseline for a recipe, or None."""
     known = _newest(name, home)
     if known is not None:
-        # The home knows best: a recipe that was retired has history, and no baseline.
+        # The home takes precedence: a retired recipe has history, but no baseline.
         return None if known.retired else f"run {known.run} was accepted on {_day(known)}"
     file = baseline_file(recipe)
     if (commit := _last_commit(file)) is not None:
@@ -64,10 +64,10 @@ def accepted_before(recipe: Path, name: str, home: Home, *, track: bool) -> str 
 
 
 def missing_recipes(folders: Iterable[Path], home: Home) -> list[Path]:
-    """Return the recipes that have a baseline, belong into these folders, and are not there.
+    """Return recipes that have a baseline and belong in these folders, but are missing.
 
-    A recipe that was renamed or deleted leaves its baseline behind; if both are gone, this home may
-    still know that it was accepted.
+    A renamed or deleted recipe leaves its baseline behind; if both are gone, this home may still
+    have a record of the acceptance.
     """
     wanted = {folder.resolve() for folder in folders}
     missing = [
@@ -89,7 +89,7 @@ def _is_there(recipe: Path) -> bool:
 def _accepted_file(acceptance: Acceptance, name: str, home: Home) -> Path | None:
     if acceptance.recipe_file:
         return Path(acceptance.recipe_file)
-    for runs in acceptance_folders(name, home):  # earlier releases did not write it down
+    for runs in acceptance_folders(name, home):  # earlier releases did not record it
         try:
             return recipe_path(read_record(runs / acceptance.run))
         except ConvkitError:
@@ -100,7 +100,7 @@ def _accepted_file(acceptance: Acceptance, name: str, home: Home) -> Path | None
 def _last_commit(file: Path) -> str | None:
     """Return the last commit that touched a file, on any branch; None without git or history.
 
-    A shallow clone has only the newest commits and may not know.
+    A shallow clone has only the newest commits, so the result may be None there.
     """
     command = ["git", "-C", str(file.parent), "log", "--all", "-1", "--format=%h", "--", file.name]
     try:

@@ -1,4 +1,4 @@
-"""`convkit accept`: a run becomes its recipe's baseline, or a recipe gives its baseline up."""
+"""`convkit accept`: makes a run its recipe's baseline, or retires a recipe's baseline."""
 
 import dataclasses
 import getpass
@@ -37,8 +37,8 @@ from convkit.toolchain.requirements import package_name
 
 @dataclasses.dataclass(frozen=True)
 class Accepted:
-    """A run that was accepted: the baseline's file, what it changed, and why MLflow does not know
-    of it, if so.
+    """An accepted run: the baseline's file, its changes, and, if MLflow was not updated, the
+    reason.
     """
 
     run: str
@@ -51,12 +51,12 @@ class Accepted:
 def accept_run(
     folder: Path, home: Home, *, note: str = "", recipe: Path | None = None, track: bool = True
 ) -> Accepted:
-    """Make a run the baseline of its recipe: the file beside the recipe, a note beside the run, and
-    an alias in MLflow.
+    """Make a run its recipe's baseline: write the file next to the recipe and a note next to the
+    run, and set an alias in MLflow.
 
-    `recipe` is needed if the recipe is no longer where it ran. Raises UsageError for a run that
-    failed or whose bytes changed, for a recipe that is no longer what ran, and for a baseline that
-    would move without a note.
+    `recipe` is required if the recipe has moved since it ran. Raises UsageError if the run failed
+    or its bytes changed, if the recipe no longer matches the run, or if an existing baseline would
+    change without a note.
     """
     record = _acceptable(folder)
     file = (recipe or recipe_path(record)).absolute()
@@ -86,7 +86,7 @@ def accept_run(
 
 
 def retire_recipe(folder: Path, home: Home, *, note: str, track: bool = True) -> Accepted:
-    """Give up a recipe's baseline: nightly runs no longer expect it, nor the recipe. Raises
+    """Retire a recipe's baseline: nightly runs no longer expect it, nor the recipe. Raises
     UsageError without a note.
     """
     record = read_record(folder)
@@ -113,7 +113,7 @@ def retire_recipe(folder: Path, home: Home, *, note: str, track: bool = True) ->
 
 
 def tools_that_matter(loaded: LoadedRecipe) -> frozenset[str]:
-    """Return the packages that a recipe's stages ask for by name, and Python."""
+    """Return the packages that a recipe's stages request by name, and Python."""
     lines = (line for spec in recipe_environments(loaded.recipe) for line in spec.requirements)
     return frozenset({"python", *map(package_name, lines)})
 
@@ -139,7 +139,7 @@ def _acceptable(folder: Path) -> RunRecord:
 
 
 def _same_recipe(record: RunRecord, file: Path) -> LoadedRecipe:
-    """Return the recipe in a file; raises UsageError unless it says what the run's recipe said."""
+    """Return the recipe in a file; raises UsageError unless it matches the run's recipe."""
     if not file.is_file():
         raise UsageError(
             f"{file}: the recipe is gone; say where it is now: convkit accept {record.id}"
@@ -159,7 +159,7 @@ def _readable_baseline(place: Path) -> Baseline | None:
     try:
         return read_baseline(place)
     except UsageError:
-        return None  # damaged: accepting a run is how it is mended
+        return None  # damaged: accepting a run repairs it
 
 
 def _baseline(
@@ -182,8 +182,8 @@ def _baseline(
 def _reproduced(
     record: RunRecord, folder: Path, before: Baseline | None
 ) -> dict[str, ReproductionClass]:
-    """Return the class that each target must reach again: that of the run's last reproduction, or
-    what the last baseline held until the run is reproduced for the first time.
+    """Return the class that each target must reach again: that of the run's latest reproduction or,
+    until its first, that of the previous baseline.
     """
     known = reproductions_of(folder)
     reached = known[-1].artifacts if known else before.reproduced if before is not None else {}
@@ -194,5 +194,5 @@ def _reproduced(
 def _user() -> str:
     try:
         return getpass.getuser()
-    except (OSError, KeyError):  # no name for this user id, as in many containers
+    except (OSError, KeyError):  # this user id has no name, as in many containers
         return "unknown"

@@ -1,4 +1,4 @@
-"""The baseline: a small committed file beside the recipe, which only `convkit accept` writes."""
+"""The baseline: a small committed file next to the recipe, written only by `convkit accept`."""
 
 import dataclasses
 import json
@@ -18,11 +18,11 @@ SUFFIX = ".baseline.json"
 
 @dataclasses.dataclass(frozen=True)
 class Baseline:
-    """An accepted run, and what later runs must not fall short of.
+    """An accepted run, and the standard for later runs.
 
-    `provenance` is the SHA-256 of the run's `provenance.json`, `accepted` seconds since the epoch,
-    `reproduced` the class that each target's artifact must reach again. `digest` is that of the
-    rest: a file that was edited by hand shows.
+    `provenance` is the SHA-256 of the run's `provenance.json`, `accepted` is in seconds since the
+    epoch, `reproduced` is the class that each target's artifact must reach again. `digest` covers
+    the rest, to detect manual edits.
     """
 
     format: int
@@ -39,14 +39,14 @@ class Baseline:
 
 
 def baseline_file(recipe: Path) -> Path:
-    """Return where a recipe's baseline is: `bert.baseline.json` beside `bert.yaml`."""
+    """Return the path of a recipe's baseline: `bert.baseline.json` next to `bert.yaml`."""
     return recipe.with_name(recipe.stem + SUFFIX)
 
 
 def read_baseline(file: Path) -> Baseline | None:
-    """Return a baseline, or None if there is no such file; raises UsageError for a damaged one.
+    """Return a baseline, or None if the file does not exist; raises UsageError if it is damaged.
 
-    A file that was edited by hand is returned, too: see `is_edited`.
+    A manually edited file is returned, too: see `is_edited`.
     """
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
@@ -69,7 +69,7 @@ _RESTORE = "Restore it from version control, or accept a run: convkit accept RUN
 
 
 def write_baseline(file: Path, baseline: Baseline) -> None:
-    """Write a baseline with its digest, whole or not at all; raises a ConvkitError."""
+    """Write a baseline with its digest, atomically; raises a ConvkitError."""
     text = json.dumps(encode(sealed(baseline)), indent=1, sort_keys=True, ensure_ascii=False)
     staging = file.with_name(f".{file.name}.part")
     try:
@@ -83,18 +83,18 @@ def write_baseline(file: Path, baseline: Baseline) -> None:
 
 def sealed(baseline: Baseline) -> Baseline:
     """Return a baseline with the digest of its content."""
-    # As it comes back from a file, where 0 and 0.0 are one number.
+    # Normalized by a round trip through the codec, where 0 and 0.0 are one number.
     content = encode(decode(Baseline, encode(dataclasses.replace(baseline, digest=""))))
     return dataclasses.replace(baseline, digest=digest_json(content))
 
 
 def is_edited(baseline: Baseline) -> bool:
-    """Say whether a baseline's content is not what `convkit accept` wrote."""
+    """Return True if a baseline's content is not what `convkit accept` wrote."""
     return sealed(baseline).digest != baseline.digest
 
 
 def damage_of(folder: Path) -> tuple[str, ...]:
-    """Return what changed in a run's folder since the run ended, a line each."""
+    """Return the changes in a run's folder since the run ended, one line each."""
     record = read_record(folder)
     provenance, problem = readable_provenance(folder)
     checked = check_folder(folder, record, provenance, None, Digester())
@@ -103,7 +103,7 @@ def damage_of(folder: Path) -> tuple[str, ...]:
 
 
 def readable_damage(folder: Path) -> tuple[str, ...]:
-    """Return what changed in a run's folder, also where its record can no longer be read."""
+    """Return the changes in a run's folder, even if its record can no longer be read."""
     try:
         return damage_of(folder)
     except ConvkitError as error:

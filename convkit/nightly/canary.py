@@ -1,4 +1,4 @@
-"""Recipes under newer tools: an early warning, apart from what regressed tonight."""
+"""Runs recipes with newer tools: an early warning, separate from the nightly verdict."""
 
 import dataclasses
 from pathlib import Path
@@ -18,9 +18,7 @@ Kind = Literal["allowed", "newest"]
 
 
 def run_canary(file: Path, kind: Kind, home: Home, usual: Resolver | None, jobs: int) -> Canary:
-    """Run a recipe in a home of its own under newer tools; `usual` resolves the versions that it
-    otherwise has.
-    """
+    """Run a recipe with newer tools in a separate home; `usual` resolves its regular versions."""
     recipe = file.stem
     try:
         loaded = load_recipe(file)
@@ -47,7 +45,7 @@ def run_canary(file: Path, kind: Kind, home: Home, usual: Resolver | None, jobs:
 
 
 class _Newest:
-    """A resolver that asks the package index again and keeps nothing beyond the run."""
+    """A resolver that queries the package index again and discards the result after the run."""
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind
@@ -60,7 +58,7 @@ class _Newest:
 
 
 def _unlimited(spec: EnvironmentSpec) -> EnvironmentSpec:
-    """Return a specification of the same packages in any release."""
+    """Return a specification of the same packages without version limits."""
     names = tuple(package_name(line) for line in spec.requirements)
     return dataclasses.replace(spec, requirements=names)
 

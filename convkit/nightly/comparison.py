@@ -1,7 +1,7 @@
-"""Compares tonight's snapshot with the baseline's: what is worse, what is better. Pure.
+"""Compares tonight's snapshot with the baseline's: regressions and improvements. Pure.
 
-Every difference that loosens what the baseline holds is a fault, named with both values. A nightly
-run fails on them; `convkit accept` prints them when it moves the baseline.
+Every difference for the worse is a fault, reported with both values. A nightly run fails on them;
+`convkit accept` prints them when it moves the baseline.
 """
 
 import dataclasses
@@ -27,14 +27,14 @@ _EVIDENCE = ("device", "simulated", "skipped")
 
 @dataclasses.dataclass(frozen=True)
 class Better:
-    """Something that is better than in the baseline."""
+    """An improvement over the baseline."""
 
     message: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Note:
-    """Something that differs and is neither worse nor better."""
+    """A difference that is neither better nor worse."""
 
     message: str
 
@@ -131,7 +131,7 @@ def _target(name: str, before: TargetSnapshot, now: TargetSnapshot) -> Iterator[
     elif rank < 0:
         yield Better(f"{name} {before.status} -> {now.status}")
     if now.status == "broken" or (rank > 0 and not now.verifications):
-        return  # nothing was verified: the verdict says it all
+        return  # nothing was verified: the verdict covers it
     for stage, verification in before.verifications.items():
         shown = stage.removeprefix("verify:")
         if stage not in now.verifications:
@@ -211,7 +211,7 @@ def _limits(
 
 
 def _number(value: float, other: float) -> str:
-    """Return a number with just enough digits to differ from another one."""
+    """Format a number with just enough digits to differ from another one."""
     for digits in (6, 9):
         if f"{value:.{digits}g}" != f"{other:.{digits}g}":
             return f"{value:.{digits}g}"
@@ -219,11 +219,11 @@ def _number(value: float, other: float) -> str:
 
 
 def _tools(before: Snapshot, now: Snapshot) -> Iterator[Change]:
-    """Compare versions, each change once with the stages that it concerns."""
+    """Compare versions; list each change once, with the affected stages."""
     changed: dict[tuple[str, str, str | None], list[str]] = {}
     for stage, versions in before.tools.items():
         if stage not in now.tools:
-            continue  # the stage is gone or did not run: its target says so
+            continue  # the stage is gone or did not run: its target reports that
         for name, was in versions.items():
             found = now.tools[stage].get(name)
             if found != was:
@@ -241,7 +241,9 @@ def _tools(before: Snapshot, now: Snapshot) -> Iterator[Change]:
 
 
 def _is_newer(found: str, was: str) -> bool:
-    """Say whether a version is as new as another or newer; the local part (`+cpu`) is ignored."""
+    """Return True if a version is at least as new as another; the local part (`+cpu`) is
+    ignored.
+    """
     try:
         return Version(Version(found).public) >= Version(Version(was).public)
     except InvalidVersion:
@@ -253,7 +255,7 @@ def _figures(before: Snapshot, now: Snapshot, *, same_processor: bool) -> Iterat
     for target, subject, metric, was in figures(before):
         value = found.get((subject, metric))
         if value is None or was != was:  # noqa: PLR0124 - NaN: the baseline has no figure
-            continue  # the output, the verification or the target is gone, and a fault says so
+            continue  # the output, verification or target is gone, which another fault reports
         message = f"{subject} {change_text(metric, was, value)}"
         if is_worse(metric, was, value, same_processor=same_processor):
             yield Fault("figure", f"{subject} {metric}", message, target)

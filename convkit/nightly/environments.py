@@ -1,4 +1,4 @@
-"""Are the stages' environments still what was installed? Asked before every nightly run."""
+"""Checks the stages' environments for modified files before every nightly run."""
 
 from convkit.home import Home
 from convkit.toolchain.environments import damaged_environments as damage_in
@@ -8,7 +8,7 @@ _MOST_FILES = 5
 
 
 def damaged_environments(home: Home) -> tuple[str, ...]:
-    """Return a line for each environment with files that changed, as `convkit env verify` finds
+    """Return a line for each environment with modified files, as `convkit env verify` reports
     them.
     """
     lines = []

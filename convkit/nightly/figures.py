@@ -1,4 +1,4 @@
-"""How much worse a figure may be than the baseline's, and than its own history. Pure."""
+"""How much worse a figure may be than the baseline's and its own history. Pure."""
 
 import math
 import statistics
@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from convkit.nightly.model import Fault
 from convkit.nightly.snapshot import LARGER_IS_BETTER
 
-# By which share a figure may exceed the baseline's. One recipe, one lock and one kind of processor
-# give the same bytes and the same numbers, so there is no noise to allow for: a size may change by
-# a version string, parity by the order in which threads add.
+# The relative amount by which a figure may exceed the baseline's. The same recipe, lock and kind of
+# processor produce the same bytes and numbers, so there is no noise to allow for: a version string
+# can change a size, the order of additions across threads can change parity.
 ALLOWANCE: dict[str, float] = {
     "size_bytes": 0.001,
     "max_abs": 0.2,
@@ -17,13 +17,13 @@ ALLOWANCE: dict[str, float] = {
     "rms": 0.2,
     "cosine": 0.2,
 }
-# On a different processor, kernels add in another order: parity may differ by as much again.
+# Other processors' kernels add in a different order, so parity may differ by this much more.
 ELSEWHERE = 1.0
-# Cosine is compared by its distance from 1, below which float64 itself rounds.
+# Cosine is compared by its distance from 1; below this, float64 itself rounds.
 _COSINE_NOISE = 1e-9
 
-# The same for figures under MLflow's names against the median of earlier runs. Latency depends on
-# what else the machine does: it is reported and never fails a run.
+# The same for figures under MLflow's names, against the median of earlier runs. Latency depends on
+# the machine's other load: it is reported but never fails a run.
 HISTORY_ALLOWANCE: dict[str, float] = {
     "max_abs_err": 0.2,
     "mean_abs_err": 0.2,
@@ -32,15 +32,18 @@ HISTORY_ALLOWANCE: dict[str, float] = {
     "typical_seconds": 1.0,
 }
 NEVER_FAILS = "typical_seconds"
-# Fewer earlier runs than this are no history.
+# With fewer earlier runs, history is not used.
 LEAST_HISTORY = 3
-# More deviations from the median than this (scaled to a normal distribution's) are not chance.
+# A figure further from the median than this many deviations (scaled to a normal distribution) is
+# not noise.
 _DEVIATIONS = 6.0
 _TO_SIGMA = 1.4826
 
 
 def is_worse(metric: str, before: float, now: float, *, same_processor: bool = True) -> bool:
-    """Say whether a figure is worse than a baseline's by more than its allowance; NaN always is."""
+    """Return True if a figure is worse than a baseline's by more than its allowance; NaN always
+    is.
+    """
     allowance = _allowance(metric, same_processor=same_processor)
     if metric in LARGER_IS_BETTER:
         distance = 1.0 - before
@@ -49,12 +52,12 @@ def is_worse(metric: str, before: float, now: float, *, same_processor: bool = T
 
 
 def is_better(metric: str, before: float, now: float, *, same_processor: bool = True) -> bool:
-    """Say whether a figure is better than a baseline's by more than its allowance."""
+    """Return True if a figure is better than a baseline's by more than its allowance."""
     return math.isfinite(now) and is_worse(metric, now, before, same_processor=same_processor)
 
 
 def change_text(metric: str, before: float, now: float) -> str:
-    """Return `size_bytes 1000 -> 1050 (+5 %)`, in as few digits as tell the two apart."""
+    """Format a change, `size_bytes 1000 -> 1050 (+5 %)`, with just enough digits to show it."""
     if metric == "size_bytes":
         texts = [f"{value:.0f}" for value in (before, now)]
     else:
@@ -74,8 +77,8 @@ def history_faults(
 ) -> tuple[Fault, ...]:
     """Return a fault for each figure that is larger than its history allows.
 
-    Names are `<target>/<metric>`, larger is worse, and `history` holds good runs only: with bad
-    ones among them, a fault would fall silent once it is old enough.
+    Names are `<target>/<metric>`, and larger is worse. `history` must contain good runs only:
+    otherwise, a persistent fault would eventually become the norm.
     """
     found = []
     for name, value in now.items():

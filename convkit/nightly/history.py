@@ -1,4 +1,4 @@
-"""Earlier nightly runs: what this home remembers of them, and what MLflow does."""
+"""Earlier nightly runs, from this home and from MLflow."""
 
 import calendar
 import json
@@ -13,20 +13,20 @@ from convkit.nightly.model import FORMAT, Fault, NightlyRun, RecipeResult
 from convkit.record.model import RunRecord
 from convkit.track.history import logged_figures
 
-# A nightly run that was killed longer ago than this is over; the next one starts anew.
+# A nightly run killed longer ago than this is not resumed; the next one starts over.
 _RESUMABLE_SECONDS = 20 * 3600.0
-# The median is taken over this many earlier runs, the newest.
+# How many of the newest earlier runs the median covers.
 _MOST_RUNS = 30
 COMMAND = ("convkit", "nightly")
 
 
 def nightly_folder(home: Home, run: str = "") -> Path:
-    """Return where nightly runs keep their files, or where one of them does."""
+    """Return the folder of nightly runs, or of one of them."""
     return home.root / "nights" / run
 
 
 def nightly_runs(home: Home) -> Iterator[NightlyRun]:
-    """Yield the nightly runs of a home, newest first; damaged files are left out."""
+    """Yield a home's nightly runs, newest first; damaged files are skipped."""
     for file in sorted(nightly_folder(home).glob("*/nightly.json"), reverse=True):
         try:
             content = json.loads(file.read_text(encoding="utf-8"))
@@ -37,7 +37,7 @@ def nightly_runs(home: Home) -> Iterator[NightlyRun]:
 
 
 def unfinished_run(home: Home, asked: tuple[str, ...]) -> NightlyRun | None:
-    """Return the last nightly run over these recipes if it was killed, and not long ago."""
+    """Return the last nightly run over these recipes if it was killed recently."""
     last = next(nightly_runs(home), None)
     if last is None or last.ended is not None or last.asked != asked:
         return None
@@ -45,9 +45,9 @@ def unfinished_run(home: Home, asked: tuple[str, ...]) -> NightlyRun | None:
 
 
 def earlier_results(home: Home, recipe: str, since: float) -> list[RecipeResult]:
-    """Return a recipe's results since a moment (seconds since the epoch), newest first.
+    """Return a recipe's results since a time (seconds since the epoch), newest first.
 
-    As many as the history counts, and those that regressed among them.
+    Returns as many as the history needs, plus the regressed ones among them.
     """
     found: list[RecipeResult] = []
     good = 0
@@ -66,14 +66,14 @@ def figure_history(
 ) -> dict[str, list[float]]:
     """Return the figures of earlier good runs on this kind of processor, by name, newest first.
 
-    `logged` is what MLflow has, by run id. Runs that regressed are left out: a fault must not
-    become the new normal because it was not mended for a while.
+    `logged` are MLflow's figures by run id. Regressed runs are excluded: an unfixed fault must not
+    become the new normal.
     """
     bad = {each.run for each in earlier if each.status != "green"}
     by_run: dict[str, Mapping[str, float]] = dict(logged)
     by_run |= {each.run: each.figures for each in earlier if each.processor == processor}
     history: dict[str, list[float]] = {}
-    # Ids begin with the time: sorted, the newest come last.
+    # Ids begin with the time, so the newest sort last.
     for run in sorted(by_run.keys() - bad, reverse=True)[:_MOST_RUNS]:
         for name, value in by_run[run].items():
             history.setdefault(name, []).append(value)
@@ -110,7 +110,7 @@ def read_logged(
 
 
 def _started(run: str) -> float:
-    """Return the moment in a run's id (UTC), which has it to the second."""
+    """Return the time (UTC, in whole seconds) encoded in a run's id."""
     try:
         return float(calendar.timegm(time.strptime(run[:15], "%Y%m%d-%H%M%S")))
     except ValueError:

@@ -1,4 +1,4 @@
-"""A nightly run as JUnit XML: one failure for each fault, with times. Pure."""
+"""Formats a nightly run as JUnit XML: one failure per fault, with times. Pure."""
 
 import re
 import time
@@ -6,18 +6,18 @@ import xml.etree.ElementTree as ET
 
 from convkit.nightly.model import Fault, NightlyRun, RecipeResult
 
-# What XML 1.0 allows (https://www.w3.org/TR/xml/#charsets); parsers refuse a file with anything
-# else, escaped or not. Tools print colors, and their messages end up here.
+# Characters XML 1.0 does not allow (https://www.w3.org/TR/xml/#charsets); parsers refuse a file
+# with anything else, escaped or not. Tools print colors, and their messages end up here.
 _ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _ESCAPE_SEQUENCE = re.compile("\x1b\\[[0-9;?]*[ -/]*[@-~]")
 _REPLACEMENT = "\ufffd"
 
 
 def junit(run: NightlyRun) -> str:
-    """Return a nightly run as JUnit XML.
+    """Format a nightly run as JUnit XML.
 
-    A suite for each recipe, with a test for each target, one for the reproduction of the baseline,
-    and one for each fault beyond a target's verdict. Damaged environments are a suite of their own.
+    Each recipe is a suite, with one test per target, one for the reproduction of the baseline, and
+    one for each fault beyond a target's verdict. Damaged environments are a suite of their own.
     """
     root = ET.Element("testsuites", name=f"convkit nightly {run.id}")
     for result in run.recipes:
@@ -60,7 +60,7 @@ def _recipe_suite(root: ET.Element, result: RecipeResult) -> None:
 
 
 def _time_of(fault: Fault, result: RecipeResult) -> float:
-    """Return how long it took to find a fault, as far as that is known."""
+    """Return the time it took to find a fault, if known."""
     if fault.kind == "reproduction" and result.reproduction is not None:
         return result.reproduction.seconds
     return 0.0 if fault.target in result.seconds_of else result.seconds
@@ -74,7 +74,7 @@ def _suite(root: ET.Element, name: str, seconds: float, started: float) -> ET.El
 
 
 def _case(suite: ET.Element, recipe: str, name: str, seconds: float) -> ET.Element:
-    """Add a test, with a name of its own: CI systems merge tests with equal names."""
+    """Add a test with a unique name: CI systems merge tests with equal names."""
     wanted, count = _legal(name), 2
     names = {case.get("name") for case in suite}
     unique = wanted
@@ -106,5 +106,5 @@ def _seconds(value: float) -> str:
 
 
 def _legal(text: str) -> str:
-    """Return text without colors and without characters that XML 1.0 does not allow."""
+    """Return text without color codes and characters that XML 1.0 does not allow."""
     return _ILLEGAL.sub(_REPLACEMENT, _ESCAPE_SEQUENCE.sub("", text))

@@ -1,4 +1,4 @@
-"""A nightly run as Markdown, and the rows of its table. Pure."""
+"""Formats a nightly run as Markdown, and its table's rows. Pure."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ _MOST_NEWER = 8
 
 
 def summary_rows(run: NightlyRun) -> Iterator[tuple[str, str, str, str, str]]:
-    """Yield a row for each recipe: name, status, verdicts, how the baseline reproduced, seconds."""
+    """Yield a row per recipe: name, status, verdicts, reproduction of the baseline, seconds."""
     for each in run.recipes:
         yield (
             each.recipe,
@@ -21,7 +21,7 @@ def summary_rows(run: NightlyRun) -> Iterator[tuple[str, str, str, str, str]]:
 
 
 def outcome_text(run: NightlyRun) -> str:
-    """Return a nightly run in one sentence."""
+    """Summarize a nightly run in one sentence."""
     bad = [each.recipe for each in run.recipes if each.status != "green"]
     total = len(run.asked)
     if bad:
@@ -37,7 +37,7 @@ def outcome_text(run: NightlyRun) -> str:
 
 
 def markdown(run: NightlyRun) -> str:
-    """Return a nightly run as Markdown, for a CI job's page."""
+    """Format a nightly run as Markdown, for a CI job's page."""
     lines = [f"# Nightly run {run.id}", "", outcome_text(run), ""]
     lines += [
         "| recipe | status | targets | baseline | seconds |",
@@ -99,9 +99,7 @@ def _baseline(each: RecipeResult) -> str:
 
 
 def _cell(text: str) -> str:
-    """Return text that fits a cell of a Markdown table, with nothing special to Markdown or
-    HTML in it.
-    """
+    """Format text for a cell of a Markdown table, escaping Markdown and HTML."""
     plain = " ".join(text.split())
     plain = "".join(character if character.isprintable() else "\ufffd" for character in plain)
     for mark in "\\|*_`<>":

@@ -1,4 +1,4 @@
-"""What a nightly run found. `nightly.json` holds it (docs/nightly.md)."""
+"""The results of a nightly run, stored in `nightly.json` (docs/nightly.md)."""
 
 import dataclasses
 from typing import Literal
@@ -7,11 +7,10 @@ from convkit.audit.reproduce import ReproductionReport
 
 FORMAT = 2
 
-# green: nothing regressed · regressed: something did · broken: the recipe, or convkit on it, could
-# not do its work.
+# green: nothing regressed · regressed: a fault was found · broken: the recipe could not be run.
 RecipeStatus = Literal["green", "regressed", "broken"]
 
-# What a fault is about. The words appear in JUnit's test names, so they are stable.
+# The subject of a fault. These words appear in JUnit test names, so they are stable.
 FaultKind = Literal[
     "recipe",
     "baseline",
@@ -31,10 +30,10 @@ FaultKind = Literal[
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """One thing that fails a nightly run.
+    """A reason why a nightly run fails.
 
-    `subject` names what is at fault, unique among the faults of its kind (`ort y max_abs`);
-    `target` is empty where the fault is not one target's.
+    `subject` identifies the fault uniquely among its kind (`ort y max_abs`); `target` is empty if
+    the fault does not concern a single target.
     """
 
     kind: FaultKind
@@ -47,8 +46,8 @@ class Fault:
 class RecipeResult:
     """One recipe's part of a nightly run.
 
-    `faults` fail it; `improvements` (better than the baseline) and `notes` fail nothing. `figures`
-    are the run's own, under MLflow's names; `seconds_of` is what each target's stages took.
+    `faults` fail it; `improvements` (over the baseline) and `notes` do not. `figures` are the run's
+    own, under MLflow's names; `seconds_of` is the duration of each target's stages.
     """
 
     file: str
@@ -72,8 +71,8 @@ class RecipeResult:
 
 @dataclasses.dataclass(frozen=True)
 class Canary:
-    """A recipe under newer tools: all that its specifiers allow, or the newest there are. It never
-    fails a nightly run.
+    """A recipe run with newer tools: the newest its specifiers allow, or the newest of all. It
+    never fails a nightly run.
     """
 
     recipe: str
@@ -85,9 +84,9 @@ class Canary:
 
 @dataclasses.dataclass(frozen=True)
 class NightlyRun:
-    """A nightly run, finished or so far (`ended` is None).
+    """A nightly run, finished or in progress (`ended` is None).
 
-    `asked` are the recipes' files, in order; `environments` says which installed files are damaged.
+    `asked` are the recipe files, in order; `environments` lists damaged installed files.
     """
 
     format: int

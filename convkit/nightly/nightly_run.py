@@ -1,4 +1,4 @@
-"""Runs recipe after recipe and keeps each finished one, so that a killed nightly run resumes."""
+"""Runs recipes one by one and saves each result, so that a killed nightly run can resume."""
 
 import dataclasses
 import secrets
@@ -22,10 +22,10 @@ from convkit.store.digests import write_json
 
 
 def recipe_files(named: Sequence[Path], home: Home | None = None) -> tuple[Path, ...]:
-    """Return the recipes that files and folders name, each once.
+    """Return the recipes in the given files and folders, without duplicates.
 
-    With a home, recipes that have a baseline and are no longer in a named folder are among them:
-    that they are gone must show. Raises UsageError for what is neither file nor folder.
+    With a home, includes recipes that have a baseline but are gone from a named folder, so that
+    their absence is noticed. Raises UsageError if an argument is neither a file nor a folder.
     """
     found: list[Path] = []
     for path in named:
@@ -49,7 +49,7 @@ def run_nightly(
     listener: Listener | None = None,
     tell: Callable[[str], None] = print,
 ) -> NightlyRun:
-    """Check recipes, or resume a nightly run that was killed; it is saved after every recipe.
+    """Check recipes, or resume a killed nightly run; saves the result after every recipe.
 
     A broken recipe does not stop the others. Raises Interrupted on Ctrl-C.
     """
@@ -57,7 +57,7 @@ def run_nightly(
     run = unfinished_run(options.home, asked) or NightlyRun(FORMAT, _new_id(), time.time(), asked)
     if run.recipes:
         tell(f"resuming nightly run {run.id}: {len(run.recipes)} of {len(asked)} recipes are done")
-    # Before anything runs in them; and again when resuming, as days may have passed.
+    # Before anything runs in them; again when resuming, since days may have passed.
     run = dataclasses.replace(run, environments=damaged_environments(options.home))
     _save(run, options.home)
     for file in files[len(run.recipes) :]:

@@ -1,4 +1,4 @@
-"""One recipe's part of a nightly run: run it anew, reproduce its baseline, compare."""
+"""Checks one recipe in a nightly run: verifies it anew, reproduces its baseline, compares."""
 
 import dataclasses
 import time
@@ -39,8 +39,8 @@ _NUMERIC_OK = CLASSES.index("NUMERIC_OK")
 
 @dataclasses.dataclass(frozen=True)
 class NightlyOptions:
-    """What the command line says of a nightly run. With `reuse_builds`, exports and builds may come
-    from the store.
+    """Command-line options of a nightly run. With `reuse_builds`, exports and builds may come from
+    the store.
     """
 
     home: Home
@@ -52,8 +52,8 @@ class NightlyOptions:
 
 
 def check_recipe(file: Path, options: NightlyOptions, listener: Listener) -> RecipeResult:
-    """Return what became of a recipe. A recipe that is broken is a result, not an error; raises
-    Interrupted on Ctrl-C.
+    """Return a recipe's result. A broken recipe is a result, not an error; raises Interrupted on
+    Ctrl-C.
     """
     started = time.time()
     name = file.stem
@@ -146,7 +146,7 @@ def _run_options(file: Path, options: NightlyOptions) -> RunOptions:
 def find_baseline(
     recipe: Path, name: str, options: NightlyOptions
 ) -> tuple[Baseline | None, tuple[Fault, ...]]:
-    """Return a recipe's baseline, and what is wrong with its file: damaged, edited, or missing
+    """Return a recipe's baseline, and any problem with its file: damaged, edited, or missing
     although one was accepted.
     """
     place = baseline_file(recipe)
@@ -175,7 +175,7 @@ def find_baseline(
 def compare_with_baseline(
     snapshot: Snapshot, baseline: Baseline | None, record: RunRecord
 ) -> Comparison:
-    """Return how tonight's run differs from the baseline; without one, which targets failed."""
+    """Return how tonight's run differs from the baseline; without one, the targets that failed."""
     if baseline is None:
         return Comparison(unaccepted(snapshot))
     same = baseline.processor == str(record.host.get("processor", ""))
@@ -184,7 +184,7 @@ def compare_with_baseline(
 
 @dataclasses.dataclass(frozen=True)
 class _AcceptedRun:
-    """The baseline's run, as this home has it. `reached` are the best classes of its artifacts."""
+    """The baseline's run as found in this home. `reached` are the best classes of its artifacts."""
 
     folder: Path | None = None
     damaged: tuple[str, ...] = ()
@@ -194,13 +194,13 @@ class _AcceptedRun:
 
     @classmethod
     def before(cls, baseline: Baseline | None, name: str, home: Home) -> "_AcceptedRun":
-        """Look at the baseline's run before anything else runs."""
+        """Inspect the baseline's run before anything else runs."""
         if baseline is None:
             return cls()
         run = baseline.run
         folder = next((each for each in run_folders(home) if each.name == run), None)
         if folder is None:
-            # The note beside a run outlives its folder.
+            # The note next to a run survives its folder.
             notes = [each / f"{run}.accepted.json" for each in acceptance_folders(name, home)]
             if any(each.exists() for each in notes):
                 message = f"the baseline's run {run} was deleted from {home.root}"
@@ -218,7 +218,7 @@ class _AcceptedRun:
     def reproduce(
         self, recipe: Path, options: NightlyOptions, listener: Listener
     ) -> ReproductionReport | None:
-        """Make the baseline's run again; None if this home does not have it, or cannot read it."""
+        """Repeat the baseline's run; None if this home does not have it, or cannot read it."""
         if self.folder is None:
             return None
         beside = recipe.absolute().parent
@@ -230,19 +230,19 @@ class _AcceptedRun:
             raise
         except ConvkitError:
             if self.damaged:
-                return None  # the damage is a fault already
+                return None  # the damage has already been reported as a fault
             raise
 
 
 def best_classes(baseline: Baseline, folder: Path) -> dict[str, ReproductionClass]:
-    """Return the best class of each target: what the baseline holds, or what was reached since it
-    was accepted.
+    """Return the best class of each target: the baseline's, or the best reached since it was
+    accepted.
     """
     best = dict(baseline.reproduced)
     try:
         attempts = reproductions_of(folder)
     except ConvkitError:
-        attempts = []  # `convkit audit` calls them broken; the baseline's own classes remain
+        attempts = []  # `convkit audit` reports them as broken; the baseline's own classes remain
     for attempt in attempts:
         if attempt.when < baseline.accepted:
             continue
@@ -259,9 +259,9 @@ def _rank(likeness: ReproductionClass | None) -> int:
 def lost_classes(
     made: ReproductionReport, reached: dict[str, ReproductionClass], baseline: Baseline | None
 ) -> Iterator[Fault]:
-    """Yield the artifacts that came out worse than ever before, or did not come out at all.
+    """Yield the artifacts that reproduced worse than ever before, or not at all.
 
-    An artifact that was never reproduced must at least give the same results (NUMERIC_OK).
+    An artifact that was never reproduced must at least produce the same results (NUMERIC_OK).
     """
     targets = baseline.snapshot.targets if baseline is not None else {}
     for artifact in made.artifacts:
@@ -288,7 +288,9 @@ def _history(
     baseline: Baseline | None,
     known: tuple[Fault, ...],
 ) -> tuple[tuple[Fault, ...], tuple[str, ...]]:
-    """Return the figures that are worse than their history, with faults of the history itself."""
+    """Return the figures that are worse than their history allows, and faults in the history
+    itself.
+    """
     since = baseline.accepted if baseline is not None else 0.0
     earlier = earlier_results(options.home, record.recipe, since)
     logged, faults, notes = (
@@ -307,7 +309,7 @@ def _history(
 
 
 def _same_figure(fault: Fault, known: tuple[Fault, ...]) -> bool:
-    """Say whether the baseline's comparison has found the same figure to be worse already."""
+    """Return True if the comparison with the baseline has already reported this figure."""
     metric = fault.subject.split()[1].removesuffix("_err")
     return any(
         each.kind == "figure" and each.target == fault.target and each.subject.endswith(metric)

@@ -1,7 +1,7 @@
-"""What a run proved, reduced to what a later run must not fall short of. Pure.
+"""Reduces a run to what later runs must match. Pure.
 
-A baseline holds a snapshot of the accepted run; a nightly run takes one of tonight's run and
-compares the two (`convkit.nightly.comparison`).
+A baseline contains a snapshot of the accepted run; a nightly run takes a snapshot of its own run
+and compares the two (`convkit.nightly.comparison`).
 """
 
 import dataclasses
@@ -12,12 +12,12 @@ from convkit.audit.difference import recipe_keys
 from convkit.record.model import RunRecord, TargetReport, TargetStatus, Verification
 from convkit.record.provenance import Dependency
 
-# Figures by which parity is tracked. max_rel is left out: elements near zero decide it, and it
-# jumps by orders of magnitude where nothing else moves.
+# The figures that track parity. max_rel is excluded: it is dominated by elements near zero, and
+# jumps by orders of magnitude while everything else is stable.
 PARITY = ("max_abs", "mean_abs", "rms", "cosine")
 LARGER_IS_BETTER = frozenset({"cosine"})
-# The keys of a recipe that say which inputs a model is verified on and what is compared. Those that
-# only choose among cases (verify.skip, verify.budget) show as cases that were dropped.
+# The recipe keys that determine the inputs and the compared outputs. Keys that only select cases
+# (verify.skip, verify.budget) show up as dropped cases.
 _VERIFIED_ON = ("axes.", "inputs.", "outputs.", "verify.seed", "verify.texts")
 _SOURCES = ("source", "original", "file")
 
@@ -56,10 +56,10 @@ class TargetSnapshot:
 
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
-    """What a run proved.
+    """The facts that a run proved.
 
-    `tools` are versions by stage, then by package; `verified_on` are the recipe's keys that decide
-    on which inputs; `sources` are digests of the model and of other files, as text.
+    `tools` are versions by stage, then by package; `verified_on` are the recipe keys that determine
+    the inputs; `sources` are digests of the model and of other files, as text.
     """
 
     recipe: str
@@ -72,7 +72,7 @@ class Snapshot:
 def snapshot_of(
     record: RunRecord, sources: Iterable[Dependency] = (), tools: frozenset[str] = frozenset()
 ) -> Snapshot:
-    """Return what a run proved; `tools` names the packages whose versions matter."""
+    """Return a run's snapshot; `tools` names the packages whose versions matter."""
     return Snapshot(
         recipe=record.recipe,
         targets={target.name: _target(target) for target in record.targets},
@@ -126,7 +126,7 @@ def _verification(verification: Verification) -> VerificationSnapshot:
 
 
 def _worst(metric: str, values: list[float]) -> float:
-    """Return the worst value; NaN if any is, which no comparison calls good."""
+    """Return the worst value; NaN if any is, since no comparison accepts it."""
     if any(math.isnan(value) for value in values):
         return math.nan
     return min(values) if metric in LARGER_IS_BETTER else max(values)

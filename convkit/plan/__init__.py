@@ -1,1 +1,1 @@
-"""Pure planning: a recipe and facts give stages with keys."""
+"""Pure planning: turns a recipe and facts into stages with keys."""

@@ -1,7 +1,8 @@
-"""Which of convkit's own code can run in a job: what its modules import, at the top or where used.
+"""Determines which of convkit's modules a job can run, by following imports, both top-level and
+lazy.
 
-A stage's key covers exactly these files, so that a change to code that a stage runs changes its
-key and a change elsewhere does not.
+A stage's key covers exactly these files: a change to code that a stage runs changes its key, and
+any other change does not.
 """
 
 import functools
@@ -14,14 +15,14 @@ from pathlib import Path
 _NAME = re.compile(r"\w+")
 _COMMENT = re.compile(r"#.*")
 
-# What starts every worker and reaches a job by its row, so that no import leads to it.
+# These start every worker. They reach a job through its row, so no import leads to them.
 _STARTS = ("convkit.worker.bootstrap", "convkit.worker.process")
 
 
 def code_digest(modules: Iterable[str], package: str = "convkit") -> str:
-    """Return the digest of the files that a worker can come to run from some modules.
+    """Return the digest of all files that a worker can run, starting from some modules.
 
-    `package` is the top package of a runtime that comes from elsewhere: its files count too.
+    `package` is the top-level package of a third-party runtime, whose files are included.
     """
     digest = hashlib.sha256()
     known = _modules(package)
@@ -33,7 +34,9 @@ def code_digest(modules: Iterable[str], package: str = "convkit") -> str:
 
 
 def imported_files(modules: Iterable[str], package: str = "convkit") -> tuple[Path, ...]:
-    """Return the files that modules can come to import, their own included, sorted."""
+    """Return the sorted files that modules can import, directly or indirectly, including their
+    own.
+    """
     known = _modules(package)
     pending = [known[name] for name in (*modules, *_STARTS)]
     found: set[Path] = set()
@@ -47,8 +50,8 @@ def imported_files(modules: Iterable[str], package: str = "convkit") -> tuple[Pa
 
 @functools.cache
 def imports_of(file: Path, package: str = "convkit") -> frozenset[Path]:
-    """Return the files of convkit and of one other package that a file imports, with the packages
-    that contain them.
+    """Return the files of convkit and one other package that a file imports, including their parent
+    packages' `__init__.py`.
     """
     known = _modules(package)
     names: set[str] = set()
@@ -58,7 +61,7 @@ def imports_of(file: Path, package: str = "convkit") -> frozenset[Path]:
     files = set()
     for name in names:
         parts = name.split(".")
-        # convkit's own __init__ runs first for everybody; it imports nothing by itself.
+        # convkit's own __init__ always runs first and imports nothing.
         for length in range(2 if parts[0] == "convkit" else 1, len(parts) + 1):
             if (found := known.get(".".join(parts[:length]))) is not None:
                 files.add(found)
@@ -67,10 +70,10 @@ def imports_of(file: Path, package: str = "convkit") -> frozenset[Path]:
 
 @functools.cache
 def _imports(package: str) -> re.Pattern[str]:
-    """Return what finds import statements of convkit and of one other package.
+    """Return a pattern that matches import statements of convkit and one other package.
 
     A regular expression instead of a parser: a run reads some 300 files within its first half
-    second. A test holds the two equal for every file of the package.
+    second. A test proves that both agree on every file of the package.
     """
     name = rf"(?:convkit|{re.escape(package)})(?:\.\w+)*"
     return re.compile(
@@ -81,7 +84,7 @@ def _imports(package: str) -> re.Pattern[str]:
 
 @functools.cache
 def _modules(package: str) -> Mapping[str, Path]:
-    """Return every module of convkit, and of one other package, by its dotted name."""
+    """Return every module of convkit and one other package, by dotted name."""
     modules = {}
     for top in {"convkit", package}:
         folder = Path(str(importlib.import_module(top).__file__)).parent

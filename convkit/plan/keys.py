@@ -1,7 +1,7 @@
 """A stage's key: the digest of everything that can change its result. Pure.
 
-That is the request that its worker receives, with digests of content in place of paths, the code
-that can run, the installed packages, the platform, and the processor for stages that compute.
+This includes the worker's request, with content digests in place of paths, the code that can run,
+the installed packages, the platform, and, for stages that compute, the processor.
 """
 
 import dataclasses
@@ -17,19 +17,19 @@ from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.worker.protocol import PROTOCOL
 
 _ARTIFACT = "artifact "
-# How the ingredients of a stage name the files that it was seen to read.
+# Prefix of the ingredients for files that a stage was observed to read.
 OPENED = "model_files"
 
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What keys depend on beside the recipe.
+    """The facts, besides the recipe, that keys depend on.
 
-    `source` and `original` are the identities, by content, of the model and of what it is compared
-    with; `files` the digests of the files the recipe names; `texts` the lines of `verify.texts`;
-    `packages` the resolved versions of each environment (absent: not resolved yet); `code` the
-    digest of the code that runs in each stage, by stage id; `opened` the digests of the files that
-    each stage was seen to read, by stage id and name.
+    `source` and `original` identify the model and its original by content. `files` are the digests
+    of the files named in the recipe, `texts` the lines of `verify.texts`. `packages` are the
+    resolved versions of each environment (absent: not yet resolved). `code` is the digest of the
+    code that each stage runs, by stage id. `opened` are the digests of the files that each stage
+    was observed to read, by stage id and name.
     """
 
     source: str
@@ -46,22 +46,22 @@ class Facts:
 
 @dataclasses.dataclass(frozen=True)
 class Contents:
-    """Stands in for a worker's places: digests of content instead of paths."""
+    """Replaces a worker's `Places`: content digests instead of paths."""
 
     recipe: Recipe
     facts: Facts
     artifacts: Mapping[str, str]
 
     def artifact(self, stage: str) -> str:
-        """Return another stage's artifact by its digest; a forecast may not know it."""
+        """Return the digest of another stage's artifact, which a forecast may not know."""
         return f"{_ARTIFACT}{self.artifacts.get(stage, '')}"
 
     def file(self, name: str) -> str:
-        """Return a file by its digest."""
+        """Return a file's digest."""
         return self.facts.files[name]
 
     def source(self, model: Model) -> str | None:
-        """Return a model's files by their digest, or by what pins them."""
+        """Return the digest of a model's files, or whatever pins them."""
         return self.facts.source if model is self.recipe.model else self.facts.original
 
     def texts(self) -> tuple[str, ...]:
@@ -69,16 +69,16 @@ class Contents:
         return self.facts.texts
 
     def caches(self, runtime: str) -> None:
-        """Return nothing: what earlier builds measured is no part of a key."""
+        """Return nothing: measurements of earlier builds are not part of a key."""
 
 
 def ingredients(
     stage: Stage, recipe: Recipe, facts: Facts, inputs: Mapping[str, str]
 ) -> dict[str, str] | None:
-    """Return everything that can change a stage's result, flat, by name.
+    """Return everything that can change a stage's result, as a flat mapping by name.
 
-    `inputs` are the digests of the artifacts that it reads, by stage id. None while the stage's
-    tools are not resolved.
+    `inputs` are the digests of the artifacts it reads, by stage id. Returns None until the stage's
+    tools are resolved.
     """
     packages = facts.packages.get(stage.environment)
     if packages is None:
@@ -99,12 +99,14 @@ def ingredients(
 
 
 def stage_key(parts: Mapping[str, str]) -> str:
-    """Return a stage's key, without its id: targets that build the same share an artifact."""
+    """Return a stage's key. It excludes the stage's id, so that targets with identical builds share
+    an artifact.
+    """
     return digest_json(dict(parts))
 
 
 def flatten(value: Json, prefix: str = "") -> dict[str, str]:
-    """Return nested JSON values as text by dotted path; an empty container keeps its place."""
+    """Flatten nested JSON values to text by dotted path; empty containers are kept."""
     if isinstance(value, Mapping) and value:
         items = [(str(key), item) for key, item in value.items()]
     elif isinstance(value, list | tuple) and value:
@@ -123,7 +125,7 @@ def explain_change(
     before: Mapping[str, str],
     inputs_before: Mapping[str, str],
 ) -> str:
-    """Say, in a few words, why a stage whose last record had other ingredients must run."""
+    """Explain briefly why a stage must run although a record with different ingredients exists."""
     names = [
         name
         for name in dict.fromkeys([*parts, *before])
@@ -141,7 +143,7 @@ def explain_change(
 
 
 def same_but_inputs(parts: Mapping[str, str], before: Mapping[str, str]) -> bool:
-    """Say whether ingredients differ in nothing but the artifacts that the stage reads."""
+    """Return True if only the artifacts that the stage reads have changed."""
     return all(
         parts.get(name) == before.get(name) or _is_artifact(parts.get(name))
         for name in (*parts, *before)

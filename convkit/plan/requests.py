@@ -1,4 +1,4 @@
-"""What a stage asks of a worker: the one source of both the request and its key. Pure."""
+"""Builds a stage's request to a worker, from which its key is also derived. Pure."""
 
 import dataclasses
 from collections.abc import Callable
@@ -25,18 +25,18 @@ from convkit.worker.protocol import (
 
 
 class Places(Protocol):
-    """Where a request finds what it names: paths for a worker, digests of content for a key."""
+    """Resolves what a request refers to: paths for a worker, content digests for a key."""
 
     def artifact(self, stage: str) -> str:
-        """Return where the artifact of another stage is."""
+        """Return the location of another stage's artifact."""
         ...
 
     def file(self, name: str) -> str:
-        """Return where a file is, given as the recipe names it."""
+        """Return the location of a file named in the recipe."""
         ...
 
     def source(self, model: Model) -> str | None:
-        """Return where a model's files are; None for a model that has none of its own."""
+        """Return the location of a model's files; None if the model has none."""
         ...
 
     def texts(self) -> tuple[str, ...]:
@@ -44,7 +44,7 @@ class Places(Protocol):
         ...
 
     def caches(self, runtime: str) -> str | None:
-        """Return a folder where a runtime's builds keep what they measured."""
+        """Return the folder in which a runtime's builds cache their measurements."""
         ...
 
 
@@ -113,7 +113,7 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
             caches=places.caches(target.runtime),
         )
     if isinstance(precision, Quantization):
-        # The build has calibrated; other calibration data verify alike.
+        # Calibration happened during the build; verification does not depend on its data.
         precision = dataclasses.replace(precision, calibration=None)
     return VerifyRequest(
         contract=contract,
@@ -184,9 +184,7 @@ def _opset_of(recipe: Recipe, export: models.Export) -> int:
 
 
 def samples_of(recipe: Recipe, place: Callable[[str], str]) -> dict[str, Sample]:
-    """Return how each input is drawn; `place` maps a file as the recipe names it to where it
-    lies.
-    """
+    """Return how each input is sampled. `place` maps a file named in the recipe to its location."""
     return {tensor.name: _sample(tensor.sample, place) for tensor in recipe.inputs}
 
 
@@ -215,12 +213,12 @@ def _sample(sample: models.Sample | None, place: Callable[[str], str]) -> Sample
 
 
 def limits_by_output(recipe: Recipe, target: Target) -> dict[str, dict[str, float]]:
-    """Return the limits that each output of a target is judged by."""
+    """Return the limits for each output of a target."""
     return {output.name: limits_for(recipe, target, output.name, None) for output in recipe.outputs}
 
 
 def named_files(recipe: Recipe) -> tuple[str, ...]:
-    """Return the files that inputs are drawn from and targets read, as the recipe names them."""
+    """Return the files that samples and targets refer to, as named in the recipe."""
     samples = [
         tensor.sample.file for tensor in recipe.inputs if isinstance(tensor.sample, models.File)
     ]

@@ -1,4 +1,4 @@
-"""The stages of a recipe. Pure: no file, network or process is touched here."""
+"""The stages of a recipe. Pure: touches no file, network or process."""
 
 import dataclasses
 
@@ -10,10 +10,11 @@ from convkit.worker.protocol import Device, StageKind
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """One stage of a recipe. `needs` are ids of stages whose artifacts it reads.
+    """One stage of a recipe. `needs` are the ids of the stages whose artifacts it reads.
 
-    `device` is where a target's stage runs; with `stand_in` that is the CPU, which simulates the
-    target's own. `runtime` is the target's. `computes`: the result depends on the processor.
+    `device` is where a target's stage runs; with `stand_in`, it is the CPU, which simulates the
+    target's device. `runtime` is the target's runtime. `computes`: the result depends on the
+    processor.
     """
 
     id: str
@@ -34,7 +35,7 @@ def verify_id(target: str, version: str | None) -> str:
 
 
 def export_id(recipe: Recipe, name: str) -> str | None:
-    """Return the id of the export that a target builds on: the recipe's, or its own; None where it
+    """Return the id of the export that a target uses: the recipe's or the target's own; None if it
     needs none.
     """
     target = recipe.targets[name]
@@ -44,17 +45,17 @@ def export_id(recipe: Recipe, name: str) -> str | None:
 
 
 def precision_id(target: str) -> str:
-    """Return the id of the stage that works out a target's precision."""
+    """Return the id of the stage that resolves a target's precision."""
     return f"precision:{target}"
 
 
 def plan_stages(
     recipe: Recipe, only: tuple[str, ...] = (), absent: frozenset[str] = frozenset()
 ) -> tuple[Stage, ...]:
-    """Return the stages of a recipe in an order in which each comes after what it needs.
+    """Return a recipe's stages in dependency order.
 
-    `only` limits the targets; a name that is no target raises UsageError. `absent` are devices and
-    runtimes that this machine lacks: a low precision is simulated on the CPU in their place.
+    `only` limits the targets; an unknown name raises UsageError. `absent` are the devices and
+    runtimes that this machine lacks; low precision on them is simulated on the CPU.
     """
     for name in only:
         if name not in recipe.targets:
@@ -78,7 +79,7 @@ def plan_stages(
 
 
 def _target_stages(recipe: Recipe, name: str, absent: frozenset[str]) -> list[Stage]:
-    """Return the stages of one target, after the export and the reference."""
+    """Return a target's stages, except export and reference."""
     target = recipe.targets[name]
     missing = target.device in absent or target.runtime in absent
     stand_in = missing and target.can_stand_in
@@ -106,7 +107,7 @@ def _target_stages(recipe: Recipe, name: str, absent: frozenset[str]) -> list[St
     stages = [stage("precision", each, [*graph, "reference"]) for each in planned]
     cases = ["reference"] if target.calibrates_with_cases else []
     stages.append(stage("build", build, [*graph, *planned, *cases]))
-    # What was rewritten is compared with the graph it was made of, tensor by tensor.
+    # A rewritten graph is compared with its source, tensor by tensor.
     compared = [*graph, *planned] if target.rewrites else []
     for version in target.versions or (None,):
         needs = [build, "reference", *compared]

@@ -1,1 +1,1 @@
-"""Which node of a graph computes in which element type, and the graph rewritten so that it does."""
+"""Assigns an element type to every node of a graph, and rewrites the graph accordingly."""

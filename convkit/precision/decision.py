@@ -1,4 +1,4 @@
-"""What the precision stage decided, as a file that builds and verifications read."""
+"""The precision stage's decision, as a file that builds and verifications read."""
 
 import dataclasses
 import json
@@ -15,13 +15,15 @@ RequestT = TypeVar("RequestT", bound="BuildRequest[Any] | VerifyRequest[Any]")
 
 
 def write_decision(folder: Path, precision: Precision) -> None:
-    """Write a precision with `auto` worked out."""
+    """Write a precision with `auto` resolved."""
     text = json.dumps(encode(precision), indent=1, sort_keys=True)
     (folder / DECISION_FILE).write_text(text + "\n", encoding="utf-8")
 
 
 def with_decision(request: RequestT) -> RequestT:
-    """Return a request whose precision is decided; raises StageFailedError where it cannot be."""
+    """Return a request with its precision resolved; raises StageFailedError if that is
+    impossible.
+    """
     given = request.precision
     if request.decision is None:
         if given is not None and given.keep_float32 == "auto":
@@ -31,7 +33,7 @@ def with_decision(request: RequestT) -> RequestT:
         return request
     decided = _read_decision(Path(request.decision))
     if isinstance(given, Quantization) and isinstance(decided, Quantization):
-        # The target says where the calibration file is on this machine; an artifact cannot.
+        # The target knows the calibration file's location on this machine; an artifact cannot.
         decided = dataclasses.replace(decided, calibration=given.calibration)
     return dataclasses.replace(request, precision=decided)
 

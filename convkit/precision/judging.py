@@ -1,4 +1,4 @@
-"""How a search for a precision judges what it tries: on every case, against the limits."""
+"""Judges the attempts of a precision search: on every case, against the limits."""
 
 import dataclasses
 import math
@@ -33,7 +33,7 @@ class Round:
         return self.overshoot <= 1
 
     def as_protocol(self) -> PlanRound:
-        """Return the round as the precision stage's result has it."""
+        """Return the round in the protocol's form."""
         factor = self.overshoot if math.isfinite(self.overshoot) else None
         return PlanRound(self.patterns, factor, self.case)
 
@@ -53,7 +53,7 @@ def judge_round(
     found: Iterable[tuple[str, Outputs]],
     limits: Mapping[str, Limits],
 ) -> Round:
-    """Compare what an attempt returns for each case, by the case's name, with the original."""
+    """Compare an attempt's outputs for each case, by the case's name, with the original's."""
     metrics: dict[str, tuple[TensorMetrics, ...]] = {}
     case, largest = "", math.inf
     for name, outputs in found:
@@ -65,7 +65,7 @@ def judge_round(
 
 
 def compared(case: JudgedCase, found: Outputs) -> tuple[TensorMetrics, ...]:
-    """Return the metrics of every output that was found, in the original's order."""
+    """Return the metrics of every output found, in the original's order."""
     return tuple(
         compare(name, expected, found[name], case.padding.get(name))
         for name, expected in case.expected.items()

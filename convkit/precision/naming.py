@@ -1,4 +1,4 @@
-"""Sets of modules as patterns that a person would write: `encoder.layer.*.attention`, not forty
+"""Expresses sets of modules as human-readable patterns: `encoder.layer.*.attention`, not forty
 paths.
 """
 
@@ -9,12 +9,12 @@ from convkit.precision.patterns import matches
 
 
 def general_path(path: str) -> str:
-    """Return a module's path with `*` in place of its numbers."""
+    """Return a module's path with its numbers replaced by `*`."""
     return ".".join("*" if part.isdigit() else part for part in path.split("."))
 
 
 def in_words(patterns: Iterable[str]) -> str:
-    """Return patterns as a message lists them; one that ends with a dot excludes submodules."""
+    """Format patterns for a message; one that ends with a dot excludes submodules."""
     return ", ".join(map(_in_words, patterns))
 
 
@@ -27,7 +27,7 @@ def _in_words(pattern: str) -> str:
 
 
 def without_covered(patterns: Iterable[str]) -> list[str]:
-    """Return the patterns that lie below none of the others, each once, in order."""
+    """Return the patterns that are not below any of the others, without duplicates, in order."""
     distinct = list(dict.fromkeys(patterns))
     return [
         pattern for pattern in distinct if not any(_covers(other, pattern) for other in distinct)
@@ -35,20 +35,18 @@ def without_covered(patterns: Iterable[str]) -> list[str]:
 
 
 def _covers(pattern: str, other: str) -> bool:
-    if pattern == other or pattern.endswith(
-        "."
-    ):  # with a dot at the end it names nothing below itself
+    if pattern == other or pattern.endswith("."):  # a dot at the end excludes everything below
         return False
     return matches(pattern, other.removesuffix("."))
 
 
 def as_patterns(chosen: Iterable[str], modules: Sequence[str]) -> list[str]:
-    """Return patterns that name at least the chosen modules' own nodes, out of all modules that
-    there are.
+    """Return patterns that match at least the chosen modules' own nodes, given all existing
+    modules.
 
-    Where half or more of the modules that differ in numbers only are chosen, all of them are named.
-    Where everything below a module is named, the module itself is; where not, a dot at the end says
-    that only it is meant.
+    If at least half of the modules that differ only in numbers are chosen, the pattern matches all
+    of them. If everything below a module is chosen, the pattern names the module itself; otherwise
+    it ends with a dot, which excludes what lies below.
     """
     wanted = set(chosen)
     alike = Counter(general_path(path) for path in modules)
@@ -76,7 +74,7 @@ def as_patterns(chosen: Iterable[str], modules: Sequence[str]) -> list[str]:
 
 
 def _below(pattern: str, modules: Iterable[str]) -> list[str]:
-    """Return the modules below those that a pattern names; everything lies below the root."""
+    """Return the modules below those that a pattern matches; everything is below the root."""
     if not pattern:
         return [path for path in modules if path]
     return [
@@ -87,8 +85,8 @@ def _below(pattern: str, modules: Iterable[str]) -> list[str]:
 
 
 def _is_list(parent: str, below: Sequence[str]) -> bool:
-    """Say whether a module only holds numbered ones: they are named as `blocks.*`, not by the list
-    they are in.
+    """Return True if a module only contains numbered ones: these are named `blocks.*`, not by their
+    list.
     """
     depth = parent.count(".") + 1
     return bool(below) and all(
@@ -97,7 +95,7 @@ def _is_list(parent: str, below: Sequence[str]) -> bool:
 
 
 def _with_parents(names: Iterable[str]) -> list[str]:
-    """Return the patterns and the modules above them, the deepest first."""
+    """Return the patterns and their parent modules, deepest first."""
     found: dict[str, None] = {}
     for name in names:
         parts = name.split(".") if name else []

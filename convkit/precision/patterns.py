@@ -1,9 +1,9 @@
-"""Patterns over module paths: `encoder.layer.*.attention` names a module and everything below it.
+"""Patterns over module paths: `encoder.layer.*.attention` matches a module and everything below it.
 
-Paths are dotted, as torch's `named_modules` gives them. `*` stands for any characters within one
-segment, `**` for any number of whole segments, none included. Segments are matched whole, and case
-counts. A dot at the end leaves out what lies below: `encoder.layer.*.attention.` names what the
-module computes itself, `.` what the root does.
+Paths are dotted, as in torch's `named_modules`. `*` matches any characters within one segment, `**`
+any number of whole segments, including none. Whole segments must match, case-sensitively. A dot at
+the end excludes what lies below: `encoder.layer.*.attention.` matches only the module's own
+operations, `.` the root's.
 """
 
 import difflib
@@ -13,13 +13,14 @@ from collections.abc import Iterable
 
 
 class PatternError(ValueError):
-    """A pattern over module paths is malformed; the message says how."""
+    """A pattern over module paths is malformed; the message explains how."""
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Say whether `path` is a module the pattern names, or lies below one; raises PatternError.
+    """Return True if the pattern names the module `path` or one of its parents; raises
+    PatternError.
 
-    The root, whose path is empty, is matched by `.` and `**` alone.
+    The root, whose path is empty, is matched only by `.` and `**`.
     """
     return _compiled(pattern).match(f"{path}." if path else "") is not None
 
@@ -40,13 +41,13 @@ def _compiled(pattern: str) -> re.Pattern[str]:
             raise PatternError(f"{pattern!r}: ** must be alone between dots")
         else:
             parts.append("[^.]*".join(re.escape(piece) for piece in segment.split("*")) + r"\.")
-    # Every path is matched with a dot after its last segment, so that a match ends on a segment's
-    # border.
+    # Paths are matched with a dot after their last segment, so that a match ends at a segment's
+    # boundary.
     return re.compile("".join(parts) + (r"\Z" if itself_only else ""))
 
 
 def nearest_path(pattern: str, paths: Iterable[str]) -> str | None:
-    """Return the module path (or its form with `*` for numbers) that looks most like a pattern that
+    """Return the module path (or its form with `*` for numbers) most similar to a pattern that
     matched none.
     """
     known: dict[str, None] = {}

@@ -1,14 +1,13 @@
-"""The range of every float tensor of a graph, measured while it runs: one pass, no tensor leaves
-the graph.
+"""Measures the range of every float tensor of a graph in one pass; no tensor leaves the graph.
 
-Each tensor gives its largest and smallest value and its sum; the largest magnitude follows from the
-first two, and a finite sum proves that every element is finite. Only where a sum is not finite does
-a second pass count the non-finite elements and measure the finite ones. Tensors that only move
-another's values (a Reshape, a Transpose) take over its range without being measured.
+For each tensor, the graph returns its maximum, minimum and sum. The largest magnitude follows from
+the first two, and a finite sum proves that every element is finite. Only if a sum is not finite, a
+second pass counts the non-finite elements and measures the finite ones. Tensors that only move
+another's values (Reshape, Transpose) inherit its range without being measured.
 
-The smallest magnitude that is not zero takes four more operations, so it is measured only where a
-vanishing value does harm: what divides, and what a logarithm, a root, a reciprocal or a power is
-taken of. Elsewhere it is known for tensors of one sign, and None for others.
+The smallest nonzero magnitude takes four more operations, so it is measured only where a vanishing
+value does harm: divisors, and arguments of a logarithm, root, reciprocal or power. Elsewhere it is
+known for tensors of one sign, and None for others.
 """
 
 import dataclasses
@@ -39,7 +38,7 @@ from convkit.tensors import DType
 _FLOATS = frozenset(
     {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
 )
-# Where a zero or a vanishing value does harm: operator and input.
+# Operator and input where a zero or vanishing value does harm.
 _SENSITIVE = frozenset({("Div", 1), ("Log", 0), ("Pow", 0), ("Reciprocal", 0), ("Sqrt", 0)})
 
 _MASK_ELEMENTS = 1024  # larger constants are weights
@@ -51,10 +50,10 @@ Feeds = Mapping[str, np.ndarray]
 class TensorRange:
     """The range of one tensor over all cases; magnitudes are over finite elements.
 
-    `largest` and `smallest` are magnitudes, `smallest` the least that is not zero (None: not known,
-    or all are zero); `lowest` and `highest` are signed. `nonfinite` counts elements over all cases.
-    `case` is where `largest` was met. `masked`: `largest` is a mask's value, a constant of the
-    graph beyond float16's range. `module` is empty for the root.
+    `largest` and `smallest` are magnitudes, `smallest` the smallest nonzero one (None: unknown, or
+    all are zero); `lowest` and `highest` are signed. `nonfinite` counts elements over all cases.
+    `case` is the case in which `largest` occurred. `masked`: `largest` is a mask's value, a
+    constant of the graph beyond float16's range. `module` is empty for the root.
     """
 
     tensor: str
@@ -70,16 +69,16 @@ class TensorRange:
     masked: bool
 
     def headroom(self, dtype: DType = "float16") -> float:
-        """Return how many times larger the tensor could grow before it overflows; below 1 it does
-        overflow.
+        """Return the factor by which the tensor could grow before it overflows; below 1, it
+        overflows.
         """
         return _headroom(self.largest, dtype)
 
     def unmasked_headroom(self, dtype: DType = "float16") -> float:
-        """Return the headroom of the side of zero where no mask lies; the same as `headroom`
-        without a mask.
+        """Return the headroom on the side of zero without a mask; the same as `headroom` if there
+        is no mask.
 
-        What a mask that overflows does is for the simulation to say; here it would hide everything
+        The simulation shows the effect of a mask that overflows; here, it would hide everything
         else.
         """
         if not self.masked:
@@ -91,7 +90,7 @@ class TensorRange:
 
 @dataclasses.dataclass(frozen=True)
 class UnmeasuredTensor:
-    """A tensor left out, and why."""
+    """A tensor that was not measured, and why."""
 
     tensor: str
     module: str
@@ -100,7 +99,7 @@ class UnmeasuredTensor:
 
 @dataclasses.dataclass(frozen=True)
 class ModuleHeadroom:
-    """A module's least headroom over its own nodes' tensors, and the tensor it is from."""
+    """A module's smallest headroom over its own nodes' tensors, and that tensor."""
 
     module: str
     headroom: float
@@ -109,13 +108,13 @@ class ModuleHeadroom:
 
 @dataclasses.dataclass(frozen=True)
 class RangeReport:
-    """What a range pass measured, in the graph's order, and what it could not."""
+    """The measurements of a range pass in graph order, and the tensors it could not measure."""
 
     tensors: tuple[TensorRange, ...]
     unmeasured: tuple[UnmeasuredTensor, ...]
 
     def by_module(self, dtype: DType = "float16") -> tuple[ModuleHeadroom, ...]:
-        """Return each module's headroom, masks aside, least first."""
+        """Return each module's headroom, excluding masks, smallest first."""
         worst: dict[str, ModuleHeadroom] = {}
         for tensor in self.tensors:
             found = ModuleHeadroom(tensor.module, tensor.unmasked_headroom(dtype), tensor.tensor)
@@ -126,9 +125,7 @@ class RangeReport:
 
 @dataclasses.dataclass(frozen=True)
 class Instrumented:
-    """A model with range outputs. `sources` maps every float tensor to the one that was measured
-    for it.
-    """
+    """A model with range outputs. `sources` maps every float tensor to the one measured for it."""
 
     model: ir.Model
     layout: Layout
@@ -137,11 +134,10 @@ class Instrumented:
 
 
 def instrument_ranges(model: ir.Model, *, doubtful: frozenset[str] | None = None) -> Instrumented:
-    """Return a copy of a model that gives the range of every float tensor besides its own outputs.
+    """Return a copy of a model that also outputs the range of every float tensor.
 
-    Covers the main graph and the bodies of its If, Loop and Scan nodes; bodies inside bodies are
-    listed as unmeasured. With `doubtful`, only these tensors are measured, non-finite elements
-    counted.
+    Covers the main graph and the bodies of its If, Loop and Scan nodes; nested bodies are listed as
+    unmeasured. With `doubtful`, only these tensors are measured, counting non-finite elements.
     """
     copy = prepare(model)
     reductions = Reductions(copy)
@@ -213,7 +209,7 @@ def _is_sensitive(value: ir.Value) -> bool:
 
 
 def _source(value: ir.Value) -> ir.Value:
-    """Follow moved values back to where they were computed, within one graph."""
+    """Follow moved values back to the node that computed them, within one graph."""
     while (
         (node := value.producer()) is not None
         and node.op_type in MOVING_OPERATORS
@@ -229,8 +225,8 @@ def _source(value: ir.Value) -> ir.Value:
 def _run(
     instrumented: Instrumented, folder: Path, cases: Mapping[str, Feeds], threads: int | None
 ) -> dict[str, dict[Key, float]]:
-    """Run the cases; only the statistics are asked for, so the model's own outputs are
-    not copied.
+    """Run the cases, fetching only the statistics, so that the model's own outputs are not
+    copied.
     """
     session = open_session(instrumented.model, folder, threads)
     wanted = list(instrumented.layout.outputs)
@@ -257,7 +253,7 @@ def _tensor_ranges(
             case: found for case, values in numbers.items() if (found := _extremes(source, values))
         }
         if not measured:
-            continue  # in a branch that no case took
+            continue  # in a branch that no case executed
         case, worst = max(measured.items(), key=lambda pair: pair[1].largest)
         known = [found.smallest for found in measured.values()]
         node, op, module = producers.get(tensor, ("", "input", ""))
@@ -276,7 +272,7 @@ def _tensor_ranges(
             highest=max(found.highest for found in measured.values()),
             nonfinite=sum(found.nonfinite for found in measured.values()),
             case=case,
-            # What is added to a mask disappears in its last digits.
+            # Values added to a mask vanish in its last digits.
             masked=bool(np.isclose(worst.largest, masks, rtol=1e-4, atol=0).any()),
         )
 
@@ -294,14 +290,14 @@ class _Extremes:
 
 
 def _extremes(tensor: str, numbers: Mapping[Key, float]) -> _Extremes | None:
-    """Return what one case says of a tensor; None where it was not computed."""
+    """Return a tensor's extremes in one case; None if it was not computed."""
     if (tensor, "sum") not in numbers:
         return None
     if (tensor, "nonfinite") in numbers:
         low, high = numbers[tensor, "finite_min"], numbers[tensor, "finite_max"]
         return _Extremes(low, high, None, int(numbers[tensor, "nonfinite"]))
     low, high = numbers[tensor, "min"], numbers[tensor, "max"]
-    if low > high:  # no elements: the maximum of nothing is -inf
+    if low > high:  # no elements: the maximum of an empty tensor is -inf
         return _Extremes(0.0, 0.0, None, 0)
     smallest = numbers.get((tensor, "smallest"))
     if smallest is None:
@@ -312,7 +308,9 @@ def _extremes(tensor: str, numbers: Mapping[Key, float]) -> _Extremes | None:
 
 
 def _mask_magnitudes(model: ir.Model) -> set[float]:
-    """Return the magnitudes, finite and beyond float16's range, of the graph's small constants."""
+    """Return the magnitudes of the graph's small constants that are finite and beyond float16's
+    range.
+    """
     found: set[float] = set()
     for value in all_values(model):
         tensor = constant_tensor(value) if value.dtype == ir.DataType.FLOAT else None

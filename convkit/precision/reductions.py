@@ -1,13 +1,13 @@
-"""Statistics of a graph's tensors as extra outputs: each tensor is reduced to numbers inside the
-graph, where it lies.
+"""Adds statistics of a graph's tensors as extra outputs: each tensor is reduced to numbers inside
+the graph.
 
-All numbers of the main graph come out as one vector. Those of an If's branch are a vector of their
-own, with a flag that says whether the branch ran; a Loop's or a Scan's body gives one row for each
+All numbers of the main graph are returned as one vector. Those of an If's branch are a separate
+vector, with a flag for whether the branch ran; the body of a Loop or Scan returns one row per
 iteration.
 
 onnxruntime's default order runs the model first and the reductions afterwards, which keeps every
-tensor alive (4.5 times the memory on BERT-base). `open_session` therefore asks for an order in
-which a reduction runs as soon as its tensor is there.
+tensor alive (4.5 times the memory on BERT-base). `open_session` therefore requests an order in
+which a reduction runs as soon as its tensor exists.
 """
 
 import dataclasses
@@ -23,10 +23,9 @@ from convkit.models.graph.traversal import all_names, attribute_graphs, free_nam
 if TYPE_CHECKING:
     import onnxruntime
 
-# max, min, sum: plain; any non-finite element makes the sum non-finite, while max and min may
-# overlook NaN · smallest: the smallest magnitude that is not zero (infinity where there is none) ·
-# nonfinite: how many elements are NaN or infinite · finite_max, finite_min: over the finite
-# elements and zero.
+# max, min, sum: as usual; any non-finite element makes the sum non-finite, while max and min may
+# miss NaN · smallest: the smallest nonzero magnitude (infinity if there is none) · nonfinite: the
+# number of NaN or infinite elements · finite_max, finite_min: over the finite elements and zero.
 Statistic = Literal["max", "min", "sum", "smallest", "nonfinite", "finite_max", "finite_min"]
 _COMBINE: dict[str, Callable[[np.ndarray], np.generic]] = {
     "max": np.max,
@@ -37,7 +36,7 @@ _COMBINE: dict[str, Callable[[np.ndarray], np.generic]] = {
     "finite_max": np.max,
     "finite_min": np.min,
 }
-# Operators whose output holds exactly the values of their first input.
+# Operators whose output contains exactly the values of their first input.
 MOVING_OPERATORS = frozenset(
     {"Flatten", "Identity", "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 )
@@ -49,13 +48,13 @@ _RAN: Key = ("", "ran")
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """What the extra outputs hold: for each output, the keys of its last axis."""
+    """The structure of the extra outputs: for each output, the keys of its last axis."""
 
     outputs: Mapping[str, tuple[Key, ...]]
 
     def read(self, results: Mapping[str, np.ndarray]) -> dict[Key, float]:
-        """Return the number for every key; keys of branches and bodies that did not run
-        are absent.
+        """Return the number for every key; keys of branches and bodies that did not run are
+        absent.
         """
         numbers: dict[Key, float] = {}
         for output, keys in self.outputs.items():
@@ -72,7 +71,7 @@ class Layout:
 
 @dataclasses.dataclass
 class _Scope:
-    """The numbers gathered in one graph: one-element vectors, with their keys."""
+    """The numbers collected in one graph: one-element vectors, with their keys."""
 
     graph: ir.Graph
     parts: list[ir.Value] = dataclasses.field(default_factory=list)
@@ -91,7 +90,7 @@ class Reductions:
     def add(
         self, value: ir.Value, statistics: Iterable[Statistic], *, named: str | None = None
     ) -> None:
-        """Reduce a float tensor, right behind its producer, under its own name or another."""
+        """Reduce a float tensor, right behind its producer, under its own or another name."""
         graph = value.graph
         assert graph is not None
         scope = self.scopes.setdefault(graph, _Scope(graph))
@@ -145,7 +144,7 @@ class Reductions:
         return self.constant("zero", np.array(0, np.float32))
 
     def constant(self, name: str, array: np.ndarray) -> ir.Value:
-        """Return a constant of the main graph, which subgraphs see too."""
+        """Return a constant of the main graph, which is also visible in subgraphs."""
         if name not in self.constants:
             unique = free_name(f"{_PREFIX}.{name}", self.names)
             tensor = ir.tensor(array, name=unique)
@@ -183,7 +182,7 @@ class Reductions:
             graph.extend(nodes)
 
     def finish(self) -> Layout:
-        """Join the numbers into outputs of the model; returns what they hold."""
+        """Join the numbers into outputs of the model; return their layout."""
         outputs: dict[str, tuple[Key, ...]] = {}
         main = self.model.graph
         for node in list(main):
@@ -207,8 +206,8 @@ class Reductions:
         return Layout(outputs)
 
     def lift(self, node: ir.Node, bodies: list[ir.Graph], scope: _Scope) -> tuple[Key, ...]:
-        """Give a node one more output, for what was gathered in one of its bodies; other branches
-        give zeros.
+        """Add an output to a node for the numbers collected in one of its bodies; other branches
+        return zeros.
         """
         keys = (*scope.keys, _RAN)
         for body in bodies:
@@ -234,9 +233,9 @@ class Reductions:
 
 
 def measurable_graphs(model: ir.Model) -> tuple[list[ir.Graph], list[ir.Graph]]:
-    """Return the graphs whose tensors can be measured, and the subgraphs that lie too deep.
+    """Return the graphs whose tensors can be measured, and the subgraphs nested too deeply.
 
-    A body inside a body would need outputs of varying length; it is left out.
+    A body inside a body would need outputs of varying length, so it is skipped.
     """
     main = model.graph
     near = [
@@ -252,20 +251,19 @@ def measurable_graphs(model: ir.Model) -> tuple[list[ir.Graph], list[ir.Graph]]:
 def open_session(
     model: ir.Model | Path, folder: Path | None, threads: int | None
 ) -> "onnxruntime.InferenceSession":
-    """Open a model or a model file on the CPU, so that nodes run in the graph's own order and
-    memory stays low.
+    """Open a model or model file on the CPU, executed in the graph's order to keep memory low.
 
-    `folder` is where a model's external weights lie; a file's lie beside it.
+    `folder` contains a model's external weights; a file's are next to it.
     """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.execution_order = onnxruntime.ExecutionOrder.PRIORITY_BASED
-    # A fused node is numbered last and would run last; there is little to fuse where every tensor
-    # is measured.
+    # Fused nodes are numbered last and would run last; with every tensor measured, there is little
+    # to fuse anyway.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # Planned from the first run's shapes and held beside what that run had allocated; cases differ
-    # in shape.
+    # Memory patterns are planned for the first run's shapes and held in addition to its
+    # allocations, but cases differ in shape.
     options.enable_mem_pattern = False
     options.log_severity_level = 3
     if threads is not None:

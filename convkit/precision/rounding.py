@@ -1,8 +1,8 @@
-"""Constants in another element type: rounded as IEEE 754 says, one tensor at a time, when they are
-written.
+"""Converts constants to another element type with IEEE 754 rounding, one tensor at a time, when
+they are written.
 
-Rounding is to nearest, ties to even: the same as a runtime's Cast. A magnitude too large becomes
-infinity, one too small becomes zero, and both keep their sign. (Lifting tiny weights to the
+Rounding is to nearest, ties to even, as in a runtime's Cast. A magnitude that is too large becomes
+infinity, one that is too small becomes zero, and both keep their sign. (Raising tiny weights to the
 smallest subnormal instead would multiply them by up to 2^25 and turn a harmless loss into an
 error.)
 """
@@ -20,7 +20,7 @@ IR_DTYPES: dict[DType, ir.DataType] = {
 }
 NAMES: dict[ir.DataType, DType] = {data_type: name for name, data_type in IR_DTYPES.items()}
 
-# Tensors up to this many elements are converted at once: a lazy one costs more than it saves.
+# Tensors up to this many elements are converted eagerly: a lazy one costs more than it saves.
 _SMALL = 1024
 
 
@@ -28,7 +28,7 @@ def round_array(array: np.ndarray, dtype: DType, *, saturate: bool = False) -> n
     """Round a float32 array to another type.
 
     With `saturate`, finite values beyond the type's range become its largest finite value instead
-    of infinity; infinities and NaN stay what they are.
+    of infinity; infinities and NaN are unchanged.
     """
     target = numpy_dtype(dtype)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -45,8 +45,8 @@ def round_array(array: np.ndarray, dtype: DType, *, saturate: bool = False) -> n
 def convert_tensor(
     tensor: ir.TensorProtocol, dtype: DType, name: str, *, saturate: bool = False
 ) -> ir.TensorProtocol:
-    """Return a tensor in another float type; a large one is read and rounded only when it is
-    written or asked for.
+    """Return a tensor in another float type; a large one is read and rounded only when written or
+    accessed.
     """
 
     def rounded() -> ir.Tensor:
@@ -63,12 +63,12 @@ def convert_tensor(
 
 
 def read_tensor(tensor: ir.TensorProtocol) -> np.ndarray:
-    """Return a tensor's values; those of an external file are mapped, and unmapped when the array
-    is dropped.
+    """Return a tensor's values; external files are mapped, and unmapped when the array is
+    released.
     """
     if not isinstance(tensor, ir.ExternalTensor):
         return tensor.numpy()
-    # A tensor keeps its mapping for good; one of our own goes with the array.
+    # A tensor keeps its mapping alive; with a separate tensor, it ends with the array.
     own = ir.ExternalTensor(
         tensor.location,
         tensor.offset,

@@ -1,1 +1,1 @@
-"""What the user wrote: the recipe's models, loading with positions, its JSON Schema."""
+"""The user's input: the recipe's models, loading with positions, its JSON Schema."""

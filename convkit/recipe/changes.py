@@ -1,7 +1,7 @@
-"""Changes to a recipe's values, as remedies offer them: key paths and new values.
+"""Changes to a recipe's values, as in remedies: key paths and new values.
 
-A key path uses dots: `export.opset`, `targets.ort-cpu.precision`. Names that contain dots
-themselves are matched against the recipe's keys. `inputs` and `outputs` can change in two ways:
+A key path uses dots: `export.opset`, `targets.ort-cpu.precision`. Names that contain dots are
+matched against the recipe's keys. `inputs` and `outputs` can change in two ways:
 
 - `inputs.1.dtype: int64` changes one key of the tensor at that index (from 0) in the recipe before
   any change.
@@ -26,7 +26,7 @@ SIDES = ("inputs", "outputs")
 
 
 class ChangeError(ValueError):
-    """A change refers to a place that the recipe does not have."""
+    """A change refers to a place that does not exist in the recipe."""
 
 
 def key_path(text: str, content: Mapping[str, Json]) -> KeyPath:

@@ -16,7 +16,9 @@ KeyPath = tuple[str | int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """A mistake at a key path (relative to the checked part); the message says what to write."""
+    """A mistake at a key path (relative to the checked part); the message explains what to
+    write.
+    """
 
     path: KeyPath
     message: str
@@ -32,7 +34,7 @@ class FaultsError(ValueError):
         self.faults = tuple(faults)
 
 
-# Frequent words that resemble a wrong one: gpu is not a misspelled cpu.
+# Common words that resemble a wrong one: gpu is not a misspelled cpu.
 _SYNONYMS = {"gpu": "cuda"}
 
 

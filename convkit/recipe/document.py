@@ -37,8 +37,8 @@ class Position:
 class Document:
     """A recipe's values and their positions.
 
-    `keys` holds the position of each key (for a list item: the item), `values` that of each value,
-    `sources` each unquoted scalar as written. `problems` are mistakes that did not stop the
+    `keys` contains the position of each key (for a list item: the item), `values` that of each
+    value, `sources` each unquoted scalar as written. `problems` are mistakes that did not stop the
     parser; values under the key paths in `unreliable` are meaningless.
     """
 
@@ -156,7 +156,7 @@ class _Builder:
         )
 
     def take(self, event: yaml.Event) -> None:
-        """Read the next event."""
+        """Process the next event."""
         match event:
             case yaml.StreamStartEvent() | yaml.StreamEndEvent() | yaml.DocumentEndEvent():
                 return

@@ -158,7 +158,7 @@ def _unreadable(path: Path, message: str) -> RecipeError:
 
 
 def _recipes_in(folder: Path) -> str:
-    """Return the names of the recipes in a folder, as a suggestion."""
+    """Return the names of the recipes in a folder, for a suggestion."""
     try:
         names = sorted(
             entry.name for entry in os.scandir(folder) if entry.name.endswith((".yaml", ".yml"))

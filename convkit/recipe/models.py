@@ -85,7 +85,7 @@ __all__ = [
 if TYPE_CHECKING:
     Target = BaseTarget
 else:
-    # The models that the registry names: one runtime more is one alternative more.
+    # One alternative per runtime in the registry.
     Target = Annotated[
         functools.reduce(operator.or_, target_models().values()), Field(discriminator="runtime")
     ]
@@ -220,7 +220,7 @@ class Recipe(RecipeModel):
         return self.original or self.model
 
     def export_of(self, target: str | None) -> Export:
-        """Return how a target's graph is exported: as it says itself, else as the recipe does."""
+        """Return the export settings for a target's graph: its own, or else the recipe's."""
         own = self.targets[target].export_settings if target is not None else None
         return own or self.export
 

@@ -63,7 +63,7 @@ class _WithExceptions(RecipeModel):
 
     @property
     def is_auto(self) -> bool:
-        """True if convkit has to find the modules."""
+        """True if convkit is to find the modules."""
         return self.keep_float32 == "auto"
 
     def with_exceptions(self, name: str) -> str:
@@ -92,13 +92,13 @@ class MixedPrecision(_WithExceptions):
 
     @classmethod
     def of(cls, precision: "Precision") -> Self | None:
-        """Return a low precision with its exceptions, in either notation; None for any other."""
+        """Return a low precision with its exceptions, written either way; None for any other."""
         if isinstance(precision, MixedPrecision):
             return cls.model_validate(precision.model_dump())
         return cls(default=precision) if precision in get_args(LowName) else None
 
     def for_worker(self, place: Callable[[str], str]) -> LowPrecision:  # noqa: ARG002 - names no file
-        """Return it as workers read it."""
+        """Return it in the workers' form."""
         return LowPrecision(self.default, self.keep_float32, self.saturate)
 
     def __str__(self) -> str:
@@ -196,7 +196,7 @@ class QuantizedPrecision(_WithExceptions):
         return self
 
     def for_worker(self, place: Callable[[str], str]) -> Quantization:
-        """Return it as workers read it; `place` says where the calibration file is."""
+        """Return it in the workers' form; `place` returns the location of the calibration file."""
         given = self.calibration
         calibration = None
         if given is not None:
@@ -219,9 +219,7 @@ class QuantizedPrecision(_WithExceptions):
 
 
 def _kind(value: object) -> str | None:
-    """Return the tag of the alternative that a precision was meant to be; None where that is
-    unknown.
-    """
+    """Return the tag of the alternative that a precision was meant to be; None if unknown."""
     match value:
         case str():
             return "PrecisionName" if value in get_args(PrecisionName) else None

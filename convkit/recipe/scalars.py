@@ -26,7 +26,7 @@ PlainValue = None | bool | int | float | str
 
 
 class ScalarError(ValueError):
-    """A number that a recipe cannot represent; the message says what to write instead."""
+    """A number that a recipe cannot represent; the message explains what to write instead."""
 
 
 def plain_value(text: str) -> PlainValue:

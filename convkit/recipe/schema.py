@@ -33,7 +33,7 @@ def _tidy(schema: Json) -> None:
         if "oneOf" in schema:
             schema.pop(
                 "discriminator", None
-            )  # OpenAPI's; the alternatives' own constants tell them apart
+            )  # an OpenAPI keyword; the alternatives' own constants distinguish them
         for field in _properties(schema).values():
             field.pop("title", None)
             if field.get("default", ...) is None:

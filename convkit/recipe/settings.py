@@ -99,15 +99,13 @@ class Axis(RecipeModel):
 
 
 def _limit(parameter: Parameter) -> tuple[object, object]:
-    """Return a key of the tolerance as pydantic has fields: its type, and its default with a
-    description.
-    """
+    """Return a tolerance key as a pydantic field: its type, and its default with a description."""
     least = {"ge" if parameter.least_is_allowed else "gt": parameter.least}
     number = Annotated[float, Field(strict=True, le=parameter.most, allow_inf_nan=False, **least)]
     return (number | None, Field(None, description=parameter.description))
 
 
-# The registry of metrics has the keys: mypy cannot know a class that is made from data.
+# The keys come from the metrics registry: mypy cannot know a class that is built from data.
 _Limits = create_model(  # type: ignore[call-overload]
     "_Limits", __base__=RecipeModel, **{name: _limit(row) for name, row in PARAMETERS.items()}
 )

@@ -1,5 +1,5 @@
-"""What must hold between a target and the rest of its recipe. Reads plain values, as `consistency`
-does.
+"""Consistency between a target and the rest of its recipe. Reads plain values, like
+`consistency`.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from convkit.recipe.registry import target_models
 
 
 def faults_between_parts(recipe: Mapping[str, object]) -> list[Fault]:
-    """Return what does not hold between the parts of a recipe, its targets among them, under the
+    """Return the inconsistencies between the parts of a recipe, including its targets, under the
     keys a user writes.
     """
     faults = list(consistency_faults(recipe))

@@ -1,4 +1,6 @@
-"""What every target says, and what the host asks of one. Each runtime's folder has its own."""
+"""The keys that all targets share, and the interface between targets and host. Each runtime's
+folder defines its own target.
+"""
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -13,13 +15,13 @@ from convkit.recipe.settings import Export, Tolerance, Tools
 from convkit.worker.protocol import Device, StageKind
 from convkit.worker.protocol import Precision as WorkerPrecision
 
-# Where a file that the recipe names is: a path for a worker, a digest for a key.
+# Locates a file named in the recipe: returns a path for a worker, a digest for a key.
 Places = Callable[[str], str]
 
 
 class BaseTarget(RecipeModel):
-    """A target. `builds_from` says what it is converted from: the exported graph or the model
-    itself. `runtime_package` is a package without which the runtime is absent from a machine.
+    """A target. `builds_from` is what it is converted from: the exported graph or the model itself.
+    A machine lacks the runtime if it lacks the package `runtime_package`.
     """
 
     builds_from: ClassVar[Literal["graph", "model"]] = "graph"
@@ -44,59 +46,57 @@ class BaseTarget(RecipeModel):
 
     @property
     def low_precision(self) -> MixedPrecision | None:
-        """The low precision with its exceptions; None for float32 and for quantisation."""
+        """The low precision with its exceptions; None for float32 and for quantization."""
         return MixedPrecision.of(self.precision)
 
     @property
     def quantization(self) -> QuantizedPrecision | None:
-        """How the target is quantised; None where it is not."""
+        """The target's quantization; None if it is not quantized."""
         return self.precision if isinstance(self.precision, QuantizedPrecision) else None
 
     @property
     def searches_precision(self) -> bool:
-        """True where convkit is to find what stays in float32."""
+        """True if convkit is to find what stays in float32."""
         chosen = self.low_precision or self.quantization
         return chosen is not None and chosen.is_auto
 
     @property
     def plans_precision(self) -> bool:
-        """True where the precision is looked at before anything is built: ranges are measured, or
-        it is searched.
-        """
+        """True if there is a precision stage: ranges are measured, or the precision is searched."""
         return self.low_precision is not None or self.searches_precision
 
     if TYPE_CHECKING:
-        # A key of some runtimes' targets, fixed for others: pydantic refuses a field over a
-        # property.
+        # A key for some runtimes' targets, fixed for others. A property, because pydantic does not
+        # allow a field to override it.
         @property
         def device(self) -> Device:
             """Where the target runs."""
 
         @property
         def versions(self) -> tuple[str, ...]:
-            """Releases of the runtime that must all serve the same artifact, as specifiers."""
+            """Releases of the runtime that must all run the same artifact, as specifiers."""
 
     @abstractmethod
     def options(self) -> object:
-        """Return the runtime's own options as its workers read them: a frozen dataclass."""
+        """Return the runtime's own options in the workers' form: a frozen dataclass."""
 
     @abstractmethod
     def packages(self, stage: StageKind, *, stand_in: bool) -> tuple[str, ...]:
         """Return the packages that one of the target's stages imports, the runtime's own first."""
 
     def worker_precision(self, place: Places) -> WorkerPrecision:
-        """Return the precision as workers read it; None is float32."""
+        """Return the precision in the workers' form; None is float32."""
         chosen = self.low_precision or self.quantization
         return None if chosen is None else chosen.for_worker(place)
 
     @property
     def export_settings(self) -> Export | None:
-        """What the target says in place of the recipe's export; None if it says nothing."""
+        """The target's own export settings, which replace the recipe's; None if it has none."""
         return None
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The files that the target names, as the recipe writes them."""
+        """The files that the target refers to, as written in the recipe."""
         quantized = self.quantization
         calibration = quantized.calibration if quantized is not None else None
         return (calibration.file,) if calibration is not None and calibration.file else ()
@@ -109,21 +109,21 @@ class BaseTarget(RecipeModel):
 
     @property
     def rewrites(self) -> bool:
-        """True if the exported graph is rewritten in another precision before it is built."""
+        """True if the exported graph is rewritten in another precision before the build."""
         return self.low_precision is not None or self.quantization is not None
 
     @property
     def measures_in_build(self) -> bool:
-        """True if what a build writes depends on this machine's processor."""
+        """True if the build's output depends on this machine's processor."""
         return self.quantization is not None
 
     @property
     def can_stand_in(self) -> bool:
-        """True if a simulation on the CPU can stand in for an absent device."""
+        """True if a simulation on the CPU can replace an absent device."""
         return self.low_precision is not None
 
     def absent(self, why: str) -> tuple[str, Literal["warning", "note"]]:
-        """Return what to say of a target that a simulation stood in for, and how grave it is."""
+        """Return the message for a target that was simulated instead, and its severity."""
         return f"{why}: judged by simulation", "note"
 
     @property
@@ -135,7 +135,9 @@ class BaseTarget(RecipeModel):
     def faults(
         cls, name: str, target: Mapping[str, object], recipe: Mapping[str, object]
     ) -> Iterator[Fault]:
-        """Return what does not hold between the target and the rest of its recipe: plain values."""
+        """Return the inconsistencies between the target and the rest of its recipe, both as plain
+        values.
+        """
         del name, target, recipe
         return iter(())
 
@@ -154,5 +156,5 @@ class GraphTarget(BaseTarget):
 
     @property
     def export_settings(self) -> Export | None:
-        """What the target says in place of the recipe's export."""
+        """The target's own export settings, which replace the recipe's; None if it has none."""
         return self.export

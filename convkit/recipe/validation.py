@@ -1,4 +1,4 @@
-"""pydantic's errors as sentences: where, what was found, what to write instead."""
+"""Converts pydantic's errors to sentences: the place, the value found, what to write instead."""
 
 import typing
 from collections.abc import Iterable, Sequence
@@ -102,7 +102,7 @@ def _path(detail: ErrorDetails, content: Json) -> tuple[KeyPath, bool]:
     return path, detail["type"] in ("extra_forbidden", "missing") or "[key]" in detail["loc"]
 
 
-# Errors of keys that decide which model a mapping becomes.
+# Errors at keys that select the model for a mapping.
 _OF_A_KEY = ("union_tag_invalid", "union_tag_not_found")
 
 

@@ -1,1 +1,1 @@
-"""What a run leaves behind."""
+"""The record that a run leaves."""

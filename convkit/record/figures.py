@@ -1,7 +1,6 @@
 """How close a run's outputs came to their limits. Pure.
 
-The terminal's table, the HTML report, MLflow and the audit show the same figures, because they all
-read them here.
+The terminal's table, the HTML report, MLflow and the audit all read these figures, so they agree.
 """
 
 import dataclasses
@@ -20,8 +19,7 @@ class Worst:
     """The comparison that used the largest share of its limit.
 
     `share` is 1 at the limit, and infinite if the figure is NaN or nothing was compared. `text` is
-    the figure beside its limit, or what went wrong instead: NaN, a different shape, a refusal to
-    run.
+    the figure with its limit, or the failure: NaN, a different shape, a refusal to run.
     """
 
     case: str
@@ -38,12 +36,12 @@ class Worst:
 
 
 def worst_comparison(cases: Iterable[CaseVerdict]) -> Worst | None:
-    """Return the comparison closest to its limit, or furthest beyond it: failures go before passes.
-    None without any.
+    """Return the comparison closest to its limit, or furthest beyond it; failures precede passes.
+    None if there are no comparisons.
     """
     found = list(_comparisons(cases))
-    # Of equals the first: cases climb from simple to hard, and the simplest failure is the one to
-    # look at.
+    # On ties, the first: cases are ordered from simple to hard, and the simplest failure matters
+    # most.
     return max(found, key=lambda worst: (not worst.passed, worst.share), default=None)
 
 
@@ -64,7 +62,7 @@ def _without_figure(case: str, output: str | None, text: str, *, passed: bool) -
 
 def worst_of_output(case: str, output: OutputVerdict) -> Worst:
     """Return an output's comparison with the largest share of its limit."""
-    # A failure that no limit's figure shows: NaN, infinities, a different shape, no elements.
+    # A failure that no metric shows: NaN, infinities, a different shape, no elements.
     other = next((each for each in problems_of(output) if each.kind != "limit"), None)
     if other is not None:
         return _without_figure(case, output.output, other.message, passed=output.passed)
@@ -72,7 +70,7 @@ def worst_of_output(case: str, output: OutputVerdict) -> Worst:
     if not limits:
         return _without_figure(case, output.output, "no limit was set", passed=output.passed)
     figures = [(limit.found(output.metrics), limit) for limit in limits]
-    # At the limit rounding can give a broken and a kept one the same share.
+    # At the limit, rounding can assign the same share to a violated and a satisfied limit.
     found, limit = max(
         figures, key=lambda item: (not item[1].holds(item[0]), item[1].share(output.metrics))
     )
@@ -89,8 +87,8 @@ def worst_of_output(case: str, output: OutputVerdict) -> Worst:
 
 
 def problems_of(output: OutputVerdict) -> tuple[Problem, ...]:
-    """Return why an output failed. Records of older releases hold only the messages: there it is
-    judged again by the limits and metrics that the record has.
+    """Return why an output failed. Older records contain only messages, so there the problems are
+    derived again from the recorded limits and metrics.
     """
     if output.passed or output.problems:
         return output.problems
@@ -98,7 +96,7 @@ def problems_of(output: OutputVerdict) -> tuple[Problem, ...]:
 
 
 def non_finite(metrics: TensorMetrics) -> int:
-    """Return how many elements could not be compared: NaN on either side, or infinities that do not
-    match.
+    """Return the number of elements that could not be compared: NaN on either side, or infinities
+    that do not match.
     """
     return metrics.nan_candidate + metrics.nan_reference + metrics.inf_mismatched

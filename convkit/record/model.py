@@ -1,7 +1,7 @@
-"""A run's record: what `result.json` holds (docs/result.md). Versioned; standard library only.
+"""A run's record: the contents of `result.json` (docs/result.md). Versioned; standard library only.
 
-Everything that people or tools later ask of a run is read from here: the table, the report, MLflow,
-the audit.
+Everything that people or tools later need to know about a run is read from here: the table, the
+report, MLflow, the audit.
 """
 
 import dataclasses
@@ -23,12 +23,12 @@ from convkit.worker.protocol import (
 
 FORMAT = 1
 
-# hit: taken from the store · done: run now · broken: a tool failed · skipped: this machine lacks
+# hit: reused from the store · done: run now · broken: a tool failed · skipped: this machine lacks
 # something · blocked: an earlier stage did not finish.
 StageStatus = Literal["hit", "done", "broken", "skipped", "blocked"]
 
-# verified: every comparison held · failed: one did not, or a check found an error · skipped ·
-# broken: a stage broke.
+# verified: every comparison passed · failed: a comparison failed or a check found an error ·
+# skipped · broken: a stage broke.
 TargetStatus = Literal["verified", "failed", "skipped", "broken"]
 
 
@@ -39,7 +39,7 @@ class StageReport:
     `id` is `export`, `reference`, `precision:<target>`, `build:<target>` or
     `verify:<target>[@<version>]`.
 
-    Times are seconds since the epoch; `seconds` is what the stage took when it ran (also for a
+    Times are seconds since the epoch. `seconds` is the stage's duration when it ran (also for a
     hit), `log` a path inside the run's folder.
     """
 
@@ -63,10 +63,10 @@ class StageReport:
 
 @dataclasses.dataclass(frozen=True)
 class OutputVerdict:
-    """One output of one case, judged.
+    """The verdict on one output of one case.
 
-    `problems` are the reasons why it failed, `failures` their messages. Records of older releases
-    have the messages alone.
+    `problems` are the reasons for a failure, `failures` their messages. Older records contain only
+    messages.
     """
 
     output: str
@@ -79,7 +79,7 @@ class OutputVerdict:
 
 @dataclasses.dataclass(frozen=True)
 class CaseVerdict:
-    """One case, judged."""
+    """The verdict on one case."""
 
     case: str
     description: str
@@ -92,9 +92,9 @@ class CaseVerdict:
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """One target under one runtime release, judged. `stage` is the id of the verify stage.
+    """The verdict on one target under one runtime release. `stage` is the id of the verify stage.
 
-    `leading` is the finding that the headline shows; None if it shows none, and in older records.
+    `leading` is the finding shown in the headline; None if there is none, and in older records.
     """
 
     stage: str
@@ -114,12 +114,12 @@ class Verification:
 
 @dataclasses.dataclass(frozen=True)
 class TargetReport:
-    """One target of a run. `files` are paths inside the run's folder; `headline` the first thing to
-    read.
+    """One target of a run. `files` are paths inside the run's folder; `headline` is a one-line
+    summary.
 
-    `leading` is the finding that the headline shows, as in `Verification`.
-    `traced_at` holds the axis sizes at which the exporter saw the model, `plan` what the precision
-    means for its modules, where that was worked out before the build.
+    `leading` is the finding shown in the headline, as in `Verification`. `traced_at` are the axis
+    sizes with which the exporter traced the model. `plan` lists the precision of each module, if it
+    was determined before the build.
     """
 
     name: str
@@ -141,9 +141,9 @@ class TargetReport:
 class RepairStep:
     """A remedy that a repair applied.
 
-    Several remedies may be applied in one `round` (from 1). `code` and `message` are those of the
-    finding that offered the `change`, in `target`; `outcome` says how the run with the round's
-    changes ended.
+    One `round` (from 1) may apply several remedies. `code` and `message` are those of the finding
+    that suggested the `change`, in `target`; `outcome` is the result of the run with the round's
+    changes.
     """
 
     round: int
@@ -156,11 +156,11 @@ class RepairStep:
 
 @dataclasses.dataclass(frozen=True)
 class RunRecord:
-    """A run, whole. `key` digests everything that decides the outcome: stage keys, tolerances,
-    targets.
+    """A complete run. `key` is a digest of everything that determines the outcome: stage keys,
+    tolerances, targets.
 
     `repaired_from` is the id of the run that this one repairs with the remedies in `repair`.
-    `provenance`: a `provenance.json` was written beside this record, so that its absence is a loss.
+    `provenance`: a `provenance.json` was written with this record, so if it is absent, it was lost.
     """
 
     format: int
@@ -190,7 +190,9 @@ class RunRecord:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Return all findings of stages, targets and verifications, in order, each once."""
+        """Return all findings of stages, targets and verifications, in order, without
+        duplicates.
+        """
         found = [finding for stage in self.stages for finding in stage.findings]
         for target in self.targets:
             found += target.findings

@@ -1,9 +1,9 @@
 """A run's provenance: an in-toto statement with a SLSA provenance predicate, in `provenance.json`
 (docs/audit.md).
 
-It holds the digest and size of every other file in the run's folder, so that the bytes can be
-checked with nothing but the folder, and what the models were made from. Its own digest stands
-inside it: damage to it is noticed; who wrote it is not proven, which only a signature could do.
+It contains the digest and size of every other file in the run's folder, so that the folder can be
+checked on its own, and lists what the models were built from. It includes its own digest, which
+reveals damage but does not prove authorship; only a signature could.
 """
 
 import dataclasses
@@ -23,9 +23,9 @@ FILE_NAME = "provenance.json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:convkit:run:1"
-# Names the kind of builder, not its version (SLSA v1, builder.id): that stands beside it.
+# Identifies the kind of builder, not its version, which is a separate field (SLSA v1, builder.id).
 BUILDER_ID = "urn:convkit:builder"
-# An extension of SLSA's metadata: the digest of the file's text with this digest left empty.
+# An extension of SLSA's metadata: the digest of the file's text with this digest empty.
 _OWN_DIGEST = "convkit_digest"
 
 
@@ -39,9 +39,9 @@ class FileDigest:
 
 @dataclasses.dataclass(frozen=True)
 class Dependency:
-    """Something that a run was made from. `kind`: source, original, file, lock or tool.
+    """An input to a run. `kind`: source, original, file, lock or tool.
 
-    `digest` is by algorithm, as in-toto has it: `sha256` of a file, `gitCommit`, `convkitTree`
+    `digest` is keyed by algorithm, as in in-toto: `sha256` of a file, `gitCommit`, `convkitTree`
     (paths and contents of a folder, or of an ONNX file with its weights).
     """
 
@@ -54,10 +54,10 @@ class Dependency:
 
 @dataclasses.dataclass(frozen=True)
 class Materials:
-    """What a run's record does not say of its making: where the models came from, other files,
-    seeds, convkit's code.
+    """Inputs that a run's record does not contain: the models' origin, other files, seeds,
+    convkit's code.
 
-    `worker_code` is the digest of convkit's own code by what a worker was asked to do.
+    `worker_code` is the digest of convkit's own code by job.
     """
 
     dependencies: tuple[Dependency, ...] = ()
@@ -68,7 +68,7 @@ class Materials:
 
 @dataclasses.dataclass(frozen=True)
 class StageClaim:
-    """A stage in the provenance: its key, how it ended, the artifact it left in the store."""
+    """A stage in the provenance: its key, its status, and its artifact in the store."""
 
     key: str
     status: str
@@ -77,7 +77,7 @@ class StageClaim:
 
 @dataclasses.dataclass(frozen=True)
 class Provenance:
-    """What `provenance.json` says. `verdicts` are by target; `files` are by path inside the run's
+    """Contents of `provenance.json`. `verdicts` are by target, `files` by path inside the run's
     folder.
     """
 
@@ -99,10 +99,10 @@ class Provenance:
 
 
 def digest_folder(folder: Path, built: Mapping[str, FileDigest]) -> dict[str, FileDigest]:
-    """Return every file of a run's folder but `provenance.json`, by path inside it.
+    """Return every file of a run's folder except `provenance.json`, by path inside it.
 
-    `built` are digests that were taken when the files were built. They are not taken anew: what was
-    verified is what was built, and bytes that have changed since must show as changed.
+    `built` are digests taken when the files were built. They are not recomputed: the verified files
+    are the built ones, and later modifications must be detectable.
     """
     files = {}
     for parent, _, names in os.walk(folder):
@@ -122,11 +122,10 @@ def write_provenance(
     materials: Materials,
     built: Mapping[str, FileDigest] | None = None,
 ) -> Path:
-    """Write the provenance of a run whose folder is otherwise whole. Call it last: nothing may be
-    added afterwards.
+    """Write a run's provenance once its folder is otherwise complete. Call this last: nothing may
+    be added afterwards.
 
-    `built` are the digests of built files, by path in the folder, as they were taken when these
-    were built.
+    `built` are the digests of built files, by path in the folder, taken when they were built.
     """
     path = folder / FILE_NAME
     files = digest_folder(folder, built or {})
@@ -137,11 +136,11 @@ def write_provenance(
 def make_statement(
     record: RunRecord, files: Mapping[str, FileDigest], materials: Materials
 ) -> dict[str, Json]:
-    """Return the statement, not yet sealed. `files` are those of the run's folder."""
+    """Return the statement, still unsealed. `files` are those of the run's folder."""
     built = [name for name in files if name.startswith("models/")]
     return {
         "_type": STATEMENT_TYPE,
-        # A statement must be about something: of a run that built nothing it is about the result.
+        # A statement needs a subject: for a run that built nothing, it is the result.
         "subject": [_file(name, files[name]) for name in built or ["result.json"]],
         "predicateType": PREDICATE_TYPE,
         "predicate": {
@@ -199,7 +198,7 @@ def _definition(
 
 
 def seal(statement: dict[str, Json]) -> str:
-    """Return a statement's text with its own digest inside."""
+    """Return a statement's text, including its own digest."""
     metadata = statement["predicate"]["runDetails"]["metadata"]
     metadata[_OWN_DIGEST] = ""
     metadata[_OWN_DIGEST] = hashlib.sha256(_text(statement).encode()).hexdigest()
@@ -207,9 +206,7 @@ def seal(statement: dict[str, Json]) -> str:
 
 
 def read_provenance(folder: Path) -> Provenance:
-    """Return what a run's provenance says; raises ProvenanceError where it is damaged or not
-    convkit's.
-    """
+    """Return a run's provenance; raises ProvenanceError if it is damaged or not convkit's."""
     path = folder / FILE_NAME
     try:
         text = path.read_bytes().decode()
@@ -275,7 +272,7 @@ def _locks(files: Mapping[str, FileDigest]) -> list[Dependency]:
 
 
 def _tools(record: RunRecord) -> list[Dependency]:
-    """Return every package that a stage used, each version once, with the stages that used it."""
+    """Return every package version that any stage used, with the stages that used it."""
     stages: dict[tuple[str, str], list[str]] = {}
     for stage in record.stages:
         for name, version in stage.versions.items():
@@ -335,7 +332,7 @@ def _byproduct(name: str, entry: FileDigest, record: RunRecord) -> dict[str, Jso
 
 
 def _inside(name: Json) -> str:
-    """Return a file's path; one that leads out of the run's folder is refused."""
+    """Return a file's path; rejects paths outside the run's folder."""
     path = PurePosixPath(decode(str, name))
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise CodecError(f"{name!r} is no path inside the run's folder")

@@ -1,6 +1,4 @@
-"""What people read off a run's record: its verdict, its findings and where they were found, its
-evidence, and what was left out. Pure.
-"""
+"""Summarizes a run's record: verdict, findings and their locations, evidence, and gaps. Pure."""
 
 import dataclasses
 
@@ -12,35 +10,37 @@ SEVERITIES = ("error", "warning", "note")
 
 
 def first_failing_case(verification: Verification) -> CaseVerdict | None:
-    """Return the simplest case that failed; cases climb from simple to hard."""
+    """Return the simplest case that failed; cases are ordered from simple to hard."""
     return next((case for case in verification.cases if not case.passed), None)
 
 
 def evidence_of(target: TargetReport) -> tuple[str, ...]:
-    """Return what a target's verdict rests on (`device`, `simulated`, `skipped`), each once."""
+    """Return the kinds of evidence for a target's verdict (`device`, `simulated`, `skipped`),
+    without duplicates.
+    """
     return tuple(dict.fromkeys(verification.evidence for verification in target.verifications))
 
 
 def stages_of(record: RunRecord, target: str) -> tuple[StageReport, ...]:
-    """Return the stages that belong to one target alone."""
+    """Return the stages that belong to one target only."""
     return tuple(stage for stage in record.stages if stage.target == target)
 
 
 def seconds_of(record: RunRecord, target: str) -> float:
-    """Return what a target's own stages took, in seconds, whenever they ran."""
+    """Return the total duration of a target's own stages in seconds, whenever they ran."""
     return sum(stage.seconds for stage in stages_of(record, target))
 
 
 @dataclasses.dataclass(frozen=True)
 class Located:
-    """A finding and everything that shows it: targets, releases of a runtime, or a shared stage."""
+    """A finding with everything that shows it: targets, runtime releases, or a shared stage."""
 
     finding: Finding
     where: tuple[str, ...]
 
 
 def located_findings(record: RunRecord) -> tuple[Located, ...]:
-    """Return the findings without repetition, errors first, each with the targets and stages that
+    """Return the findings without duplicates, errors first, each with the targets and stages that
     show it.
     """
     found: dict[str, Finding] = {}
@@ -77,7 +77,7 @@ def left_out(record: RunRecord) -> tuple[LeftOut, ...]:
     """Return everything that this run does not prove: skipped targets, stages that did not run,
     omitted cases.
 
-    Things left out for one reason are grouped; what follows from a skipped target is not repeated.
+    Items with the same reason are grouped; consequences of a skipped target are not repeated.
     """
     skipped = {target.name for target in record.targets if target.status == "skipped"}
     items: dict[str, list[str]] = {}
@@ -101,8 +101,8 @@ def left_out(record: RunRecord) -> tuple[LeftOut, ...]:
 
 
 def _padding(record: RunRecord) -> dict[str, list[str]]:
-    """Return what was measured at padding and not judged, by the reason that says how far it
-    differs.
+    """Return the measurements at padding, which are not judged, by a reason that states their
+    difference.
     """
     worst: dict[str, float] = {}
     places: dict[str, list[str]] = {}
@@ -136,7 +136,7 @@ def verified_name(target: TargetReport, verification: Verification) -> str:
 
 
 def verdict(record: RunRecord) -> str:
-    """Return the run in one sentence: how many targets have which status."""
+    """Return a one-sentence summary of the run: the number of targets per status."""
     counts = dict.fromkeys(("verified", "failed", "broken", "skipped"), 0)
     for target in record.targets:
         counts[target.status] += 1

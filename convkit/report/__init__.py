@@ -1,1 +1,1 @@
-"""The HTML report of a run: one file, nothing loaded from elsewhere."""
+"""The HTML report of a run: one self-contained file."""

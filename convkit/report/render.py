@@ -64,7 +64,7 @@ def render_report(record: RunRecord, *, base: str = "") -> str:
     """Return the report as HTML. Everything from the record is escaped, because names come from
     recipes and models.
     """
-    from markupsafe import Markup  # noqa: PLC0415 - of jinja2, which only reports need
+    from markupsafe import Markup  # noqa: PLC0415 - part of jinja2, which only reports need
 
     environment = _environment()
     style = environment.get_template(_STYLE).render()
@@ -81,7 +81,9 @@ def render_report(record: RunRecord, *, base: str = "") -> str:
 
 
 def _policy(style: str) -> str:
-    """Return the report's Content-Security-Policy: its own style sheet and nothing else."""
+    """Return the report's Content-Security-Policy, which allows its own style sheet and nothing
+    else.
+    """
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 

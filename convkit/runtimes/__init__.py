@@ -1,1 +1,1 @@
-"""The runtimes that serve built models. One module each; `registry` lists them."""
+"""The runtimes that execute built models, one package each; `registry` lists them."""

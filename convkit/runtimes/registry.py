@@ -1,7 +1,7 @@
-"""The runtimes, by the name that recipes use: convkit's own, and those that other packages add.
+"""The runtimes, by their name in recipes: convkit's own, and those added by other packages.
 
 A package adds a runtime through the entry-point group `convkit.runtimes`: the entry's name is the
-runtime's, its value the package whose `RUNTIME` is the row.
+runtime's, its value is the package whose `RUNTIME` is the row.
 """
 
 import functools
@@ -14,7 +14,7 @@ from convkit.runtimes.row import Runtime
 
 ENTRY_POINTS = "convkit.runtimes"
 
-# One runtime more: one more row here, and a folder.
+# To add a runtime, add a row here, and a folder.
 BUILT_IN: dict[str, str] = {
     "onnxruntime": "convkit.runtimes.onnxruntime",
     "tensorrt": "convkit.runtimes.tensorrt",
@@ -53,12 +53,14 @@ def runtimes() -> Mapping[str, Runtime]:
 
 
 def package_folder(runtime: Runtime) -> Path | None:
-    """Return the folder that a worker imports a runtime's top package from; None for convkit's."""
+    """Return the folder from which a worker imports a runtime's top-level package; None for
+    convkit's.
+    """
     top = runtime.package.partition(".")[0]
     file = importlib.import_module(top).__file__
     return None if top == "convkit" or file is None else Path(file).parent
 
 
 def runtime_of_file(path: Path) -> Runtime | None:
-    """Return the runtime whose built models end like a file or folder; None where none does."""
+    """Return the runtime whose built models have a path's suffix; None if there is none."""
     return next((each for each in runtimes().values() if path.name.endswith(each.suffix)), None)

@@ -1,4 +1,4 @@
-"""What convkit knows of a runtime: one row, kept in the runtime's own folder.
+"""A runtime's description: one row, defined in the runtime's own folder.
 
 Imports nothing heavy: both the command line and every worker read it.
 """
@@ -13,7 +13,7 @@ from convkit.worker.protocol import JobKind
 
 @dataclasses.dataclass(frozen=True)
 class ToolDefault:
-    """The releases of a tool that convkit uses unless the recipe says otherwise, and why."""
+    """The default releases of a tool, and why."""
 
     specifier: str
     why: str
@@ -21,8 +21,8 @@ class ToolDefault:
 
 @dataclasses.dataclass(frozen=True)
 class MachineFact:
-    """One thing that `convkit doctor` looked for. missing: something convkit can use is not there;
-    note: worth knowing. `fix` is how to.
+    """One result of `convkit doctor`. missing: something convkit can use is absent; note: worth
+    knowing. `fix` explains how to install it.
     """
 
     name: str
@@ -33,17 +33,17 @@ class MachineFact:
 
 @dataclasses.dataclass(frozen=True)
 class Runtime:
-    """A runtime. Modules are named relative to `package`, or in full where they are convkit's own.
+    """A runtime. Modules are named relative to `package`, or in full if they are convkit's own.
 
-    `target` is the recipe's model of a target (module:class, for the host), `options` what of it
-    reaches a worker (module:dataclass), `jobs` the modules whose `run(request, context)` does each
-    job, `session` the function that opens a built model for `convkit.load` (module:function; None
-    if it cannot).
-    `suffix` is how the files or folders of a built model end, `tools` the packages whose versions
-    matter to its results, `defaults` their releases, `checks` what `convkit doctor` asks of the
-    machine (module:function), `inspects_with` the packages that its `inspect` and `compare` jobs
-    import. `is_folder`: a built model is a folder that counts as one file. `preload` names
-    what every worker with a job imports, whatever its request says (see `worker.preloading`).
+    `target` is the recipe's model of a target (module:class, for the host), `options` the part of
+    it that reaches a worker (module:dataclass). `jobs` are the modules whose `run(request,
+    context)` performs each job. `session` is the function that loads a built model for
+    `convkit.load` (module:function; None if it cannot). `suffix` is the suffix of a built model's
+    files or folders. `tools` are the packages whose versions affect its results, `defaults` their
+    releases. `checks` examines the machine for `convkit doctor` (module:function). `inspects_with`
+    are the packages that its `inspect` and `compare` jobs import. `is_folder`: a built model is a
+    folder that counts as one file. `preload` lists what every worker with a job imports, regardless
+    of its request (see `worker.preloading`).
     """
 
     name: str
@@ -61,12 +61,12 @@ class Runtime:
     preload: Mapping[JobKind, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def module_of(self, job: JobKind) -> str | None:
-        """Return the full name of the module that does a job; None where convkit's own does it."""
+        """Return the full name of the module that performs a job; None if convkit's own does."""
         module = self.jobs.get(job)
         return None if module is None else self.full_name(module)
 
     def load(self, reference: str) -> Any:  # noqa: ANN401 - a class or a function
-        """Return what `module:name` stands for, importing that module."""
+        """Return the object that `module:name` refers to, importing that module."""
         module, _, name = reference.partition(":")
         return getattr(importlib.import_module(self.full_name(module)), name)
 

@@ -1,1 +1,1 @@
-"""The stages: one function each, a typed request in, a typed result and findings out."""
+"""The stages: one function each, from a typed request to a typed result and findings."""

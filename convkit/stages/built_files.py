@@ -1,5 +1,5 @@
-"""What builds leave behind on any runtime: the model, its contract beside and inside it, and why it
-is refused.
+"""What builds for any runtime have in common: finding the model, writing its contract, explaining
+refusals.
 """
 
 import json
@@ -16,11 +16,11 @@ from convkit.worker.protocol import BuildResult
 from convkit.worker.sessions import ModelRefusedError
 
 CONTRACT_FILE = "contract.json"
-EXPORTED_FILE = "model.onnx"  # the exported graph, which targets are built from
+EXPORTED_FILE = "model.onnx"  # the exported graph from which targets are built
 
 
 def find_model(path: Path, name: str) -> Path:
-    """Return a model's file (or a package's folder), given itself or the folder it lies in; raises
+    """Return a model's file (or package folder), given its path or its folder; raises
     StageFailedError.
     """
     found = path / name if path.is_dir() and path.name != name else path
@@ -35,8 +35,8 @@ def finish_build(
     session: Contract,
     example_sizes: Mapping[str, int] | None = None,
 ) -> BuildResult:
-    """Write the contract beside what was built, and the same as code for callers; say what lies
-    there.
+    """Write the contract next to the built model, and as code for callers; return a description of
+    the built files.
     """
     (folder / CONTRACT_FILE).write_text(
         json.dumps(encode(contract), indent=1) + "\n", encoding="utf-8"
@@ -50,8 +50,8 @@ def finish_build(
 
 
 def refused(error: ModelRefusedError, suspected: Sequence[Finding] = ()) -> list[Finding]:
-    """Return the findings for a model that the runtime does not load: why, where the operators
-    told, else E205.
+    """Return the findings for a model that the runtime does not load: the suspected reasons if any,
+    otherwise E205.
     """
     if any(finding.is_error for finding in suspected):
         return list(suspected)
@@ -69,7 +69,7 @@ def refused(error: ModelRefusedError, suspected: Sequence[Finding] = ()) -> list
 
 
 def check_carried(declared: Contract, metadata: Mapping[str, str]) -> list[Finding]:
-    """Check the contract that a model file carries with it against the declared one."""
+    """Check the contract stored in a model file against the declared one."""
     text = metadata.get(CONTRACT_KEY)
     if text is None:
         return [_not_carried("the built model carries no contract")]

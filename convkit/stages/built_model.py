@@ -1,4 +1,4 @@
-"""One built model, run on the reference's cases."""
+"""Runs one built model on the reference's cases."""
 
 import itertools
 import time
@@ -33,7 +33,7 @@ from convkit.worker.sessions import NotServedError, RunFailedError, RuntimeSessi
 
 
 class BuiltModel:
-    """One built model against one reference. `spreads` fills as the ladder runs."""
+    """One built model, measured against one reference. `spreads` fills as the ladder runs."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class BuiltModel:
         self.spreads: list[Spread] = []
 
     def ladder(self, cases: Sequence[CaseRecord]) -> tuple[list[CaseMetrics], list[OmittedCase]]:
-        """Run the ladder within the budget; return metrics in the ladder's order, and what was left
-        out.
+        """Run the ladder within the budget; return metrics in the ladder's order, and the omitted
+        cases.
         """
         limited = self._budget.seconds is not None
         order = running_order([case.name for case in cases]) if limited else range(len(cases))
@@ -85,8 +85,8 @@ class BuiltModel:
         except RunFailedError as error:
             return CaseMetrics(case.name, time.perf_counter() - started, (), str(error))
         seconds = time.perf_counter() - started
-        # An output that the built model lost was found by the contract's check; what is missing
-        # here fails the case.
+        # The contract check reports outputs that the built model lost. An output missing here fails
+        # the case.
         specs = {spec.name: spec for spec in self._contract.outputs}
         metrics = []
         for name, values in self.expected(case.name).items():
@@ -102,7 +102,7 @@ class BuiltModel:
         return CaseMetrics(case.name, seconds, tuple(metrics))
 
     def probes(self, cases: Sequence[CaseRecord]) -> list[ProbeMetrics]:
-        """Measure every probe; the base case's outputs, which are small, are kept."""
+        """Measure every probe; the base case's outputs, which are small, are kept in memory."""
         bases: dict[str, tuple[Feeds, Feeds | None]] = {}
         measured = []
         for done, probe in enumerate(cases):
@@ -130,8 +130,8 @@ class BuiltModel:
     def invariance(
         self, cases: Sequence[CaseRecord]
     ) -> tuple[list[InvarianceMetrics], list[OmittedCase]]:
-        """Run the small cases of invariance, if the budget has time for all, and measure what each
-        leaves unchanged.
+        """Run the small invariance cases if the budget allows all of them, and measure which
+        outputs change.
         """
         cost = sum(case_cost(self._contract, case.sizes) for case in cases)
         if (reason := self._budget.refusal(BASE, cost)) is not None:
@@ -170,8 +170,8 @@ class BuiltModel:
 
     def _unchanged(self, case: CaseRecord, base: Feeds, other: Feeds) -> tuple[TensorMetrics, ...]:
         assert case.base is not None
-        # The inputs as the original had them, also those that the built model lost: masks are among
-        # them.
+        # The inputs as the original received them, including any that the built model lost: masks
+        # may be among them.
         feeds = read_tensors(self._reference, case.base, "inputs", self._contract.inputs)
         return compare_cases(CHECKS[case.name], self._contract, self._layout, feeds, base, other)
 
@@ -192,17 +192,17 @@ class BuiltModel:
         )
 
     def padding(self, feeds: Mapping[str, np.ndarray], output: str) -> np.ndarray | None:
-        """Return where an output means nothing, given a case's inputs."""
+        """Return the positions at which an output is meaningless, given a case's inputs."""
         masks = {spec.name: spec.mask for spec in self._contract.outputs}
         return padding_positions(feeds, masks[output])
 
     def expected(self, case: str) -> Feeds:
-        """Return what the original gave in a case."""
+        """Return the original's outputs in a case."""
         return read_tensors(self._reference, case, "outputs", self._contract.outputs)
 
     def outputs(self, case: str) -> Feeds | None:
-        """Return the built model's outputs; None where it refuses, as it may: probes need not be
-        legal.
+        """Return the built model's outputs; None if it rejects the inputs, which is allowed: probes
+        need not be legal.
         """
         try:
             return self._session.run(self.feeds(case))
@@ -210,17 +210,18 @@ class BuiltModel:
             return None
 
     def feeds(self, case: str) -> Feeds:
-        """Return a case's inputs by name, without those that the built model lost: the contract's
-        check found them.
+        """Return a case's inputs by name, except those that the built model lost, which the
+        contract check reports.
         """
         feeds = read_tensors(self._reference, case, "inputs", self._contract.inputs)
         return {name: values for name, values in feeds.items() if name in self._input_names}
 
 
 def _output_probes(expected: Feeds, found: Feeds | None) -> list[ProbeMetrics]:
-    """Compare each output with its namesake and with the other of every pair of one type and shape.
+    """Compare each output with the original's of the same name and, for pairs of one type and
+    shape, with each other's.
 
-    `matches_base` is small where the built model gives the one under the other's name.
+    `matches_base` is small if the built model returns one output under the other's name.
     """
     measured = []
     for first, second in itertools.combinations(expected, 2):

@@ -1,6 +1,4 @@
-"""Compares two built artifacts: ONNX models by their graphs and weights, other files by their
-bytes.
-"""
+"""Compares two built artifacts: ONNX models by graph and weights, other files by content."""
 
 from convkit.comparison.folders import Reader, compare_artifacts
 from convkit.comparison.onnx_file import weight_files
@@ -13,7 +11,7 @@ _ONNX = Reader(".onnx", is_folder=False, compare=compare_onnx, weight_files=weig
 
 
 def run(request: CompareRequest, context: Context) -> tuple[CompareResult, list[Finding]]:
-    """Return how alike two artifacts are, file by file; raises StageFailedError where one is not
-    there.
+    """Return the similarity of two artifacts, file by file; raises StageFailedError if one is
+    missing.
     """
     return compare_artifacts(request, _ONNX, context.progress), []

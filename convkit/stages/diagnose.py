@@ -1,4 +1,6 @@
-"""The search for the cause of a difference: the original beside the exported graph, on one case."""
+"""Searches for the cause of a difference between the original and the exported graph, on one
+case.
+"""
 
 import math
 from pathlib import Path
@@ -19,9 +21,10 @@ from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
 
 
 def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, list[Finding]]:
-    """Record the original on a case and search the graph for what differs.
+    """Record the original's operations on a case and search the graph for differences.
 
-    Raises StageSkippedError for an original that is no torch module: it records no operations.
+    Raises StageSkippedError if the original is not a torch module, because its operations cannot be
+    recorded.
     """
     if request.source.kind == "onnx":
         raise StageSkippedError("the original is an ONNX file, whose operations are not recorded")

@@ -47,8 +47,8 @@ _NOTHING = Contract((), (), ())
 def run(request: ExportRequest, context: Context) -> tuple[ExportResult, list[Finding]]:
     """Export the model, or adopt its ONNX file, check the graph against the contract and write it.
 
-    Where findings already say that the model does not fit its contract, nothing is exported: the
-    result's graph is empty, and so is the folder.
+    If findings already show that the model does not fit its contract, nothing is exported: the
+    result's graph and the folder are empty.
     """
     if request.source.kind == "onnx":
         return _adopt(request, context)
@@ -73,12 +73,12 @@ def _adopt(request: ExportRequest, context: Context) -> tuple[ExportResult, list
     findings += doubts
     findings += [_dead_input(name, matters=False) for name in dead_inputs(model)]
     findings += duplicate_weights(model)
-    findings += check_dequantization(model)  # somebody else's quantiser wrote it
+    findings += check_dequantization(model)  # written by another tool's quantizer
     return _result(model, request, context, {}, count_elements(model)), findings
 
 
 def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, list[Finding]]:
-    # The torch sources and exporters are for this path only: an adopted file needs no torch.
+    # Only this path needs the torch sources and exporters: an adopted file needs no torch.
     from convkit.models.sources.prepared import Unfit, prepare
     from convkit.models.sources.probe import influences
 
@@ -152,12 +152,12 @@ def _unexportable(job: Job, request: ExportRequest, error: StageFailedError) -> 
 
 
 def _tidy(model: onnx_ir.Model, request: ExportRequest, loaded: "LoadedModel") -> None:
-    """Remove what depends on the exporter and this machine; put names and order into the contract's
-    words.
+    """Remove what depends on the exporter and this machine; apply the contract's names and
+    order.
     """
     wrapper = "" if request.exporter == "optimum" else WRAPPER
-    # TorchScript writes equal weights once and reads them through Identity nodes, which hide them
-    # from later stages.
+    # TorchScript writes equal weights once and reads them through Identity nodes, which would hide
+    # them from later stages.
     IdentityEliminationPass()(model)
     rename_to_contract(model, request.contract)
     order_inputs(model, request.contract)
@@ -171,7 +171,7 @@ def _tidy(model: onnx_ir.Model, request: ExportRequest, loaded: "LoadedModel") -
 def _finish(
     model: onnx_ir.Model, request: ExportRequest, context: Context, *, input_order: InputOrder
 ) -> list[Finding]:
-    """Check the graph against the contract, put the contract into it, and write it."""
+    """Check the graph against the contract, embed the contract in it, and write it."""
     name_dimensions(model, request.contract)
     findings = check_contract(
         request.contract, graph_contract(model), _BOUNDARY, input_order=input_order
@@ -185,7 +185,7 @@ def _finish(
 
 
 def dead_inputs(model: onnx_ir.Model) -> list[str]:
-    """Return the names of inputs that no node reads and that are no output."""
+    """Return the names of inputs that no node reads and that are not outputs."""
     outputs = {id(value) for value in model.graph.outputs}
     return [
         value.name or ""

@@ -1,5 +1,5 @@
-"""How a target is built from the exported graph: rewritten in the target's precision, handed to the
-runtime, checked against the contract.
+"""Builds a target from the exported graph: lowers it to the target's precision, passes it to the
+runtime, and checks the result against the contract.
 """
 
 import contextlib
@@ -37,11 +37,11 @@ from convkit.worker.sessions import GraphRuntime, ModelRefusedError
 def build_graph(
     request: BuildRequest[OptionsT], runtime: GraphRuntime[OptionsT], context: Context
 ) -> tuple[BuildResult, list[Finding]]:
-    """Build, open the result once, and check what it states and what it carries against the
-    contract.
+    """Build, load the result once, and check its actual and stored contracts against the declared
+    one.
 
-    A model that the runtime refuses gives E205 and an empty contract. Raises StageSkippedError
-    where the build needs a device that is absent.
+    If the runtime rejects the model, returns E205 and an empty contract. Raises StageSkippedError
+    if the build needs a device that is absent.
     """
     request = with_decision(request)
     session = Contract((), (), ())
@@ -68,19 +68,19 @@ def build_graph(
 def rewritten_graph(
     request: BuildRequest[OptionsT], findings: list[Finding], context: Context
 ) -> Iterator[Path]:
-    """Give the model to build from: as exported, or in the target's precision, there for as long as
-    it is built.
+    """Provide the model to build from, as exported or in the target's precision; valid inside the
+    block.
     """
     model = find_model(Path(request.exported or ""), EXPORTED_FILE)
     precision = request.precision
     if precision is None:
         yield model
         return
-    # Beside the output, so that building from it need not copy.
+    # Next to the output, so that building from it need not copy.
     with tempfile.TemporaryDirectory(prefix="rewritten-", dir=context.output.parent) as folder:
         rewritten = Path(folder) / model.name
         match precision:
-            # onnx and onnx-ir are in the environment for rewriting only.
+            # Only rewriting environments have onnx and onnx-ir.
             case LowPrecision():
                 from convkit.precision.lowering.files import lower_file
 
@@ -100,7 +100,7 @@ def rewritten_graph(
 
 
 def _calibration_feeds(request: BuildRequest[OptionsT]) -> Iterator[Feeds] | None:
-    """Return the inputs of the ladder's cases, memory-mapped; None where the build has no
+    """Return the inputs of the ladder's cases, memory-mapped; None if the build has no
     reference.
     """
     if request.reference is None:
@@ -114,18 +114,19 @@ def _calibration_feeds(request: BuildRequest[OptionsT]) -> Iterator[Feeds] | Non
 def _stated(
     model: Path, request: BuildRequest[OptionsT], runtime: GraphRuntime[OptionsT]
 ) -> tuple[Contract, Mapping[str, str]]:
-    """Return the contract that the built model states, and the texts it carries."""
+    """Return the built model's actual contract, and its metadata strings."""
     if isinstance(request.precision, LowPrecision) and request.device != "cpu":
-        # The CPU may have no kernels for the type (bfloat16).
+        # The CPU may lack kernels for the type (bfloat16).
         return stated_by_graph(model)
-    # Names and types are the same on every device and at every level: the cheapest will do.
+    # Names and types are the same on every device and at every optimization level, so use the
+    # cheapest.
     plainer = runtime.plain(request.options)
     opened = runtime.open(model, "cpu", plainer[0][1] if plainer else request.options)
     return opened.contract(), opened.metadata()
 
 
 def stated_by_graph(model: Path) -> tuple[Contract, Mapping[str, str]]:
-    """Return the contract that a file's graph states, and the texts it carries. Needs onnx."""
+    """Return the contract of a file's graph, and its metadata strings. Needs onnx."""
     from convkit.models.graph.contract import graph_contract, load_graph
 
     graph = load_graph(model)
@@ -137,10 +138,10 @@ def suspected_refusals(
     operators: Operators | None,
     request: BuildRequest[OptionsT] | VerifyRequest[OptionsT],
 ) -> list[Finding]:
-    """Return what the runtime has no kernels for (T and V findings), before a session of the whole
-    model is made.
+    """Return operators that the runtime has no kernels for (T and V findings), before creating a
+    session of the whole model.
 
-    Nothing where the device is absent: its kernels are not here to be asked.
+    Empty if the device is absent: its kernels cannot be queried here.
     """
     if operators is None or request.stand_in:
         return []

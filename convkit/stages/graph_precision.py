@@ -1,8 +1,8 @@
-"""The precision stage: what a target's precision means for the exported graph, before anything is
+"""The precision stage: resolves a target's precision for the exported graph, before anything is
 built.
 
-Measures the range of every tensor in float32, says how much headroom each module has, and, where
-the recipe says `keep_float32: auto`, works out what must stay in float32.
+Measures the range of every tensor in float32, reports each module's headroom, and, for
+`keep_float32: auto`, determines what must stay in float32.
 """
 
 import dataclasses
@@ -37,9 +37,9 @@ from convkit.worker.protocol import (
 def run(
     request: PrecisionRequest[object], context: Context
 ) -> tuple[PrecisionResult, list[Finding]]:
-    """Look at a target's precision on the reference's cases; decide what `auto` leaves open.
+    """Examine a target's precision on the reference's cases; resolve `auto`.
 
-    Findings: N208 says what was decided, N209 that nothing meets the tolerance, N210 which modules
+    Findings: N208 reports the decision, N209 that nothing meets the tolerance, N210 which modules
     overflow.
     """
     path = find_model(Path(request.exported or ""), EXPORTED_FILE)
@@ -86,7 +86,7 @@ def _decide_quantization(
     usual = [cases[name].feeds for name in calibration_cases(read_cases(Path(request.reference)))]
     chosen, kept, findings = decide_quantization(path, quantized, cases, request.limits, usual)
     if chosen.calibration is not None and chosen.calibration.file is not None:
-        # An artifact holds no path of this machine; builds take the file from their own options.
+        # An artifact contains no path of this machine; builds take the file from their own options.
         file = Path(chosen.calibration.file).name
         chosen = dataclasses.replace(
             chosen, calibration=dataclasses.replace(chosen.calibration, file=file)

@@ -1,4 +1,4 @@
-"""The verify stage of targets that are built from the exported graph."""
+"""The verify stage for targets built from the exported graph."""
 
 import importlib.util
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ def verify_graph(
 ) -> tuple[VerifyResult, list[Finding]]:
     """Verify a built graph (see `verification.verify`).
 
-    Of a low precision on the CPU the model's simulation is run in its place: the CPU computes most
+    On the CPU, a low-precision model is replaced by its simulation, because the CPU computes most
     of it in float32.
     """
     request = with_decision(request)
@@ -41,7 +41,7 @@ def verify_graph(
 
 
 class BuiltGraph(Generic[OptionsT]):
-    """A built ONNX graph, its precision, and what is known of both."""
+    """A built ONNX graph, its precision, and what is known about both."""
 
     def __init__(self, request: VerifyRequest[OptionsT], runtime: GraphRuntime[OptionsT]) -> None:
         self._request = request
@@ -59,13 +59,12 @@ class BuiltGraph(Generic[OptionsT]):
         self.suspected = suspected_refusals(runtime, operators, request)
 
     def open(self, context: Context) -> Opened:
-        """Open the graph, or its simulation in its place; raises ModelRefusedError."""
+        """Load the graph, or its simulation instead; raises ModelRefusedError."""
         request = self._request
         if self._low is None or not self._is_simulated:
             session = self._runtime.open(self._model, self._device, request.options)
             return Opened(session, session.contract(), request.contract)
-        # Where the simulation stands in for a device, the CPU need not have kernels for the type
-        # itself.
+        # If the simulation replaces a device, the CPU may lack kernels for the type itself.
         contract = (
             stated_by_graph(self._model)[0]
             if request.stand_in
@@ -75,8 +74,8 @@ class BuiltGraph(Generic[OptionsT]):
         return Opened(self._simulated(self._low), contract, request.contract)
 
     def simulation(self) -> RuntimeSession | None:
-        """Return what stands beside a device's results: a low precision's simulation, else the
-        graph on the CPU.
+        """Return the counterpart of a device's results: the simulation of a low precision,
+        otherwise the graph on the CPU.
         """
         if self._low is not None and not self._is_simulated:
             return self._simulated(self._low)
@@ -84,13 +83,13 @@ class BuiltGraph(Generic[OptionsT]):
         return self._runtime.open(self._model, "cpu", self._request.options) if on_device else None
 
     def stand_in_session(self) -> RuntimeSession:
-        """Return the graph on the CPU, in simulation where its precision is low."""
+        """Return the graph on the CPU, simulated if its precision is low."""
         if self._low is not None:
             return self._simulated(self._low)
         return self._runtime.open(self._model, "cpu", self._request.options)
 
     def _simulated(self, low: LowPrecision) -> RuntimeSession:
-        # onnx-ir is in the environment for this only.
+        # Only here does the environment have onnx-ir.
         from convkit.precision.simulation.session import open_simulation
 
         options = self._request.options
@@ -101,7 +100,7 @@ class BuiltGraph(Generic[OptionsT]):
     def explain(
         self, cases: Sequence[CaseMetrics], collapsed: Sequence[Finding], verification: BuiltModel
     ) -> list[Finding]:
-        """Say why results are off, by what the target's precision is."""
+        """Explain wrong results, depending on the target's precision."""
         request, quantized = self._request, self._quantized
         findings: list[Finding] = []
         if self._low is not None:
@@ -129,8 +128,8 @@ class BuiltGraph(Generic[OptionsT]):
         collapsed: Sequence[Finding],
         verification: BuiltModel,
     ) -> list[Finding]:
-        """Say what the precision did, looking closer at the first case that suffered from it, if
-        any did.
+        """Explain the effects of low precision, examining the first case that suffered from it, if
+        any.
         """
         from convkit.precision.diagnosis.findings import PrecisionDiagnosis
 
@@ -154,11 +153,11 @@ class BuiltGraph(Generic[OptionsT]):
         cases: Sequence[CaseMetrics],
         verification: BuiltModel,
     ) -> list[Finding]:
-        """Say which modules' quantisation moves the outputs, looking closer at a case that is far
-        off, if any is.
+        """Find the modules whose quantization moves the outputs, examining a case that is far off,
+        if any.
 
-        Masked rows and extreme values are looked at last: what most inputs suffer from shows in the
-        others.
+        Masked rows and extreme values are examined last: errors that affect most inputs also show
+        in the others.
         """
         far = [
             case.case
@@ -180,11 +179,11 @@ class BuiltGraph(Generic[OptionsT]):
 def _as_it_came(
     operators: Operators | None, request: VerifyRequest[OptionsT]
 ) -> LowPrecision | None:
-    """Return the low precision of a graph that nobody asked to lower: somebody else's, or a model
-    loaded in float16.
+    """Return the low precision of a graph that convkit did not lower: a third-party file, or a
+    model loaded in float16.
 
-    On a device it is computed as it is; the CPU would hide what it does. None where the graph's
-    tools are not here.
+    A device computes it as it is; the CPU would hide its effects. None if the graph's tools are not
+    available.
     """
     dtype = low_type(operators)
     if dtype is None or request.device != "cpu" or isinstance(request.precision, Quantization):

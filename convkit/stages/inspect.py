@@ -1,5 +1,5 @@
-"""Looks into an ONNX file: contract, opset, element types, operators, metadata. Weights are not
-read.
+"""Inspects an ONNX file: contract, opset, element types, operators, metadata. Does not read
+weights.
 """
 
 from collections import Counter
@@ -20,7 +20,7 @@ from convkit.worker.protocol import InspectRequest, InspectResult, ModuleTypes
 
 
 def run(request: InspectRequest, _context: Context) -> tuple[InspectResult, list[Finding]]:
-    """Return what the file says of itself; raises StageFailedError where it is no ONNX file."""
+    """Return a summary of the file; raises StageFailedError if it is not an ONNX file."""
     path = Path(request.model)
     try:
         model = onnx.load(path, load_external_data=False)
@@ -69,9 +69,9 @@ def _modules(path: Path) -> tuple[ModuleTypes, ...]:
 
 
 def module_types(model: onnx_ir.Model) -> tuple[ModuleTypes, ...]:
-    """Return the element types of a prepared model by module, in the order the graph meets them.
+    """Return the element types of a prepared model by module, in graph order.
 
-    A node counts by its first result; a weight that several modules take counts for the first.
+    A node counts by its first result; a weight used by several modules counts for the first.
     """
     nodes: dict[str, Counter[str]] = {}
     weights: dict[str, Counter[str]] = {}

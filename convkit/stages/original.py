@@ -1,5 +1,5 @@
-"""The original model as the reference runs it: untouched, in torch, or an ONNX file by onnxruntime
-as it stands.
+"""The original model as the reference runs it, unmodified: in torch, or an ONNX file with
+onnxruntime.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,7 +20,7 @@ from convkit.worker.sessions import ModelRefusedError, RunFailedError
 if TYPE_CHECKING:
     import torch
 
-# What an input declared as one type is tried as, when the model refuses it.
+# The types to try for an input if the model rejects its declared type.
 _OTHER_DTYPES: dict[DType, tuple[DType, ...]] = {
     "int32": ("int64", "float32"),
     "int64": ("int32", "float32", "bool"),
@@ -32,26 +32,24 @@ _OTHER_DTYPES: dict[DType, tuple[DType, ...]] = {
 
 
 class Original(Protocol):
-    """The original model, by the contract's names."""
+    """The original model, with the contract's names."""
 
     @property
     def facts(self) -> ModelFacts:
-        """What the model says about its inputs."""
+        """Facts about the model's inputs."""
         ...
 
     @property
     def tokenizer(self) -> Callable[[], Any] | None:
-        """Loads the model's own tokenizer."""
+        """The model's own tokenizer."""
         ...
 
     def run(self, feeds: Feeds) -> Feeds:
-        """Return the declared outputs that the model gives; raises RunFailedError with what it
-        raised.
-        """
+        """Return the model's declared outputs; raises RunFailedError with the model's exception."""
         ...
 
     def value_dependent_lines(self, feeds: Feeds) -> tuple[str, ...]:
-        """Return the lines of the model's code in which Python decides by the values of tensors."""
+        """Return source lines of the model where Python control flow depends on tensor values."""
         ...
 
     def decisions(self, draw: Callable[[Sizes], Feeds], sizes: Sizes) -> Decisions:
@@ -81,14 +79,14 @@ class TorchOriginal:
         self._module = ContractModule(loaded, contract, source.omit)
 
     def run(self, feeds: Feeds) -> Feeds:
-        """Run the module on copies of the inputs; raises RunFailedError with what the module
-        raised.
+        """Run the module on copies of the inputs; raises RunFailedError with the module's
+        exception.
         """
         return self._run(feeds, {})
 
     def value_dependent_lines(self, feeds: Feeds) -> tuple[str, ...]:
-        """Return the lines of the model's code in which Python decides by the values of tensors;
-        see there.
+        """Return source lines of the model where Python control flow depends on tensor values; see
+        the function of that name.
         """
         from convkit.models.sources.branches import value_dependent_lines
         from convkit.models.sources.torch_dtypes import to_tensor
@@ -109,8 +107,8 @@ class TorchOriginal:
         return found
 
     def accepted_dtype(self, feeds: Feeds) -> tuple[TensorSpec, DType] | None:
-        """Return an input and the element type under which the model takes these inputs, if one
-        such change helps.
+        """Return an input and the element type with which the model accepts these inputs, if a
+        single such change helps.
         """
         for spec in self._contract.inputs:
             for dtype in _OTHER_DTYPES.get(spec.dtype, ()):
@@ -143,7 +141,7 @@ class TorchOriginal:
 
 
 class OnnxOriginal:
-    """Someone else's ONNX file, run by onnxruntime on the CPU without any optimisation."""
+    """A third-party ONNX file, run by onnxruntime on the CPU without optimizations."""
 
     facts = ModelFacts()
     tokenizer = None
@@ -159,7 +157,7 @@ class OnnxOriginal:
             raise StageFailedError(f"model.onnx: {error}") from error
 
     def value_dependent_lines(self, feeds: Feeds) -> tuple[str, ...]:  # noqa: ARG002 - a graph has no Python
-        """Return nothing: no Python runs."""
+        """Return an empty tuple: no Python runs."""
         return ()
 
     def decisions(self, draw: Callable[[Sizes], Feeds], sizes: Sizes) -> Decisions:  # noqa: ARG002 - a graph has no Python
@@ -183,8 +181,8 @@ class OnnxOriginal:
 
 
 def _to_numpy(tensor: "torch.Tensor") -> np.ndarray:
-    """Return a tensor's values in its own element type; bfloat16 as its bits, since numpy has no
-    such type.
+    """Return a tensor's values in its own element type; bfloat16 as bits, since numpy has no such
+    type.
     """
     import torch
 

@@ -1,5 +1,5 @@
-"""The original model on the cases of invariance: what it leaves unchanged, a built model must leave
-unchanged.
+"""Runs the original on the invariance cases: outputs that it keeps unchanged must not change in a
+built model.
 """
 
 import dataclasses
@@ -35,17 +35,17 @@ from convkit.worker.context import Context
 from convkit.worker.protocol import CaseRecord, Layout, OmittedCase, TensorMetrics
 from convkit.worker.sessions import RunFailedError
 
-# By what share of its rms an original's output may change (rms) when padding is added, before it is
-# said to depend on it: kernels for another length add up in another order (about 1e-6 in float32,
-# 1e-2 in a half type).
+# The relative change (RMS over RMS) of an original's output with added padding from which it counts
+# as dependent on padding: kernels for a different length add in a different order (about 1e-6 in
+# float32, 1e-2 in a half type).
 _NOISE = 1e-3
 _HALF_NOISE = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
 class OriginalInvariance:
-    """What the original did: its cases, what was left out, where rows and padding lie, and what was
-    found.
+    """The original's results: its cases, the omitted ones, the axes of rows and padding, and the
+    findings.
     """
 
     cases: tuple[CaseRecord, ...]
@@ -57,11 +57,11 @@ class OriginalInvariance:
 def run_original(
     original: Original, made_from: CaseInputs, context: Context, budget: Budget, *, half: bool
 ) -> OriginalInvariance:
-    """Run the original on the base case, again, and on its variants; write their inputs and
+    """Run the original on the base case, repeat it, and run its variants; write their inputs and
     outputs.
 
-    `half`: the original computes in float16 or bfloat16. Findings: N303 where a second run gives
-    other outputs, N305 where padding moves outputs at real positions.
+    `half`: the original computes in float16 or bfloat16. Findings: N303 if a second run returns
+    different outputs, N305 if padding moves outputs at real positions.
     """
     layout, omitted = find_layout(made_from.contract, made_from.samples)
     run = _Run(original, made_from.contract, context, budget)
@@ -85,7 +85,7 @@ def run_original(
 
 
 class _Run:
-    """Runs cases and keeps their tensors, which are small."""
+    """Runs cases and keeps their tensors, which are small, in memory."""
 
     def __init__(
         self, original: Original, contract: Contract, context: Context, budget: Budget
@@ -103,7 +103,7 @@ class _Run:
         return self._budget.refusal(BASE, (len(CHECKS) + 1) * case_cost(self._contract, sizes))
 
     def case(self, case: Case) -> str | None:
-        """Run one case and write it; return why the original does not, where it does not."""
+        """Run one case and write it; return the reason if the original rejects it."""
         self._context.progress(f"original model: {case.name}")
         feeds = case.inputs()
         started = time.perf_counter()
@@ -122,7 +122,7 @@ class _Run:
         return None
 
     def compare(self, name: str, layout: Layout) -> tuple[TensorMetrics, ...]:
-        """Return how a variant's outputs differ from its base's; empty where it did not run."""
+        """Return how a variant's outputs differ from its base's; empty if it did not run."""
         record = self.records.get(name)
         if record is None or record.base is None or record.base not in self.records:
             return ()
@@ -137,14 +137,14 @@ class _Run:
         )
 
     def rms(self, case: str, output: str) -> float:
-        """Return the root mean square of an output's finite values in a case."""
+        """Return the RMS of an output's finite values in a case."""
         values = as_float64(self._outputs[case][output])
         finite = values[np.isfinite(values)]
         return float(np.sqrt(np.mean(finite * finite))) if finite.size else 0.0
 
 
 def _base(run: _Run, made_from: CaseInputs, layout: Layout) -> Case | str:
-    """Run the base case at the first sizes that the original takes; return it, or why there is
+    """Run the base case at the first sizes that the original accepts; return it, or why there is
     none.
     """
     contract = made_from.contract
@@ -159,7 +159,7 @@ def _base(run: _Run, made_from: CaseInputs, layout: Layout) -> Case | str:
 
 
 def _random(metrics: Sequence[TensorMetrics]) -> list[Finding]:
-    """Return N303 for the output that a second run changes most, if any."""
+    """Return N303 for the output that changes most in a second run, if any does."""
     changed = [output for output in metrics if not is_same(output)]
     if not changed:
         return []
@@ -179,12 +179,12 @@ def _random(metrics: Sequence[TensorMetrics]) -> list[Finding]:
 def _depends_on_padding(
     run: _Run, layout: Layout, made_from: CaseInputs, *, noise: float
 ) -> list[Finding]:
-    """Return N305 for the output that padding moves most at real positions, if any is moved by more
+    """Return N305 for the output that padding moves most at real positions, if any moves by more
     than noise.
     """
     names = [PADDED]
-    # A model with a pad token may look for it: other ids at padding are no inputs that it promises
-    # to bear. Where a mask has a fixed length, positions in outputs are not known for certain.
+    # A model with a pad token may look for it: it need not tolerate other ids at padding. If a mask
+    # has a fixed length, the positions in the outputs are ambiguous.
     if made_from.facts.pad_token is None and _symbolic(made_from.contract, layout):
         names.append(MASKED)
     specs = {spec.name: spec for spec in made_from.contract.outputs}

@@ -1,5 +1,5 @@
-"""The reference stage: the original model on every case, once; its outputs are what built models
-are judged by.
+"""The reference stage: runs the original model once on every case; built models are judged against
+its outputs.
 """
 
 import dataclasses
@@ -38,11 +38,11 @@ _HALF = ("float16", "bfloat16")
 
 
 def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, list[Finding]]:
-    """Run the original model on every case; write `cases.json` and each case's inputs and outputs.
+    """Run the original on every case; write `cases.json` and each case's inputs and outputs.
 
-    Findings: N103 where the original gives NaN, C112 for an input without influence, C205 and C207
-    for outputs that are not as declared, N303 for an original that is random, N305 for one that
-    depends on padding. Raises StageFailedError where the original refuses a case of the ladder.
+    Findings: N103 if the original returns NaN, C112 for an input without influence, C205 and C207
+    for outputs that differ from the declared ones, N303 for a random original, N305 for one that
+    depends on padding. Raises StageFailedError if the original rejects a case of the ladder.
     """
     context.progress("loading the original model")
     original = open_original(request.source, request.contract)
@@ -99,7 +99,7 @@ def _branches(decisions: Decisions, records: Sequence[CaseRecord]) -> tuple[Size
 
 
 class _Reference:
-    """Runs cases and notes what is found on the way."""
+    """Runs cases and collects findings along the way."""
 
     def __init__(self, original: Original, made_from: CaseInputs, context: Context) -> None:
         self._original = original
@@ -157,7 +157,7 @@ class _Reference:
         return True
 
     def probes(self, made_from: CaseInputs, omitted: list[OmittedCase]) -> list[CaseRecord]:
-        """Run the base case and its probes; an input that moves no output of the original gives
+        """Run the base case and its probes; an input that moves no output of the original yields
         C112.
         """
         base = self._base(made_from)
@@ -176,7 +176,9 @@ class _Reference:
         return records
 
     def _base(self, made_from: CaseInputs) -> tuple[Case, CaseRecord] | str:
-        """Return the base case at the first sizes that the original takes, or why there is none."""
+        """Return the base case at the first sizes that the original accepts, or why there is
+        none.
+        """
         contract = self._contract
         refusal = ""
         for sizes in (probe_sizes(contract), contract.typical_sizes(), smallest_sizes(contract)):
@@ -229,7 +231,9 @@ class _Reference:
         write_tensors(self._context.output, case.name, "outputs", outputs)
 
     def _check_outputs(self, case: Case, outputs: Feeds) -> None:
-        """Note NaN, and outputs that are not as declared, each at the first case that shows it."""
+        """Report NaN and outputs that differ from the declared ones, each at the first case that
+        shows it.
+        """
         for spec in self._contract.outputs:
             values = outputs[spec.name]
             found, declared = dtype_name(values.dtype), spec.concrete_shape(case.sizes)
@@ -247,8 +251,8 @@ class _Reference:
             self.findings.append(finding)
 
     def _explain_refusal(self, case: Case, feeds: Feeds, error: RunFailedError) -> str:
-        """Say why the original refuses a legal input: an element type, or more positions than it
-        has.
+        """Explain why the original rejects a legal input: its element type, or more positions than
+        it supports.
         """
         what = f"the original model refuses case {case.name!r} ({sizes_text(case.sizes)}): {error}"
         accepted = (

@@ -1,5 +1,5 @@
-"""How any built model is verified: every case, probe and check of invariance. Measures; judging is
-the host's.
+"""How any built model is verified: every case, probe and invariance check. Measures only; the host
+decides the verdict.
 """
 
 import dataclasses
@@ -26,13 +26,13 @@ from convkit.worker.protocol import (
 )
 from convkit.worker.sessions import ModelRefusedError, RuntimeSession
 
-# Below this cosine similarity an output has little left of what it was, whatever its tolerance.
+# Below this cosine similarity, an output has diverged, whatever its tolerance.
 DIVERGED = 0.99
 
 
 @dataclasses.dataclass(frozen=True)
 class Opened:
-    """A built model, open. `contract` is what it states, `declared` what it is to state."""
+    """A loaded built model. `contract` is its actual contract, `declared` the expected one."""
 
     session: RuntimeSession
     contract: Contract
@@ -40,41 +40,41 @@ class Opened:
 
 
 class Subject(Protocol):
-    """A built model that is verified, and what its runtime's experts can say of it."""
+    """A built model to verify, with its runtime's explanations."""
 
     @property
     def evidence(self) -> Literal["device", "simulated"]:
-        """What the session's results rest on."""
+        """The evidence for the session's results."""
         ...
 
     @property
     def suspected(self) -> Sequence[Finding]:
-        """Why the runtime may refuse the model, known before it is opened."""
+        """Reasons why the runtime may reject the model, known before loading it."""
         ...
 
     def open(self, context: Context) -> Opened:
-        """Open the model; raises ModelRefusedError."""
+        """Load the model; raises ModelRefusedError."""
         ...
 
     def explain(
         self, cases: Sequence[CaseMetrics], collapsed: Sequence[Finding], verification: BuiltModel
     ) -> list[Finding]:
-        """Say why results are off, if any are."""
+        """Explain wrong results, if any."""
         ...
 
     def simulation(self) -> RuntimeSession | None:
-        """Return the simulation to set beside a device's results; None where there is none."""
+        """Return the simulation to compare with a device's results; None if there is none."""
         ...
 
 
 def verify(
     request: VerifyRequest, subject: Subject, context: Context
 ) -> tuple[VerifyResult, list[Finding]]:
-    """Open the built model once, run every case by name, and measure each declared output against
+    """Load the built model once, run every case by name, and measure each declared output against
     the reference.
 
-    A case on which the runtime fails carries its message and does not stop the others. A model that
-    the runtime refuses to load gives E205 and no case. Raises StageSkippedError where the device is
+    A case on which the runtime fails records its message and does not stop the others. If the
+    runtime rejects the model, returns E205 and no cases. Raises StageSkippedError if the device is
     absent.
     """
     reference = read_cases(Path(request.reference))
@@ -120,14 +120,14 @@ def verify(
 
 
 def first_lost(cases: Sequence[CaseMetrics]) -> str | None:
-    """Return the first case in which an output is not finite where the original's is."""
+    """Return the first case in which an output is not finite although the original's is."""
     return next((case.case for case in cases if any(map(_lost_finite, case.outputs))), None)
 
 
 def first_divergent_case(cases: Sequence[CaseMetrics], collapsed: Sequence[Finding]) -> str | None:
-    """Return the first case in which little is left of an output.
+    """Return the first case in which an output has diverged.
 
-    An output that collapsed (N304) may still be near the original's: where a bias is most of it.
+    A collapsed output (N304) may still be close to the original's, if it consists mostly of a bias.
     """
     far = (
         case.case for case in cases if any(not output.cosine >= DIVERGED for output in case.outputs)

@@ -1,1 +1,1 @@
-"""Content-addressed artifacts and the records of the stages that made them."""
+"""Content-addressed artifacts and the records of the stages that produced them."""

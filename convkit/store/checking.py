@@ -1,4 +1,4 @@
-"""Digests a whole store again and says what in it is not what it should be."""
+"""Re-digests an entire store and reports any damage."""
 
 import contextlib
 import dataclasses
@@ -20,7 +20,7 @@ from convkit.store.records import FileEntry, KeptRecord, LatestStage, SettledRun
 
 @dataclasses.dataclass(frozen=True)
 class Damage:
-    """Something in the store that is not what it should be."""
+    """A damaged item in the store."""
 
     path: str
     problem: str
@@ -28,8 +28,9 @@ class Damage:
 
 @dataclasses.dataclass(frozen=True)
 class _Folder:
-    """A folder of files that hold their own digest: `kind` is what is in them, `before` what
-    earlier releases wrote without one, if anything. Those are never used again, and are no damage.
+    """A folder of files sealed with their own digest. `kind` is the type of their content; `before`
+    is the unsealed type that earlier releases wrote, if any. Such old files are never used, and are
+    not damage.
     """
 
     pattern: str
@@ -48,7 +49,7 @@ _SEALED = (
 
 
 def verify_store(root: Path) -> Iterator[Damage]:
-    """Digest every object and view again and read everything else; yield what is damaged."""
+    """Re-digest every object and view and read everything else; yield damaged items."""
     for path in sorted((root / "objects").glob("*/*")):
         if not path.name.startswith("."):
             yield from _verify_file(path, path.name, "the digest in its name")
@@ -62,8 +63,8 @@ def verify_store(root: Path) -> Iterator[Damage]:
 
 
 def record_damage(root: Path, key: str) -> str | None:
-    """Say what is wrong with the record under a stage's key; None where it is whole, is missing,
-    or is an earlier release's. That its artifact is gone is not the record's damage.
+    """Describe the damage to a stage's record; None if it is intact, missing, or from an earlier
+    release. A missing artifact does not count as damage to the record.
     """
     path = root / "stages" / f"{key}.json"
     if not path.exists():
@@ -98,7 +99,7 @@ def _verify_sealed(path: Path, folder: _Folder, root: Path) -> Iterator[Damage]:
     damages = list(_seal_damage(path, folder))
     yield from damages
     if folder.kind is KeptRecord and not damages:
-        with contextlib.suppress(OSError, SealBroken):  # an earlier release's: used no more
+        with contextlib.suppress(OSError, SealBroken):  # from an earlier release: no longer used
             artifact = read_sealed(path, KeptRecord).record.artifact
             if not (root / "artifacts" / f"{artifact}.json").is_file():
                 yield Damage(str(path), f"its artifact {artifact[:12]} is missing")
@@ -121,7 +122,7 @@ def _seal_damage(path: Path, folder: _Folder) -> Iterator[Damage]:
 
 
 def _is_sealed(path: Path) -> bool:
-    """Say whether a file that reads as a plain mapping was meant to hold its digest."""
+    """Return True if a file that reads as a plain mapping was meant to be sealed."""
     value = json.loads(path.read_bytes())
     return isinstance(value, dict) and bool({"digest", "content"} & set(value))
 

@@ -1,4 +1,4 @@
-"""SHA-256 of values, files and folders, and JSON files that hold the digest of what they say."""
+"""SHA-256 of values, files and folders, and JSON files sealed with their own digest."""
 
 import contextlib
 import dataclasses
@@ -14,13 +14,13 @@ from convkit.store.files import replace_durably
 
 T = TypeVar("T")
 
-# A file that changed this many seconds before it was digested could change again under the same
-# time stamp. Kernels stamp in ticks of at most 10 ms; filesystems that store whole seconds, or two
-# (FAT), show it by stamps that are multiples of 10 ms.
+# A file that changed less than this before it was digested could change again with the same time
+# stamp. Kernels use ticks of at most 10 ms. Filesystems that store whole seconds, or two (FAT), are
+# recognized by stamps that are multiples of 10 ms.
 _TICK_NANOSECONDS = 10_000_000
 _SETTLED_SECONDS = 0.1
 _SETTLED_SECONDS_OF_COARSE_STAMPS = 2.0
-# Digesting a file of this size is as fast as reading a remembered digest.
+# Digesting a file of this size is as fast as reading a cached digest.
 _SMALL_BYTES = 16 * 1024
 
 
@@ -37,8 +37,8 @@ def digest_file(path: Path) -> str:
 
 
 def write_json(path: Path, value: object, *, durable: bool = True) -> None:
-    """Write a value as JSON, atomically: another process sees the old file or the new one. With
-    `durable`, so does whoever looks after a power cut.
+    """Write a value as JSON, atomically: other processes see either the old file or the new one.
+    With `durable`, this also holds after a power cut.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     staging = path.with_name(f".{path.name}.{os.getpid()}.{time.monotonic_ns()}.part")
@@ -56,17 +56,17 @@ def write_json(path: Path, value: object, *, durable: bool = True) -> None:
 
 
 class SealBroken(ValueError):  # noqa: N818 - a state of a file
-    """A file is not what convkit wrote; the message says in what way."""
+    """A file differs from what convkit wrote; the message explains how."""
 
 
 def seal(value: object) -> dict[str, Json]:
-    """Return a value together with its digest, as JSON values."""
+    """Return a value with its digest, as JSON values."""
     content = encode(value)
     return {"digest": digest_json(content), "content": content}
 
 
 def unseal(text: bytes, kind: type[T]) -> T:
-    """Return the value that was sealed; raises SealBroken where it is not the one."""
+    """Return the sealed value; raises SealBroken if it was altered."""
     try:
         sealed: Json = json.loads(text)
         content, digest = sealed["content"], sealed["digest"]
@@ -80,21 +80,20 @@ def unseal(text: bytes, kind: type[T]) -> T:
 
 
 def write_sealed(path: Path, value: object, *, durable: bool = True) -> None:
-    """Write a value and its digest as `write_json` does."""
+    """Write a value and its digest, like `write_json`."""
     write_json(path, seal(value), durable=durable)
 
 
 def read_sealed(path: Path, kind: type[T]) -> T:
-    """Return the value that `write_sealed` wrote.
+    """Return a value that `write_sealed` wrote.
 
-    Raises OSError where the file cannot be read, and SealBroken where its bytes are not those that
-    were written.
+    Raises OSError if the file cannot be read, SealBroken if its content was altered.
     """
     return unseal(path.read_bytes(), kind)
 
 
 def is_unsealed(path: Path, kind: type[object]) -> bool:
-    """Say whether a file is what earlier releases wrote: a whole value, without a digest."""
+    """Return True if a file was written by an earlier release: an intact value without a digest."""
     try:
         decode(kind, json.loads(path.read_bytes()))
     except (OSError, ValueError, CodecError, RecursionError):
@@ -104,9 +103,9 @@ def is_unsealed(path: Path, kind: type[object]) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class KnownDigest:
-    """A file's digest while its status is this one: inode, size, mtime and ctime in nanoseconds.
+    """A file's digest, valid while its status matches: inode, size, mtime and ctime in nanoseconds.
 
-    The change time is what no program can set back. `path` is the digest of the file's path.
+    Programs cannot reset the ctime. `path` is the digest of the file's path.
     """
 
     path: str
@@ -115,17 +114,17 @@ class KnownDigest:
 
 
 class DigestCache:
-    """Remembers files' digests by their status, so that big files are read once.
+    """Caches files' digests by their status, so that large files are read once.
 
-    What it remembers lies in a folder, an entry for each path. An entry that is damaged is
-    forgotten, and the file digested anew.
+    The cache is a folder with one entry per path. Damaged entries are discarded, and the file is
+    digested again.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def file(self, path: Path) -> str:
-        """Return a file's digest, from memory where the file has not changed."""
+        """Return a file's digest, from the cache if the file is unchanged."""
         now = time.time()
         status = path.stat()
         if status.st_size <= _SMALL_BYTES:
@@ -143,15 +142,15 @@ class DigestCache:
         return sha256
 
     def remember(self, path: Path, sha256: str) -> None:
-        """Remember the digest of a file that this process has just written or moved, whole."""
+        """Cache the digest of a complete file that this process has just written or moved."""
         status = path.stat()
         coarse = _seconds_to_settle(status) > _SETTLED_SECONDS
         if status.st_size > _SMALL_BYTES and not coarse:
             self._remember(self._entry(path), status, sha256)
 
     def tree(self, folder: Path) -> str:
-        """Return the digest of a folder: relative paths and contents, nothing else. Caches inside
-        it are left out.
+        """Return a folder's digest, over relative paths and contents only. Caches inside it are
+        excluded.
         """
         entries = {}
         for parent, folders, files in os.walk(folder, followlinks=True):
@@ -168,7 +167,7 @@ class DigestCache:
 
     def _remember(self, entry: Path, status: os.stat_result, sha256: str) -> None:
         known = KnownDigest(entry.stem, _identity(status), sha256)
-        with contextlib.suppress(OSError):  # a full disk, a folder of somebody else's
+        with contextlib.suppress(OSError):  # a full disk, or somebody else's folder
             write_sealed(entry, known, durable=False)
 
 

@@ -1,4 +1,6 @@
-"""Which other files an ONNX file's weights lie in, read off its bytes: the host has no onnx."""
+"""Finds the files that store an ONNX file's weights, by scanning its bytes: the host has no
+onnx.
+"""
 
 import mmap
 import os
@@ -7,8 +9,8 @@ from pathlib import Path
 
 from convkit.errors import ModelFileError
 
-# An entry of a tensor's external data, in protobuf's encoding: field 1 the key `location`, field 2
-# the value, with its length as a varint of one or two bytes before it.
+# An entry of a tensor's external data, in protobuf encoding: field 1 is the key `location`, field 2
+# the value, preceded by its length as a varint of one or two bytes.
 # https://protobuf.dev/programming-guides/encoding/
 _LOCATION = re.compile(
     rb"\n\x08location\x12(?:([\x01-\x7f])|([\x80-\xff])([\x01-\x7f]))", re.DOTALL
@@ -16,11 +18,11 @@ _LOCATION = re.compile(
 
 
 def external_files(path: Path) -> list[Path]:
-    """Return the files, in the ONNX file's folder or below, that hold its weights; sorted.
+    """Return the sorted files, in the ONNX file's folder or below, that contain its weights.
 
-    Files that do not exist are left out: loading the model says so. Raises ModelFileError for a
-    place that leads outside the folder, by `..`, an absolute path or a link: such a file is not the
-    model's, and would be read, digested or sent to other machines as if it were.
+    Files that do not exist are omitted, since loading the model reports them. Raises ModelFileError
+    for a path that leaves the folder, by `..`, an absolute path or a link: such a file is not part
+    of the model, but would be read, digested or sent to other machines.
     """
     folder = path.parent
     found = {folder / name for name in _locations(path) if (folder / name).is_file()}
@@ -49,7 +51,7 @@ def _locations(path: Path) -> set[str]:
             try:
                 name = content[match.end() : match.end() + length].decode()
             except UnicodeDecodeError:
-                continue  # a weight whose bytes look like an entry
+                continue  # weight bytes that happen to look like an entry
             if "\0" not in name:
                 names.add(name)
     return names

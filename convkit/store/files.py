@@ -1,4 +1,4 @@
-"""Files that survive a power cut, and copies that share no inode with their original."""
+"""Durable file operations, and copies that share no inode with their original."""
 
 import errno
 import fcntl
@@ -6,23 +6,23 @@ import os
 import shutil
 from pathlib import Path
 
-# ioctl(2), FICLONE: the two files share their blocks until one of them is written to.
+# ioctl(2), FICLONE: both files share their blocks until either is written to.
 _FICLONE = 0x40049409
-# What a filesystem says that cannot fsync a folder.
+# Errors from filesystems that cannot fsync a folder.
 _NO_FSYNC = frozenset({errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.EACCES})
 
 
 def copy_file(source: Path, copy: Path) -> bool:
-    """Make an independent copy of a file's bytes: a reflink where the filesystem has them (Btrfs,
-    XFS, bcachefs, NFS 4.2), else the bytes themselves. Return whether it was a reflink.
+    """Make an independent copy of a file: a reflink if the filesystem supports it (Btrfs, XFS,
+    bcachefs, NFS 4.2), otherwise a byte copy. Return True if it was a reflink.
 
-    Never a hard link or a symlink: an edit of one would change the other, and onnx (1.23) and
-    onnxruntime (1.24) refuse external data that is either.
+    Never a hard link or symlink: an edit of one would change the other, and onnx (1.23) and
+    onnxruntime (1.24) reject external data that is either.
     """
     with source.open("rb") as read, copy.open("xb") as written:
         try:
             fcntl.ioctl(written.fileno(), _FICLONE, read.fileno())
-        except OSError:  # no reflinks here, or not between these two places
+        except OSError:  # reflinks are not supported, or not between these two paths
             cloned = False
         else:
             cloned = True
@@ -32,7 +32,7 @@ def copy_file(source: Path, copy: Path) -> bool:
 
 
 def sync_file(path: Path) -> None:
-    """Make a file's bytes durable."""
+    """Flush a file's content to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -41,7 +41,7 @@ def sync_file(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable, where the filesystem can."""
+    """Flush a folder's entries to disk, if the filesystem supports it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -53,8 +53,8 @@ def sync_folder(folder: Path) -> None:
 
 
 def replace_durably(source: Path, place: Path) -> None:
-    """Move a file or folder into place so that, after a power cut, the place holds the old one or
-    the whole new one. The files in a folder must be durable already (see `sync_tree`).
+    """Move a file or folder into place, so that after a power cut the place has either the old or
+    the complete new one. The files in a folder must already be durable (see `sync_tree`).
     """
     if source.is_file():
         sync_file(source)
@@ -63,7 +63,7 @@ def replace_durably(source: Path, place: Path) -> None:
 
 
 def sync_tree(folder: Path) -> None:
-    """Make every file and name below a folder durable."""
+    """Flush every file and folder below a folder to disk."""
     for parent, _, names in os.walk(folder):
         for name in names:
             sync_file(Path(parent) / name)

@@ -1,7 +1,7 @@
-"""Locks that end with the process that holds them, however it ends and wherever it runs.
+"""Locks that are released when their process ends, however and wherever it ends.
 
-A process number says nothing about a process in another container or on another host that shares
-the home; a lock on a file does (flock(2), which NFS carries to its server).
+A process id means nothing to another container or host that shares the home; a file lock works
+across them (flock(2), which NFS forwards to its server).
 """
 
 import errno
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Self
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-# Filesystems that know no locks. Nobody can be sure to be alone on one: nothing of others is
-# removed there.
+# Errors from filesystems without locks. No process can know that it is alone there, so nothing that
+# belongs to others is removed.
 _NO_LOCKS = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})
 
 # Whether a filesystem, by its device number, knows locks.
@@ -27,9 +27,9 @@ _MADE_IF_MISSING = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
 class HeldLock:
-    """A lock on a file, which is made where it is missing; held from its making until `release`.
+    """A lock on a file, which is created if missing; held from construction until `release`.
 
-    Dropped without `release`, it ends when the object is gone.
+    Without `release`, it ends when the object is garbage-collected.
     """
 
     def __init__(self, descriptor: int, path: Path) -> None:
@@ -38,7 +38,7 @@ class HeldLock:
 
     @classmethod
     def shared(cls, path: Path) -> Self:
-        """Wait for a lock that others may share."""
+        """Wait for a shared lock."""
         descriptor = os.open(path, _MADE_IF_MISSING)
         _lock(descriptor, fcntl.LOCK_SH)
         return cls(descriptor, path)
@@ -52,7 +52,7 @@ class HeldLock:
 
     @classmethod
     def of_new_file(cls, path: Path) -> Self | None:
-        """Lock a file of our own; None where somebody who clears away took it for a dead one."""
+        """Lock a newly created file; None if a concurrent sweep took it for abandoned."""
         descriptor = os.open(path, _MADE_IF_MISSING)
         taken = _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if taken is False or not path.exists():
@@ -62,11 +62,11 @@ class HeldLock:
 
     @classmethod
     def alone(cls, path: Path) -> Self | None:
-        """Take a lock that nobody else holds, without waiting; None where somebody does, where
-        that cannot be known, or where the file is gone.
+        """Take an exclusive lock without waiting; None if another process holds it, if that cannot
+        be determined, or if the file is gone.
         """
         try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # NFS asks for writing
+            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)  # NFS requires write access
         except FileNotFoundError:
             return None
         if _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB) is not True:
@@ -75,7 +75,7 @@ class HeldLock:
         return cls(descriptor, path)
 
     def release(self) -> None:
-        """Let go."""
+        """Release the lock."""
         self._close()
 
     def __enter__(self) -> Self:
@@ -118,7 +118,7 @@ def _knows_locks(folder: Path) -> bool:
 
 
 def _lock(descriptor: int, kind: int) -> bool | None:
-    """Return whether a lock was taken; None where the filesystem knows no locks."""
+    """Return True if the lock was acquired; None if the filesystem does not support locks."""
     try:
         fcntl.flock(descriptor, kind)
     except BlockingIOError:

@@ -1,4 +1,4 @@
-"""What the store remembers of a finished stage, and of settled runs."""
+"""The store's records of finished stages and settled runs."""
 
 import dataclasses
 
@@ -17,8 +17,8 @@ class FileEntry:
 
 @dataclasses.dataclass(frozen=True)
 class StageRecord:
-    """What a finished stage left. `ingredients` is what its key was made of, `inputs` the artifacts
-    it read.
+    """The record of a finished stage. `ingredients` are the inputs to its key, `inputs` the
+    artifacts it read.
     """
 
     key: str
@@ -37,7 +37,7 @@ class StageRecord:
 
 @dataclasses.dataclass(frozen=True)
 class KeptRecord:
-    """A stage's record and what its tool printed."""
+    """A stage's record and its tool's output."""
 
     record: StageRecord
     log: str
@@ -45,15 +45,15 @@ class KeptRecord:
 
 @dataclasses.dataclass(frozen=True)
 class LatestStage:
-    """The last record's key of a recipe's stage."""
+    """The key of the latest record of a recipe's stage."""
 
     key: str
 
 
 @dataclasses.dataclass(frozen=True)
 class SettledRun:
-    """The run that settled a run key. `folder` is relative to the store's folder where it lies in
-    the same home, so that a home can be moved.
+    """The run that settled a run key. `folder` is relative to the store if both are in the same
+    home, so that the home can be moved.
     """
 
     run_key: str

@@ -5,9 +5,8 @@ s3://, gs://, ...).
     artifacts/<digest>.json  as there
     stages/<key>.json        a stage's record and its log, under their digest
 
-Names are digests of contents, so that pushing twice is the same as once. Everything that is pulled
-is digested again: what does not match is refused by name. Of several records under one key the
-first stays, whoever comes later.
+Names are content digests, so pushing is idempotent. Everything pulled is digested again; mismatches
+are rejected by name. The first record under a key is kept; later ones are ignored.
 """
 
 import contextlib
@@ -35,10 +34,10 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.EMLINK
 
 
 class SharedStore:
-    """A shared store at a URL. Its folder is made when the first thing is pushed."""
+    """A shared store at a URL. Its folder is created on the first push."""
 
     def __init__(self, url: str) -> None:
-        """Raise FleetError where fsspec, or its part for this kind of URL, is not installed."""
+        """Raise FleetError if fsspec, or its backend for this kind of URL, is not installed."""
         self.url = url
         self._fs, self._root = _open(url)
         self._is_folder = "file" in _protocols(self._fs)
@@ -47,7 +46,7 @@ class SharedStore:
     # Artifacts
 
     def holds(self, artifact: str) -> bool:
-        """Say whether an artifact was pushed: its list of files comes last."""
+        """Return True if an artifact was pushed completely: its list of files is written last."""
         if artifact not in self._there:
             with self._reaching():
                 if not self._fs.exists(self._manifest(artifact)):
@@ -56,7 +55,7 @@ class SharedStore:
         return True
 
     def push(self, artifact: str, store: Store) -> None:
-        """Put a local store's artifact here, unless it is here already."""
+        """Push an artifact from a local store, unless it is already here."""
         if self.holds(artifact):
             return
         entries = store.files(artifact)
@@ -65,8 +64,8 @@ class SharedStore:
         self._push_manifest(artifact, entries)
 
     def push_files(self, files: Mapping[str, Path], digests: DigestCache) -> str:
-        """Put files from anywhere here under names of their own; return the digest of the artifact
-        they make.
+        """Push files from anywhere under the given names; return the digest of the resulting
+        artifact.
         """
         try:
             entries = {
@@ -83,8 +82,8 @@ class SharedStore:
         return artifact
 
     def pull(self, artifact: str, store: Store) -> None:
-        """Bring an artifact into a local store, unless it is there; raises StoreError that names
-        what is damaged.
+        """Pull an artifact into a local store, unless it is already there; raises StoreError that
+        names damaged files.
         """
         if store.holds(artifact):
             return
@@ -110,8 +109,8 @@ class SharedStore:
     # Records
 
     def push_record(self, record: StageRecord, log: str) -> StageRecord:
-        """Put a record here, its artifact being here; return the one that stands, which is the
-        first one's.
+        """Push a record whose artifact is already here; return the record that is kept, which is
+        the first one pushed.
         """
         text = json.dumps(seal(KeptRecord(record, log)), ensure_ascii=False)
         if self._create(self._record(record.key), text.encode()):
@@ -119,13 +118,13 @@ class SharedStore:
         standing = self.record(record.key)
         if standing is not None:
             return standing.record
-        with self._reaching():  # somebody took its artifact away
+        with self._reaching():  # the artifact has been removed
             self._fs.pipe_file(self._record(record.key), text.encode())
         return record
 
     def record(self, key: str) -> KeptRecord | None:
-        """Return the record under a key, or None where it or its artifact is gone; raises
-        StoreError for damage.
+        """Return the record under a key; None if it or its artifact is missing. Raises StoreError
+        if it is damaged.
         """
         place = self._record(key)
         content = self._read(place)
@@ -140,8 +139,8 @@ class SharedStore:
         return found if self.holds(found.record.artifact) else None
 
     def adopt(self, key: str, store: Store) -> StageRecord | None:
-        """Bring the record under a key and its artifact into a local store, in place of what it
-        holds there.
+        """Copy the record under a key and its artifact to a local store, replacing the record
+        there.
         """
         found = self.record(key)
         if found is None:
@@ -156,7 +155,7 @@ class SharedStore:
         place = self._manifest(artifact)
         content = self._read(place)
         if content is None:
-            raise StoreError(f"{self.url} has no artifact {artifact[:12]} ({self._told(place)})")
+            raise StoreError(f"{self.url} has no artifact {artifact[:12]} ({self._named(place)})")
         try:
             entries = decode(dict[str, FileEntry], json.loads(content))
         except ValueError as error:
@@ -206,12 +205,14 @@ class SharedStore:
         self._there.add(artifact)
 
     def _create(self, place: str, content: bytes) -> bool:
-        """Write a small file whole; return False where one is there already, which then stays."""
+        """Write a small file completely; return False, and keep the existing file, if there is
+        one.
+        """
         with self._reaching():
             try:
                 if not self._is_folder:
-                    # S3 and GCS decide by a condition on the request; elsewhere fsspec looks first,
-                    # then writes.
+                    # S3 and GCS enforce this with a conditional request; elsewhere, fsspec checks
+                    # before it writes.
                     self._fs.pipe_file(place, content, mode="create")
                     return True
                 with self._aside(place) as part:
@@ -251,7 +252,7 @@ class SharedStore:
 
     @contextlib.contextmanager
     def _aside(self, place: str) -> Iterator[Path]:
-        """Give a name beside a place to write to before it is moved there."""
+        """Return a temporary path next to a path, to be moved into place after writing."""
         folder = Path(place).parent
         folder.mkdir(parents=True, exist_ok=True)
         part = folder / f".{Path(place).name}.{secrets.token_hex(8)}.part"
@@ -262,7 +263,7 @@ class SharedStore:
 
     @contextlib.contextmanager
     def _reaching(self) -> Iterator[None]:
-        """Say which store it was that did not answer."""
+        """Name the store in errors of the transport."""
         try:
             yield
         except FileExistsError:
@@ -281,13 +282,13 @@ class SharedStore:
 
     def _damaged(self, place: str, problem: str, *with_it: str) -> StoreError:
         self._there.clear()
-        removed = " and ".join(map(self._told, (place, *with_it)))
+        removed = " and ".join(map(self._named, (place, *with_it)))
         return StoreError(
-            f"{self._told(place)}: damaged: {problem}. Remove {removed} and run again: what is"
+            f"{self._named(place)}: damaged: {problem}. Remove {removed} and run again: what is"
             " missing is made again."
         )
 
-    def _told(self, place: str) -> str:
+    def _named(self, place: str) -> str:
         return str(self._fs.unstrip_protocol(place))
 
     def _object(self, sha256: str) -> str:
@@ -302,11 +303,11 @@ class SharedStore:
 
 def _open(url: str) -> tuple[Any, str]:
     try:
-        import fsspec.core  # noqa: PLC0415 - an extra, and only fleets need it
+        import fsspec.core  # noqa: PLC0415 - an optional dependency, needed by fleets only
     except ImportError as error:
         raise FleetError(f"a shared store needs fsspec: {install_command('fleet')}") from error
     try:
-        # Listings that are remembered would hide what other machines write.
+        # Cached listings would hide files that other machines write.
         fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
     except ImportError as error:
         raise FleetError(
@@ -324,7 +325,7 @@ def _protocols(fs: Any) -> tuple[str, ...]:  # noqa: ANN401 - fsspec has no type
 
 
 def _is_of_transport(error: Exception) -> bool:
-    """Say whether an error that is no OSError comes from a library that carries bytes (botocore,
+    """Return True if an error that is not an OSError comes from a transport library (botocore,
     aiohttp, gcsfs).
     """
     return type(error).__module__.partition(".")[0] in (

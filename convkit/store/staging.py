@@ -1,4 +1,4 @@
-"""Work in progress: folders that are removed when whoever works in them is gone."""
+"""Work in progress: folders that are removed once their owner is gone."""
 
 import contextlib
 import secrets
@@ -11,18 +11,20 @@ from convkit.errors import storage_error
 from convkit.store.locks import HeldLock
 
 _LOCK = ".lock"
-# Earlier releases named folders after a process and held no lock: such a folder may be in use by
-# one of them on another host until it is this old.
+# Earlier releases named folders after a process and held no lock: until it reaches this age, such a
+# folder may be in use by one of them on another host.
 _UNLOCKED_SECONDS = 24 * 3600.0
 
 
 @contextlib.contextmanager
 def staging_folder(root: Path) -> Iterator[Path]:
-    """Give an empty folder below `root`, held by a lock beside it; it is removed afterwards."""
+    """Create an empty folder below `root`, protected by a lock file next to it; removed
+    afterwards.
+    """
     try:
         root.mkdir(parents=True, exist_ok=True)
         held = None
-        while held is None:  # whoever sweeps may take a lock file that is not locked yet
+        while held is None:  # a sweep may remove a lock file that is not locked yet
             held = HeldLock.of_new_file(root / f"{secrets.token_hex(8)}{_LOCK}")
         folder = held.path.with_suffix("")
         folder.mkdir()
@@ -37,10 +39,10 @@ def staging_folder(root: Path) -> Iterator[Path]:
 
 
 def sweep_staging(root: Path) -> int:
-    """Remove what killed processes left; return how many folders went.
+    """Remove folders left by killed processes; return how many were removed.
 
-    A folder is in use while its lock is held, by a process in whatever container or on whatever
-    host. On filesystems without locks nothing is removed.
+    A folder is in use while its lock is held by any process, in any container or on any host. On
+    filesystems without locks, nothing is removed.
     """
     swept = 0
     for path in sorted(root.iterdir()) if root.is_dir() else ():

@@ -4,17 +4,17 @@
     artifacts/<digest>.json   name -> size and digest of each file; the artifact's digest is that of
                               this mapping
     views/<digest>/           the artifact as a folder of independent copies, for stages to read;
-                              removed when no run needs it any more
-    stages/<key>.json         what a stage gave, what its tool printed, and the digest of both
-    latest/<recipe>/<id>.json the last key of a recipe's stage, to say what changed since
-    runs/<run key>.json       the run that settled a recipe as it is
-    digests/<path>.json       what files' digests were when their status was this one
+                              removed when no run needs it anymore
+    stages/<key>.json         a stage's result, its tool's output, and their digest
+    latest/<recipe>/<id>.json the last key of a recipe's stage, to explain later changes
+    runs/<run key>.json       the run that settled an unchanged recipe
+    digests/<path>.json       a file's digest, valid while its status matches
     staging/<name>/, .lock    work in progress; removed when nobody holds its lock
 
-Everything is written aside and moved into place, so a killed process leaves no half-written object
-behind. Nothing is taken for what its name says: bytes are digested before they are used, unless
-their file's status is that under which they were digested before. What does not match is as good as
-missing: the stage runs again, and the right bytes replace the wrong ones.
+Everything is written to a temporary path and moved into place, so a killed process leaves no
+partial object behind. Names are not trusted: content is digested before use, unless the file's
+status is unchanged since it was last digested. A mismatch is treated like a missing file: the stage
+runs again, and the correct content replaces the damaged one.
 """
 
 import contextlib
@@ -56,9 +56,7 @@ class Store:
     # Artifacts
 
     def take_in(self, folder: Path) -> str:
-        """Move a folder's files into the store and return the artifact's digest; the folder is left
-        empty of them.
-        """
+        """Move a folder's files into the store and return the artifact's digest."""
         files: dict[str, FileEntry] = {}
         try:
             for path in sorted(folder.rglob("*")):
@@ -73,8 +71,8 @@ class Store:
         return artifact
 
     def files(self, artifact: str) -> dict[str, FileEntry]:
-        """Return an artifact's files by name; raises StoreError where the store does not hold it
-        or the list of its files is damaged.
+        """Return an artifact's files by name; raises StoreError if the store does not have it or
+        its list of files is damaged.
         """
         try:
             entries = decode(
@@ -93,14 +91,14 @@ class Store:
         return entries
 
     def holds(self, artifact: str) -> bool:
-        """Say whether every file of an artifact is there, byte for byte."""
+        """Return True if every file of an artifact is present and intact."""
         try:
             return all(map(self.has_object, self.files(artifact).values()))
         except StoreError:
             return False
 
     def has_object(self, entry: FileEntry) -> bool:
-        """Say whether a file's bytes are there and have its digest."""
+        """Return True if a file's content is present and matches its digest."""
         place = self.object(entry.sha256)
         try:
             return place.stat().st_size == entry.size and self.digests.file(place) == entry.sha256
@@ -108,12 +106,12 @@ class Store:
             return False
 
     def object(self, sha256: str) -> Path:
-        """Return where a file with this digest lies."""
+        """Return the path of the file with this digest."""
         return self.root / "objects" / sha256[:2] / sha256
 
     def view(self, artifact: str) -> Path:
-        """Return a folder with the artifact's files under their names, for reading, made anew
-        where it is not byte for byte the artifact. It stays until this store is let go of.
+        """Return a folder of the artifact's files by name, for reading; recreated unless it matches
+        the artifact byte for byte. It exists until this store is released.
         """
         view = self.root / "views" / artifact
         try:
@@ -132,7 +130,7 @@ class Store:
         return view
 
     def release_views(self) -> None:
-        """Let go of this store's views, and remove all of them if nobody else uses any."""
+        """Release this store's views; remove all views if no other process uses any."""
         if self._views_in_use is not None:
             self._views_in_use.release()
             self._views_in_use = None
@@ -141,9 +139,9 @@ class Store:
                 shutil.rmtree(self.root / "views", ignore_errors=True)
 
     def copy_into(self, artifact: str, folder: Path) -> tuple[str, ...]:
-        """Make independent copies of the artifact's files in a folder; return their names.
+        """Copy the artifact's files to a folder, independently of the store; return their names.
 
-        Raises StoreError that names a file whose bytes are damaged.
+        Raises StoreError that names a damaged file.
         """
         entries = self.files(artifact)
         try:
@@ -164,26 +162,28 @@ class Store:
     # Stage records
 
     def record(self, key: str) -> StageRecord | None:
-        """Return the record under a key, or None where there is none, it is damaged, or its
-        artifact is not whole.
+        """Return the record under a key; None if it is missing or damaged, or its artifact is
+        incomplete.
         """
         kept = self._kept(key)
         return kept.record if kept is not None and self.holds(kept.record.artifact) else None
 
     def put_record(self, record: StageRecord, log: str) -> None:
-        """Write a record and its stage's log. Call it last: a record vouches for its artifact."""
+        """Write a record and its stage's log. Call this last: a record implies that its artifact is
+        complete.
+        """
         try:
             write_sealed(self.root / "stages" / f"{record.key}.json", KeptRecord(record, log))
         except OSError as error:
             raise storage_error(error, self.root) from error
 
     def log(self, key: str) -> str:
-        """Return what a stage's tool printed."""
+        """Return the output of a stage's tool."""
         kept = self._kept(key)
         return kept.log if kept is not None else ""
 
     def latest(self, recipe: str, stage: str) -> StageRecord | None:
-        """Return the last record of a recipe's stage, whatever has changed since."""
+        """Return the last record of a recipe's stage, regardless of later changes."""
         try:
             found = read_sealed(self._latest(recipe, stage), LatestStage)
         except (OSError, SealBroken):
@@ -191,7 +191,7 @@ class Store:
         return self.record(found.key)
 
     def set_latest(self, recipe: str, stage: str, key: str) -> None:
-        """Remember the key of a recipe's stage."""
+        """Store the key of a recipe's stage as its latest."""
         place = self._latest(recipe, stage)
         with contextlib.suppress(OSError, SealBroken):
             if read_sealed(place, LatestStage).key == key:
@@ -201,7 +201,7 @@ class Store:
     # Settled runs
 
     def settled_run(self, run_key: str) -> Path | None:
-        """Return the folder of the run that settled this run key, where it still is."""
+        """Return the folder of the run that settled this run key, if it still exists."""
         try:
             settled = read_sealed(self._settled(run_key), SettledRun)
         except (OSError, SealBroken):
@@ -211,7 +211,7 @@ class Store:
         return folder if whole else None
 
     def settle_run(self, run_key: str, folder: Path) -> None:
-        """Remember the run that settled a run key."""
+        """Store the run that settled a run key."""
         folder, home = folder.resolve(), self.root.resolve().parent
         place = (
             os.path.relpath(folder, self.root.resolve())
@@ -224,22 +224,22 @@ class Store:
 
     @contextlib.contextmanager
     def staging(self) -> Iterator[Path]:
-        """Give an empty folder on the store's filesystem; it is removed afterwards."""
+        """Create an empty folder on the store's filesystem; removed afterwards."""
         with staging_folder(self.root / "staging") as folder:
             yield folder
 
     def sweep(self) -> int:
-        """Remove what killed processes left in staging; return how many folders went."""
+        """Remove staging folders left by killed processes; return how many were removed."""
         return sweep_staging(self.root / "staging")
 
     # Checking
 
     def verify(self) -> Iterator[Damage]:
-        """Digest everything again; yield what is damaged."""
+        """Re-digest everything; yield damaged items."""
         return verify_store(self.root)
 
     def size(self) -> tuple[int, int]:
-        """Return how many objects the store holds and their bytes."""
+        """Return the number of objects in the store and their total size in bytes."""
         sizes = [path.stat().st_size for path in (self.root / "objects").glob("*/*")]
         return len(sizes), sum(sizes)
 
@@ -252,7 +252,7 @@ class Store:
             path.unlink()
             return entry
         place.parent.mkdir(parents=True, exist_ok=True)
-        if path.stat().st_nlink > 1:  # shared with something else: the store's bytes are its own
+        if path.stat().st_nlink > 1:  # linked from elsewhere: the store needs its own copy
             copy = path.with_name(path.name + ".copy")
             copy_file(path, copy)
             copy.replace(path)
@@ -280,7 +280,7 @@ class Store:
             view.parent.mkdir(exist_ok=True)
             if self._is_whole(view, artifact):
                 return  # on a filesystem without locks, another process made it meanwhile
-            if view.exists():  # damaged, or made by an earlier release
+            if view.exists():  # damaged, or created by an earlier release
                 view.rename(staging / "before")
             try:
                 (staging / "view").rename(view)
@@ -291,7 +291,7 @@ class Store:
             self.digests.remember(view / name, entry.sha256)
 
     def _is_whole(self, view: Path, artifact: str) -> bool:
-        """Say whether a view is the artifact, in files of its own and nothing else."""
+        """Return True if a view contains exactly the artifact, in files of its own."""
         entries = self.files(artifact)
         present = {
             path.relative_to(view).as_posix() for path in view.rglob("*") if not path.is_dir()

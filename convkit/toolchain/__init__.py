@@ -1,1 +1,3 @@
-"""The stages' tools: which packages each needs, which releases serve, where they are installed."""
+"""The stages' tools: the packages each stage needs, the compatible releases, and where they are
+installed.
+"""

@@ -1,14 +1,14 @@
-"""Which releases of a tool are used where the recipe does not say: the ranges that convkit is
+"""Default releases of each tool, for recipes that do not specify any: the ranges that convkit is
 tested with.
 """
 
 from convkit.runtimes.registry import runtimes
 from convkit.runtimes.row import ToolDefault
 
-# Has wheels of the widest span of tool releases, onnxruntime 1.15 to 1.31 among them.
+# The release with wheels for the widest span of tool releases, including onnxruntime 1.15 to 1.31.
 DEFAULT_PYTHON = "3.11"
 
-# Workers run convkit's own code, which is written for this release and later ones.
+# Workers run convkit's own code, which requires this release or later.
 OLDEST_PYTHON = (3, 11)
 
 _SHARED: dict[str, ToolDefault] = {
@@ -32,14 +32,16 @@ _SHARED: dict[str, ToolDefault] = {
 
 
 def tool_defaults() -> dict[str, ToolDefault]:
-    """Return the releases of every tool that convkit knows, the runtimes' own included."""
+    """Return the default releases of every tool that convkit knows, including the runtimes'
+    tools.
+    """
     return _SHARED | {
         name: default for row in runtimes().values() for name, default in row.defaults.items()
     }
 
 
-# Where the exporter decides. optimum-onnx states in its metadata which transformers it takes: any
-# range of ours would sooner or later contradict it.
+# Defaults that depend on the exporter. optimum-onnx declares its supported transformers versions in
+# its metadata; a range of ours would eventually contradict it.
 DEFAULTS_BY_EXPORTER: dict[str, dict[str, ToolDefault]] = {
     "optimum": {
         "transformers": ToolDefault("", "optimum-onnx itself limits which releases it takes")

@@ -1,5 +1,5 @@
-"""Which devices this machine has, asked of their drivers: a runtime's own answer depends on how it
-was built.
+"""Detects this machine's devices through their drivers: a runtime's answer depends on how it was
+built.
 """
 
 import ctypes
@@ -11,16 +11,14 @@ from convkit.worker.protocol import Device
 
 @dataclasses.dataclass(frozen=True)
 class Presence:
-    """Whether a device is there, and in words what was found."""
+    """Whether a device is present, and a description of what was found."""
 
     there: bool
     detail: str
 
 
 def find_device(device: Device) -> Presence:
-    """Return whether a device that targets can name is there. Takes about a millisecond where it is
-    not.
-    """
+    """Return whether a target's device is present. Takes about a millisecond if it is not."""
     match device:
         case "cpu":
             return Presence(there=True, detail="a processor")

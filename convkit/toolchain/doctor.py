@@ -1,6 +1,4 @@
-"""What this machine has for convkit, and what is missing. Looks only: changes nothing, asks no
-network.
-"""
+"""Reports what this machine offers convkit and what is missing. Read-only, and needs no network."""
 
 import importlib.util
 import os
@@ -19,7 +17,7 @@ from convkit.toolchain.pruning import folder_size
 from convkit.toolchain.requirements import default_python
 from convkit.toolchain.uv import Failure, attempt_uv, uv_environment
 
-# An environment with torch and transformers takes 1 GB (with CUDA 5 GB); a run of a BERT-base
+# An environment with torch and transformers takes 1 GB (5 GB with CUDA); a run of a BERT-base takes
 # another.
 _ENOUGH_DISK_BYTES = 10e9
 # Exporting a BERT-base peaks at about 3 GB.
@@ -28,7 +26,7 @@ _GB = 1e9
 
 
 def examine(home: Path) -> tuple[Fact, ...]:
-    """Return what this machine has; `home` is the folder of runs, store and environments."""
+    """Return a report on this machine; `home` is the folder of runs, store and environments."""
     return (
         _uv(),
         _pythons(),
@@ -117,7 +115,7 @@ def _cuda() -> Fact:
 
 
 def _runtimes() -> tuple[Fact, ...]:
-    """Return what each runtime's folder asks of the machine."""
+    """Return each runtime's requirements of the machine."""
     rows = [row for row in runtimes().values() if row.checks is not None]
     return tuple(fact for row in rows for fact in row.load(row.checks or "")())
 
@@ -125,7 +123,8 @@ def _runtimes() -> tuple[Fact, ...]:
 def _mlflow_ui() -> Fact:
     if importlib.util.find_spec("mlflow") is None:
         return Fact("MLflow", "missing", "not installed", install_command("ui"))
-    # mlflow-skinny logs; the pages need the whole distribution, whose server is made with Flask.
+    # mlflow-skinny is enough for logging. The web pages need the full distribution, whose server
+    # uses Flask.
     if importlib.util.find_spec("flask") is None:
         return Fact(
             "MLflow pages", "missing", "runs are logged, but not shown", install_command("ui")

@@ -1,12 +1,12 @@
-"""Environments from exact versions: built once, aside, and moved into place; shared by all recipes
-and stages.
+"""Environments from exact versions: built once in a staging folder, moved into place, and shared by
+all recipes and stages.
 
 Files are copied out of uv's cache. A hard link would be faster (0.6 s instead of 6 s for torch and
 transformers, 0.95 GB, on ext4), but a file edited in place in one environment would then change the
-cache, every environment made from it before, and every one made later, all under unchanged
-versions. uv's `clone` mode is no way out: where the filesystem cannot clone, as ext4 cannot, it
-falls back to hard links. `copy` clones where the system's copying does (Btrfs, XFS, APFS). It costs
-those seconds once for each set of versions.
+cache, every environment already created from it, and every later one, all under unchanged versions.
+uv's `clone` mode does not help: if the filesystem cannot clone (ext4 cannot), it falls back to hard
+links. `copy` clones on filesystems whose copy operation does (Btrfs, XFS, APFS). Elsewhere it costs
+those seconds once per set of versions.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ from convkit.worker.seal import SealError
 
 STAGING = ".staging"
 _SAFELY = ("--link-mode", "copy", "--allow-empty-requirements")
-_MOST_FILES = 5  # of those that are not what they should be, named in an error
+_MOST_FILES = 5  # how many modified files an error names
 _LIST_PACKAGES = (
     "import importlib.metadata as m, json;"
     "print(json.dumps([[d.metadata['Name'], d.version] for d in m.distributions()]))"
@@ -50,11 +50,11 @@ _LIST_PACKAGES = (
 
 @dataclasses.dataclass(frozen=True)
 class Environment:
-    """An environment that stands: its interpreter, the digest of what it was made from, its
-    packages' versions.
+    """A finished environment: its interpreter, the digest of its resolution, and its packages'
+    versions.
 
-    `yanked` holds why a release was withdrawn, by package: what the resolution knew, and what
-    installing told.
+    `yanked` maps a package to the reason its release was withdrawn, as reported by the resolution
+    or the installation.
     """
 
     python: Path
@@ -64,19 +64,20 @@ class Environment:
 
 
 def environments_folder(home: Path) -> Path:
-    """Return where environments lie."""
+    """Return the folder that contains the environments."""
     return home / "environments"
 
 
 def existing_environment(resolution: Resolution, home: Path) -> Environment | None:
-    """Return the environment of a resolution if it exists undamaged. Starts no process.
+    """Return the environment for a resolution if it exists undamaged. Starts no process.
 
-    Reads the list of its files, not the files: those are checked as a stage imports them.
+    Reads the list of its files, not the files: those are checked when a stage imports them.
     """
     key = resolution.digest
     folder = environments_folder(home) / key
     python = folder / "bin" / "python"
-    # The interpreter is a link to the machine's Python, which may have been removed since.
+    # The interpreter is a link to the machine's Python, which may have been removed in the
+    # meantime.
     usable = (folder / MARKER).is_file() and python.exists() and damage_at_start(folder) is None
     return Environment(python, key, resolution.packages, resolution.yanked) if usable else None
 
@@ -84,10 +85,9 @@ def existing_environment(resolution: Resolution, home: Path) -> Environment | No
 def ensure_environment(
     resolution: Resolution, home: Path, *, progress: Callable[[str], None]
 ) -> Environment:
-    """Return the environment of a resolution, building it where it does not stand. Raises
-    ToolchainError.
+    """Return the environment for a resolution, building it if necessary. Raises ToolchainError.
 
-    It is held until this process ends: nothing removes it meanwhile (see
+    It is held until this process ends: no other process removes it before then (see
     `convkit.toolchain.usage`).
     """
     folder = environments_folder(home) / resolution.digest
@@ -95,7 +95,7 @@ def ensure_environment(
         standing = _held(resolution, home)
         if standing is not None:
             return standing
-        from filelock import Timeout  # noqa: PLC0415 - only where something must be built
+        from filelock import Timeout  # noqa: PLC0415 - only needed to build an environment
 
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = file_lock(lock_file(folder))
@@ -122,30 +122,30 @@ def ensure_environment(
 
 
 def lock_file(folder: Path) -> Path:
-    """Return the lock under which an environment is built and removed."""
+    """Return the lock file that guards building and removing an environment."""
     return folder.with_name(f"{folder.name}.lock")
 
 
 def _held(resolution: Resolution, home: Path) -> Environment | None:
-    """Return the environment where it stands and nobody is removing it."""
+    """Return the environment if it exists and nobody is removing it."""
     standing = existing_environment(resolution, home)
     marker = environments_folder(home) / resolution.digest / MARKER
     return standing if standing is not None and hold(marker) else None
 
 
 def _build(resolution: Resolution, folder: Path, home: Path) -> dict[str, str]:
-    """Build aside and move into place; called under the environment's lock. Returns which releases
-    are yanked.
+    """Build in a staging folder and move into place; the caller holds the environment's lock.
+    Return the yanked releases.
     """
-    # What killed builds left. Names are unique all the same: a killed build's uv may still be
-    # writing to its folder.
+    # Left by killed builds. Names are unique anyway: a killed build's uv may still be writing to
+    # its folder.
     for leftover in folder.parent.glob(f"{folder.name}.*{STAGING}"):
         shutil.rmtree(leftover, ignore_errors=True)
     staging = folder.with_name(f"{folder.name}.{time.time_ns()}{STAGING}")
     python = staging / "bin" / "python"
     base = find_interpreter(resolution.python, "tools.python")
     try:
-        # Relocatable: scripts of the environment must find it after the move.
+        # Relocatable, so that the environment's scripts still find it after the move.
         run_uv(
             ["venv", "--relocatable", "--no-project", "--python", str(base), str(staging)],
             f"making an environment for Python {resolution.python}",
@@ -166,7 +166,7 @@ def _build(resolution: Resolution, folder: Path, home: Path) -> dict[str, str]:
 
 
 def _clear(folder: Path) -> None:
-    """Remove a damaged environment; raises ToolchainError while a run uses it."""
+    """Remove a damaged environment; raises ToolchainError if a run uses it."""
     if not folder.exists():
         return
     with contextlib.ExitStack() as held:
@@ -181,7 +181,7 @@ def _clear(folder: Path) -> None:
 
 
 def _install(listing: Path, python: Path, resolution: Resolution, home: Path) -> dict[str, str]:
-    """Install exact versions and return which of them are yanked by now and why; raises
+    """Install exact versions. Return those that have been yanked, with reasons; raises
     ToolchainError.
     """
     hashed = ["--require-hashes"] if resolution.hashes else []
@@ -200,7 +200,7 @@ def _install(listing: Path, python: Path, resolution: Resolution, home: Path) ->
 
 
 def _check(python: Path, resolution: Resolution) -> None:
-    """Compare what the environment has with what was asked for, by name and by content; raises
+    """Compare the environment's packages with the requested ones, by name and content; raises
     ToolchainError.
     """
     done = subprocess.run(
@@ -226,7 +226,7 @@ def _check(python: Path, resolution: Resolution) -> None:
         raise ToolchainError(
             f"the new environment's packages differ from those requested: {listed}"
         )
-    # Once for each environment; torch with transformers (25,000 files, 1 GB) takes 1 to 2 s on two
+    # Once per environment; torch with transformers (25,000 files, 1 GB) takes 1 to 2 s on two
     # cores.
     if wrong := wrong_files(python.parents[1]):
         listed = "".join(f"\n  {file}" for file in wrong[:_MOST_FILES])
@@ -239,13 +239,13 @@ def _check(python: Path, resolution: Resolution) -> None:
 
 
 def list_environments(home: Path) -> tuple[tuple[Path, Resolution], ...]:
-    """Return the environments of a home, with what they were made from; not damaged ones."""
+    """Return a home's undamaged environments and the resolutions they were built from."""
     found = ((folder, read_marker(folder)) for folder in environment_folders(home))
     return tuple((folder, made_from) for folder, made_from in found if made_from is not None)
 
 
 def environment_folders(home: Path) -> tuple[Path, ...]:
-    """Return the folders of all finished environments of a home, damaged ones included."""
+    """Return the folders of all finished environments in a home, including damaged ones."""
     return tuple(
         path
         for path in sorted(environments_folder(home).glob("*"))
@@ -258,7 +258,7 @@ def damaged_environments(
 ) -> dict[Path, tuple[WrongFile, ...]]:
     """Digest every file of a home's environments, or of those with these keys.
 
-    Returns what is wrong by environment; nothing for those that are what was installed.
+    Returns the problems by environment; undamaged environments are omitted.
     """
     chosen = [path for path in environment_folders(home) if keys is None or path.name in keys]
     found = {folder: verify_environment(folder) for folder in chosen}

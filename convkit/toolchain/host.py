@@ -1,4 +1,4 @@
-"""`--toolchain host`: the current environment in place of isolated ones."""
+"""`--toolchain host`: uses the current environment instead of isolated ones."""
 
 import importlib.metadata
 import platform
@@ -21,17 +21,17 @@ def host_python() -> Path:
 
 
 def host_environment(spec: EnvironmentSpec) -> Environment:
-    """Return the current environment as one that serves a specification; raises ToolchainError
-    where it does not.
+    """Return the current environment if it satisfies a specification; otherwise raises
+    ToolchainError.
     """
     return Environment(host_python(), "host", host_packages(spec))
 
 
 def host_packages(spec: EnvironmentSpec) -> dict[str, str]:
-    """Return the installed versions of what a specification names and of all that depends on, by
+    """Return the installed versions of a specification's packages and all their dependencies, by
     name.
 
-    Raises ToolchainError that lists everything missing or of another release than the recipe says.
+    Raises ToolchainError that lists all packages that are missing or of an incompatible release.
     """
     if problems := check_host(spec):
         listed = "".join(f"\n  {problem}" for problem in problems)
@@ -44,16 +44,16 @@ def host_packages(spec: EnvironmentSpec) -> dict[str, str]:
 
 
 def host_has(package: str) -> bool:
-    """Say whether the current environment has a package."""
+    """Return True if the current environment has a package."""
     return _version(package) is not None
 
 
 def check_host(spec: EnvironmentSpec) -> list[str]:
-    """Return what of a specification the current environment lacks or has in another release, a
-    line each.
+    """Return the packages of a specification that the current environment lacks or has in an
+    incompatible release, one line each.
 
-    Releases that the recipe leaves to convkit's table of defaults may be any here: whoever names
-    the environment has made that choice.
+    For packages whose releases the recipe leaves to convkit's defaults, any release is accepted:
+    choosing the environment was a choice of releases.
     """
     problems: list[str] = []
     python = platform.python_version()
@@ -76,9 +76,7 @@ def check_host(spec: EnvironmentSpec) -> list[str]:
 
 
 def _installed(spec: EnvironmentSpec) -> dict[str, str]:
-    """Return versions of the named packages and of their dependencies, through all levels, that are
-    installed.
-    """
+    """Return the installed versions of the named packages and all their transitive dependencies."""
     versions: dict[str, str] = {}
     waiting = [Requirement(line) for line in spec.requirements]
     seen: set[tuple[str, frozenset[str]]] = set()

@@ -1,8 +1,8 @@
-"""Compares an environment's files with what their packages' RECORDs say of them.
+"""Compares an environment's files with their packages' RECORDs.
 
 A file edited in place, or a damaged cache that an environment was copied from, changes what runs
-under an unchanged version. RECORD (PyPA's specification of recorded installed projects) gives each
-file's SHA-256. It is no signature: whoever changes a file on purpose can change its RECORD as well.
+under an unchanged version. RECORD (PyPA's specification of recorded installed projects) lists each
+file's SHA-256. It is not a signature: whoever changes a file on purpose can also change its RECORD.
 """
 
 import base64
@@ -17,17 +17,17 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
 
-# Made by Python, or by uv for the environment as a whole; no package lists them.
+# Created by Python, or by uv for the environment as a whole; no package lists them.
 _OWN_FILES = frozenset({"_virtualenv.py", "_virtualenv.pth"})
 _COMPILED = (".pyc", ".pyo")
 
 
 @dataclasses.dataclass(frozen=True)
 class WrongFile:
-    """A file that is not what was installed.
+    """A file that differs from the installed one.
 
-    `path` is relative to the environment's packages where RECORDs were read, to the environment
-    where its seal was.
+    `path` is relative to the folder of packages if it was compared with RECORDs, and to the
+    environment if it was compared with the seal.
     """
 
     path: str
@@ -45,10 +45,10 @@ class _Recorded:
 
 
 def wrong_files(environment: Path) -> tuple[WrongFile, ...]:
-    """Return what was changed, removed or added since an environment's packages were installed,
+    """Return the files changed, removed or added since an environment's packages were installed,
     sorted by path.
 
-    Files whose line has no digest (RECORD itself) must only be there. Bytecode is left out: Python
+    Files listed without a digest (RECORD itself) only have to exist. Bytecode is skipped: Python
     writes it.
     """
     found: list[WrongFile] = []
@@ -58,13 +58,13 @@ def wrong_files(environment: Path) -> tuple[WrongFile, ...]:
 
 
 def wrong_package_files(packages: Path) -> tuple[WrongFile, ...]:
-    """Return what was changed, removed or added in a folder that packages were installed into, as
+    """Return the files changed, removed or added in a folder of installed packages, like
     `wrong_files`.
     """
     recorded, found = _read_records(packages)
-    # Digesting lets go of the interpreter's lock, so threads use every core.
+    # Hashing releases the GIL, so threads use every core.
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        # Few, large pieces of work: environments hold tens of thousands of small files.
+        # A few large batches: environments contain tens of thousands of small files.
         chunks = [recorded[start::64] for start in range(64)]
         found += [
             wrong
@@ -77,7 +77,9 @@ def wrong_package_files(packages: Path) -> tuple[WrongFile, ...]:
 
 
 def recorded_digests(environment: Path) -> dict[str, str]:
-    """Return the SHA-256 that RECORDs give, in hexadecimal, by path inside the environment."""
+    """Return the SHA-256 digests listed in RECORDs, in hexadecimal, by path inside the
+    environment.
+    """
     digests = {}
     for packages in sorted(environment.glob("lib/python*/site-packages")):
         below = packages.relative_to(environment).as_posix()
@@ -124,7 +126,7 @@ def _compare(packages: Path, entries: Iterable[_Recorded]) -> list[WrongFile]:
 
 
 def _decoded(digest: str) -> bytes:
-    """Decode base64 without its padding; raises ValueError where it is no base64."""
+    """Decode base64 without padding; raises ValueError if it is invalid."""
     try:
         return base64.urlsafe_b64decode(digest + "=" * (-len(digest) % 4))
     except binascii.Error as error:
@@ -132,9 +134,7 @@ def _decoded(digest: str) -> bytes:
 
 
 def _files(packages: Path) -> Iterator[str]:
-    """Yield the files below a folder, relative to it, without bytecode and without those that uv
-    adds for itself.
-    """
+    """Yield the files below a folder, as relative paths, except bytecode and files that uv adds."""
     for parent, _, names in os.walk(packages):
         below = os.path.relpath(parent, packages)
         for name in names:

@@ -1,4 +1,4 @@
-"""Finds the Python that an environment is made from."""
+"""Finds the Python that an environment is created from."""
 
 import functools
 import json
@@ -14,7 +14,7 @@ from convkit.toolchain.uv import Failure, attempt_uv
 
 
 def platform_name() -> str:
-    """Return what decides which wheels fit: system, machine and C library, such as
+    """Return the system, machine and C library, which determine the compatible wheels, such as
     linux-x86_64-glibc.
     """
     try:
@@ -31,9 +31,9 @@ def platform_name() -> str:
 @functools.cache
 def find_interpreter(release: str, origin: str) -> Path:
     """Return a Python of a release (`3.11`, `3.11.7`) on this machine; raises ToolchainError that
-    says what there is.
+    lists the available ones.
 
-    `origin` is the recipe's key that asks for it.
+    `origin` is the recipe key that requests it.
     """
     parts = tuple(int(part) for part in release.split("."))
     if parts[:2] < OLDEST_PYTHON:
@@ -60,7 +60,7 @@ def find_interpreter(release: str, origin: str) -> Path:
 
 
 def installed_pythons() -> tuple[str, ...]:
-    """Return the releases of Python that uv finds, oldest first."""
+    """Return the Python releases that uv finds, oldest first."""
     listed = attempt_uv(
         ["python", "list", "--only-installed", "--no-project", "--output-format", "json"]
     )

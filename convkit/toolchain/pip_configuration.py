@@ -1,5 +1,5 @@
-"""What pip is configured with: uv does not look there, and a folder of wheels is often named
-nowhere else.
+"""Reads pip's configuration: uv ignores it, but a folder of wheels is often configured nowhere
+else.
 """
 
 import configparser
@@ -10,12 +10,12 @@ from pathlib import Path
 
 
 def pip_setting(name: str, environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return a setting of `pip install` (`find-links`, `index-url`, `no-index`), or None where pip
-    has none.
+    """Return a setting of `pip install` (`find-links`, `index-url`, `no-index`), or None if it is
+    not set.
 
-    As pip does: its variable (PIP_FIND_LINKS) comes before the files, [install] before [global],
-    and a later file of `configuration_files` before an earlier one. A file that cannot be read is
-    pip's to complain of.
+    Same precedence as pip: the environment variable (PIP_FIND_LINKS) overrides the files, [install]
+    overrides [global], and later entries of `configuration_files` override earlier ones. Unreadable
+    files are left for pip to report.
     """
     variable = environment.get("PIP_" + name.upper().replace("-", "_"), "").strip()
     if variable:
@@ -35,11 +35,11 @@ def pip_setting(name: str, environment: Mapping[str, str] = os.environ) -> str |
 
 
 def configuration_files(environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Return the places of pip's configuration files: the machine's, the user's, the environment's,
-    the named one.
+    """Return the paths of pip's configuration files: the machine's, the user's, the environment's,
+    and PIP_CONFIG_FILE.
     """
     named = environment.get("PIP_CONFIG_FILE")
-    if named == os.devnull:  # pip's own way to say: no files at all
+    if named == os.devnull:  # pip's convention for using no files at all
         return ()
     home = Path(environment.get("HOME") or "~").expanduser()
     machine = environment.get("XDG_CONFIG_DIRS") or "/etc/xdg"

@@ -1,4 +1,4 @@
-"""The environments of a home: what they are, who they belong to, and which of them can go."""
+"""Lists a home's environments, with their owners, and removes those that are not needed."""
 
 import contextlib
 import dataclasses
@@ -30,11 +30,11 @@ _TOOL = "tools."
 
 
 @dataclasses.dataclass(frozen=True)
-class Standing:
-    """An environment that stands. `last_used` is in seconds since 1970, `resolutions` the files
+class FinishedEnvironment:
+    """A finished environment. `last_used` is in seconds since 1970, `resolutions` are the files
     that lead to it.
 
-    `recipes` are those whose last runs' stages had exactly these versions.
+    `recipes` are those whose last runs used exactly these versions.
     """
 
     key: str
@@ -50,8 +50,8 @@ class Standing:
 
 @dataclasses.dataclass(frozen=True)
 class Removal:
-    """Something that can go, or has gone: an environment, what a build left, or a resolution; and
-    its size.
+    """An item that can be or was removed (an environment, a build's leftover, or a resolution),
+    with its size.
     """
 
     kind: Literal["environment", "leftover", "resolution"]
@@ -59,8 +59,8 @@ class Removal:
     bytes: int
 
 
-def standing_environments(home: Path) -> tuple[Standing, ...]:
-    """Return the environments of a home, the last used first."""
+def finished_environments(home: Path) -> tuple[FinishedEnvironment, ...]:
+    """Return a home's environments, most recently used first."""
     uses = _uses(home)
     found = []
     for folder, made_from in list_environments(home):
@@ -72,7 +72,7 @@ def standing_environments(home: Path) -> tuple[Standing, ...]:
         size = folder_size(folder)
         python, packages = made_from.python, made_from.packages
         found.append(
-            Standing(
+            FinishedEnvironment(
                 folder.name,
                 folder,
                 python,
@@ -88,11 +88,11 @@ def standing_environments(home: Path) -> tuple[Standing, ...]:
 
 
 def leftovers(home: Path) -> tuple[Path, ...]:
-    """Return what killed builds and removals left, and folders that serve nobody; not what is being
-    built now.
+    """Return leftovers of killed builds and removals, and unused folders; ongoing builds are
+    excluded.
     """
     root = environments_folder(home)
-    # Earlier releases kept the runs of a recipe named `environments` here.
+    # Earlier releases stored the runs of a recipe named `environments` here.
     standing = {folder for folder, _ in list_environments(home)} | set(Home(home).run_folders())
     folders = [path for path in sorted(root.iterdir()) if path.is_dir()] if root.is_dir() else []
     return tuple(folder for folder in folders if folder not in standing and _nobody_builds(folder))
@@ -101,12 +101,12 @@ def leftovers(home: Path) -> tuple[Path, ...]:
 def prune(
     home: Path, *, unused_seconds: float, resolutions: bool = False, dry_run: bool = False
 ) -> tuple[Removal, ...]:
-    """Remove environments that nobody used for so long, and leftovers; return what went, or would
-    go.
+    """Remove leftovers, and environments unused for this long; return what was, or would be,
+    removed.
 
-    What is in use, or being built, stays. With `resolutions`, also those remembered resolutions
-    whose environment does not stand: their recipes then get the newest releases that fit, as if for
-    the first time. Raises StoreError.
+    Anything in use or being built is kept. With `resolutions`, cached resolutions without an
+    environment are removed too: their recipes then resolve to the newest compatible releases, as if
+    for the first time. Raises StoreError.
     """
     try:
         removed = [*_prune_leftovers(home, dry_run=dry_run)]
@@ -120,7 +120,7 @@ def prune(
 
 
 def remove_environment(folder: Path) -> bool:
-    """Remove one environment, damaged or not; return whether it is gone: not while it is used."""
+    """Remove one environment, damaged or not; return True if it is gone, False if it is in use."""
     try:
         with file_lock(lock_file(folder), timeout=0), contextlib.ExitStack() as held:
             marker = folder / MARKER
@@ -133,14 +133,16 @@ def remove_environment(folder: Path) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    # Aside first: killed from here on, it leaves what the next build or prune clears.
+    # Rename first: if killed after this, the next build or prune removes what is left.
     aside = folder.with_name(f"{folder.name}.{time.time_ns()}{STAGING}")
     folder.replace(aside)
     shutil.rmtree(aside)
 
 
 def folder_size(folder: Path) -> int:
-    """Return the bytes of all files below a folder; what vanishes meanwhile counts nothing."""
+    """Return the total size in bytes of all files below a folder; files that vanish meanwhile count
+    as 0.
+    """
     total = 0
     for parent, _, files in os.walk(folder):
         for name in files:
@@ -159,7 +161,7 @@ def _prune_leftovers(home: Path, *, dry_run: bool) -> Iterator[Removal]:
                 with file_lock(_lock_of(folder), timeout=0):
                     shutil.rmtree(folder)
             except Timeout:
-                continue  # a build began meanwhile
+                continue  # a build has started in the meantime
         yield removal
 
 
@@ -173,7 +175,7 @@ def _prune_environments(home: Path, before: float, *, dry_run: bool) -> Iterator
                 if not dry_run:
                     _remove(folder)
         except (Timeout, FileNotFoundError):
-            continue  # it is being built anew, or another process removed it
+            continue  # being rebuilt, or removed by another process
         yield removal
 
 
@@ -190,8 +192,8 @@ def _prune_resolutions(home: Path, gone: set[Path], *, dry_run: bool) -> Iterato
 
 
 def _leading_to(made_from: Resolution, home: Path) -> list[Path]:
-    """Return the remembered resolutions with these versions; the files do not say for which Python
-    they were.
+    """Return the cached resolutions with these versions; the files do not record the Python they
+    are for.
     """
     return [file for file in (home / "resolutions").glob("*.txt") if _pins(file) == made_from.text]
 
@@ -202,7 +204,7 @@ def _pins(file: Path) -> str:
 
 
 def _uses(home: Path) -> set[tuple[str, frozenset[tuple[str, str]]]]:
-    """Return which recipe's last stages had which tools, as the store remembers them."""
+    """Return, from the store's records, which recipes' latest stages used which tools."""
     store = home / "store"
     found = set()
     for latest in (store / "latest").glob("*/**/*.json"):
@@ -210,7 +212,7 @@ def _uses(home: Path) -> set[tuple[str, frozenset[tuple[str, str]]]]:
             key = read_sealed(latest, LatestStage).key
             parts = read_sealed(store / "stages" / f"{key}.json", KeptRecord).record.ingredients
         except (OSError, SealBroken):
-            continue  # a damaged memory names nobody; `convkit store verify` tells of it
+            continue  # a damaged record; `convkit store verify` reports it
         tools = {
             name.removeprefix(_TOOL): value
             for name, value in parts.items()
@@ -221,7 +223,7 @@ def _uses(home: Path) -> set[tuple[str, frozenset[tuple[str, str]]]]:
 
 
 def _lock_of(folder: Path) -> Path:
-    """Return the lock of the environment that a folder is, or was to become."""
+    """Return the lock of an environment's folder, finished or not."""
     return lock_file(folder.with_name(folder.name.partition(".")[0]))
 
 

@@ -1,4 +1,4 @@
-"""Which packages each stage needs, and from which key of the recipe each one's releases come."""
+"""Determines the packages each stage needs, and the recipe key that selects each one's releases."""
 
 import dataclasses
 import functools
@@ -19,9 +19,9 @@ from convkit.worker.protocol import StageKind
 CONVKIT_DEFAULT = "convkit's default"
 
 _TORCH = ("torch", "onnx", "onnx-ir", "onnxscript", "numpy", "safetensors")
-# What exports and references import. Exports differ by exporter (`onnx`: a model that is already
-# ONNX). The reference of a torch model runs in the environment of the recipe's own export: it
-# never imports the exporter, and both are sure to see the same torch and transformers.
+# What exports and references import. Exports differ by exporter (`onnx`: the model is already
+# ONNX). A torch model's reference runs in the environment of the recipe's own export: it never
+# imports the exporter, and both are guaranteed the same torch and transformers.
 NEEDS: dict[str, tuple[str, ...]] = {
     "export torch": _TORCH,
     "export torchscript": _TORCH,
@@ -29,20 +29,21 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "export onnx": ("onnx", "onnx-ir", "numpy"),
     "reference onnx": ("onnxruntime", "onnx", "numpy"),
 }
-# What reading a graph imports: to look into it, to compare two, to simulate one that is in a low
-# precision by itself.
+# What reading a graph requires: to inspect it, compare two, or simulate one that is in low
+# precision itself.
 _GRAPH = ("onnx", "onnx-ir", "numpy")
 
-# Models from these sources are built by transformers; others may use it, and say so under `tools`.
+# Models from these sources are built by transformers. Other models may use it and list it under
+# `tools`.
 _TRANSFORMERS_SOURCES = frozenset({"hub", "path", "package", "config"})
 
 
 @dataclasses.dataclass(frozen=True)
 class EnvironmentSpec:
-    """What an environment must hold: a Python release and PEP 508 requirements, sorted by name.
+    """The contents of an environment: a Python release and PEP 508 requirements, sorted by name.
 
-    `origins` maps each requirement's name, and `python`, to the key of the recipe that gave its
-    releases. It serves messages only: two specs that differ in nothing else are equal and share one
+    `origins` maps each requirement's name, and `python`, to the recipe key that selected its
+    releases. It is used in messages only: specs that differ in nothing else are equal and share an
     environment.
     """
 
@@ -51,15 +52,13 @@ class EnvironmentSpec:
     origins: tuple[tuple[str, str], ...] = dataclasses.field(default=(), compare=False)
 
     def origin(self, name: str) -> str | None:
-        """Return the key of the recipe that chose a package's releases; None where that is not
-        known.
-        """
+        """Return the recipe key that selected a package's releases; None if unknown."""
         return dict(self.origins).get(name)
 
 
 @dataclasses.dataclass(frozen=True)
 class _Choice:
-    """Which releases of a package a key of the recipe allows; `extras` as in `[cuda]`."""
+    """The releases of a package that a recipe key allows; `extras` as in `[cuda]`."""
 
     specifier: str
     origin: str
@@ -74,11 +73,11 @@ def environment_spec(
     *,
     stand_in: bool = False,
 ) -> EnvironmentSpec:
-    """Return the environment of a stage.
+    """Return a stage's environment.
 
-    `target` is the stage's target; for an export it counts only if the target has an export of its
-    own. `version` is one of the target's `versions`, for a verification: it replaces the runtime's
-    specifier. `stand_in`: the CPU stands in for the target's device.
+    `target` is the stage's target; an export only uses it if the target has its own export.
+    `version` is one of the target's `versions`, for a verification, and replaces the runtime's
+    specifier. `stand_in`: the CPU simulates the target's device.
     """
     match stage:
         case "export":
@@ -105,7 +104,7 @@ def _target_spec(
     elif stage == "verify" and _may_come_low(recipe):
         names += _GRAPH
     for name in names:
-        # What was chosen for a package holds for its build for another device.
+        # A choice for a package also applies to its build for another device.
         if name not in choices and (plain := name.removesuffix("-gpu")) in choices:
             choices[name] = choices[plain]
     if version is not None:
@@ -115,7 +114,7 @@ def _target_spec(
 
 
 def inspection_spec(runtime: Runtime | None) -> EnvironmentSpec:
-    """Return the environment in which ONNX files, or a runtime's built models, can be read."""
+    """Return the environment for reading ONNX files or a runtime's built models."""
     needs = _GRAPH if runtime is None else (*runtime.inspects_with, "numpy")
     return _spec(needs, {}, {}, (default_python(), CONVKIT_DEFAULT))
 
@@ -146,26 +145,25 @@ def diagnosis_spec(
 
 @functools.cache
 def default_python() -> str:
-    """Return the Python release of environments whose recipe names none: 3.11 where there is one,
-    else our own.
+    """Return the Python release for recipes that name none: 3.11 if available, otherwise our
+    own.
     """
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
     found = shutil.which(f"python{DEFAULT_PYTHON}")
-    # pyenv puts a shim on the path for every release it knows of, also for those that it will not
-    # start.
+    # pyenv adds a shim to PATH for every release it knows, including those it will not start.
     there = found is not None and "shims" not in found
     return DEFAULT_PYTHON if own == DEFAULT_PYTHON or there else own
 
 
 def package_name(requirement: str) -> str:
-    """Return the normalised name (PEP 503) at the beginning of a requirement."""
+    """Return the normalized name (PEP 503) at the start of a requirement."""
     return re.sub(
         r"[-_.]+", "-", re.split(r"[\[=<>!~;@\s]", requirement.strip(), maxsplit=1)[0]
     ).lower()
 
 
 def _export_spec(recipe: Recipe, target: str | None) -> EnvironmentSpec:
-    """Return the environment of the recipe's export, or of a target's own."""
+    """Return the environment of the recipe's export or a target's own."""
     owner = recipe.targets[target] if target is not None else None
     export = recipe.export_of(target)
     kind = "onnx" if recipe.model.onnx is not None else export.exporter
@@ -181,7 +179,7 @@ def _export_spec(recipe: Recipe, target: str | None) -> EnvironmentSpec:
 
 
 def _reference_spec(recipe: Recipe) -> EnvironmentSpec:
-    """Return the environment of the original: the export's, where that loads the same model."""
+    """Return the original's environment: the export's, if that loads the same model."""
     if recipe.model.onnx is None:
         return _export_spec(recipe, None)
     kind = "reference onnx" if recipe.original is None else "export torch"
@@ -191,17 +189,17 @@ def _reference_spec(recipe: Recipe) -> EnvironmentSpec:
 
 
 def _may_come_low(recipe: Recipe) -> bool:
-    """Say whether the exported graph may be in float16 or bfloat16 by itself: then it is simulated
-    too.
+    """Return True if the exported graph may already be in float16 or bfloat16, in which case it is
+    also simulated.
     """
     return recipe.model.onnx is not None or recipe.model.dtype in ("float16", "bfloat16")
 
 
 @functools.cache
 def _known() -> frozenset[str]:
-    """Return the packages that some stage asks for by itself.
+    """Return the packages that any stage requires by itself.
 
-    Other packages under `tools` belong to the model's own code, so they go where it runs.
+    Other packages under `tools` belong to the model's own code and are installed where it runs.
     """
     own = {name for names in NEEDS.values() for name in names}
     return frozenset(
@@ -211,7 +209,7 @@ def _known() -> frozenset[str]:
 
 def _model_packages(model: Model, choices: Mapping[str, _Choice]) -> list[str]:
     """Return what the model's own code imports: transformers for its sources, and packages that no
-    stage knows.
+    stage requires.
     """
     kind = next(kind for kind in SOURCE_KINDS if getattr(model, kind) is not None)
     named = [name for name in choices if name not in _known()]
@@ -230,7 +228,7 @@ def _choices(tools: Tools, place: str) -> dict[str, _Choice]:
 
 
 def _python(tools: Tools, own: Tools | None, target: str | None) -> tuple[str, str]:
-    """Return the Python release and the key that chose it."""
+    """Return the Python release and the recipe key that selected it."""
     if own is not None and own.python is not None:
         return own.python, f"targets.{target}.tools.python"
     return (
@@ -246,8 +244,8 @@ def _spec(
     defaults: Mapping[str, str],
     python: tuple[str, str],
 ) -> EnvironmentSpec:
-    """Return a spec of packages: as chosen by the recipe, else by `defaults`, else by convkit's
-    table.
+    """Return a spec of packages, with releases chosen by the recipe, by `defaults`, or by convkit's
+    table, in that order.
     """
     known = tool_defaults()
     lines, origins = [], [("python", python[1])]
@@ -256,6 +254,6 @@ def _spec(
         choice = choices.get(name) or _Choice(default, CONVKIT_DEFAULT)
         lines.append(
             f"{name}{choice.extras}{SpecifierSet(choice.specifier)}"
-        )  # sorted, so that equal sets share
+        )  # sorted, so that equal sets share an environment
         origins.append((name, choice.origin))
     return EnvironmentSpec(python[0], tuple(lines), tuple(origins))

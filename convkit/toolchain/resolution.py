@@ -1,5 +1,5 @@
-"""From specifiers to exact versions and hashes: resolved once by uv, remembered, reused without a
-network or uv.
+"""Resolves specifiers to exact versions and hashes: once with uv, then from a cache without network
+or uv.
 """
 
 import dataclasses
@@ -29,11 +29,11 @@ _HASH = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 
 @dataclasses.dataclass(frozen=True)
 class Resolution:
-    """Exact versions by package name, and the SHA-256 of the files that may be installed for each.
+    """Exact versions by package name, and the SHA-256 of each package's allowed files.
 
-    `source` says what they rest on: the index as it was, a committed lock, or what a past run
-    recorded. `yanked` holds why a release was withdrawn, by name, as far as that is known; it is no
-    part of the identity.
+    `source` is the origin of the versions: the index at the time, a committed lock, or a past run.
+    `yanked` maps packages to the reason their release was withdrawn, if known; it is not part of
+    the identity.
     """
 
     python: str
@@ -44,13 +44,13 @@ class Resolution:
 
     @property
     def digest(self) -> str:
-        """The identity of the environment this makes: versions, files, Python and platform."""
+        """The identity of the resulting environment: versions, files, Python and platform."""
         return digest_json([self.python, self.packages, self.hashes, platform_name()])
 
     @property
     def text(self) -> str:
-        """The versions as a requirements file: one pin a line with its hashes, no address of any
-        index.
+        """The versions as a requirements file: one pin per line with hashes, without an index
+        URL.
         """
         return "".join(
             " ".join(
@@ -62,7 +62,7 @@ class Resolution:
 
 
 def read_pins(text: str, python: str, source: VersionSource = "index") -> Resolution | None:
-    """Return a resolution from its text; None where that is no list of pins with hashes."""
+    """Return a resolution from its text; None if it is not a list of pins with hashes."""
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     pins = [_HASHED_PIN.fullmatch(line) for line in lines]
     found = [pin for pin in pins if pin is not None]
@@ -74,20 +74,20 @@ def read_pins(text: str, python: str, source: VersionSource = "index") -> Resolu
 
 
 def resolved(spec: EnvironmentSpec, home: Path) -> Resolution | None:
-    """Return what a specification resolved to before, or None; starts no process."""
+    """Return a specification's cached resolution, or None; starts no process."""
     try:
         text = resolution_file(spec, home).read_text(encoding="utf-8")
     except OSError:
         return None
-    return read_pins(text, spec.python)  # a damaged file is only a lost memory
+    return read_pins(text, spec.python)  # a damaged file is just a cache miss
 
 
 def resolve(spec: EnvironmentSpec, home: Path) -> Resolution:
-    """Return exact versions for a specification: those of before, else uv's answer now, which is
-    remembered.
+    """Return exact versions for a specification: cached ones, or else a new resolution by uv, which
+    is then cached.
 
-    Raises ToolchainError where the releases do not fit together, a package cannot be fetched, or
-    Python is missing.
+    Raises ToolchainError if the releases conflict, a package cannot be fetched, or Python is
+    missing.
     """
     known = resolved(spec, home)
     if known is not None:
@@ -112,8 +112,8 @@ def resolve(spec: EnvironmentSpec, home: Path) -> Resolution:
 
 
 def resolution_file(spec: EnvironmentSpec, home: Path) -> Path:
-    """Return where a specification's resolution is remembered; the known pairs are part of what it
-    answers.
+    """Return the cache file of a specification's resolution; its name depends on the known pairs
+    too.
     """
     digest = digest_json([spec.python, spec.requirements, platform_name(), KNOWN_PAIRS])
     return home / "resolutions" / f"{digest}.txt"
@@ -122,17 +122,15 @@ def resolution_file(spec: EnvironmentSpec, home: Path) -> Path:
 def resolve_anew(
     spec: EnvironmentSpec, platform: str | None = None, preferred: Mapping[str, str] | None = None
 ) -> Resolution:
-    """Return uv's answer now, and remember nothing; raises ToolchainError, as `resolve`.
+    """Return a new resolution by uv without caching it; raises ToolchainError, like `resolve`.
 
-    `platform` is uv's name of another one than this. `preferred` are versions to stay with where
-    the specification allows: the rest may be newer.
+    `platform` is uv's name of a different platform. `preferred` are versions to keep if the
+    specification allows; other packages may be newer.
     """
     if platform is None:
         find_interpreter(spec.python, spec.origin("python") or "python")
     with tempfile.TemporaryDirectory(prefix="convkit-resolve-") as folder:
-        pins = (
-            Path(folder) / "pins.txt"
-        )  # uv prefers the versions that its output file holds already
+        pins = Path(folder) / "pins.txt"  # uv prefers versions already in its output file
         pins.write_text(
             "".join(f"{name}=={version}\n" for name, version in (preferred or {}).items())
         )
@@ -142,8 +140,8 @@ def resolve_anew(
 
 
 def _resolve_with_known_pairs(spec: EnvironmentSpec, options: list[str], pins: Path) -> Resolution:
-    """Resolve; where releases come out that are known not to work together, hold the one and limit
-    the other.
+    """Resolve; if the result contains releases known to be incompatible, pin one and constrain the
+    other.
     """
     constraints: dict[str, KnownPair] = {}
     while True:
@@ -154,13 +152,13 @@ def _resolve_with_known_pairs(spec: EnvironmentSpec, options: list[str], pins: P
         }
         if not fresh:
             return Resolution(spec.python, packages, yanked=yanked)
-        assert not fresh.keys() & constraints.keys()  # uv was told so already
+        assert not fresh.keys() & constraints.keys()  # uv already had these constraints
         constraints |= fresh
 
 
 def _hashes(resolution: Resolution, options: list[str]) -> dict[str, tuple[str, ...]]:
-    """Return the SHA-256 of the files that this platform would install: wheels, or a source where
-    there is none.
+    """Return the SHA-256 of the files that this platform would install: wheels, or a source
+    distribution if there are none.
     """
     arguments = [
         "pip",
@@ -196,7 +194,7 @@ def _hashes(resolution: Resolution, options: list[str]) -> dict[str, tuple[str, 
 def _compile(
     spec: EnvironmentSpec, constraints: dict[str, KnownPair], options: list[str], file: Path
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return exact versions, and which of them are yanked and why, both by name."""
+    """Return exact versions, and the yanked ones with reasons, both by name."""
     lines = [
         *spec.requirements,
         *(part for constraint in constraints for part in constraint.split()),
@@ -229,8 +227,8 @@ def _compile(
 
 
 def _explain(failure: Failure, spec: EnvironmentSpec, constraints: dict[str, KnownPair]) -> str:
-    """Return the whole story of a failed resolution: what happened, what to do, which keys of the
-    recipe matter.
+    """Return a full explanation of a failed resolution: what happened, how to fix it, and the
+    recipe keys involved.
     """
     text = (
         f"resolving the tools for Python {spec.python} failed: {failure.advice()}\n{failure.words}"
@@ -255,7 +253,7 @@ def _explain(failure: Failure, spec: EnvironmentSpec, constraints: dict[str, Kno
 
 
 def _macos_hint(failure: Failure) -> str:
-    """Return the way out where a release has wheels for a newer macOS than uv resolves for."""
+    """Return a hint for releases whose wheels need a newer macOS than uv resolves for."""
     if failure.kind != "no_versions" or "macosx_" not in failure.words:
         return ""
     target = os.environ.get("MACOSX_DEPLOYMENT_TARGET", "13.0, uv's default")
@@ -266,5 +264,5 @@ def _macos_hint(failure: Failure) -> str:
 
 
 def _names(text: str, package: str) -> bool:
-    """Return whether a text speaks of a package, not only of one whose name contains its name."""
+    """Return True if a text mentions a package, not just one whose name contains its name."""
     return re.search(rf"(?<![\w-]){re.escape(package)}(?![\w-])", text) is not None

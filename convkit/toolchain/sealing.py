@@ -1,8 +1,8 @@
-"""Seals an environment when it is built, and verifies every file of it later.
+"""Seals an environment when it is built, and verifies all its files later.
 
-The seal (`convkit.worker.seal`) lists all files, RECORDs among them, so that a change to a file and
-its RECORD shows too. Bytecode is made after the sealing, by workers and by whoever starts the
-environment's Python: it must be what its source compiles to.
+The seal (`convkit.worker.seal`) lists all files, including RECORDs, so that changing a file along
+with its RECORD is detected too. Bytecode is created after sealing, by workers and by anyone who
+starts the environment's Python; it must match its compiled source.
 """
 
 import json
@@ -35,7 +35,7 @@ _UNSEALED = (FILE_NAME, f"{FILE_NAME}.part", ".lock")
 def seal_environment(folder: Path) -> None:
     """List an environment's files in its seal; raises OSError and SealError.
 
-    Call it when the installed files were compared with their RECORDs, whose digests are taken.
+    Call this after comparing the installed files with their RECORDs, whose digests it reuses.
     """
     recorded = recorded_digests(folder)
     write_seal(
@@ -49,7 +49,7 @@ def seal_environment(folder: Path) -> None:
 
 
 def read_marker(folder: Path) -> Resolution | None:
-    """Return what an environment was made from; None where its marker is absent or damaged."""
+    """Return what an environment was built from; None if its marker is missing or damaged."""
     try:
         text = (folder / MARKER).read_text(encoding="utf-8")
         made_from = decode(Resolution, json.loads(text))
@@ -59,9 +59,9 @@ def read_marker(folder: Path) -> Resolution | None:
 
 
 def damage_at_start(folder: Path) -> str | None:
-    """Return why a stage must not be started in an environment, in words; None where it may.
+    """Return a reason not to start a stage in an environment; None if there is none.
 
-    Looks at the seal itself and the few files that Python reads before any check can run.
+    Checks the seal itself and the few files that Python reads before any check can run.
     """
     if read_marker(folder) is None:
         return f"{MARKER} is damaged"
@@ -73,7 +73,7 @@ def damage_at_start(folder: Path) -> str | None:
 
 
 def verify_environment(folder: Path) -> tuple[WrongFile, ...]:
-    """Digest every file of an environment; return what was changed, removed or added, by path."""
+    """Digest every file of an environment; return changed, removed and added files by path."""
     wrong: list[WrongFile] = []
     try:
         seal = read_seal(folder)
@@ -82,7 +82,7 @@ def verify_environment(folder: Path) -> tuple[WrongFile, ...]:
     found = set(_files(folder))
     bytecode = {path for path in found if _is_bytecode(path)}
     paths = sorted((found | seal.entries.keys()) - bytecode - {*_UNSEALED})
-    # Digesting lets go of the interpreter's lock, so threads use every core.
+    # Hashing releases the GIL, so threads use every core.
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         parts = pool.map(
             lambda part: [(path, seal.problem(path, digest=True)) for path in part],
@@ -90,7 +90,7 @@ def verify_environment(folder: Path) -> tuple[WrongFile, ...]:
         )
         problems = [pair for part in parts for pair in part]
     wrong += [WrongFile(path, problem) for path, problem in problems if problem is not None]
-    # A Python that may have been replaced is not started.
+    # Do not start a Python that may have been replaced.
     trusted = not any(is_starting(file.path) for file in wrong)
     wrong += _wrong_bytecode(folder, bytecode, seal.entries) if trusted else []
     return tuple(sorted(wrong, key=lambda file: file.path))
@@ -99,7 +99,7 @@ def verify_environment(folder: Path) -> tuple[WrongFile, ...]:
 def _wrong_bytecode(
     folder: Path, bytecode: Iterable[str], sealed: Iterable[str]
 ) -> Iterator[WrongFile]:
-    """Yield bytecode that has no source, or is not what its source compiles to."""
+    """Yield bytecode that has no source or does not match its compiled source."""
     sources = {path: _source_of(path) for path in sorted(bytecode)}
     yield from (
         WrongFile(path, "unexpected") for path, source in sources.items() if source not in sealed
@@ -120,7 +120,9 @@ def _wrong_bytecode(
 
 
 def _differing(folder: Path, pairs: list[tuple[str, str]]) -> list[str]:
-    """Ask the environment's Python which bytecode differs; all of it where that crashes."""
+    """Return the bytecode that differs according to the environment's Python; all of it if Python
+    crashes.
+    """
     if not pairs:
         return []
     done = subprocess.run(
@@ -134,7 +136,7 @@ def _differing(folder: Path, pairs: list[tuple[str, str]]) -> list[str]:
     )
     if done.returncode == 0:
         return [str(path) for path in json.loads(done.stdout)]
-    half = len(pairs) // 2  # find what crashes it: marshal trusts its input
+    half = len(pairs) // 2  # bisect to find the file that crashes it: marshal trusts its input
     if half == 0:
         return [pairs[0][0]]
     return [*_differing(folder, pairs[:half]), *_differing(folder, pairs[half:])]
@@ -145,7 +147,7 @@ def _is_bytecode(path: str) -> bool:
 
 
 def _source_of(path: str) -> str:
-    """Return where the source of a bytecode file lies; another path for one in no cache."""
+    """Return the path of a bytecode file's source; another path if it is not in a cache."""
     place = Path(path.removeprefix(f"{BYTECODE}/"))
     if place.parent.name != _CACHE:
         return path
@@ -153,7 +155,7 @@ def _source_of(path: str) -> str:
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """Yield all files and links below a folder, relative to it."""
+    """Yield all files and links below a folder, as relative paths."""
     start = len(str(folder)) + 1
     for parent, folders, names in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(parent, name))]  # noqa: PTH114, PTH118 - 20,000 files

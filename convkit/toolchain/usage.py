@@ -1,12 +1,12 @@
-"""Says that an environment is in use, and when it last was: a shared lock on its marker, and the
-marker's time.
+"""Marks an environment as in use, and records when it was last used: a shared lock on its marker,
+and the marker's mtime.
 
-Whoever is handed an environment holds the lock until the process ends; the kernel lets go of it
-however that comes about, so that nothing has to be cleared away and no process number can be
-mistaken for another's. Workers end with the process that started them, so its lock stands for
-theirs. What removes an environment takes the lock for itself alone, without waiting.
+A process that gets an environment holds the lock until it ends. The kernel then releases it, so
+nothing needs cleaning up, and no process id can be mistaken for another. Workers end with their
+parent process, so its lock covers them. Removing an environment requires an exclusive lock, taken
+without waiting.
 
-A marker that can only be read is locked all the same; its time then stays as it was.
+A read-only marker can still be locked; its mtime then stays unchanged.
 """
 
 import contextlib
@@ -17,20 +17,18 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-# Open descriptors by marker, device and inode: an environment that was built anew has another
-# marker.
+# Open descriptors by marker, device and inode: a rebuilt environment has a new marker.
 _held: dict[tuple[str, int, int], int] = {}
 _guard = threading.Lock()
 
-# Filesystems that know no locks, and markers that others own, are no reason not to use an
-# environment.
+# Filesystems without locks, and markers owned by others, do not prevent using an environment.
 _NO_LOCKS = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK})
 _NOT_OURS = frozenset({errno.EROFS, errno.EPERM, errno.EACCES})
 
 
 def hold(marker: Path) -> bool:
-    """Hold an environment until this process ends and note the time; False where it is gone, or is
-    being removed.
+    """Hold an environment until this process ends and record the time; False if it is gone or being
+    removed.
     """
     try:
         descriptor = os.open(marker, os.O_RDONLY)
@@ -56,14 +54,14 @@ def hold(marker: Path) -> bool:
 
 
 def release(marker: Path) -> None:
-    """Let go of one environment, which this process is about to build again."""
+    """Release one environment, which this process is about to rebuild."""
     with _guard:
         for identity in [identity for identity in _held if identity[0] == str(marker)]:
             os.close(_held.pop(identity))
 
 
 def release_all() -> None:
-    """Let go of every environment that this process holds."""
+    """Release every environment that this process holds."""
     with _guard:
         while _held:
             os.close(_held.popitem()[1])
@@ -71,9 +69,7 @@ def release_all() -> None:
 
 @contextlib.contextmanager
 def alone(marker: Path) -> Iterator[bool]:
-    """Give True while nobody uses the environment, and keep others from beginning to; False where
-    somebody does.
-    """
+    """Yield True, and block new users, if nobody uses the environment; otherwise False."""
     descriptor = os.open(marker, os.O_RDONLY)
     try:
         yield _lock(descriptor, fcntl.LOCK_EX)
@@ -82,7 +78,7 @@ def alone(marker: Path) -> Iterator[bool]:
 
 
 def in_use(marker: Path) -> bool:
-    """Say whether a process holds an environment, this one among them."""
+    """Return True if any process, including this one, holds an environment."""
     with alone(marker) as free:
         return not free
 
@@ -95,7 +91,7 @@ def _lock(descriptor: int, kind: int) -> bool:
     except OSError as error:
         if error.errno not in _NO_LOCKS:
             raise
-        return kind == fcntl.LOCK_SH  # nobody can be sure to be alone here
+        return kind == fcntl.LOCK_SH  # no process can know that it is alone here
     return True
 
 

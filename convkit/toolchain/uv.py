@@ -1,5 +1,5 @@
-"""Runs uv apart from the folder it is called in, with pip's find-links and index where uv is told
-of none.
+"""Runs uv independently of the current folder, with pip's find-links and index unless uv has its
+own.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ FailureKind = Literal[
     "changed", "offline", "unreachable", "refused", "no_versions", "disk_full", "other"
 ]
 
-# uv's own words for each kind of failure, the most telling first.
+# uv's messages for each kind of failure, most specific first.
 _MARKS: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
     ("changed", re.compile(r"Hash mismatch for")),
     ("disk_full", re.compile(r"No space left on device|os error 28\b")),
@@ -45,7 +45,7 @@ _PACKAGE = re.compile(
 )
 _EMPTY_WORDS = r"^(error: No solution found when resolving dependencies|cause:)\s*"
 _MOST_LINES = 20
-# What uv says without --quiet of work that went well, before the error.
+# uv's messages about successful work before the error, without --quiet.
 _PROGRESS = (
     "Using ",
     "Resolved ",
@@ -56,8 +56,7 @@ _PROGRESS = (
     "Updated ",
 )
 
-# Variables of the user's that would make one recipe resolve, or one lock install, to different
-# things.
+# User variables that would change how a recipe resolves or a lock installs.
 _DROPPED = frozenset(
     {
         *(
@@ -98,14 +97,14 @@ _INDEX_VARIABLES = (
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """Why uv failed: the kind, the package it was at where uv names one, and its own words."""
+    """Why uv failed: the kind, the package involved if uv names one, and uv's own message."""
 
     kind: FailureKind
     package: str | None
     words: str
 
     def advice(self) -> str:
-        """Return what went wrong and what to do, in a sentence or two."""
+        """Return what went wrong and how to fix it, in a sentence or two."""
         what = self.package or "a package"
         match self.kind:
             case "offline":
@@ -144,7 +143,7 @@ class Failure:
 
 @functools.cache
 def uv_binary() -> str:
-    """Return where uv lies; raises ToolchainError."""
+    """Return the path of uv; raises ToolchainError."""
     from uv import find_uv_bin  # noqa: PLC0415 - only when uv must run
 
     try:
@@ -156,28 +155,29 @@ def uv_binary() -> str:
 
 
 def uv_environment(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment uv runs in: the given one without what would change a result, with
-    pip's settings.
+    """Return the environment variables for uv: the given ones, without those that would change a
+    result, plus pip's settings.
     """
     child = {name: value for name, value in environment.items() if name not in _DROPPED}
-    # uv parts several places by commas, pip by white space.
+    # uv separates locations with commas, pip with whitespace.
     links = child.get("UV_FIND_LINKS", "").split(",") if child.get("UV_FIND_LINKS") else []
     links = links or (pip_setting("find-links", environment) or "").split()
     if links:
         child["UV_FIND_LINKS"] = ",".join(_absolute(link.strip()) for link in links)
     if not _knows_its_index(child) and (index := pip_setting("index-url", environment)):
         child["UV_DEFAULT_INDEX"] = index
-    child.setdefault("UV_PYTHON_DOWNLOADS", "never")  # whoever wants uv to fetch Pythons can say so
+    # users who want uv to fetch Pythons can set this
+    child.setdefault("UV_PYTHON_DOWNLOADS", "never")
     return child | {"UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
 
 
 def _absolute(link: str) -> str:
-    """Return a place of wheels such that it does not depend on the folder uv runs in."""
+    """Return a wheel location that does not depend on the folder uv runs in."""
     return link if "://" in link else str(Path(link).expanduser().absolute())
 
 
 def _knows_its_index(environment: Mapping[str, str]) -> bool:
-    """Return whether uv has been told of an index, so that pip's does not matter."""
+    """Return True if uv has an index configured, so that pip's is ignored."""
     user = Path(
         environment.get("XDG_CONFIG_HOME")
         or Path(environment.get("HOME") or "~").expanduser() / ".config"
@@ -189,37 +189,37 @@ def _knows_its_index(environment: Mapping[str, str]) -> bool:
 
 
 def index_options(environment: Mapping[str, str] = os.environ) -> list[str]:
-    """Return `--no-index` where pip is told to use no index and uv is told of none; uv has no
-    variable for it.
+    """Return `--no-index` if pip is configured to use no index and uv has no index setting; uv has
+    no variable for it.
     """
     forbidden = (pip_setting("no-index", environment) or "").lower() in ("1", "true", "yes", "on")
     return ["--no-index"] if forbidden and not _knows_its_index(environment) else []
 
 
 @dataclasses.dataclass(frozen=True)
-class Told:
-    """What uv printed, and its warnings, a text each."""
+class UvOutput:
+    """uv's output, and its warnings as separate strings."""
 
     output: str
     warnings: tuple[str, ...] = ()
 
 
 def attempt_uv(arguments: Sequence[str], *, given: str = "") -> str | Failure:
-    """Run uv and return what it prints, or why it failed; `given` goes to its standard input.
+    """Run uv and return its output, or why it failed; `given` is passed to stdin.
 
-    Raises ToolchainError where uv cannot be started.
+    Raises ToolchainError if uv cannot be started.
     """
     done = _run([*arguments, "--quiet"], given)
     return done.stdout if done.returncode == 0 else failure_of(done.stderr)
 
 
-def attempt_uv_with_warnings(arguments: Sequence[str], *, given: str = "") -> Told | Failure:
-    """Run uv as `attempt_uv` does, and keep its warnings, which `--quiet` would drop: that a
-    release was yanked.
+def attempt_uv_with_warnings(arguments: Sequence[str], *, given: str = "") -> UvOutput | Failure:
+    """Run uv like `attempt_uv`, keeping its warnings, such as yanked releases, which `--quiet`
+    would drop.
     """
     done = _run(arguments, given)
     return (
-        Told(done.stdout, warnings_of(done.stderr))
+        UvOutput(done.stdout, warnings_of(done.stderr))
         if done.returncode == 0
         else failure_of(done.stderr)
     )
@@ -234,7 +234,7 @@ def _run(arguments: Sequence[str], given: str) -> subprocess.CompletedProcess[st
             capture_output=True,
             text=True,
             env=uv_environment(),
-            # Apart from any project: the settings of a pyproject.toml nearby are not the recipe's.
+            # Outside any project: a nearby pyproject.toml must not affect the recipe.
             cwd=Path.cwd().anchor,
             check=False,
         )
@@ -245,10 +245,10 @@ def _run(arguments: Sequence[str], given: str) -> subprocess.CompletedProcess[st
 
 
 def run_uv(arguments: Sequence[str], doing: str, *, given: str = "") -> str:
-    """Run uv and return what it prints; `given` goes to its standard input.
+    """Run uv and return its output; `given` is passed to stdin.
 
-    Raises ToolchainError that says what was being done, what went wrong, what to do, and uv's own
-    words.
+    Raises ToolchainError that states the attempted action, the problem, the fix, and uv's own
+    message.
     """
     result = attempt_uv(arguments, given=given)
     if isinstance(result, Failure):
@@ -257,7 +257,7 @@ def run_uv(arguments: Sequence[str], doing: str, *, given: str = "") -> str:
 
 
 def failure_of(printed: str) -> Failure:
-    """Return what uv's standard error says."""
+    """Return the failure described by uv's stderr."""
     lines = _without_warnings(printed)
     text = "\n".join(lines)
     kind: FailureKind = next((kind for kind, mark in _MARKS if mark.search(text)), "other")
@@ -267,7 +267,7 @@ def failure_of(printed: str) -> Failure:
 
 
 def warnings_of(printed: str) -> tuple[str, ...]:
-    """Return the warnings of uv's standard error, their further lines joined to them."""
+    """Return the warnings in uv's stderr, with their continuation lines joined."""
     warnings: list[str] = []
     inside = False
     for line in printed.splitlines():
@@ -281,8 +281,8 @@ def warnings_of(printed: str) -> tuple[str, ...]:
 
 
 def _without_warnings(printed: str) -> list[str]:
-    """Return the lines of errors and hints; a warning's further lines are indented, as are those of
-    progress.
+    """Return the lines of errors and hints. Continuation lines of warnings and progress lines are
+    indented, and dropped.
     """
     lines, warning = [], False
     for line in printed.splitlines():
@@ -294,7 +294,7 @@ def _without_warnings(printed: str) -> list[str]:
 
 
 def _trimmed(lines: Sequence[str]) -> str:
-    """Return uv's words, indented and not too many, without passwords in addresses."""
+    """Return uv's message, indented and shortened, with passwords in URLs removed."""
     texts = [
         re.sub(r"//[^/@\s]+@", "//***@", redacted(re.sub(_EMPTY_WORDS, "", line.strip())))
         for line in lines

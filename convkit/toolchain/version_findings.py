@@ -1,4 +1,4 @@
-"""What is to be said of an environment's versions before anything runs in it."""
+"""Findings about an environment's versions, before anything runs in it."""
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.toolchain.requirements import CONVKIT_DEFAULT, EnvironmentSpec
@@ -6,9 +6,7 @@ from convkit.toolchain.resolution import Resolution
 
 
 def version_findings(resolution: Resolution, spec: EnvironmentSpec) -> list[Finding]:
-    """Return a warning (V105) for each release that its makers withdrew, by name. Asks nothing of
-    any index.
-    """
+    """Return a warning (V105) for each release that its maintainers withdrew. Queries no index."""
     return [
         _yanked(name, resolution.packages[name], reason, spec.origin(name))
         for name, reason in sorted(resolution.yanked.items())

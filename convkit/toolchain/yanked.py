@@ -1,9 +1,8 @@
-"""Releases that their makers withdrew: told by uv when it looks at the index, remembered beside the
-exact versions.
+"""Yanked releases: reported by uv when it queries the index, stored along with the exact versions.
 
-A yanked release stays on the index, and whoever pins it exactly still gets it; everybody else is
-given another. That is learnt when versions are resolved or installed, from uv's warnings. Nothing
-here asks an index: where everything is cached, what was learnt before is all that is known.
+A yanked release stays on the index and is installed only if pinned exactly. uv warns about it when
+it resolves or installs. Nothing here queries an index: if everything is cached, only earlier
+warnings are known.
 """
 
 import os
@@ -20,21 +19,21 @@ _NO_REASON = "no reason given"
 
 
 def yanked_in(warnings: Iterable[str]) -> dict[str, str]:
-    """Return the yanked packages that uv's warnings speak of: the reason by normalised name."""
+    """Return the yanked packages in uv's warnings: normalized name to reason."""
     found = (_WARNING.search(warning) for warning in warnings)
     return {str(canonicalize_name(match[1])): _one_line(match[3]) for match in found if match}
 
 
 def yanked_lines(packages: Mapping[str, str], yanked: Mapping[str, str]) -> str:
-    """Return comment lines that remember yanked releases in a file of pins."""
+    """Return comment lines that record yanked releases in a file of pins."""
     return "".join(
         f"# yanked: {name}=={packages[name]} {reason}\n" for name, reason in sorted(yanked.items())
     )
 
 
 def read_yanked(text: str, packages: Mapping[str, str]) -> dict[str, str]:
-    """Return what a file of pins remembers of yanked releases: the reason by name, for the versions
-    it pins.
+    """Return the yanked releases recorded in a file of pins, for the versions it pins: name to
+    reason.
     """
     found = (_LINE.fullmatch(line) for line in text.splitlines())
     return {
@@ -47,7 +46,7 @@ def read_yanked(text: str, packages: Mapping[str, str]) -> dict[str, str]:
 def remember_yanked(
     pins: str, yanked: Mapping[str, str], packages: Mapping[str, str], resolutions: Path
 ) -> None:
-    """Add yanked releases to every remembered resolution that consists of these pins."""
+    """Add yanked releases to every cached resolution that consists of these pins."""
     for file in sorted(resolutions.glob("*.txt")):
         text = file.read_text(encoding="utf-8", errors="replace")
         without = "".join(

@@ -1,4 +1,4 @@
-"""A run's files in MLflow: copies of their own, or large models by path and digest."""
+"""A run's files in MLflow: copies, or large models by path and digest."""
 
 import dataclasses
 import hashlib
@@ -14,8 +14,8 @@ from convkit.store.files import copy_file
 RUN_FILES = ("recipe.yaml", "result.json", "report.html", "provenance.json")
 RUN_FOLDERS = ("logs", "locks")
 
-# Models up to this size are uploaded. Larger ones stay where they are: sending a model of some GiB
-# takes longer than verifying it.
+# Models up to this size are uploaded. Larger ones are not: uploading several GiB takes longer than
+# verifying the model.
 SMALL_MODEL_BYTES = 16 * 2**20
 # The same for a folder on this machine, where a copy is fast, or shares its blocks with the
 # original (a reflink). Never a hard link: an edit of one file would change the other.
@@ -24,7 +24,7 @@ LARGE_MODEL_BYTES = 512 * 2**20
 
 @dataclasses.dataclass(frozen=True)
 class Placed:
-    """How a target's files reached MLflow: `copied` or `external`; for the last, each file's
+    """How a target's files reached MLflow: `copied` or `external`, the latter with each file's
     digest.
     """
 
@@ -35,7 +35,7 @@ class Placed:
 
 
 def log_run_files(client: Any, run_id: str, folder: Path) -> None:  # noqa: ANN401 - MLflow's client
-    """Copy the run's own files, its logs and its tool versions."""
+    """Copy the run's result files, logs and tool versions."""
     for name in RUN_FILES:
         if (folder / name).is_file():
             client.log_artifact(run_id, str(folder / name))
@@ -95,8 +95,8 @@ def _place(
 
 
 def _copy(files: list[str], folder: Path, artifact_folder: Path) -> bool:
-    """Copy the files into the artifact folder, in place of what an earlier logging left there;
-    False where there is no room for them (then none of them is there).
+    """Copy the files into the artifact folder, replacing those of an earlier logging. Return False
+    if there is not enough space, in which case none are left there.
     """
     try:
         for file in files:

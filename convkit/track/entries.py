@@ -99,7 +99,7 @@ def parent_entry(record: RunRecord) -> Entry:
 
 
 def child_entries(record: RunRecord) -> tuple[Entry, ...]:
-    """Return an entry per stage; a verify stage's holds its verification."""
+    """Return an entry per stage; a verify stage's entry contains its verification."""
     verifications = {
         v.stage: (target, v) for target in record.targets for v in target.verifications
     }

@@ -21,8 +21,8 @@ def logged_figures(
 ) -> Mapping[str, Mapping[str, float]]:
     """Return the figures of earlier runs by run id, newest first; raises TrackingError.
 
-    Runs of the same recipe, on the same kind of processor, whose command line starts with
-    `command`. Only targets that were verified count: a figure of a failed run is no measure.
+    Covers runs of the same recipe, on the same kind of processor, with a command line that starts
+    with `command`. Only verified targets count: a failed run's figures are no baseline.
     """
     tracker = prepare(None, home)
     found: dict[str, dict[str, float]] = {}

@@ -1,4 +1,4 @@
-"""Where runs are logged: MLflow's backend store, and the folder for artifacts beside it."""
+"""Where runs are logged: MLflow's backend store and artifact folder."""
 
 import dataclasses
 import os
@@ -75,13 +75,13 @@ def without_password(uri: str) -> str:
 
 
 def tracking_error(location: Location, cause: BaseException | str) -> TrackingError:
-    """Return an error that names the place, the cause and the fix, without passwords."""
+    """Return an error that names the location, the cause and the fix, without passwords."""
     text = str(cause) if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
     text = text.replace(location.uri, location.shown)
     if password := urlsplit(location.uri).password:
         text = text.replace(password, "***")
-    # A database's error quotes the statement with all its values; the first lines say what is
-    # wrong.
+    # A database error quotes the statement with all its values; its first lines explain the
+    # problem.
     return TrackingError(f"MLflow at {location.shown}: {text.strip()[:600]}\n{LATER}")
 
 
@@ -90,7 +90,7 @@ def check_database(
 ) -> bool:
     """Return whether the SQLite database exists with this MLflow's schema. Opens it read-only.
 
-    `known_revisions` holds MLflow's current schema revision and all earlier ones. Raises
+    `known_revisions` contains MLflow's current schema revision and all earlier ones. Raises
     TrackingError for a file that is damaged, is not MLflow's, or has a different schema, because
     MLflow would modify some of those while opening them.
     """

@@ -25,8 +25,8 @@ _QUIET = {
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": True,
 }
 # Timeout of a request in seconds, and number of retries. MLflow's defaults, 120 s and seven, mean
-# over 15 minutes for a server that does not answer. Two attempts of four seconds are enough to tell
-# whether there is one.
+# over 15 minutes for a server that does not answer. Two attempts of four seconds are enough to
+# detect a server.
 _FIRST_CONTACT = {"MLFLOW_HTTP_REQUEST_TIMEOUT": 4, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": 1}
 # For a server that has answered: an upload may take a while.
 _WORKING = {"MLFLOW_HTTP_REQUEST_TIMEOUT": 60, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": 3}
@@ -50,7 +50,7 @@ def import_mlflow(*, database: bool) -> None:
                 import mlflow.store.tracking.sqlalchemy_store  # noqa: F401, PLC0415 - declares the tables
                 import sqlalchemy.orm  # noqa: PLC0415
 
-                # Otherwise this happens, with its warnings, at the first query.
+                # Otherwise this happens on the first query, with its warnings.
                 sqlalchemy.orm.configure_mappers()
         _silence()
 
@@ -84,7 +84,7 @@ def _set_defaults(settings: ModuleType, defaults: dict[str, Any]) -> None:
 
 
 def _silence() -> None:
-    """Silence MLflow and alembic: they print on standard error what they also raise."""
+    """Silence MLflow and alembic: they print errors to stderr that they also raise."""
     if "MLFLOW_LOGGING_LEVEL" in os.environ:  # the user wants to see it
         return
     for name in ("mlflow", "alembic"):

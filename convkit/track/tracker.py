@@ -220,8 +220,8 @@ class Tracker:
         self._end(run_id, child)
 
     def _create(self, experiment_id: str, entry: Entry, tags: dict[str, str]) -> Any:  # noqa: ANN401 - MLflow's Run
-        # The tags that find a run go in at once: what a killed convkit leaves behind can then be
-        # found.
+        # Set the tags that identify a run at creation, so that an entry left by a killed convkit
+        # can be found.
         found_by = {name: entry.tags[name] for name in ("convkit.run", "convkit.role")}
         started = _milliseconds(entry.started)
         return self.client.create_run(
@@ -285,7 +285,7 @@ class Tracker:
             except MlflowException as error:
                 if (
                     error.error_code == "ENDPOINT_NOT_FOUND"
-                ):  # a server older than MLflow 3: the run's tags have the same information
+                ):  # a server older than MLflow 3: the run's tags contain the same information
                     return {}
                 raise
             done = (
@@ -302,7 +302,9 @@ class Tracker:
 
 @contextlib.contextmanager
 def _reported(location: Location) -> Iterator[None]:
-    """Turn exceptions of MLflow and its libraries into a TrackingError that names the place."""
+    """Convert exceptions of MLflow and its libraries into a TrackingError that names the
+    location.
+    """
     try:
         yield
     except TrackingError:
@@ -347,8 +349,8 @@ def _schema_revisions() -> tuple[str, Collection[str]]:
 
 
 def _create_database(location: Location, home: Path) -> None:
-    """Make the database under another name and move it into place: a kill on the way leaves no
-    half-made schema.
+    """Create the database under another name and move it into place: a killed process leaves no
+    partial schema.
     """
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
 
@@ -356,7 +358,7 @@ def _create_database(location: Location, home: Path) -> None:
     assert location.artifacts is not None
     location.database.parent.mkdir(parents=True, exist_ok=True)
     if location.database.parent == home.absolute():
-        # The home's lock is ours, so whatever is there was left by a process that was killed.
+        # We hold the home's lock, so any such file was left by a killed process.
         for leftover in location.database.parent.glob(f"{location.database.name}.*.part*"):
             leftover.unlink(missing_ok=True)
     staging = location.database.with_name(f"{location.database.name}.{os.getpid()}.part")

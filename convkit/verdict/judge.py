@@ -42,9 +42,9 @@ def judge(
 ) -> Verification:
     """Return the verdict on a verification's metrics.
 
-    `stage_findings` are those the verify stage itself made, `example_sizes` the axis sizes the
-    model was traced at (they tell a shape that was baked in from other failures), `override` a
-    tolerance over the recipe's.
+    `stage_findings` are the verify stage's own, `example_sizes` the axis sizes with which the model
+    was traced (they distinguish a baked-in shape from other failures), `override` is a tolerance
+    that replaces the recipe's.
     """
     described = {case.name: case for case in reference.cases}
     cases = [
@@ -94,7 +94,7 @@ def judge(
 
 
 def _that_matter(stage_findings: Sequence[Finding], cases: Sequence[CaseVerdict]) -> list[Finding]:
-    """Drop explanations of an error that is within the tolerance, however wide that is."""
+    """Drop findings that explain an error within the tolerance, however wide the tolerance is."""
     off = not all(case.passed for case in cases)
     return [finding for finding in stage_findings if off or finding.code not in ("N401", "N402")]
 
@@ -167,7 +167,7 @@ def _strictest(recipe: Recipe, target: Target, override: Tolerance | None) -> To
 def _baked_axis_findings(
     cases: Sequence[CaseVerdict], recipe: Recipe, example: Mapping[str, int]
 ) -> list[Finding]:
-    """Find an axis that is fixed inside the graph: the runtime fails at every other size."""
+    """Detect an axis that is fixed inside the graph: the runtime fails at every other size."""
     failed = [case for case in cases if case.error is not None]
     ran = [case for case in cases if case.error is None]
     if not failed:
@@ -207,7 +207,7 @@ def _baked_axis_findings(
 
 
 def _case_findings(cases: Sequence[CaseVerdict], search: Remedy | None) -> list[Finding]:
-    """Return one finding per code and output, at the first and so simplest case that shows it."""
+    """Return one finding per code and output, at the first and thus simplest case that shows it."""
     findings: dict[tuple[str, str], Finding] = {}
     counts: dict[tuple[str, str], int] = {}
     for case in cases:

@@ -1,4 +1,4 @@
-"""Findings from probes: inputs exchanged, merged or dead."""
+"""Findings from probes: inputs swapped, merged or dead."""
 
 import dataclasses
 import itertools
@@ -67,8 +67,8 @@ def _dead_inputs(probes: Sequence[ProbeMetrics], explained: AbstractSet[str]) ->
 
 
 def with_changes(probes: Sequence[ProbeMetrics], contract: Contract) -> tuple[ProbeMetrics, ...]:
-    """Return probes of a record of an older release, which has only their names, with what they
-    change.
+    """Return the probes of a record. Older releases recorded only their names, from which the
+    change is derived.
     """
     inputs = [spec.name for spec in contract.inputs]
     outputs = [spec.name for spec in contract.outputs]
@@ -86,7 +86,7 @@ def with_changes(probes: Sequence[ProbeMetrics], contract: Contract) -> tuple[Pr
 
 
 def _limit(probe: ProbeMetrics, tolerance: Tolerance) -> float:
-    """Return the largest absolute difference under which two sets of outputs count as the same."""
+    """Return the largest absolute difference at which two sets of outputs count as equal."""
     limit = absolute_limit(limits_of(tolerance))
     return _SHARE_OF_MOVEMENT * (probe.moved_reference or 0.0) if limit is None else limit
 

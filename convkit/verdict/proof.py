@@ -1,4 +1,4 @@
-"""What a search has proven goes before what is merely possible."""
+"""Ranks proven causes before possible ones."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from convkit.findings.model import Finding, Remedy
 from convkit.recipe.models import Recipe
 
-# What shows that two tensors take each other's place: the probes prove it, with a recipe change.
+# Findings that two tensors are swapped: the probes prove it and suggest a recipe change.
 _EXCHANGES = ("C108", "C109", "C110", "C208")
-# What a search adds the place to, and not the cause: a branch that was followed on an example, and
-# a model that draws at random.
+# Findings whose cause a search cannot improve on, only locate: a branch traced with an example, and
+# a random model.
 _KNOWN_BETTER = ("E208", "E302", "N303", *_EXCHANGES)
-# What depends on padding or the batch: says more than a place of which nothing else is known.
+# Dependence on padding or the batch: more informative than a place without a known cause.
 _DEPENDS = ("N301", "N302")
 _PLACE_ONLY = "N408"
-# Kinds of causes that a branch which an export made constant can have.
+# Kinds of causes that a branch made constant by an export can have.
 _BRANCHES = ("missing", "extra", "wiring", "operator", "place")
 
 
 def without_guesses(findings: Sequence[Finding], recipe: Recipe) -> list[Finding]:
-    """Leave out what is merely possible where a cause is proven, and remedies that cannot help."""
+    """Drop possible causes if a cause is proven, and remedies that cannot help."""
     proven = [finding for finding in findings if _is_proven(finding)]
     kinds = {str(finding.evidence["kind"]) for finding in proven}
     left_out = {"N402"} if proven else set()
@@ -36,7 +36,7 @@ def without_guesses(findings: Sequence[Finding], recipe: Recipe) -> list[Finding
 
 
 def _beside_proof(finding: Finding, findings: Sequence[Finding]) -> int:
-    """Return a finding's rank where a search has proven a cause, and 0 for all where none has."""
+    """Return a finding's rank if a search has proven a cause; otherwise 0 for all."""
     proven = [each for each in findings if _is_proven(each)]
     if not proven:
         return 0
@@ -49,12 +49,12 @@ def _beside_proof(finding: Finding, findings: Sequence[Finding]) -> int:
 
 
 def _is_proven(finding: Finding) -> bool:
-    """Say whether a search has shown that correcting this makes the difference vanish."""
+    """Return True if a search has shown that correcting this removes the difference."""
     return finding.evidence.get("proven") is True
 
 
 def proofs_first(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings, causes first, with what a search has proven before the other errors."""
+    """Return findings, causes first, with those that a search has proven before other errors."""
     return sorted(
         findings, key=lambda finding: (not finding.is_error, _beside_proof(finding, findings))
     )

@@ -23,16 +23,16 @@ from convkit.worker.protocol import (
 )
 
 # A target's status if its verifications (or stages) ended differently: the worst one.
-_GRAVITY: tuple[TargetStatus, ...] = ("verified", "skipped", "failed", "broken")
+_WORST_LAST: tuple[TargetStatus, ...] = ("verified", "skipped", "failed", "broken")
 
-# A warning of the build that says why the verification after it fails: samples that calibrated
-# nothing.
+# A build warning that explains why the following verification fails: calibration samples had no
+# effect.
 _EXPLAINING = "Q106"
 
 
 @dataclasses.dataclass(frozen=True)
 class Finished:
-    """How a stage ended: the part that verdicts need."""
+    """A finished stage, reduced to what verdicts need."""
 
     report: StageReport
     result: StageResult | None
@@ -64,9 +64,9 @@ def judge_target(
         ]
     )
     statuses = [verification.status for verification in verifications]
-    if any(finding.is_error for finding in findings) and gravest(statuses) != "broken":
+    if any(finding.is_error for finding in findings) and worst_status(statuses) != "broken":
         statuses.append("failed")
-    status = gravest(statuses)
+    status = worst_status(statuses)
     built = build.result if isinstance(build.result, BuildResult) else None
     plan = (
         planned.result
@@ -162,7 +162,7 @@ def _status_without_result(report: StageReport, stages: Mapping[str, Finished]) 
 def _headline(
     status: TargetStatus, findings: tuple[Finding, ...], verifications: tuple[Verification, ...]
 ) -> tuple[str, Finding | None]:
-    """Return what to read first, and the finding that it shows, if it shows one."""
+    """Return the headline, and the finding that it shows, if any."""
     errors = [finding for finding in findings if finding.is_error]
     errors.sort(key=lambda finding: is_symptom(finding.code))
     explaining = [finding for finding in findings if finding.code == _EXPLAINING]
@@ -172,9 +172,9 @@ def _headline(
     return (matching[0].headline, matching[0].leading) if matching else (status, None)
 
 
-def gravest(statuses: list[TargetStatus]) -> TargetStatus:
+def worst_status(statuses: list[TargetStatus]) -> TargetStatus:
     """Return the worst of several statuses; broken if there is none, as nothing was proven."""
-    return max(statuses, key=_GRAVITY.index) if statuses else "broken"
+    return max(statuses, key=_WORST_LAST.index) if statuses else "broken"
 
 
 def exit_code(status: TargetStatus) -> int:

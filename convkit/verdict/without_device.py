@@ -1,4 +1,4 @@
-"""The verdict on a target whose device is absent and whose graph alone was checked."""
+"""The verdict on a target whose device is absent: only its graph was checked."""
 
 import dataclasses
 
@@ -8,10 +8,10 @@ _ABSENT = "E101"
 
 
 def without_device(verification: Verification) -> Verification:
-    """Return the verdict on the graph that the target would be built from, as one on the target.
+    """Convert the verdict on the graph that the target would be built from to one on the target.
 
-    What fails already is `failed`: building on the device cannot mend it. What holds is
-    `skipped`: nothing ran on the device, so nothing is proven of it.
+    A failure stays `failed`: building on the device cannot fix it. A success becomes `skipped`:
+    nothing ran on the device, so nothing is proven about it.
     """
     missing = next((finding for finding in verification.findings if finding.code == _ABSENT), None)
     if verification.status == "failed":

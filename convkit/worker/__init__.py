@@ -1,5 +1,6 @@
-"""Runs inside a stage's environment: the standard library, numpy and the stage's tool; nothing of
-the host.
+"""Runs inside a stage's environment. Imports only the standard library, numpy and the stage's
+tools, never the host.
 
-The host reaches it through a request file and a result file only (`convkit.worker.protocol`).
+The host communicates with it only through a request file and a result file
+(`convkit.worker.protocol`).
 """

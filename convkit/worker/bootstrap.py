@@ -1,8 +1,8 @@
-"""Entry of a worker process: `python -s -P bootstrap.py REQUEST RESULT`; with `--fork-server FD
-MODULE...`, of a server that forks them.
+"""Entry point of a worker process: `python -s -P bootstrap.py REQUEST RESULT`. With `--fork-server
+FD MODULE...`, entry point of a server that forks workers.
 
-Makes the `convkit` package importable without putting the folder that contains it on the path: that
-folder may be the host's site-packages, whose versions must not leak into a stage's environment.
+Makes the `convkit` package importable without adding its parent folder to `sys.path`: that folder
+may be the host's site-packages, whose versions must not leak into a stage's environment.
 """
 
 import importlib.util
@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def expose(name: str, package: Path) -> None:
-    """Put one package, and only it, into `sys.modules`; raises ImportError."""
+    """Add a single package to `sys.modules`; raises ImportError."""
     spec = importlib.util.spec_from_file_location(
         name, package / "__init__.py", submodule_search_locations=[str(package)]
     )
@@ -23,7 +23,7 @@ def expose(name: str, package: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run one stage, or fork workers until nobody asks for one; return the exit code."""
+    """Run one stage, or fork workers until the client disconnects; return the exit code."""
     expose("convkit", Path(__file__).resolve().parent.parent)
     from convkit.worker.sealed_imports import guard_imports
 

@@ -1,8 +1,8 @@
-"""Run by an environment's own Python: says which bytecode is not what its source compiles to.
+"""Run by an environment's own Python: lists bytecode files that do not match their source.
 
-`python -I -S -B bytecode_check.py < PAIRS`, where PAIRS is a JSON list of a bytecode file and its
-source; prints the bytecode files that differ as a JSON list. Bytecode of another Python release is
-passed over: importlib does not use it.
+`python -I -S -B bytecode_check.py < PAIRS`, where PAIRS is a JSON list of (bytecode file, source
+file) pairs. Prints a JSON list of the bytecode files that differ. Bytecode of other Python releases
+is skipped, since importlib ignores it.
 """
 
 import importlib.util
@@ -18,7 +18,7 @@ _OPTIMIZED = re.compile(r"\.opt-(\d)\.pyc$")
 
 
 def differs(bytecode: Path, source: Path) -> bool:
-    """Say whether bytecode holds other code than its source, or none that can be read."""
+    """Return True if the bytecode differs from its compiled source or cannot be read."""
     content = _MARKED.sub(b"", bytecode.read_bytes(), count=1)
     if content[:4] != importlib.util.MAGIC_NUMBER:
         return False

@@ -1,6 +1,4 @@
-"""What a stage function is given besides its request: a folder to write to and a way to report
-progress.
-"""
+"""Passed to every stage function with its request: an output folder and a progress callback."""
 
 import dataclasses
 import json
@@ -13,16 +11,16 @@ from convkit.findings.model import Finding
 
 
 class StageSkippedError(Exception):
-    """This machine lacks something the stage needs (a device, a library); the message says what and
-    how to get it.
+    """The machine lacks something the stage needs (a device, a library). The message names it and
+    explains how to get it.
     """
 
 
 class StageFailedError(Exception):
-    """The stage cannot be done for a reason the user can mend (a refused pickle); shown without
+    """The stage failed for a reason the user can fix, such as a refused pickle. Shown without a
     traceback.
 
-    `findings` say why, where more is known than the message.
+    `findings` explain the failure in more detail than the message, if possible.
     """
 
     def __init__(self, message: str, findings: Sequence[Finding] = ()) -> None:
@@ -32,17 +30,17 @@ class StageFailedError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Context:
-    """`output` is the empty folder that becomes the stage's artifact."""
+    """`output` is an empty folder that becomes the stage's artifact."""
 
     output: Path
     events_fd: int | None = None
 
     def progress(self, message: str, *, done: float | None = None) -> None:
-        """Report what is being done now, and the share that is done (0 to 1) where it is known."""
+        """Report the current activity and, if known, the completed fraction (0 to 1)."""
         if self.events_fd is None:
             return
         line = json.dumps({"time": time.time(), "message": message, "done": done}) + "\n"
         try:
             os.write(self.events_fd, line.encode())
-        except OSError:  # nobody listens any more; the work goes on
+        except OSError:  # the host stopped listening; continue anyway
             return

@@ -1,4 +1,4 @@
-"""Which files below a folder are opened, by whatever means: inotify(7), where there is Linux."""
+"""Records which files below a folder any code opens, using inotify(7) on Linux."""
 
 import ctypes
 import os
@@ -14,9 +14,9 @@ _LEFT_OUT = frozenset({"__pycache__", "node_modules", "site-packages"})
 
 
 class FolderWatch:
-    """Notes the files that are opened in a folder and below from now on, up to 500 folders.
+    """Records the files opened in a folder and its subfolders (at most 500) from now on.
 
-    Folders around the current one are left out: the stage's own work is in there.
+    Folders that contain the current directory are skipped: the stage's own output is there.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -29,7 +29,7 @@ class FolderWatch:
         except (OSError, AttributeError):
             return  # not Linux
         if self._descriptor < 0:
-            return  # this user has as many as the system allows
+            return  # this user has reached the system's limit
         for each in _below(folder.resolve()):
             number = library.inotify_add_watch(self._descriptor, os.fsencode(each), _OPENED)
             if number >= 0:
@@ -39,7 +39,7 @@ class FolderWatch:
         self._reading.start()
 
     def close(self) -> set[str]:
-        """Stop, and return the paths of the files that were opened."""
+        """Stop watching and return the paths of the files that were opened."""
         if self._descriptor >= 0:
             self._ended.set()
             self._reading.join()
@@ -49,7 +49,7 @@ class FolderWatch:
         return self._found
 
     def _drain_always(self) -> None:
-        while not self._ended.wait(0.2):  # the kernel keeps 16,384 events
+        while not self._ended.wait(0.2):  # the kernel queues at most 16,384 events
             self._drain()
 
     def _drain(self) -> None:

@@ -1,9 +1,9 @@
-"""Forks workers from a process that has imported their tools already.
+"""Forks workers from a process that has already imported their tools.
 
-The server reads orders from a socket, with the worker's log, events and status as descriptors. It
-runs nothing itself, so every worker starts from the same state, and what a worker changes ends
-with it. This is how `multiprocessing.forkserver` works; that one serves only the interpreter,
-flags and environment of the process that starts it.
+The server reads orders from a socket; each order passes the descriptors for the worker's log,
+events and status. The server itself runs no stage, so every worker starts from the same state, and
+its changes end with it. `multiprocessing.forkserver` works the same way, but supports only the
+interpreter, flags and environment of the process that starts it.
 """
 
 import contextlib
@@ -25,13 +25,13 @@ from convkit.worker.preloading import preload
 
 READY = b"ready"
 _LONGEST_ORDER = 64 * 1024
-_DESCRIPTORS = 3  # of each order: log, events, status
+_DESCRIPTORS = 3  # per order: log, events, status
 
 
 @dataclasses.dataclass(frozen=True)
 class ForkOrder:
-    """One worker to fork. It starts in `folder`; `umask` and `limits` (soft and hard, by number)
-    are those of the process that asks.
+    """One worker to fork. It starts in `folder`, with the `umask` and `limits` (soft and hard, by
+    resource number) of the requesting process.
     """
 
     request: str
@@ -43,8 +43,8 @@ class ForkOrder:
 
 @dataclasses.dataclass(frozen=True)
 class ForkedWorker:
-    """What the forked process goes on with: its files, its events, and the server that it must
-    not outlive.
+    """State that the forked process continues with: its files, its event stream, and the server,
+    whose exit ends it.
     """
 
     request: Path
@@ -54,10 +54,10 @@ class ForkedWorker:
 
 
 def await_order(descriptor: int, modules: Sequence[str]) -> ForkedWorker | None:
-    """Import `modules`, then fork a worker for each order that comes through the socket.
+    """Import `modules`, then fork a worker for each order received from the socket.
 
-    Returns twice, as fork does: in each worker what to go on with, and None in the server once the
-    other end of the socket is closed; whatever workers are left have been killed then.
+    Returns twice, like fork: a `ForkedWorker` in each worker, and None in the server once the other
+    end of the socket closes. By then, the server has killed all remaining workers.
     """
     with socket.socket(fileno=descriptor) as orders:
         refusal = _prepare(modules)
@@ -68,20 +68,20 @@ def await_order(descriptor: int, modules: Sequence[str]) -> ForkedWorker | None:
 
 
 def _prepare(modules: Sequence[str]) -> str | None:
-    """Import what workers need; return why this process must not fork, if so."""
+    """Import what workers need; return the reason if this process must not fork."""
     try:
         preload(modules)
-    except Exception as error:  # noqa: BLE001 - a tool's import: a fresh worker will report it
+    except Exception as error:  # noqa: BLE001 - a tool failed to import: a fresh worker will report it
         return f"{type(error).__name__}: {error}"
     if others := threads_lost_by_a_fork():
         return f"threads are running: {', '.join(others)}"
     gc.collect()
-    gc.freeze()  # a collection in a worker would copy every page that it only looks at
+    gc.freeze()  # a garbage collection in a worker would copy every page it visits
     return None
 
 
 def threads_lost_by_a_fork() -> list[str]:
-    """Return the names of threads that a fork would lose, while their locks may stay held."""
+    """Return the names of threads that a fork would drop, possibly leaving their locks held."""
     main = str(os.getpid())
     tasks = Path("/proc/self/task").iterdir()
     return [(task / "comm").read_text().strip() for task in tasks if task.name != main]
@@ -92,11 +92,12 @@ class _Server:
 
     def __init__(self, orders: socket.socket) -> None:
         self._orders = orders
-        self._statuses: dict[int, int] = {}  # by worker: the descriptor that reports its end
+        # Worker's process id -> the descriptor that reports its exit.
+        self._statuses: dict[int, int] = {}
         self._woken, self._wake = os.pipe()
         for end in (self._woken, self._wake):
             os.set_blocking(end, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # so that it wakes us
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # so that it interrupts the wait
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(orders, selectors.EVENT_READ)
@@ -120,12 +121,12 @@ class _Server:
                     return worker
 
     def _fork(self, message: bytes, descriptors: list[int]) -> ForkedWorker | None:
-        """Return None in the server, and in the worker what it goes on with."""
+        """Return None in the server, and the worker's state in the worker."""
         log, events, status = descriptors
         server = os.getpid()
         try:
             pid = os.fork()
-        except OSError:  # no memory or no process left: the closed status says so
+        except OSError:  # out of memory or processes: closing the status descriptor reports it
             for each in descriptors:
                 os.close(each)
             return None
@@ -140,7 +141,7 @@ class _Server:
         return None
 
     def _forget(self) -> None:
-        """In a worker: let go of all that is the server's."""
+        """In a worker: close everything that belongs to the server."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         self._selector.close()
@@ -159,7 +160,7 @@ class _Server:
             if pid == 0:
                 return
             descriptor = self._statuses.pop(pid)
-            with contextlib.suppress(BrokenPipeError):  # nobody waits for it any more
+            with contextlib.suppress(BrokenPipeError):  # the client is gone
                 os.write(descriptor, f"{os.waitstatus_to_exitcode(status)}\n".encode())
             os.close(descriptor)
 
@@ -172,7 +173,7 @@ class _Server:
 def _become_worker(
     order: ForkOrder, log: int, events: int, status: int, server: int
 ) -> ForkedWorker:
-    """Turn a fork of the server into what a fresh process would be."""
+    """Make a fork of the server look like a fresh process."""
     os.setsid()
     os.write(status, f"{os.getpid()}\n".encode())
     os.close(status)
@@ -190,9 +191,10 @@ def _become_worker(
 
 
 def reseed() -> None:
-    """Seed NumPy's global generator from the system, or every worker would draw the same numbers.
+    """Seed NumPy's global generator from the system; otherwise every worker would draw the same
+    numbers.
 
-    Python's own does this by itself after a fork; torch's begins with a constant in any process.
+    Python reseeds its own generator after a fork. torch starts from a constant seed in any process.
     """
     if "numpy.random" in sys.modules:
         importlib.import_module("numpy.random").seed()

@@ -9,11 +9,11 @@ _NAME_OR_VERSION = re.compile(r"^(Name|Version): *(.+?)\s*$", re.MULTILINE)
 
 def imported_versions() -> dict[str, str]:
     """Return the versions of Python and of every distribution that an imported module may come
-    from, by its name.
+    from, by distribution name.
 
-    Modules and distributions can differ in name (optimum comes from optimum-onnx as well), so the
-    environment's own list of files decides. Only the heads of the distributions' metadata are read,
-    and only of those that were imported: every stage pays for this.
+    Module and distribution names can differ (`optimum` is also provided by optimum-onnx), so this
+    relies on each distribution's list of files. It reads only the headers of the metadata, and only
+    for imported distributions, because every stage pays for this.
     """
     imported = {name.partition(".")[0] for name in sys.modules}
     versions: dict[str, str] = {}
@@ -31,7 +31,7 @@ def imported_versions() -> dict[str, str]:
 
 
 def _modules_of(distribution: importlib.metadata.Distribution) -> set[str]:
-    """Return the modules that a distribution brings, by the names they are imported under."""
+    """Return the modules that a distribution provides, by import name."""
     listed = distribution.read_text("top_level.txt")
     if listed is not None:
         return set(listed.split())

@@ -1,4 +1,4 @@
-"""What a worker can be asked to do: one row a job. Standard library only."""
+"""The jobs a worker can run: one row per job. Standard library only."""
 
 import dataclasses
 import importlib
@@ -16,8 +16,8 @@ JobFunction = Callable[[Any, Context], tuple[Any, list[Finding]]]
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One kind of work: the types of its request and its result, and the module whose `run` does
-    it. A runtime's own module comes before that one; with `has_options` the request carries the
+    """One kind of job: its request and result types, and the module whose `run` performs it. A
+    runtime's own module takes precedence over this one. With `has_options`, the request carries the
     runtime's options.
     """
 
@@ -28,17 +28,19 @@ class Job:
     has_options: bool = False
 
     def module_for(self, runtime: Runtime | None) -> str | None:
-        """Return the module that does the job for a runtime; None where none does."""
+        """Return the module that performs the job for a runtime; None if there is none."""
         return (runtime.module_of(self.kind) if runtime is not None else None) or self.module
 
     def request_type(self, runtime: Runtime | None) -> Any:  # noqa: ANN401 - a type, perhaps generic
-        """Return the type of the request, its options' type filled in."""
+        """Return the request type, parametrized with the runtime's options type."""
         if not self.has_options or runtime is None:
             return self.request
         return self.request[runtime.load(runtime.options)]  # type: ignore[index]
 
     def function(self, runtime: Runtime | None = None) -> JobFunction:
-        """Return what does the work, importing that job's module only; raises KeyError."""
+        """Return the function that performs the job, importing only that job's module; raises
+        KeyError.
+        """
         module = self.module_for(runtime)
         if module is None:
             raise KeyError(f"{runtime.name if runtime else 'convkit'} does no {self.kind}")

@@ -1,11 +1,11 @@
-"""Which files a stage reads besides its environment: Python says what it opens, the kernel what
-libraries open.
+"""Records which files a stage reads outside its environment. Python reports the files it opens, the
+kernel those that libraries open.
 
-Python's audit events (PEP 578) name every file that Python code opens, and imports. Libraries that
-open files themselves (safetensors, torch.jit) raise none: their files are seen in /proc/self/maps
-while they are mapped, and by inotify(7) where they lie below the model's own folder. inotify does
-not say which process opened a file, so one that an editor opens meanwhile is listed as well; that
-can cost a needless run of the stage, never a wrong result.
+Python's audit events (PEP 578) name every file that Python code opens or imports. Libraries that
+open files themselves (safetensors, torch.jit) raise no event. Their files are found in
+/proc/self/maps while mapped, and through inotify(7) if they are below the model's own folder.
+inotify does not identify the process that opened a file, so a file opened by an editor at the same
+time is listed too. This can cause an unnecessary rerun, never a wrong result.
 """
 
 import importlib.util
@@ -22,19 +22,20 @@ from convkit.worker.folder_watch import FolderWatch
 
 _LOOK_SECONDS = 0.2
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-# /usr/src and the like are where containers put programs and models.
+# Containers put programs and models in /usr/src and similar folders, so those are not listed.
 _SYSTEM = (
     *("/proc", "/sys", "/dev", "/etc", "/lib", "/lib64", "/bin", "/sbin", "/run", "/usr/bin"),
     *("/usr/lib", "/usr/lib64", "/usr/libexec", "/usr/share", "/usr/local/lib", "/usr/local/share"),
 )
-# Settings and caches below the user's home that say nothing of a model, and those that hold one.
+# Settings and caches in the user's home that do not affect a model, followed by those that contain
+# models.
 _OF_THE_USER = ("~/.config", "~/.local", "~/.cache", "~/.netrc", "~/.nv", "~/.triton")
 _MODEL_CACHES = ("~/.cache/huggingface/hub", "~/.cache/torch/hub")
 
 
 class OpenedFiles:
-    """Notes files from entering the block to leaving it. A process can do this once: audit hooks
-    stay.
+    """Records opened files while the block runs. Usable once per process: audit hooks cannot be
+    removed.
     """
 
     def __init__(self, model_folder: Path | None) -> None:
@@ -66,15 +67,15 @@ class OpenedFiles:
         self._read |= _mapped() | {
             str(file)
             for module in list(sys.modules.values())
-            # Asking a lazy module for an attribute would import it.
+            # Reading an attribute of a lazy module would import it.
             if (file := getattr(module, "__dict__", {}).get("__file__"))
         }
         if self._watch is not None:
             self._read |= self._watch.close()
 
     def found(self) -> tuple[str, ...]:
-        """Return the absolute paths of the files that were read and are still there, sorted, but
-        those of the environment, of the system, and of the stage's own making.
+        """Return the sorted absolute paths of the files that were read and still exist, except
+        those of the environment, the system and the stage itself.
         """
         candidates = {_source(path) for path in self._read - self._written}
         return tuple(sorted(path for path in candidates if self._counts(path)))
@@ -84,9 +85,9 @@ class OpenedFiles:
             return
         path, flags = arguments[0], arguments[2] if len(arguments) > 2 else 0
         if not isinstance(path, str | bytes | os.PathLike):
-            return  # a descriptor, whose file was opened before
+            return  # a descriptor of a file that is already open
         try:
-            name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - as open() has it: no links
+            name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - like open(): does not resolve links
         except (OSError, ValueError):
             return  # not a path that could be opened
         writing = isinstance(flags, int) and flags & _WRITING
@@ -98,7 +99,7 @@ class OpenedFiles:
 
     def _counts(self, path: str) -> bool:
         library = os.path.dirname(os.__file__)  # noqa: PTH120 - Python's own
-        # An environment's interpreter links to that of the installation it was made from.
+        # An environment's interpreter is a link to the one it was created from.
         interpreter = str(Path(sys.executable).resolve())
         tools = (sys.prefix, sys.exec_prefix, library, interpreter, str(Path(__file__).parents[1]))
         if _is_below(path, (*tools, str(Path.cwd()))) or "/site-packages/" in path:
@@ -113,8 +114,8 @@ class OpenedFiles:
             status = Path(path).stat()
         except OSError:
             return False
-        # Libraries make temporary files of their own. A model in the temporary folder is none: if
-        # its files changed since the start, the host must know.
+        # Libraries create temporary files of their own. A model in the temporary folder must still
+        # be listed: the host needs to know if its files changed since the start.
         temporary = not beside_model and _is_below(path, (tempfile.gettempdir(),))
         return Path(path).is_file() and not (temporary and status.st_ctime >= self._started)
 
@@ -128,7 +129,7 @@ def _is_below(path: str, folders: tuple[str, ...]) -> bool:
 
 
 def _mapped() -> set[str]:
-    """Return the files that are mapped into this process now; none where there is no /proc."""
+    """Return the files currently mapped into this process; empty if there is no /proc."""
     try:
         lines = Path("/proc/self/maps").read_text(errors="surrogateescape").splitlines()
     except OSError:
@@ -138,7 +139,7 @@ def _mapped() -> set[str]:
 
 
 def _source(path: str) -> str:
-    """Return the source of compiled bytecode, which Python reads in its place."""
+    """Return the source file of compiled bytecode, which Python reads instead of the source."""
     if path.endswith(".pyc"):
         try:
             source = importlib.util.source_from_cache(path)

@@ -1,7 +1,7 @@
-"""The operators of a graph as a file beside it: each distinct one as a model of one node. Standard
+"""A sidecar file that lists a graph's distinct operators, each as a one-node model. Standard
 library only.
 
-Written where the graph's tools are at hand, read where nothing but a runtime is.
+Written by stages that have the graph's tools, read by stages that only have a runtime.
 """
 
 import dataclasses
@@ -17,12 +17,12 @@ OPERATORS_FILE = "operators.json"
 
 @dataclasses.dataclass(frozen=True)
 class Operator:
-    """One operator as the graph uses it: the types of its operands and results, and how many nodes
-    are like that.
+    """One operator as the graph uses it: its operand and result types, and the number of such
+    nodes.
 
-    `types` is for people (`float16, float16 -> float16`). `probe` is a serialised model of this one
-    node, in base64; None where one cannot be made, and `unknown` says why. `node`, `module` and
-    `source` are those of the first.
+    `types` is for display (`float16, float16 -> float16`). `probe` is a serialized, base64-encoded
+    model of this one node, or None if it cannot be built; `unknown` then explains why. `node`,
+    `module` and `source` describe the first such node.
     """
 
     name: str
@@ -37,8 +37,8 @@ class Operator:
 
 @dataclasses.dataclass(frozen=True)
 class Operators:
-    """`empty` is a model of the same opsets and IR version that does nothing: a runtime too old
-    refuses it alone.
+    """`empty` is an empty model with the same opsets and IR version. If a runtime refuses it, the
+    runtime is too old.
     """
 
     empty: str
@@ -48,8 +48,8 @@ class Operators:
 
 
 def low_type(operators: Operators | None) -> Literal["float16", "bfloat16"] | None:
-    """Return the low float type that a graph computes in; None where it only casts to one, or
-    nothing is known.
+    """Return the low-precision float type the graph computes in; None if it only casts to one, or
+    if unknown.
     """
     for operator in operators.operators if operators is not None else ():
         if operator.name in ("Cast", "CastLike"):
@@ -63,15 +63,15 @@ def low_type(operators: Operators | None) -> Literal["float16", "bfloat16"] | No
 
 
 def write_operators(operators: Operators, folder: Path) -> None:
-    """Write the file beside a model."""
+    """Write the sidecar file next to a model."""
     (folder / OPERATORS_FILE).write_text(
         json.dumps(encode(operators), indent=1) + "\n", encoding="utf-8"
     )
 
 
 def read_operators(folder: Path) -> Operators | None:
-    """Return what lies beside a model; None where nothing does. Raises StageFailedError for a
-    damaged file.
+    """Read the sidecar file next to a model; None if there is none. Raises StageFailedError if it
+    is damaged.
     """
     file = folder / OPERATORS_FILE
     if not file.is_file():

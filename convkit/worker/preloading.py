@@ -1,7 +1,7 @@
-"""What a worker imports whatever its request says: a fork server may import it ahead.
+"""Modules a worker imports regardless of its request, so that a fork server may import them ahead.
 
-A stage reports the versions of everything its process imported. So only what a stage always
-imports may be listed: with anything else, a forked worker would report more than a fresh one.
+A stage reports the version of everything its process imported. List only modules that the stage
+always imports; otherwise a forked worker would report more than a fresh one.
 """
 
 import importlib
@@ -11,13 +11,13 @@ from convkit.runtimes.registry import load_runtime
 from convkit.worker.protocol import Envelope, JobKind
 
 # Modules, or functions that import them as the stage does (torch costs 3 s). The jobs of a target
-# have theirs in its runtime's row. onnxruntime is missing on purpose: it starts a thread on import,
-# which rules out forking, and costs 0.1 s.
+# list theirs in the runtime's row. onnxruntime is excluded on purpose: it starts a thread on
+# import, which rules out forking, and costs only 0.1 s.
 _TOOLS: dict[JobKind, tuple[str, ...]] = {"export": ("torch",), "reference": ("torch",)}
 
 
 def preloaded_tools(envelope: Envelope) -> tuple[str, ...]:
-    """Return what every worker with this job imports sooner or later (see `preload`)."""
+    """Return what every worker with this job eventually imports (see `preload`)."""
     if envelope.runtime is not None:
         return tuple(load_runtime(envelope.runtime).preload.get(envelope.job, ()))
     tools = _TOOLS.get(envelope.job, ())
@@ -25,14 +25,14 @@ def preloaded_tools(envelope: Envelope) -> tuple[str, ...]:
 
 
 def _reads_onnx(envelope: Envelope) -> bool:
-    """Say whether the model is an ONNX file, which needs no torch."""
+    """Return True if the model is an ONNX file, which does not need torch."""
     source = envelope.request.get("source") if isinstance(envelope.request, dict) else None
     return not isinstance(source, dict) or source.get("kind") == "onnx"
 
 
 def preload(tools: Sequence[str]) -> None:
     """Import modules (`name`), call functions (`module:name`), and import the worker's own code;
-    raises whatever an import raises.
+    propagates any exception that an import raises.
     """
     for tool in tools:
         name, _, function = tool.partition(":")

@@ -1,4 +1,4 @@
-"""One worker process, one stage: read the request, run it, leave the answer."""
+"""One worker process runs one stage: reads the request, runs the stage, writes the answer."""
 
 import dataclasses
 import gc
@@ -25,8 +25,8 @@ from convkit.worker.protocol import PROTOCOL, Answer, Envelope
 from convkit.worker.sealed_imports import wrong_imports
 
 _WATCH_SECONDS = 0.5
-# Rarer than Python's own (700, 10, 10), which spends a fifth of the time that importing torch and a
-# converter takes.
+# Less frequent than Python's default (700, 10, 10), which accounts for a fifth of the time needed
+# to import torch and a converter.
 _COLLECTIONS = (10_000, 10, 10)
 
 
@@ -37,9 +37,9 @@ def serve(
     events_fd: int | None = None,
     parent_pid: int | None = None,
 ) -> int:
-    """Run the stage that `request_file` describes; write its answer to `result_file` atomically.
+    """Run the stage described by `request_file` and write its answer to `result_file` atomically.
 
-    A forked worker has its events and its parent elsewhere than the request says. Returns 0.
+    A forked worker's event descriptor and parent differ from those in the request. Returns 0.
     """
     envelope = decode(Envelope, json.loads(request_file.read_text(encoding="utf-8")))
     if parent_pid is not None:
@@ -68,11 +68,11 @@ def serve(
 
 
 def _end_with(parent: int | None) -> None:
-    """End this process, and all it started, when the one that started it is gone: a killed run
-    leaves nothing behind.
+    """Kill this process and its children when the parent exits, so that a killed run leaves nothing
+    behind.
 
-    A thread that looks now and then works everywhere; Linux alone could signal a parent's death,
-    and only to us.
+    A polling thread works on every platform. Only Linux can signal a parent's death, and it would
+    reach this process alone.
     """
     if parent is None:
         return
@@ -86,7 +86,7 @@ def _end_with(parent: int | None) -> None:
 
 
 def _observed(envelope: Envelope) -> Answer:
-    """Run the stage; where it loads a model, say which files it read."""
+    """Run the stage. If it loads a model, report which files it read."""
     request = envelope.request
     asked = (request.get("original") or request) if isinstance(request, dict) else {}
     source = asked.get("source")
@@ -133,7 +133,9 @@ def _run(envelope: Envelope) -> Answer:
 
 
 def _runtime(envelope: Envelope) -> Runtime | None:
-    """Return the row of the target's runtime; a package from outside convkit is exposed first."""
+    """Return the row of the target's runtime, after exposing its package if it is not part of
+    convkit.
+    """
     if envelope.runtime is None:
         return None
     if envelope.runtime_folder is not None:
@@ -144,10 +146,10 @@ def _runtime(envelope: Envelope) -> Runtime | None:
 def _unexpected(
     versions: dict[str, str], expected: dict[str, str]
 ) -> dict[str, tuple[str, str | None]]:
-    """Return what was imported in another version than expected, or is not expected at all: found,
-    and expected.
+    """Return packages imported in a version other than expected, or not expected at all: found and
+    expected versions.
 
-    Nothing is expected of an environment that somebody else made.
+    Environments that convkit did not build have no expected versions.
     """
     if not expected:
         return {}
@@ -175,11 +177,11 @@ def _mismatch_finding(unexpected: dict[str, tuple[str, str | None]]) -> Finding:
     )
 
 
-_MOST_FILES = 5  # of those that are not what was installed, named in a message
+_MOST_FILES = 5  # how many modified files a message names
 
 
 def _wrong_files() -> Finding | None:
-    """Return a finding if files were loaded that are not what was installed."""
+    """Return a finding if any loaded file differs from the installed one."""
     wrong = wrong_imports()
     if not wrong:
         return None
@@ -198,10 +200,10 @@ def _wrong_files() -> Finding | None:
 
 
 def _peak_memory() -> int:
-    """Return the most memory that this process has used, in bytes."""
+    """Return this process's peak memory use, in bytes."""
     status = Path("/proc/self/status")
-    # On Linux, ru_maxrss starts with the memory of the process that started this one: exec keeps
-    # the maximum. The high-water mark of the address space does not.
+    # On Linux, ru_maxrss includes the parent's peak, because exec keeps the maximum. The address
+    # space's high-water mark does not.
     if status.exists():
         for line in status.read_text(encoding="utf-8").splitlines():
             if line.startswith("VmHWM:"):

@@ -1,15 +1,15 @@
-"""The seal of an environment: a list of its files, written once they were found to be what the
-packages' RECORDs say.
+"""The seal of an environment: a list of its files, written once they were found to match the
+packages' RECORDs.
 
     convkit-seal 1 <SHA-256 of the lines below>
     <SHA-256> <size> <mtime ns> <ctime ns> <inode> <path inside the environment>
 
-A link's digest is that of `link:` and its target. The numbers are a cache: a file whose numbers
-are the same has not been written to since, so it needs no digest. Nothing but the kernel sets a
-file's ctime, so an edit under a restored modification time shows. A copy of an environment has
-other numbers, and its files are digested when they are used.
+A link's digest is the digest of `link:` and its target. The numbers serve as a cache: if they
+match, the file has not been written to since, and its digest need not be computed. Only the kernel
+sets a file's ctime, so an edit shows even if the modification time was restored. In a copied
+environment the numbers differ, and files are digested when used.
 
-The seal finds accidents and edits, not an attacker who rewrites the seal as well.
+The seal detects accidents and edits, not an attacker who also rewrites the seal.
 """
 
 import hashlib
@@ -20,28 +20,28 @@ from typing import Literal
 
 FILE_NAME = "convkit-seal"
 _FORMAT = "convkit-seal 1"
-# Python runs these before a worker's first line: the interpreter, its configuration, what `site`
-# executes. They come first in the list.
+# Python runs these before a worker's first line: the interpreter, its configuration, and what
+# `site` executes. They come first in the list.
 _STARTING_MODULES = ("sitecustomize", "usercustomize", "_virtualenv", "_distutils_hack")
 
 Problem = Literal["changed", "missing", "unexpected", "unreadable"]
 
 
 class SealError(Exception):
-    """An environment has no seal, or a damaged one."""
+    """An environment's seal is missing or damaged."""
 
 
 class Seal:
-    """The files of an environment as they were when it was built, by path inside it."""
+    """The files of an environment as built, by path inside it."""
 
     def __init__(self, root: Path, entries: dict[str, str]) -> None:
         self.root = root
         self.entries = entries
 
     def problem(self, path: str, *, digest: bool = False) -> Problem | None:
-        """Return what is wrong with a file or link, given by its path inside the environment.
+        """Return what is wrong with a file or link, identified by its path inside the environment.
 
-        Its bytes are read only where its numbers differ, or `digest` asks for it.
+        Its content is read only if its numbers differ or `digest` is set.
         """
         file = os.path.join(self.root, path)  # noqa: PTH118 - thousands of files at every start
         try:
@@ -59,7 +59,7 @@ class Seal:
             return "unreadable"
 
     def starting_problems(self) -> list[tuple[str, Problem]]:
-        """Return what is wrong with the files that run before any check inside Python can."""
+        """Return problems with the files that run before any check inside Python can."""
         sealed = {path for path in self.entries if is_starting(path)}
         found = {path for path in _starting_files(self.root) if is_starting(path)}
         problems = [(path, self.problem(path)) for path in sorted(sealed | found)]
@@ -67,9 +67,9 @@ class Seal:
 
 
 def read_seal(root: Path, *, starting_only: bool = False) -> Seal:
-    """Return the seal of an environment; raises SealError where there is none, or it is damaged.
+    """Return an environment's seal; raises SealError if it is missing or damaged.
 
-    `starting_only` reads no further than the files that run before any check inside Python can.
+    `starting_only` stops after the files that run before any check inside Python can.
     """
     try:
         content = (root / FILE_NAME).read_bytes()
@@ -88,9 +88,9 @@ def read_seal(root: Path, *, starting_only: bool = False) -> Seal:
 
 
 def write_seal(root: Path, digests: Iterable[tuple[str, str]]) -> None:
-    """Write the seal of an environment from each file's path and digest; raises OSError.
+    """Write an environment's seal from each file's path and digest; raises OSError.
 
-    Raises SealError for a path that would not survive as a line.
+    Raises SealError for a path that cannot be written as one line.
     """
     lines = []
     for path, sha256 in sorted(digests, key=lambda entry: (not is_starting(entry[0]), entry[0])):
@@ -105,7 +105,7 @@ def write_seal(root: Path, digests: Iterable[tuple[str, str]]) -> None:
 
 
 def digest_entry(file: str) -> str:
-    """Return the SHA-256 of a file's bytes, or of where a link leads; raises OSError."""
+    """Return the SHA-256 of a file's content or a link's target; raises OSError."""
     if os.path.islink(file):  # noqa: PTH114 - as above
         return hashlib.sha256(b"link:" + os.fsencode(os.readlink(file))).hexdigest()  # noqa: PTH115
     with open(file, "rb") as stream:  # noqa: PTH123 - as above
@@ -113,7 +113,7 @@ def digest_entry(file: str) -> str:
 
 
 def is_starting(path: str) -> bool:
-    """Say whether Python reads or runs a file before a worker's first line."""
+    """Return True if Python reads or runs the file before a worker's first line."""
     place = PurePosixPath(path)
     if path in ("pyvenv.cfg", "lib", "lib64", "convkit.json"):
         return True
@@ -129,7 +129,7 @@ def is_starting(path: str) -> bool:
 
 
 def _starting_files(root: Path) -> Iterable[str]:
-    """Yield the files that may be starting ones, as they are now."""
+    """Yield the current files that may run at startup."""
     for folder in (root, root / "bin", *root.glob("lib/python*/site-packages")):
         try:
             with os.scandir(folder) as found:

@@ -1,10 +1,10 @@
-"""Imports in a stage's environment, checked against its seal.
+"""Checks imports in a stage's environment against its seal.
 
-Python trusts a `.pyc` whose header names its source's time and size, whatever code it holds. So
-the environment's own `.pyc` files are never read: bytecode lies in a folder of its own, each file
-behind the digest of its content, and is compiled anew where that does not fit. Sources and
-extension modules are compared with the seal before they run, other mapped libraries when the stage
-is done.
+Python trusts a `.pyc` file whose header matches its source's time and size, whatever code it
+contains. So the environment's own `.pyc` files are never read. Bytecode is stored in a separate
+folder, each file prefixed with the digest of its content, and is recompiled if the digest does not
+match. Sources and extension modules are compared with the seal before they run, other mapped
+libraries when the stage is done.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _DIGEST_BYTES = 32
 
 
 class _Environment:
-    """This process's environment: its seal, and what was found wrong with it so far."""
+    """This process's environment: its seal, and the problems found so far."""
 
     def __init__(self, seal: Seal, prefix: str) -> None:
         self.seal = seal
@@ -32,16 +32,16 @@ class _Environment:
         self.problems: dict[str, Problem] = {}
 
     def inside(self, path: str) -> str | None:
-        """Return a path relative to the environment, None for one outside it."""
+        """Return a path relative to the environment; None if it is outside."""
         for prefix in self.prefixes:
             if path.startswith(prefix):
                 inside = path[len(prefix) :]
-                # uv makes `lib64` a link to `lib`, which some systems' Pythons look through.
+                # uv makes `lib64` a link to `lib`, and some systems' Pythons look there.
                 return "lib/" + inside[6:] if inside.startswith("lib64/") else inside
         return None
 
     def check(self, path: str) -> None:
-        """Raise ImportError for a file of the environment that is not what was installed."""
+        """Raise ImportError if a file of the environment differs from the installed one."""
         inside = self.inside(path)
         if inside is None:
             return
@@ -55,16 +55,16 @@ _environment: _Environment | None = None
 
 
 def guard_imports() -> None:
-    """Check every import from here on, where the environment was built by convkit.
+    """Check every further import, if convkit built the environment.
 
-    The caller's own environment (`--toolchain host`) has no seal, and is its owner's concern.
+    The caller's own environment (`--toolchain host`) has no seal; its owner is responsible for it.
     """
-    global _environment  # noqa: PLW0603 - there is one import system in a process
-    # The environment's own folder: `sys.prefix` may be a resolved one.
+    global _environment  # noqa: PLW0603 - a process has only one import system
+    # The environment's own folder: `sys.prefix` may have links resolved.
     prefix = str(Path(sys.executable).parent.parent)
     if not (Path(prefix) / FILE_NAME).is_file():
         return
-    # Set by whoever started this process, for Pythons that it starts in turn.
+    # Set by the parent process, for Pythons that this process starts.
     sys.pycache_prefix, sys.dont_write_bytecode = None, False
     try:
         _environment = _Environment(read_seal(Path(prefix)), prefix)
@@ -76,8 +76,8 @@ def guard_imports() -> None:
 
 
 def wrong_imports() -> dict[str, Problem]:
-    """Return what of this process's environment was loaded, or was to be, and is not what was
-    installed.
+    """Return the files of this environment that were loaded, or requested, and differ from the
+    installed ones.
     """
     if _environment is None:
         return {}
@@ -90,7 +90,7 @@ def wrong_imports() -> dict[str, Problem]:
 
 
 def _mapped_files() -> set[str]:
-    """Return the files that this process has mapped; none where the system does not say."""
+    """Return the files mapped by this process; empty if the system cannot list them."""
     try:
         text = Path("/proc/self/maps").read_text(encoding="utf-8", errors="surrogateescape")
     except OSError:
@@ -102,7 +102,7 @@ def _mapped_files() -> set[str]:
 def _finder(path: str) -> Any:  # noqa: ANN401 - what a path hook returns
     if _environment is None or not _environment.inside(path + os.sep):
         raise ImportError("not in this environment")
-    # No SourcelessFileLoader: a `.pyc` without its source is no package's.
+    # No SourcelessFileLoader: no package ships a `.pyc` without its source.
     details: list[tuple[type[Loader], list[str]]] = [
         (_ExtensionLoader, importlib.machinery.EXTENSION_SUFFIXES),
         (_SourceLoader, importlib.machinery.SOURCE_SUFFIXES),
@@ -111,7 +111,7 @@ def _finder(path: str) -> Any:  # noqa: ANN401 - what a path hook returns
 
 
 class _ExtensionLoader(importlib.machinery.ExtensionFileLoader):
-    """Loads an extension module that is what was installed."""
+    """Loads an extension module if it matches the installed file."""
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
         """Check the file, then load it."""
@@ -121,21 +121,23 @@ class _ExtensionLoader(importlib.machinery.ExtensionFileLoader):
 
 
 class _SourceLoader(importlib.machinery.SourceFileLoader):
-    """Loads a source that is what was installed, and bytecode that was made of it here."""
+    """Loads a source that matches the installed file, and bytecode that this class compiled from
+    it.
+    """
 
     def path_stats(self, path: Any) -> Any:  # noqa: ANN401 - importlib's own types
-        """Check a source, which importlib asks about before anything else."""
+        """Check a source, whose stats importlib requests before anything else."""
         assert _environment is not None
         _environment.check(str(path))
         return super().path_stats(path)
 
     def get_data(self, path: Any) -> bytes:  # noqa: ANN401 - as above
-        """Return a file's bytes; raises OSError for bytecode that is absent or damaged."""
+        """Return a file's content; raises OSError if bytecode is missing or damaged."""
         file = _bytecode_file(str(path))
         return super().get_data(path) if file is None else _read_bytecode(file)
 
     def set_data(self, path: Any, data: Any, *, _mode: int = 0o666) -> None:  # noqa: ANN401 - as above
-        """Keep bytecode behind its digest."""
+        """Store bytecode prefixed with its digest."""
         file = _bytecode_file(str(path))
         if file is not None:
             content = _MARK + hashlib.sha256(data).digest() + bytes(data)
@@ -143,7 +145,9 @@ class _SourceLoader(importlib.machinery.SourceFileLoader):
 
 
 def _bytecode_file(path: str) -> str | None:
-    """Return where the bytecode lies that importlib looks for at `path`; None for another file."""
+    """Return the actual location of the bytecode that importlib expects at `path`; None for other
+    files.
+    """
     assert _environment is not None
     if not path.endswith(".pyc") or (inside := _environment.inside(path)) is None:
         return None

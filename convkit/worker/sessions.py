@@ -1,5 +1,5 @@
-"""What every runtime can do. A runtime is a module with these functions; a session holds one loaded
-model.
+"""The interface that every runtime implements. A runtime is a module with these functions; a
+session wraps one loaded model.
 """
 
 import dataclasses
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 
 class ModelRefusedError(Exception):
-    """The runtime cannot load the model; the message is the runtime's own."""
+    """The runtime cannot load the model; the message is the runtime's."""
 
 
 class RunFailedError(Exception):
-    """The runtime loaded the model and failed to run it; the message is the runtime's own."""
+    """The runtime loaded the model but failed to run it; the message is the runtime's."""
 
 
 class NotServedError(RunFailedError):
-    """The built model does not take inputs of this size, and was not asked to; the message says
-    what it takes.
+    """The built model does not accept inputs of this size, by design; the message states the sizes
+    it accepts.
     """
 
 
@@ -35,36 +35,34 @@ class RuntimeSession(Protocol):
     """One loaded model."""
 
     def contract(self) -> Contract:
-        """Return names, order, dtypes and shapes as the runtime states them; it knows nothing of
-        axes' ranges.
+        """Return names, order, dtypes and shapes as the runtime reports them. Runtimes do not know
+        the axes' ranges.
         """
         ...
 
     def metadata(self) -> Mapping[str, str]:
-        """Return the texts that the model file carries."""
+        """Return the metadata strings stored in the model file."""
         ...
 
     def run(self, feeds: "Mapping[str, np.ndarray]") -> "dict[str, np.ndarray]":
-        """Return every output by name, for inputs by name; raises RunFailedError."""
+        """Run the model on inputs by name and return all outputs by name; raises RunFailedError."""
         ...
 
     @property
     def providers(self) -> tuple[str, ...]:
-        """What executes the model, most wanted first."""
+        """The providers that execute the model, in order of preference."""
         ...
 
     def fallbacks(self) -> tuple[Fallback, ...]:
-        """Return the nodes that ran elsewhere than on the device asked for; known after the first
-        run.
-        """
+        """Return the nodes that did not run on the requested device; known after the first run."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class OpenedModel:
-    """A built model, open. `served` is the contract as the runtime states it.
+    """A loaded built model. `served` is the contract as the runtime reports it.
 
-    `declared` turns the contract that the model carries into what the runtime can state of it.
+    `declared` reduces the contract stored in the model to the parts that the runtime can report.
     """
 
     session: RuntimeSession
@@ -73,42 +71,44 @@ class OpenedModel:
 
 
 class GraphRuntime(Protocol[OptionsT]):
-    """A runtime that is built from an ONNX graph: a module with these functions.
+    """A runtime that builds from an ONNX graph: a module with these functions.
 
-    `stages.graph_build` and `stages.graph_verify` do the rest.
+    `stages.graph_build` and `stages.graph_verify` implement the rest.
     """
 
     @property
     def MODEL_FILE(self) -> str:  # noqa: N802 - a module's constant
-        """The built model's file inside the built folder."""
+        """The built model's file name inside the built folder."""
         ...
 
     def build(
         self, graph: Path, request: BuildRequest[OptionsT], context: Context
     ) -> list[Finding]:
-        """Write the target's files, made from a graph, into `context.output`.
+        """Build the target's files from a graph and write them to `context.output`.
 
-        Raises ModelRefusedError, and StageSkippedError if the device is absent.
+        Raises ModelRefusedError, or StageSkippedError if the device is absent.
         """
         ...
 
     def open(self, path: Path, device: Device, options: OptionsT) -> RuntimeSession:
-        """Load a built model; raises ModelRefusedError, and StageSkippedError if the device is
+        """Load a built model. Raises ModelRefusedError, or StageSkippedError if the device is
         absent.
         """
         ...
 
     def refusals(self, operators: Operators, device: Device) -> list[Finding]:
-        """Return what the runtime has no kernels for, before it opens the whole model."""
+        """Return the operators that the runtime has no kernels for, without loading the whole
+        model.
+        """
         ...
 
     def keeps_operators(self, options: OptionsT) -> bool:
-        """Say whether the built file has the operators of the graph it is built from."""
+        """Return True if the built file retains the operators of its source graph."""
         ...
 
     def plain(self, options: OptionsT) -> tuple[tuple[str, OptionsT], ...]:
-        """Return the options with fewer optimizations, plainest first, each with its name.
+        """Return named variants of the options with fewer optimizations, least optimized first.
 
-        If one of them is right where the target's own options are wrong, optimizing is the cause.
+        If a variant is correct where the target's own options fail, an optimization is the cause.
         """
         ...

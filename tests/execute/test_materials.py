@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from convkit.execute.facts import Surroundings, gather
+from convkit.execute.facts import ResolvedFacts, gather
 from convkit.execute.materials import materials_of
 from convkit.execute.tools import recorded_tools
 from convkit.home import Home
@@ -31,7 +31,7 @@ def materials(folder: Path, model: dict[str, Any], **changes: Any) -> Materials:
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump({**RECIPE, "model": model, **changes}))
     loaded, home = load_recipe(path), Home(folder / "home")
-    surroundings: Surroundings = gather(
+    surroundings: ResolvedFacts = gather(
         loaded, plan_stages(loaded.recipe), home, "host", recorded_tools({})
     )
     return materials_of(loaded, surroundings, home)

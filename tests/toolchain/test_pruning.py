@@ -18,7 +18,7 @@ from convkit.toolchain.environments import (
     existing_environment,
     lock_file,
 )
-from convkit.toolchain.pruning import leftovers, prune, standing_environments
+from convkit.toolchain.pruning import finished_environments, leftovers, prune
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import resolution_file, resolve
 from convkit.toolchain.sealing import MARKER
@@ -46,7 +46,7 @@ def age(folder: Path, days: float) -> None:
 def test_what_stands_is_listed_with_its_resolutions(wheels: Path, tmp_path: Path) -> None:
     old, new = build(tmp_path, "1.0"), build(tmp_path, "1.1")
     age(old, 3)
-    first, second = standing_environments(tmp_path)
+    first, second = finished_environments(tmp_path)
     assert (first.folder, second.folder) == (new, old)
     assert (second.key, second.python, second.packages) == (old.name, HERE, {"alpha": "1.0"})
     assert second.bytes > 1000
@@ -59,7 +59,7 @@ def test_being_handed_out_counts_as_use(wheels: Path, tmp_path: Path) -> None:
     folder = build(tmp_path)
     age(folder, 60)
     ensure_environment(resolve(SPEC, tmp_path), tmp_path, progress=lambda _message: None)
-    assert standing_environments(tmp_path)[0].in_use
+    assert finished_environments(tmp_path)[0].in_use
     assert prune(tmp_path, unused_seconds=0) == ()
     release_all()
     assert not in_use(folder / MARKER)
@@ -94,7 +94,7 @@ def test_resolutions_that_lead_nowhere_go_where_that_is_asked_for(
     assert [removal.kind for removal in removed] == ["environment", "resolution"]
     assert not resolution_file(SPEC, tmp_path).exists()
     assert len(list((tmp_path / "resolutions").glob("*.txt"))) == 1
-    assert standing_environments(tmp_path)[0].folder == new
+    assert finished_environments(tmp_path)[0].folder == new
 
 
 HOLDER = """
@@ -176,7 +176,7 @@ def test_leftovers_go_but_not_what_is_being_built(wheels: Path, tmp_path: Path) 
 
 
 def test_a_home_with_nothing_in_it(tmp_path: Path) -> None:
-    assert standing_environments(tmp_path) == leftovers(tmp_path) == ()
+    assert finished_environments(tmp_path) == leftovers(tmp_path) == ()
     assert prune(tmp_path, unused_seconds=0, resolutions=True) == ()
     assert list(tmp_path.iterdir()) == []
 

@@ -1,1 +1,1 @@
-"""Stages on the workers of a Dask cluster."""
+"""Runs stages on the workers of a Dask cluster."""

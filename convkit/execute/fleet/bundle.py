@@ -1,5 +1,5 @@
-"""The files that a recipe names, as one artifact in the shared store: workers have none of the
-user's folders.
+"""Packs the files that a recipe refers to as one artifact in the shared store: workers cannot
+access the user's folders.
 """
 
 import dataclasses
@@ -17,16 +17,17 @@ _LEFT_OUT = frozenset({"__pycache__", ".git"})
 
 @dataclasses.dataclass(frozen=True)
 class Bundle:
-    """Files by their names among each other, and where the recipe stands among them."""
+    """Files by their relative names, and the recipe's place among them."""
 
     files: dict[str, Path]
     place: str
 
 
 def bundle_of(loaded: LoadedRecipe) -> Bundle:
-    """Return the files that a recipe names, with their places relative to each other kept.
+    """Return the files that a recipe refers to, preserving their relative locations.
 
-    Raises FleetError for a path that is absolute: it would mean another file on another machine.
+    Raises FleetError for an absolute path, which would refer to a different file on another
+    machine.
     """
     dirname = Path(os.path.normpath(loaded.dirname))
     found = [Path(os.path.normpath(file)) for file in _files(loaded)]
@@ -61,7 +62,7 @@ def _model_files(key: str, model: Model, dirname: Path) -> Iterator[Path]:
     elif model.factory is not None:
         file = _place(f"{key}.factory.call", model.factory.call.rpartition(":")[0], dirname)
         yield file
-        # A factory may import what lies beside it.
+        # A factory may import neighboring files.
         yield from (path for path in file.parent.glob("*.py") if path.is_file())
         for package in file.parent.glob("*/__init__.py"):
             yield from _tree(package.parent, ".py")

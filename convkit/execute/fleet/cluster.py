@@ -1,4 +1,4 @@
-"""A Dask cluster as a run sees it: its workers, and tasks that are waited for one by one."""
+"""A run's view of a Dask cluster: its workers, and tasks that are awaited individually."""
 
 import contextlib
 import secrets
@@ -13,26 +13,27 @@ from convkit.execute.fleet.tags import Tags
 from convkit.installation import install_command
 
 _CONNECT_SECONDS = 15.0
-# How long workers are looked at as they were; and how long a stage waits for one when the last that
-# fits is gone.
+# How long the list of workers is cached, and how long a stage waits for a worker after the last
+# suitable one has gone.
 _FRESH_SECONDS = 2.0
 _GONE_SECONDS = 20.0
 _POLL_SECONDS = 0.2
 _CLOSE_SECONDS = 5.0
-# A scheduler that loses a run's connection forgets its tasks by itself: nothing is lost by leaving.
+# A scheduler that loses a run's connection drops its tasks by itself, so leaving early loses
+# nothing.
 _INTERRUPTED_SECONDS = 0.5
-# Another try where a shared store did not answer.
+# Retries if a shared store does not answer.
 _RETRIES = 2
 
 
-class NoWorkerLeft(Exception):  # noqa: N818 - an answer, which the settler turns into a skipped stage
-    """Every worker that could run a stage has gone."""
+class NoWorkerLeft(Exception):  # noqa: N818 - a result, which the settler turns into a skipped stage
+    """All workers that could run a stage are gone."""
 
 
-def import_distributed() -> Any:  # noqa: ANN401 - Dask is typed in part only
-    """Return the `distributed` package; raises FleetError where the extra is not installed."""
+def import_distributed() -> Any:  # noqa: ANN401 - Dask is only partly typed
+    """Return the `distributed` package; raises FleetError if the extra is not installed."""
     try:
-        import distributed  # noqa: PLC0415 - an extra, and only fleets need it
+        import distributed  # noqa: PLC0415 - an optional dependency, needed by fleets only
     except ImportError as error:
         raise FleetError(f"a fleet needs Dask's distributed: {install_command('fleet')}") from error
     return distributed
@@ -40,7 +41,7 @@ def import_distributed() -> Any:  # noqa: ANN401 - Dask is typed in part only
 
 @contextlib.contextmanager
 def connect(address: str) -> Iterator["Cluster"]:
-    """Give the cluster of a scheduler; raises FleetError where none answers."""
+    """Connect to a scheduler's cluster; raises FleetError if it does not answer."""
     distributed = import_distributed()
     security = security_for(address)
     try:
@@ -63,7 +64,7 @@ def connect(address: str) -> Iterator["Cluster"]:
 
 
 class Cluster:
-    """The workers of a scheduler, and a way to them."""
+    """The workers of a scheduler, and access to them."""
 
     def __init__(self, address: str, client: Any) -> None:  # noqa: ANN401 - as above
         self.address = address
@@ -73,7 +74,9 @@ class Cluster:
         self._lock = threading.Lock()
 
     def workers(self, *, fresh: bool = False) -> dict[str, Any]:
-        """Return what the scheduler knows of each worker, by address; at most two seconds old."""
+        """Return the scheduler's information on each worker, by address; at most two seconds
+        old.
+        """
         with self._lock:
             if fresh or time.monotonic() > self._known_at + _FRESH_SECONDS:
                 try:
@@ -86,12 +89,12 @@ class Cluster:
             return self._known
 
     def tags(self) -> list[Tags]:
-        """Return what each worker announces."""
+        """Return each worker's announced tags."""
         return [worker["resources"] for worker in self.workers().values()]
 
     @property
     def threads(self) -> int:
-        """How many stages the workers run at once."""
+        """The number of stages that the workers run concurrently."""
         return sum(int(worker["nthreads"]) for worker in self.workers().values())
 
     def perform(
@@ -102,11 +105,10 @@ class Cluster:
         resources: Tags,
         cancelled: threading.Event,
     ) -> str:
-        """Run `task(argument)` on a worker with these resources and return what it says.
+        """Run `task(argument)` on a worker with these resources and return its result.
 
-        A worker that is lost meanwhile is replaced by another. Raises NoWorkerLeft, Interrupted
-        when `cancelled` is set (the task is told to stop), FleetError for what the cluster could
-        not do.
+        If the worker is lost, another one takes over. Raises NoWorkerLeft, Interrupted if
+        `cancelled` is set (the task is told to stop), and FleetError if the cluster failed.
         """
         future = self.client.submit(
             task,
@@ -138,8 +140,8 @@ class Cluster:
         looked = time.monotonic()
         while True:
             if ended.wait(_POLL_SECONDS):
-                # Where the worker was lost before its answer was fetched, Dask runs the task again
-                # by itself.
+                # If the worker is lost before its result is fetched, Dask reruns the task by
+                # itself.
                 with contextlib.suppress(TimeoutError):
                     return str(future.result(timeout=_POLL_SECONDS))
             if cancelled.is_set():

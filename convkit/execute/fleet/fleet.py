@@ -1,4 +1,4 @@
-"""The fleet of a run: a cluster, a shared store, and the settler that uses them."""
+"""A run's fleet: a cluster, a shared store, and the settler that uses them."""
 
 import contextlib
 import dataclasses
@@ -21,24 +21,26 @@ _MOST_THREADS = 256
 
 @dataclasses.dataclass(frozen=True)
 class Fleet:
-    """Where a run's stages go. `store` is the shared store's URL."""
+    """Where a run's stages execute. `store` is the shared store's URL."""
 
     cluster: Cluster
     store: str
 
     def absent_parts(self, recipe: Recipe) -> dict[str, str]:
-        """Return the devices that a recipe's targets name and no worker has, with that in words."""
+        """Return the devices that a recipe's targets name but no worker has, each with an
+        explanation.
+        """
         absent = absent_devices_among(recipe, self.cluster.tags())
         return {
             device: f"no worker of the fleet has a {device} device" for device in sorted(absent)
         }
 
     def jobs(self, asked: int) -> int:
-        """Return how many stages to run at once: enough that no worker waits for the next one."""
+        """Return how many stages to run concurrently: enough that no worker idles."""
         return min(_MOST_THREADS, max(asked, 2 * self.cluster.threads))
 
     def settler(self, local: StageRunner, listener: Listener) -> FleetSettler:
-        """Return what settles a run's stages; pushes the files that its recipe names."""
+        """Return a run's settler, after pushing the files that its recipe refers to."""
         topic = f"convkit-{secrets.token_hex(6)}"
 
         def told(event: tuple[float, dict[str, Any]]) -> None:
@@ -51,8 +53,8 @@ class Fleet:
 
 @contextlib.contextmanager
 def fleet_of(scheduler: str | None, store: str | None, home: Home) -> Iterator[Fleet | None]:
-    """Give the fleet of a run, None where it names no scheduler; its stages run on this machine
-    then.
+    """Connect to a run's fleet; None without a scheduler, in which case its stages run on this
+    machine.
     """
     if scheduler is None:
         if store is not None:
@@ -66,5 +68,7 @@ def fleet_of(scheduler: str | None, store: str | None, home: Home) -> Iterator[F
 
 
 def _url(store: str) -> str:
-    """Return a store's URL; a plain path would mean another folder in each worker's own."""
+    """Return a store's URL; a plain path becomes absolute, because each worker would resolve it
+    differently.
+    """
     return store if "://" in store else Path(store).expanduser().absolute().as_uri()

@@ -1,4 +1,4 @@
-"""What a run sends to a worker of its fleet, and what comes back: JSON, whole in itself."""
+"""The messages between a run and its fleet's workers: self-contained JSON."""
 
 import dataclasses
 from typing import Literal
@@ -14,10 +14,10 @@ from convkit.toolchain.resolution import Resolution
 class Order:
     """One stage to run.
 
-    `key`, `ingredients` and `inputs` (artifacts by stage id) are what the run makes of it: the
-    worker refuses where it would make something else. `files` is the artifact that holds the files
-    that the recipe names, `place` where the recipe stands among them. `store` is the URL of the
-    shared store, `topic` what progress is told under.
+    `key`, `ingredients` and `inputs` (artifacts by stage id) are as the run computed them: a worker
+    that would compute others refuses. `files` is the artifact with the files that the recipe refers
+    to, `place` the recipe's path inside it. `store` is the URL of the shared store, `topic` the
+    topic for progress events.
     """
 
     format: Literal[1]
@@ -39,9 +39,10 @@ class Order:
 class Answered:
     """How a stage ended on a worker. Its artifact is in the shared store.
 
-    `kept`: the record under its key is there as well, and holds the result and the log. `second` is
-    the artifact that this worker made where another one had been first with the same key. `error`:
-    it could not even be tried. `interrupted`: the worker was stopped, not the run.
+    `kept`: the shared store also has the record under its key, including the result and log.
+    `second` is the artifact that this worker built when another had already been stored under the
+    same key. `error`: the stage could not even be started. `interrupted`: the worker was stopped,
+    not the run.
     """
 
     worker: str

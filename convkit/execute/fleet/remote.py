@@ -1,5 +1,5 @@
-"""What a worker of a fleet does with one stage: fetch what it lacks, settle it as any run does,
-push what came.
+"""Runs one stage in a fleet's worker: fetches missing inputs, settles the stage like any run,
+pushes the result.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from typing import Any
 from convkit.codec import CodecError, decode, encode
 from convkit.errors import ConvkitError, FleetError, Interrupted, StoreUnreachable
 from convkit.execute.events import Silence
-from convkit.execute.facts import Surroundings, gather
+from convkit.execute.facts import ResolvedFacts, gather
 from convkit.execute.fleet.orders import Answered, Order
 from convkit.execute.opened_files import opened_in, with_opened
 from convkit.execute.stage_runner import Settled, StageRunner
@@ -26,13 +26,13 @@ from convkit.recipe.loading import LoadedRecipe, parse_recipe
 from convkit.store.shared import SharedStore
 from convkit.store.store import Store
 
-HOME_KEY = "convkit.home"  # in Dask's configuration, which is the process's own
+HOME_KEY = "convkit.home"  # in Dask's configuration, which is global to the process
 _LOOK_SECONDS = 0.2
 _PROGRESS_SECONDS = 0.5
-# Dask's states of a task that somebody still wants.
+# Dask's states of a task that is still wanted.
 _WANTED = frozenset({"executing", "long-running", "resumed"})
-# Python 3.11's own parser (recipes' factories, packages' markers) fails now and then when two
-# threads use it at once: SystemError: AST constructor recursion depth mismatch
+# Python 3.11's own parser (used for recipes' factories, packages' markers) occasionally fails if
+# two threads use it at once: SystemError: AST constructor recursion depth mismatch
 # (python/cpython#106905).
 _PARSING = threading.Lock()
 _ALIVE = frozenset({"running", "paused"})
@@ -41,7 +41,7 @@ _ALIVE = frozenset({"running", "paused"})
 def run_stage(text: str) -> str:
     """Run an order (JSON) in this worker and return its answer (JSON).
 
-    Raises StoreUnreachable, for another try. Whatever else goes wrong is told in the answer.
+    Raises StoreUnreachable, which triggers a retry. All other errors are part of the answer.
     """
     import dask.config  # noqa: PLC0415 - this runs in a Dask worker
     from distributed import get_worker  # noqa: PLC0415
@@ -67,7 +67,7 @@ def run_stage(text: str) -> str:
         answer = Answered(str(worker.name), error=told)
     except ConvkitError as error:
         answer = Answered(str(worker.name), error=f"worker {worker.name}: {error}")
-    except Exception:  # noqa: BLE001 - a bug. Dask cannot carry every exception, and would then never answer
+    except Exception:  # noqa: BLE001 - a bug. Dask cannot transfer every exception, and would then never answer
         told = (
             f"worker {worker.name}: this is a bug in convkit; please report"
             f" it\n{traceback.format_exc()}"
@@ -79,7 +79,7 @@ def run_stage(text: str) -> str:
 def perform(
     order: Order, home: Home, listener: Silence, cancelled: threading.Event, name: str
 ) -> Answered:
-    """Settle an order's stage with this machine's store and environments; push what it left to the
+    """Settle an order's stage with this machine's store and environments; push the result to the
     shared store.
     """
     store = Store(home.store)
@@ -97,26 +97,27 @@ def _perform(
     place = store.view(order.files) / PurePosixPath(order.place)
     place.parent.mkdir(
         parents=True, exist_ok=True
-    )  # paths that begin with .. start there, also where no file does
+    )  # paths that begin with .. start there, even if the folder has no files
     with _PARSING:
         loaded = parse_recipe(order.recipe, place)
         surroundings = _surroundings(order, loaded, home, name)
     for artifact in order.inputs.values():
         shared.pull(artifact, store)
     if not order.force and store.record(order.key) is None:
-        shared.adopt(order.key, store)  # a worker that was lost since may have come as far as that
+        shared.adopt(order.key, store)  # a worker that has since been lost may have completed it
     runner = StageRunner(loaded, surroundings, home, store, listener, cancelled, order.force)
     settled = runner.settle(order.stage, order.inputs)
     return _push(settled, store, shared, name)
 
 
-def _surroundings(order: Order, loaded: LoadedRecipe, home: Home, name: str) -> Surroundings:
-    """Return this machine's facts; raises FleetError where the stage would not be the run's with
-    them.
+def _surroundings(order: Order, loaded: LoadedRecipe, home: Home, name: str) -> ResolvedFacts:
+    """Return this machine's facts; raises FleetError if they would yield a different stage than the
+    run's.
     """
     known = {order.stage.environment: order.resolution} if order.resolution is not None else {}
     found = gather(loaded, (order.stage,), home, order.toolchain, recorded_tools(known), fetch=True)
-    # This machine may not know which files the model is loaded from; the order's key does.
+    # This machine may not know the files that the model is loaded from; the order's key includes
+    # them.
     facts = with_opened(found.facts, order.stage, opened_in(order.ingredients))
     found = dataclasses.replace(found, facts=facts)
     parts = ingredients(order.stage, loaded.recipe, facts, order.inputs)
@@ -140,7 +141,7 @@ def _push(settled: Settled, store: Store, shared: SharedStore, name: str) -> Ans
         return Answered(name, report, settled.log)
     shared.push(report.artifact, store)
     record = store.record(report.key)
-    if record is None:  # it found errors: such results are used, and not kept
+    if record is None:  # it found errors: such results are used but not stored
         return Answered(name, report, settled.log, encode(settled.result))
     standing = shared.push_record(record, settled.log)
     if standing.artifact == record.artifact:
@@ -150,23 +151,23 @@ def _push(settled: Settled, store: Store, shared: SharedStore, name: str) -> Ans
 
 
 class _Reporter(Silence):
-    """Passes a stage's progress on to the run, a few times a second at most."""
+    """Forwards a stage's progress to the run, at most a few times per second."""
 
     def __init__(self, worker: Any, topic: str) -> None:  # noqa: ANN401 - Dask's
         self._worker, self._topic = worker, topic
-        self._told = float("-inf")
+        self._reported_at = float("-inf")
 
     def stage_progress(self, stage: str, message: str, done: float | None) -> None:
-        """Pass it on."""
-        if time.monotonic() > self._told + _PROGRESS_SECONDS:
-            self._told = time.monotonic()
+        """Forward the progress."""
+        if time.monotonic() > self._reported_at + _PROGRESS_SECONDS:
+            self._reported_at = time.monotonic()
             self._worker.log_event(self._topic, {"stage": stage, "message": message, "done": done})
 
 
 @contextlib.contextmanager
 def _watching(worker: Any) -> Iterator[threading.Event]:  # noqa: ANN401 - Dask's
-    """Give an event that is set when nobody wants this task any more: Dask itself never stops one
-    that runs.
+    """Yield an event that is set when the task is no longer wanted: Dask never stops a running
+    task.
     """
     key, cancelled, ended = worker.get_current_task(), threading.Event(), threading.Event()
 

@@ -1,7 +1,7 @@
-"""TLS between the machines of a fleet: one certificate, which every machine holds a copy of.
+"""TLS between the machines of a fleet, with one certificate that every machine has a copy of.
 
-Dask's TLS is mutual: a scheduler, a worker or a run that cannot show the certificate is turned
-away, so the certificate's key is the fleet's password.
+Dask's TLS is mutual: a scheduler, worker or run without the certificate is rejected, so the
+certificate's key is the fleet's password.
 """
 
 import importlib
@@ -20,7 +20,7 @@ _VARIABLE = "CONVKIT_FLEET_TLS"
 
 
 def tls_folder() -> Path:
-    """Return where this machine keeps the fleet's certificate."""
+    """Return the folder of this machine's copy of the fleet's certificate."""
     given = os.environ.get(_VARIABLE)
     if given:
         return Path(given).expanduser()
@@ -31,7 +31,7 @@ def tls_folder() -> Path:
 def make_certificate(folder: Path) -> tuple[Path, Path]:
     """Write a new certificate, valid for a year, and its key; return both files.
 
-    Raises UsageError where one exists, FleetError where `cryptography` is not installed.
+    Raises UsageError if one exists, FleetError if `cryptography` is not installed.
     """
     certificate, key = folder / CERTIFICATE, folder / KEY
     if certificate.exists() or key.exists():
@@ -54,15 +54,15 @@ def make_certificate(folder: Path) -> tuple[Path, Path]:
     return certificate, key
 
 
-def security_for(address: str) -> Any:  # noqa: ANN401 - Dask is typed in part only
-    """Return the credentials for a scheduler's address: None for one without TLS.
+def security_for(address: str) -> Any:  # noqa: ANN401 - Dask is only partly typed
+    """Return the credentials for a scheduler's address; None for an address without TLS.
 
-    Dask's own settings (`distributed.comm.tls`) are used where there are some. Raises FleetError
-    where this machine has no certificate.
+    Dask's own settings (`distributed.comm.tls`) take precedence. Raises FleetError if this machine
+    has no certificate.
     """
     if urlsplit(address).scheme != "tls":
         return None
-    import dask.config  # noqa: PLC0415 - an extra
+    import dask.config  # noqa: PLC0415 - an optional dependency
 
     if dask.config.get("distributed.comm.tls.ca-file", None):
         return _security()(require_encryption=True)
@@ -82,15 +82,15 @@ def security_for(address: str) -> Any:  # noqa: ANN401 - Dask is typed in part o
     return _security()(require_encryption=True, tls_ca_file=str(certificate), **roles)
 
 
-def _security() -> Any:  # noqa: ANN401 - Dask is typed in part only
+def _security() -> Any:  # noqa: ANN401 - Dask is only partly typed
     return importlib.import_module("distributed.security").Security
 
 
 def listening_address(scheduler: str, given: str | None, *, insecure: bool) -> str:
-    """Return the address that a worker listens on: the given one, else that which reaches the
+    """Return the address that a worker listens on: the given one, or else the one that reaches the
     scheduler.
 
-    Raises UsageError where others could reach the worker and nothing would stop them.
+    Raises UsageError if unauthenticated clients could reach the worker.
     """
     parts = urlsplit(scheduler)
     host = given or _address_towards(parts.hostname or "localhost", parts.port or 8786)
@@ -104,7 +104,7 @@ def listening_address(scheduler: str, given: str | None, *, insecure: bool) -> s
 
 
 def _address_towards(host: str, port: int) -> str:
-    """Return this machine's address on the way to another one; nothing is sent."""
+    """Return this machine's address on the route to another one; sends nothing."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[
             0

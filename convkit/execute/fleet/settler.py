@@ -1,5 +1,5 @@
-"""Settles stages by sending them to a fleet; what the executor and the store do stays as it is on
-one machine.
+"""Settles stages by sending them to a fleet; the executor and the store work as on a single
+machine.
 """
 
 import dataclasses
@@ -23,17 +23,15 @@ from convkit.record.model import StageReport
 from convkit.store.shared import SharedStore
 from convkit.worker.jobs import JOBS
 
-# How often a stage is sent again because its worker was told to stop, and not by this run.
+# How often a stage is resent because its worker was stopped, but not by this run.
 _ATTEMPTS = 5
-# Stages whose artifacts should be equal whenever they are made; those of the others hold seconds.
+# Stages whose artifacts should be reproducible; those of other stages contain durations.
 _EXACT = ("export", "precision", "build")
 
 
 @dataclasses.dataclass(frozen=True)
 class FleetSettler:
-    """Settles each stage of a run on a worker that fits it; `local` is how this machine would
-    settle it.
-    """
+    """Settles each stage of a run on a suitable worker; `local` is the settler for this machine."""
 
     local: StageRunner
     cluster: Cluster
@@ -44,15 +42,15 @@ class FleetSettler:
 
     @classmethod
     def of(cls, local: StageRunner, cluster: Cluster, url: str, topic: str) -> "FleetSettler":
-        """Push the recipe's files, and return the settler of a run."""
+        """Push the recipe's files, and return a run's settler."""
         shared, bundle = SharedStore(url), bundle_of(local.loaded)
         files = shared.push_files(bundle.files, local.store.digests)
         return cls(local, cluster, shared, files, bundle.place, topic)
 
     def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
-        """Settle a stage whose inputs are known, as `StageRunner.settle`.
+        """Settle a stage whose inputs are known, like `StageRunner.settle`.
 
-        Its key is made of the facts of the workers that it can go to: results can depend on the
+        Its key is computed from the facts of the workers it can run on: results can depend on the
         processor.
         """
         facts = self.local.surroundings.facts
@@ -84,13 +82,13 @@ class _OnFleet:
     fit: Fit
 
     def lock_name(self, key: str) -> str:
-        """Return another lock than the stage's own: a worker on this machine may share this home,
-        and holds that one.
+        """Return a lock other than the stage's own, which a worker on this machine that shares this
+        home would hold.
         """
         return f"fleet-{key}"
 
     def perform(self, runner: StageRunner, work: Work) -> Settled:
-        """Send a stage to a worker that fits it, and bring here what it leaves."""
+        """Send a stage to a suitable worker, and fetch its result."""
         stage = work.stage
         report = StageReport(
             stage.id,
@@ -156,8 +154,8 @@ class _OnFleet:
     def _take(
         self, report: StageReport, answer: Answered, runner: StageRunner, work: Work
     ) -> Settled:
-        """Bring here what a worker left, and return how the stage ended; of two results the first
-        one stands.
+        """Fetch a worker's result, and return the settled stage; of two results, the first is
+        kept.
         """
         assert answer.report is not None
         ended = dataclasses.replace(

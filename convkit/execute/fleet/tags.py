@@ -1,9 +1,8 @@
-"""What a worker of a fleet announces, and what a stage asks of one: tags with amounts, as Dask's
-resources.
+"""A worker's announced tags, and a stage's requirements: tags with amounts, as in Dask's resources.
 
-CUDA (devices), SM<capability> (devices of it), MACOS, MEM (GiB) are amounts that stages use up
-while they run. The platform and the processor are tags too, since they are part of stage keys; of
-those there is always enough.
+CUDA (devices), SM<capability> (devices with it), MACOS and MEM (GiB) are amounts that stages occupy
+while they run. Platform and processor are also tags, because they are part of stage keys; their
+amount is unlimited.
 """
 
 import ctypes
@@ -31,7 +30,7 @@ _CAPABILITY_MAJOR, _CAPABILITY_MINOR = 75, 76
 
 
 def announced_tags(given: Tags) -> dict[str, float]:
-    """Return what this machine's worker announces; `given` goes before what is found."""
+    """Return the tags of this machine's worker; `given` override the detected ones."""
     tags = {
         PLATFORM + f"{platform.system()}-{platform.machine()}".lower(): _ENOUGH,
         PROCESSOR + processor(): _ENOUGH,
@@ -48,9 +47,7 @@ def announced_tags(given: Tags) -> dict[str, float]:
 
 
 def _capabilities() -> list[int]:
-    """Return each CUDA device's compute capability, 90 for 9.0; the driver has been started
-    already.
-    """
+    """Return each CUDA device's compute capability, 90 for 9.0; the driver must be initialized."""
     driver = ctypes.CDLL("libcuda.so.1")
     count, major, minor = ctypes.c_int(), ctypes.c_int(), ctypes.c_int()
     driver.cuDeviceGetCount(ctypes.byref(count))
@@ -63,9 +60,9 @@ def _capabilities() -> list[int]:
 
 
 def needs_of(stage: Stage, recipe: Recipe) -> dict[str, float]:
-    """Return what a stage needs of a worker.
+    """Return a stage's requirements for a worker.
 
-    Core ML targets ask for nothing: they are converted, and judged by evaluation, on every system.
+    Core ML targets have none: they are converted, and evaluated for verification, on every system.
     """
     needs: dict[str, float] = {}
     tag = _TAG_OF_DEVICE[stage.device]
@@ -78,32 +75,28 @@ def needs_of(stage: Stage, recipe: Recipe) -> dict[str, float]:
     return needs
 
 
-def _capability_of(stage: Stage, recipe: Recipe) -> int | None:  # noqa: ARG001 - a place for targets to come
-    """Return the compute capability that a target is built for. No target of today's recipes names
-    one.
-    """
+def _capability_of(stage: Stage, recipe: Recipe) -> int | None:  # noqa: ARG001 - for future targets
+    """Return the compute capability that a target is built for. No current target specifies one."""
     return None
 
 
 def _memory_of(stage: Stage, recipe: Recipe) -> float | None:  # noqa: ARG001 - as above
-    """Return the memory that a stage needs, in GiB, where that is known. No recipe of today says
-    it.
-    """
+    """Return the memory in GiB that a stage needs, if known. Current recipes do not specify it."""
     return None
 
 
 @dataclasses.dataclass(frozen=True)
 class Fit:
-    """Where a stage can run: on workers with this processor, or nowhere for what is `lacking`."""
+    """Where a stage can run: on workers with this processor, or nowhere because of what is
+    `lacking`.
+    """
 
     processor: str | None
     lacking: str | None = None
 
 
 def find_fit(needs: Tags, workers: Iterable[Tags], platform_name: str, preferred: str) -> Fit:
-    """Return the processor of the workers that a stage can go to: the preferred one where such a
-    worker fits.
-    """
+    """Return the processor of workers that can run a stage, preferably the preferred one."""
     workers = list(workers)
     if not workers:
         return Fit(None, "joined it: there are none")
@@ -125,24 +118,24 @@ def find_fit(needs: Tags, workers: Iterable[Tags], platform_name: str, preferred
         for name, amount in wanted.items()
         if not any(tags.get(name, 0.0) >= amount for tags in workers)
     ]
-    return Fit(None, " and ".join(_told(name, wanted[name]) for name in missing or wanted))
+    return Fit(None, " and ".join(_shown(name, wanted[name]) for name in missing or wanted))
 
 
 def _is_processor(name: str) -> bool:
     return name.startswith(PROCESSOR)
 
 
-def _told(name: str, amount: float) -> str:
+def _shown(name: str, amount: float) -> str:
     return f"{name}={amount:g}" if amount > 1 else name
 
 
 def resources_for(needs: Tags, platform_name: str, processor_name: str) -> dict[str, float]:
-    """Return what Dask must find on a worker before it sends a stage there."""
+    """Return the Dask resources that a worker must have to run a stage."""
     return {**needs, PLATFORM + platform_name: 1.0, PROCESSOR + processor_name: 1.0}
 
 
 def absent_devices_among(recipe: Recipe, workers: Iterable[Tags]) -> frozenset[Device]:
-    """Return the devices that a recipe's targets name and no worker has."""
+    """Return the devices that a recipe's targets name but no worker has."""
     workers = list(workers)
     named = {target.device for target in recipe.targets.values()}
     there = {

@@ -1,4 +1,4 @@
-"""A worker of a fleet, and what a fleet has."""
+"""Runs a fleet's worker, and reports a fleet's status."""
 
 import asyncio
 import dataclasses
@@ -18,7 +18,7 @@ _CONNECT_SECONDS = 30
 
 @dataclasses.dataclass(frozen=True)
 class WorkerStatus:
-    """One worker: how many stages it runs at once and now, and what it announces."""
+    """One worker: how many stages it can run and is running, and its tags."""
 
     name: str
     address: str
@@ -30,7 +30,7 @@ class WorkerStatus:
 
 
 def parse_tags(given: str | None) -> dict[str, float]:
-    """Return tags from `CUDA=1,MEM=16`; raises UsageError."""
+    """Parse tags such as `CUDA=1,MEM=16`; raises UsageError."""
     tags: dict[str, float] = {}
     for part in filter(None, (given or "").replace(",", " ").split()):
         name, equals, amount = part.partition("=")
@@ -47,7 +47,7 @@ def parse_tags(given: str | None) -> dict[str, float]:
 
 @dataclasses.dataclass(frozen=True)
 class Listening:
-    """Where a worker listens. `host` None: on the address that reaches the scheduler."""
+    """Where a worker listens. If `host` is None, on the address that reaches the scheduler."""
 
     host: str | None = None
     insecure: bool = False
@@ -56,13 +56,14 @@ class Listening:
 def run_fleet_worker(
     scheduler: str, home: Home, given: Tags, threads: int, name: str | None, listening: Listening
 ) -> None:
-    """Serve a scheduler until it goes or a signal comes.
+    """Serve a scheduler until it exits or a signal arrives.
 
-    Raises FleetError if no scheduler answers, UsageError if strangers could reach the worker.
+    Raises FleetError if no scheduler answers, UsageError if unauthenticated clients could reach the
+    worker.
     """
-    import_distributed()  # says what to install
+    import_distributed()  # raises an error with installation instructions
     host = listening_address(scheduler, listening.host, insecure=listening.insecure)
-    import dask.config  # noqa: PLC0415 - an extra
+    import dask.config  # noqa: PLC0415 - an optional dependency
 
     home.root.mkdir(parents=True, exist_ok=True)
     dask.config.set({HOME_KEY: str(home.root)})
@@ -75,13 +76,13 @@ async def _serve(
     worker = import_distributed().Worker(
         scheduler,
         host=host,
-        # Dask's pages about a worker ask nobody for anything, and TLS does not cover them.
+        # Dask's dashboard of a worker has no authentication, and TLS does not cover it.
         dashboard_address="127.0.0.1:0",
         security=security_for(scheduler),
         nthreads=threads,
         name=name,
         resources=tags,
-        # Stages are processes of their own: what they use is not this one's.
+        # Stages are separate processes, whose memory does not count toward this one's.
         memory_limit=0,
         local_directory=str(folder),
         death_timeout=_CONNECT_SECONDS,
@@ -102,7 +103,7 @@ async def _serve(
 
 
 def fleet_status(scheduler: str) -> list[WorkerStatus]:
-    """Return the workers of a scheduler, by name; raises FleetError where none answers."""
+    """Return a scheduler's workers, by name; raises FleetError if it does not answer."""
     with connect(scheduler) as cluster:
         found = [
             _status(address, worker) for address, worker in cluster.workers(fresh=True).items()

@@ -1,4 +1,4 @@
-"""Activation functions. Parameters per channel stand on the second axis."""
+"""Activation functions. Per-channel parameters apply to the second axis."""
 
 import torch
 from torch.nn import functional
@@ -6,13 +6,12 @@ from torch.nn import functional
 from convkit.mil.call import Call
 from convkit.mil.errors import EvaluationError
 
-# The sigmoid approximation of the Gaussian error linear unit: Hendrycks and Gimpel, 2016, section
-# 2.
+# The sigmoid approximation of GELU: Hendrycks and Gimpel, 2016, section 2.
 _SIGMOID_SCALE = 1.702
 
 
 def gelu(call: Call) -> torch.Tensor:
-    """Gaussian error linear unit, exact or one of its approximations."""
+    """Gaussian error linear unit, exact or approximated."""
     x = call.tensor("x")
     match call.text("mode", "EXACT"):
         case "EXACT":
@@ -26,7 +25,7 @@ def gelu(call: Call) -> torch.Tensor:
 
 
 def relu6(call: Call) -> torch.Tensor:
-    """Bound to 0 to 6."""
+    """Clamp to [0, 6]."""
     return torch.clamp(call.tensor("x"), 0, 6)
 
 
@@ -71,7 +70,7 @@ def scaled_tanh(call: Call) -> torch.Tensor:
 
 
 def sigmoid_hard(call: Call) -> torch.Tensor:
-    """`alpha * x + beta`, bound to 0 to 1."""
+    """`alpha * x + beta`, clamped to [0, 1]."""
     return torch.clamp(call.tensor("alpha") * call.tensor("x") + call.tensor("beta"), 0, 1)
 
 
@@ -83,7 +82,7 @@ def softplus_parametric(call: Call) -> torch.Tensor:
 
 
 def softplus(call: Call) -> torch.Tensor:
-    """`log(1 + exp(x))`, without the linear shortcut that torch takes for large `x`."""
+    """`log(1 + exp(x))`, without torch's linear shortcut for large `x`."""
     x = call.tensor("x")
     return torch.logaddexp(x, torch.zeros_like(x))
 
@@ -94,5 +93,5 @@ def softmax(call: Call) -> torch.Tensor:
 
 
 def per_channel(parameter: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """Shape a parameter of [channels] so that it broadcasts along the second axis of `x`."""
+    """Reshape a parameter of [channels] so that it broadcasts along the second axis of `x`."""
     return parameter.reshape(1, -1, *[1] * (x.dim() - 2)) if parameter.dim() == 1 else parameter

@@ -1,4 +1,4 @@
-"""Branches, loops, lists, and what a program carries from call to call."""
+"""Branches, loops, lists, and persistent state."""
 
 import torch
 
@@ -7,7 +7,7 @@ from convkit.mil.errors import EvaluationError
 from convkit.mil.kernels.indexing import checked
 from convkit.mil.values import STORAGE, TensorList, Value
 
-# A loop that runs longer than this does not end: no model unrolls a million steps.
+# A loop that runs longer than this is considered endless: no model unrolls a million steps.
 _MOST_ITERATIONS = 1_000_000
 
 
@@ -17,7 +17,7 @@ def cond(call: Call) -> list[Value]:
 
 
 def while_loop(call: Call) -> list[Value]:
-    """Run the second block on the loop's variables for as long as the first gives true."""
+    """Run the second block on the loop's variables while the first returns True."""
     variables = list(call.values("loop_vars"))
     condition, body = call.blocks
     for _ in range(_MOST_ITERATIONS):
@@ -29,7 +29,7 @@ def while_loop(call: Call) -> list[Value]:
 
 
 def make_list(call: Call) -> TensorList:
-    """Make a list; a text in place of a size is a size that is not known yet."""
+    """Create a list; a size given as text is not known yet."""
     shape = tuple(
         None if isinstance(size, str) else int(_as_tensor(size))
         for size in call.values("elem_shape")
@@ -41,17 +41,17 @@ def make_list(call: Call) -> TensorList:
 
 
 def list_length(call: Call) -> torch.Tensor:
-    """Count the elements, written or not."""
+    """Return the number of elements, including unwritten ones."""
     return torch.tensor(len(call.tensor_list("ls").elements), dtype=torch.int32)
 
 
 def list_write(call: Call) -> TensorList:
-    """Put an element; a list that grows is made as long as needed."""
+    """Write an element, extending a growable list as needed."""
     return _written(call.tensor_list("ls"), [(call.integer("index"), call.tensor("value"))])
 
 
 def list_scatter(call: Call) -> TensorList:
-    """Put several elements."""
+    """Write several elements."""
     return _written(
         call.tensor_list("ls"),
         list(zip(call.integers("indices"), call.tensor("value"), strict=True)),
@@ -59,25 +59,25 @@ def list_scatter(call: Call) -> TensorList:
 
 
 def list_read(call: Call) -> torch.Tensor:
-    """Get an element."""
+    """Read an element."""
     found = call.tensor_list("ls")
     return _element(found, int(checked(call.tensor("index"), len(found.elements))))
 
 
 def list_gather(call: Call) -> torch.Tensor:
-    """Get several elements, stacked."""
+    """Read several elements, stacked."""
     found = call.tensor_list("ls")
     places = checked(call.tensor("indices"), len(found.elements))
     return torch.stack([_element(found, int(place)) for place in places])
 
 
 def read_state(call: Call) -> torch.Tensor:
-    """Copy what the program carries from call to call."""
+    """Return a copy of a state."""
     return call.states[call.state_names["input"]].clone()
 
 
 def update_state(call: Call) -> torch.Tensor:
-    """Replace what the program carries from call to call, and give a copy of it."""
+    """Replace a state, and return a copy of it."""
     name = call.state_names["state"]
     value = call.tensor("value")
     call.states[name] = value.to(call.states[name].dtype).clone()

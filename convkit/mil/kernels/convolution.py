@@ -22,7 +22,7 @@ _AVERAGE_POOLS = {1: functional.avg_pool1d, 2: functional.avg_pool2d, 3: functio
 
 
 def conv(call: Call) -> torch.Tensor:
-    """Convolve with `weight` of shape [out, in / groups, *kernel]."""
+    """Convolution with `weight` of shape [out, in / groups, *kernel]."""
     x, weight = call.tensor("x"), call.tensor("weight")
     strides, dilations = call.integers("strides"), call.integers("dilations")
     pads = _pads(call, x.shape[2:], weight.shape[2:], strides, dilations)
@@ -39,11 +39,11 @@ def conv(call: Call) -> torch.Tensor:
 
 
 def conv_transpose(call: Call) -> torch.Tensor:
-    """Convolve transposed with `weight` of shape [in, out / groups, *kernel], then cut away the
+    """Transposed convolution with `weight` of shape [in, out / groups, *kernel], cropped by the
     padding.
 
-    `output_shape` decides where strides leave the size open: what is missing at the end is bias
-    alone.
+    `output_shape` resolves sizes that strides leave ambiguous: elements missing at the end are the
+    bias alone.
     """
     x, weight = call.tensor("x"), call.tensor("weight")
     strides, dilations = call.integers("strides"), call.integers("dilations")
@@ -62,7 +62,7 @@ def conv_transpose(call: Call) -> torch.Tensor:
     cut = functional.pad(full, _reversed([(-before, -after) for before, after in pads]))
     if wanted is not None:
         missing = [size - have for size, have in zip(wanted[2:], cut.shape[2:], strict=True)]
-        # What `pad` cut at the end comes back before zeros do.
+        # Restore elements cropped by `pad` before adding zeros.
         kept = [
             (-before, -after + more) for (before, after), more in zip(pads, missing, strict=True)
         ]
@@ -72,7 +72,7 @@ def conv_transpose(call: Call) -> torch.Tensor:
 
 
 def max_pool(call: Call) -> torch.Tensor:
-    """Largest value in each window; padding never wins."""
+    """Maximum of each window; padding is never selected."""
     x = call.tensor("x")
     kernel, strides, pads = _window(call, x)
     return _MAX_POOLS[len(kernel)](
@@ -81,8 +81,8 @@ def max_pool(call: Call) -> torch.Tensor:
 
 
 def avg_pool(call: Call) -> torch.Tensor:
-    """Mean of each window; padding counts as zeros, or not at all where
-    `exclude_padding_from_average` says so.
+    """Mean of each window; padding counts as zeros, or is ignored with
+    `exclude_padding_from_average`.
     """
     x = call.tensor("x")
     kernel, strides, pads = _window(call, x)
@@ -103,7 +103,7 @@ def avg_pool(call: Call) -> torch.Tensor:
 
 
 def l2_pool(call: Call) -> torch.Tensor:
-    """Root of the sum of squares in each window."""
+    """Square root of the sum of squares in each window."""
     x = call.tensor("x")
     kernel, strides, pads = _window(call, x)
     means = _AVERAGE_POOLS[len(kernel)](
@@ -115,7 +115,7 @@ def l2_pool(call: Call) -> torch.Tensor:
 def _window(call: Call, x: torch.Tensor) -> tuple[list[int], list[int], list[tuple[int, int]]]:
     """Return a pool's kernel, strides and padding; rounding sizes up becomes padding at the end.
 
-    As in torch, a window that would begin in the padding at the end does not count.
+    As in torch, a window that would start in the padding at the end is dropped.
     """
     kernel, strides = call.integers("kernel_sizes"), call.integers("strides")
     pads = _declared_pads(call, x, kernel, strides)
@@ -167,7 +167,7 @@ def _pads(
 def _same_transposed(
     kind: str, full: Sequence[int], sizes: Sequence[int], strides: list[int]
 ) -> list[tuple[int, int]]:
-    """Return what to cut so that each output size is the input's times its stride."""
+    """Return the crop that makes each output size the input's times its stride."""
     if kind not in ("same", "same_lower"):
         raise EvaluationError(f"unknown padding {kind}")
     totals = [have - size * stride for have, size, stride in zip(full, sizes, strides, strict=True)]
@@ -176,5 +176,5 @@ def _same_transposed(
 
 
 def _reversed(pads: Sequence[tuple[int, int]]) -> list[int]:
-    """Return padding in the order that torch wants: the last axis first."""
+    """Return padding in torch's order: last axis first."""
     return [each for pair in reversed(pads) for each in pair]

@@ -1,6 +1,4 @@
-"""Operations that work element by element: arithmetic, comparison, logic, rounding,
-trigonometry.
-"""
+"""Elementwise operations: arithmetic, comparison, logic, rounding, trigonometry."""
 
 from collections.abc import Callable
 
@@ -10,36 +8,36 @@ from convkit.mil.call import Call, Kernel
 
 
 def unary(function: Callable[[torch.Tensor], torch.Tensor]) -> Kernel:
-    """Make a kernel of a function of `x`."""
+    """Return a kernel for a function of `x`."""
     return lambda call: function(call.tensor("x"))
 
 
 def binary(function: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]) -> Kernel:
-    """Make a kernel of a function of `x` and `y`, broadcast against one another."""
+    """Return a kernel for a function of `x` and `y`, broadcast against each other."""
     return lambda call: function(call.tensor("x"), call.tensor("y"))
 
 
 def real_div(call: Call) -> torch.Tensor:
-    """Divide; whole numbers towards zero."""
+    """Divide; integers round toward zero."""
     x, y = call.tensor("x"), call.tensor("y")
     return torch.div(x, y) if x.is_floating_point() else torch.div(x, y, rounding_mode="trunc")
 
 
 def floor_div(call: Call) -> torch.Tensor:
-    """Divide towards minus infinity."""
+    """Divide, rounding toward minus infinity."""
     return torch.div(call.tensor("x"), call.tensor("y"), rounding_mode="floor")
 
 
 def power(call: Call) -> torch.Tensor:
-    """Raise `x` to `y`. torch refuses whole numbers to negative powers, which round to zero but for
-    1 and -1.
+    """Raise `x` to `y`. torch rejects integers raised to negative powers, which round to zero
+    except for 1 and -1.
     """
     x, y = call.tensor("x"), call.tensor("y")
     return torch.pow(x, y) if x.is_floating_point() else torch.pow(x.double(), y.double())
 
 
 def square(call: Call) -> torch.Tensor:
-    """Multiply by itself."""
+    """Square."""
     x = call.tensor("x")
     return x * x
 
@@ -60,24 +58,24 @@ def inverse(call: Call) -> torch.Tensor:
 
 
 def clip(call: Call) -> torch.Tensor:
-    """Bound `x` from below by `alpha`, then from above by `beta`."""
+    """Clamp `x` to at least `alpha`, then to at most `beta`."""
     return torch.minimum(torch.maximum(call.tensor("x"), call.tensor("alpha")), call.tensor("beta"))
 
 
 def threshold(call: Call) -> torch.Tensor:
-    """Bound `x` from below by `alpha`."""
+    """Clamp `x` to at least `alpha`."""
     return torch.maximum(call.tensor("x"), call.tensor("alpha"))
 
 
 def cast(call: Call) -> torch.Tensor:
-    """Change the element type, towards zero from floats to whole numbers: the evaluator's rounding
-    does it.
+    """Convert the element type, floats to integers toward zero: the evaluator's rounding does
+    it.
     """
     return call.tensor("x")
 
 
 def select(call: Call) -> torch.Tensor:
-    """Take `a` where `cond` holds, else `b`. A NaN or infinity that is not taken
-    leaves no trace.
+    """Select `a` where `cond` is true, `b` elsewhere. An unselected NaN or infinity has no
+    effect.
     """
     return torch.where(call.tensor("cond").bool(), call.tensor("a"), call.tensor("b"))

@@ -1,7 +1,7 @@
 """Slices, gathers, scatters, sorting.
 
-A negative index counts from the end, as it did up to iOS 16 (later versions leave it open). An
-index out of range is an error here; devices leave open what it gives.
+A negative index counts from the end, as it did up to iOS 16 (undefined in later versions). An index
+out of range is an error here, and undefined on devices.
 """
 
 import torch
@@ -13,7 +13,7 @@ _MODES = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 
 
 def slice_by_index(call: Call) -> torch.Tensor:
-    """Slice as `x[begin:end:stride]`; masks leave a bound out, or take one element and drop the
+    """Slice as `x[begin:end:stride]`; masks omit a bound, or select one element and drop the
     axis.
     """
     x = call.tensor("x")
@@ -30,7 +30,7 @@ def slice_by_index(call: Call) -> torch.Tensor:
 
 
 def slice_update(call: Call) -> torch.Tensor:
-    """Replace the slice that `slice_by_index` would take."""
+    """Replace the slice that `slice_by_index` would return."""
     x, update = call.tensor("x").clone(), call.tensor("update")
     places = [
         _places(each, size) if isinstance(each, slice) else each
@@ -42,9 +42,7 @@ def slice_update(call: Call) -> torch.Tensor:
 
 
 def slice_by_size(call: Call) -> torch.Tensor:
-    """Take `size` elements from `begin` on along each axis; a size of -1 takes all
-    that are left.
-    """
+    """Slice `size` elements from `begin` along each axis; a size of -1 takes all the rest."""
     x = call.tensor("x")
     for axis, (begin, size) in enumerate(
         zip(call.integers("begin"), call.integers("size"), strict=True)
@@ -60,7 +58,7 @@ def slice_by_size(call: Call) -> torch.Tensor:
 
 
 def gather(call: Call) -> torch.Tensor:
-    """Take slices along `axis` at `indices`; the first `batch_dims` axes of both run together."""
+    """Gather slices along `axis` at `indices`; the first `batch_dims` axes of both are shared."""
     x, indices, axis = call.tensor("x"), call.tensor("indices"), call.integer("axis")
     batch = call.integer("batch_dims") if "batch_dims" in call.arguments else 0
     axis, batch = axis % x.dim(), batch % max(indices.dim(), 1) if batch < 0 else batch
@@ -81,13 +79,13 @@ def gather(call: Call) -> torch.Tensor:
 
 
 def gather_along_axis(call: Call) -> torch.Tensor:
-    """Take the element along `axis` that the index at the same place names."""
+    """Gather elements along `axis`, each by the index at its position."""
     x, axis = call.tensor("x"), call.integer("axis")
     return torch.take_along_dim(x, checked(call.tensor("indices"), x.shape[axis]), axis)
 
 
 def gather_nd(call: Call) -> torch.Tensor:
-    """Take slices at places whose coordinates stand on the last axis of `indices`."""
+    """Gather slices at coordinates given by the last axis of `indices`."""
     x, indices = call.tensor("x"), call.tensor("indices")
     batch = call.integer("batch_dims") if "batch_dims" in call.arguments else 0
     lead = x.shape[:batch]
@@ -111,8 +109,8 @@ def scatter(call: Call) -> torch.Tensor:
 
 
 def scatter_along_axis(call: Call) -> torch.Tensor:
-    """Combine the elements along `axis` that `indices` names with those of `updates` at the same
-    place.
+    """Combine the elements along `axis` selected by `indices` with the elements of `updates` at the
+    same position.
     """
     data = call.tensor("data")
     axis = call.integer("axis") % data.dim()
@@ -121,9 +119,7 @@ def scatter_along_axis(call: Call) -> torch.Tensor:
 
 
 def scatter_nd(call: Call) -> torch.Tensor:
-    """Combine slices at places whose coordinates stand on the last axis of `indices` with those of
-    `updates`.
-    """
+    """Combine slices at coordinates given by the last axis of `indices` with those of `updates`."""
     data, indices, updates = call.tensor("data"), call.tensor("indices"), call.tensor("updates")
     depth = indices.shape[-1]
     numbers = torch.arange(data.numel()).reshape(data.shape)
@@ -133,8 +129,8 @@ def scatter_nd(call: Call) -> torch.Tensor:
 
 
 def topk(call: Call) -> list[torch.Tensor]:
-    """Largest (or smallest) values along `axis` and their places; of equal values the first comes
-    first.
+    """Largest (or smallest) values along `axis` and their indices; ties are in order of
+    occurrence.
     """
     x, axis, count = call.tensor("x"), call.integer("axis"), call.integer("k")
     values, places = torch.sort(x, dim=axis, descending=not call.flag("ascending"), stable=True)
@@ -143,19 +139,19 @@ def topk(call: Call) -> list[torch.Tensor]:
 
 
 def argsort(call: Call) -> torch.Tensor:
-    """Places of the sorted values along `axis`; of equal values the first comes first."""
+    """Indices that sort `axis`; ties are in order of occurrence."""
     x, axis = call.tensor("x"), call.integer("axis")
     return torch.sort(x, dim=axis, descending=not call.flag("ascending"), stable=True).indices
 
 
 def non_zero(call: Call) -> torch.Tensor:
-    """Coordinates of the elements that are not zero, one row each."""
+    """Coordinates of the nonzero elements, one row each."""
     return torch.nonzero(call.tensor("x"))
 
 
 def one_hot(call: Call) -> torch.Tensor:
-    """Put `on_value` at each index along a new axis, `off_value` elsewhere; nowhere for an index
-    out of range.
+    """Set `on_value` at each index along a new axis, `off_value` elsewhere; an index out of range
+    sets nothing.
     """
     indices, axis = call.tensor("indices"), call.integer("axis")
     axis %= indices.dim() + 1
@@ -166,7 +162,7 @@ def one_hot(call: Call) -> torch.Tensor:
 
 
 def cumsum(call: Call) -> torch.Tensor:
-    """Running sum along `axis`, from either end, with or without the element itself."""
+    """Cumulative sum along `axis`, from either end, including or excluding the element itself."""
     x, axis = call.tensor("x"), call.integer("axis")
     x = torch.flip(x, [axis]) if call.flag("reverse") else x
     sums = torch.cumsum(x, axis)
@@ -179,7 +175,7 @@ def cumsum(call: Call) -> torch.Tensor:
 
 
 def checked(indices: torch.Tensor, size: int) -> torch.Tensor:
-    """Return indices counted from the start; raises EvaluationError for one out of range."""
+    """Return nonnegative indices; raises EvaluationError if any is out of range."""
     places = indices.long()
     places = torch.where(places < 0, places + size, places)
     if places.numel() and not bool(((places >= 0) & (places < size)).all()):
@@ -209,8 +205,8 @@ def _combined(
 
 
 def _sliced_places(call: Call, x: torch.Tensor) -> list["slice | torch.Tensor"]:
-    """Return what is taken along each axis: a slice where it runs forward, places where it runs
-    backward.
+    """Return the selection along each axis: a slice for positive strides, indices for negative
+    ones.
     """
     begins, ends, rank = call.integers("begin"), call.integers("end"), x.dim()
     strides = call.optional_integers("stride") or [1] * rank
@@ -238,7 +234,7 @@ def _sliced_places(call: Call, x: torch.Tensor) -> list["slice | torch.Tensor"]:
 def _places(bounds: slice, size: int) -> torch.Tensor:
     return torch.tensor(
         range(*bounds.indices(size)), dtype=torch.long
-    )  # torch's own refuses an empty range
+    )  # torch.arange rejects an empty range
 
 
 def _narrowed(x: torch.Tensor, axis: int, bounds: slice) -> torch.Tensor:

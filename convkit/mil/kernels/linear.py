@@ -1,4 +1,4 @@
-"""Products of matrices, and attention made of them."""
+"""Matrix products, and attention."""
 
 import math
 
@@ -14,8 +14,8 @@ def linear(call: Call) -> torch.Tensor:
 
 
 def matmul(call: Call) -> torch.Tensor:
-    """Product of the last two axes, broadcast over the others; either side may be
-    transposed first.
+    """Product over the last two axes, broadcast over the others; either side may be transposed
+    first.
     """
     x, y = call.tensor("x"), call.tensor("y")
     x = x.transpose(-1, -2) if call.flag("transpose_x") and x.dim() > 1 else x
@@ -29,10 +29,11 @@ def einsum(call: Call) -> torch.Tensor:
 
 
 def scaled_dot_product_attention(call: Call) -> torch.Tensor:
-    """`softmax(query @ key.T / sqrt(width) + mask) @ value`; a boolean mask marks what takes part.
+    """`softmax(query @ key.T / sqrt(width) + mask) @ value`; a boolean mask selects the keys that
+    participate.
 
-    Written out rather than left to torch's own: that one gives zeros for a row in which nothing
-    takes part, where the formula gives NaN.
+    Written out instead of using torch's own, which returns zeros for a fully masked row, where the
+    formula yields NaN.
     """
     query, key = call.tensor("query"), call.tensor("key")
     scores = torch.matmul(query, key.transpose(-1, -2)) / math.sqrt(query.shape[-1])

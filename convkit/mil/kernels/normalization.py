@@ -1,4 +1,4 @@
-"""Normalisations. What the formula leaves open (one or two passes, where to divide) is done in
+"""Normalizations. Details that the formula leaves open (one or two passes, where to divide) use
 float32.
 """
 
@@ -10,7 +10,7 @@ from convkit.mil.kernels.activation import per_channel
 
 
 def layer_norm(call: Call) -> torch.Tensor:
-    """Normalise over `axes`; `gamma` and `beta` have the shape of these axes."""
+    """Normalize over `axes`; `gamma` and `beta` have the shape of these axes."""
     x = call.tensor("x")
     given = call.optional_integers("axes")
     axes = sorted(axis % x.dim() for axis in given) if given is not None else list(range(x.dim()))
@@ -29,7 +29,7 @@ def layer_norm(call: Call) -> torch.Tensor:
 
 
 def batch_norm(call: Call) -> torch.Tensor:
-    """Normalise each channel with a given mean and variance."""
+    """Normalize each channel with a given mean and variance."""
     return functional.batch_norm(
         call.tensor("x"),
         call.tensor("mean"),
@@ -42,7 +42,7 @@ def batch_norm(call: Call) -> torch.Tensor:
 
 
 def instance_norm(call: Call) -> torch.Tensor:
-    """Normalise each channel of each sample over its spatial axes."""
+    """Normalize each channel of each sample over its spatial axes."""
     x = call.tensor("x")
     axes = list(range(2, x.dim()))
     centred = x - x.mean(axes, keepdim=True)
@@ -61,7 +61,7 @@ def l2_norm(call: Call) -> torch.Tensor:
 
 
 def local_response_norm(call: Call) -> torch.Tensor:
-    """Divide by `(k + alpha / size * sum of squares over neighbouring channels) ** beta`."""
+    """Divide by `(k + alpha / size * sum of squares over neighboring channels) ** beta`."""
     return functional.local_response_norm(
         call.tensor("x"),
         call.integer("size"),

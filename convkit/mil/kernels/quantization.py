@@ -1,4 +1,4 @@
-"""Rounding of activations to eight bits and back."""
+"""Quantization of activations to eight bits and back."""
 
 import torch
 
@@ -6,7 +6,7 @@ from convkit.mil.call import Call
 
 
 def quantize(call: Call) -> torch.Tensor:
-    """`clip(round(input / scale) + zero_point)` to the type named; halves round to even."""
+    """`clip(round(input / scale) + zero_point)` in the given type, rounding half to even."""
     data = call.tensor("input")
     scaled = torch.round(data / _along(call, call.tensor("scale"), data)) + _zero_point(call, data)
     limits = torch.iinfo(torch.uint8 if call.text("output_dtype") == "uint8" else torch.int8)
@@ -25,7 +25,7 @@ def _zero_point(call: Call, data: torch.Tensor) -> torch.Tensor:
 
 
 def _along(call: Call, parameter: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-    """Shape one parameter per element of `axis` so that it broadcasts."""
+    """Reshape per-element parameters of `axis` so that they broadcast."""
     if parameter.dim() == 0:
         return parameter
     axis = call.integer("axis") % data.dim()

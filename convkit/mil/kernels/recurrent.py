@@ -18,8 +18,8 @@ _ACTIVATIONS: dict[str, _Activation] = {
 
 
 def lstm(call: Call) -> list[torch.Tensor]:
-    """Long short-term memory; gates stand in the order input, forget, output, cell. Both directions
-    side by side.
+    """Long short-term memory, with gates in the order input, forget, output, cell. Bidirectional
+    outputs are concatenated.
     """
     if call.text("direction", "forward") != "bidirectional":
         return list(
@@ -86,7 +86,7 @@ def _order(count: int, *, reverse: bool) -> range:
 
 
 def _sequence(call: Call, steps: list[torch.Tensor], *, reverse: bool) -> torch.Tensor:
-    """Return every step in the input's order, or the last one computed."""
+    """Return every step in the input's order, or only the last one computed."""
     if not call.flag("output_sequence"):
         return steps[-1][None]
     return torch.stack(steps[::-1] if reverse else steps)

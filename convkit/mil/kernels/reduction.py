@@ -1,4 +1,4 @@
-"""Reductions over axes: all of them where `axes` is not given."""
+"""Reductions over axes: all of them if `axes` is absent."""
 
 from collections.abc import Callable
 
@@ -10,8 +10,8 @@ _Reduction = Callable[[torch.Tensor, list[int], bool], torch.Tensor]
 
 
 def reduction(function: _Reduction) -> Kernel:
-    """Make a kernel of a function of a tensor, its axes (none negative) and whether
-    to keep them.
+    """Return a kernel for a function of a tensor, its axes (nonnegative) and whether to keep
+    them.
     """
 
     def kernel(call: Call) -> torch.Tensor:
@@ -27,13 +27,13 @@ def reduction(function: _Reduction) -> Kernel:
     return kernel
 
 
-def total(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001 - a kernel's own order
+def total(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001 - the signature of kernels
     """Sum."""
     return x.sum(axes, keepdim=keep)
 
 
 def mean(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  # noqa: FBT001
-    """Mean; of whole numbers, towards zero."""
+    """Mean; for integers, rounded toward zero."""
     return (
         x.mean(axes, keepdim=keep) if x.is_floating_point() else x.double().mean(axes, keepdim=keep)
     )
@@ -82,18 +82,18 @@ def log_sum_exp(x: torch.Tensor, axes: list[int], keep: bool) -> torch.Tensor:  
 
 
 def argmax(call: Call) -> torch.Tensor:
-    """Place of the first largest value along `axis`."""
+    """Index of the first largest value along `axis`."""
     return _first(call, call.tensor("x").amax)
 
 
 def argmin(call: Call) -> torch.Tensor:
-    """Place of the first smallest value along `axis`."""
+    """Index of the first smallest value along `axis`."""
     return _first(call, call.tensor("x").amin)
 
 
 def _first(call: Call, extreme: Callable[..., torch.Tensor]) -> torch.Tensor:
-    """Return the first place of the extreme value: torch leaves open which of equal
-    ones it gives.
+    """Return the index of the first extreme value: torch does not define which of several it
+    returns.
     """
     x, axis, keep = call.tensor("x"), call.integer("axis"), call.flag("keep_dims")
     found = x == extreme(axis, keepdim=True)

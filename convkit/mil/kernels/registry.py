@@ -1,6 +1,6 @@
-"""Every operation that the evaluator knows, by its name in a program.
+"""Every operation that the evaluator supports, by its name in a program.
 
-Left out on purpose: what draws random numbers; `classify`, which gives dictionaries; `affine`,
+Omitted on purpose: random number generators; `classify`, which returns dictionaries; `affine`,
 `resample`, `crop_resize`, `gru`, `non_maximum_suppression` and `conv_quantized`, whose definitions
 leave details to the device.
 """
@@ -177,8 +177,8 @@ KERNELS: dict[str, Kernel] = {
     "while_loop": control_flow.while_loop,
 }
 
-# These take elements as they are stored: nothing is computed, so nothing is gained by widening (an
-# embedding would be copied whole), and blocks and lists keep their variables' own types.
+# These use elements as stored: they compute nothing, so widening would only waste memory (an
+# embedding would be copied as a whole), and blocks and lists keep their variables' types.
 MOVING = frozenset(
     {
         "band_part",

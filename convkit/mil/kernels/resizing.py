@@ -1,4 +1,4 @@
-"""Resizing of the last two axes. Where the grid points lie is what the sampling modes differ in."""
+"""Resizing of the last two axes. The sampling modes differ in the positions of the grid points."""
 
 import math
 
@@ -16,9 +16,7 @@ def resize_bilinear(call: Call) -> torch.Tensor:
 
 
 def upsample_bilinear(call: Call) -> torch.Tensor:
-    """Interpolate linearly by a factor; the size is rounded down, and the grid is spread over that
-    size.
-    """
+    """Interpolate linearly by a factor; the size is rounded down, and the grid spans that size."""
     x = call.tensor("x")
     corners = "align_corners" not in call.arguments or call.flag("align_corners")
     centres = (
@@ -40,13 +38,13 @@ def upsample_bilinear(call: Call) -> torch.Tensor:
 
 
 def resize_nearest_neighbor(call: Call) -> torch.Tensor:
-    """Take the nearest element on the way down to a given size."""
+    """Select the nearest element, rounding down, for a given size."""
     x = _nearest(call.tensor("x"), -2, call.integer("target_size_height"))
     return _nearest(x, -1, call.integer("target_size_width"))
 
 
 def upsample_nearest_neighbor(call: Call) -> torch.Tensor:
-    """Take the nearest element on the way down, by a factor."""
+    """Select the nearest element, rounding down, for a factor."""
     x = call.tensor("x")
     x = _nearest(x, -2, math.floor(call.number("scale_factor_height") * x.shape[-2]))
     return _nearest(x, -1, math.floor(call.number("scale_factor_width") * x.shape[-1]))
@@ -76,8 +74,8 @@ def resize(call: Call) -> torch.Tensor:
 
 
 def _grid(mode: str, have: int, want: int) -> torch.Tensor:
-    """Return the points of the input's axis, in elements, that the output's elements
-    are taken at.
+    """Return the sampling positions along the input's axis, in elements, for the output's
+    elements.
     """
     places = torch.arange(want, dtype=torch.float64)
     match mode:

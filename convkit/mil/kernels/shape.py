@@ -1,5 +1,5 @@
-"""Operations that move elements without computing: shapes, axes, joining, splitting, repeating,
-padding.
+"""Operations that rearrange elements without arithmetic: shapes, axes, joining, splitting,
+repeating, padding.
 """
 
 import math
@@ -12,9 +12,9 @@ from convkit.mil.errors import EvaluationError
 
 
 def reshape(call: Call) -> torch.Tensor:
-    """Give another shape: 0 keeps the axis at that place, -1 takes what is left."""
+    """Reshape: 0 keeps the size of that axis, -1 is inferred."""
     x, wanted = call.tensor("x"), call.integers("shape")
-    # Without an axis at that place, or of an empty tensor, 0 can only be meant as a size.
+    # If there is no such axis, or the tensor is empty, 0 must be a literal size.
     keeps = len(wanted) == x.dim() and x.numel() > 0
     return x.reshape(
         [x.shape[axis] if size == 0 and keeps else size for axis, size in enumerate(wanted)]
@@ -22,7 +22,7 @@ def reshape(call: Call) -> torch.Tensor:
 
 
 def reshape_like(call: Call) -> torch.Tensor:
-    """Give the shape that is put together from parts of other tensors' shapes."""
+    """Reshape to a shape assembled from parts of other tensors' shapes."""
     shape: list[int] = []
     begins, ends, masks = call.tensors("begins"), call.tensors("ends"), call.tensors("end_masks")
     for other, begin, end, mask in zip(
@@ -39,7 +39,7 @@ def transpose(call: Call) -> torch.Tensor:
 
 
 def expand_dims(call: Call) -> torch.Tensor:
-    """Insert axes of one element; `axes` are places in the result."""
+    """Insert axes of size 1; `axes` are positions in the result."""
     x, axes = call.tensor("x"), call.integers("axes")
     rank = x.dim() + len(axes)
     for axis in sorted(axis % rank for axis in axes):
@@ -48,7 +48,7 @@ def expand_dims(call: Call) -> torch.Tensor:
 
 
 def squeeze(call: Call) -> torch.Tensor:
-    """Drop axes of one element: those named, or all. Named axes of more elements stay."""
+    """Drop axes of size 1: the named ones, or all. Named axes of other sizes stay."""
     x, axes = call.tensor("x"), call.optional_integers("axes")
     if axes is None:
         return x.squeeze()
@@ -58,14 +58,12 @@ def squeeze(call: Call) -> torch.Tensor:
 
 
 def shape(call: Call) -> torch.Tensor:
-    """Return the shape as whole numbers."""
+    """Return the shape as integers."""
     return torch.tensor(call.tensor("x").shape, dtype=torch.int32)
 
 
 def concat(call: Call) -> torch.Tensor:
-    """Join along an axis, one after the other or element by element in turn; scalars become
-    one-element vectors.
-    """
+    """Join along an axis, sequentially or interleaved; scalars become one-element vectors."""
     parts = [part.reshape(1) if part.dim() == 0 else part for part in call.tensors("values")]
     axis = call.integer("axis")
     if not call.flag("interleave"):
@@ -75,12 +73,12 @@ def concat(call: Call) -> torch.Tensor:
 
 
 def stack(call: Call) -> torch.Tensor:
-    """Join along a new axis."""
+    """Stack along a new axis."""
     return torch.stack(call.tensors("values"), call.integer("axis"))
 
 
 def split(call: Call) -> list[torch.Tensor]:
-    """Cut along an axis into given or equal sizes."""
+    """Split along an axis into given or equal sizes."""
     x, axis = call.tensor("x"), call.integer("axis")
     sizes = call.optional_integers("split_sizes")
     if sizes is not None:
@@ -99,19 +97,19 @@ def tile(call: Call) -> torch.Tensor:
 
 
 def fill(call: Call) -> torch.Tensor:
-    """Make a tensor of one value."""
+    """Create a tensor filled with one value."""
     return call.tensor("value").reshape(()).expand(call.integers("shape")).clone()
 
 
 def fill_like(call: Call) -> torch.Tensor:
-    """Make a tensor of one value and another's shape."""
+    """Create a tensor filled with one value, with another tensor's shape."""
     return call.tensor("value").reshape(()).expand(call.tensor("ref_tensor").shape).clone()
 
 
 def range_1d(call: Call) -> torch.Tensor:
-    """Count from `start` by `step`, up to but without `end`.
+    """Count from `start` in increments of `step`, excluding `end`.
 
-    Each value is computed from its place: adding steps up would add up their rounding.
+    Each value is computed from its index: adding increments would accumulate rounding errors.
     """
     start, end, step = call.tensor("start"), call.tensor("end"), call.tensor("step")
     if start.is_floating_point():
@@ -121,7 +119,7 @@ def range_1d(call: Call) -> torch.Tensor:
 
 
 def flatten2d(call: Call) -> torch.Tensor:
-    """Flatten the axes before `axis` into one, and the others into another."""
+    """Flatten the axes before `axis` into one, and the remaining ones into another."""
     x = call.tensor("x")
     return x.reshape(
         math.prod(x.shape[: call.integer("axis")]), math.prod(x.shape[call.integer("axis") :])
@@ -129,13 +127,13 @@ def flatten2d(call: Call) -> torch.Tensor:
 
 
 def reverse(call: Call) -> torch.Tensor:
-    """Turn around along the named axes, or all."""
+    """Reverse the named axes, or all."""
     x, axes = call.tensor("x"), call.optional_integers("axes")
     return torch.flip(x, axes if axes is not None else list(range(x.dim())))
 
 
 def reverse_sequence(call: Call) -> torch.Tensor:
-    """Turn around the first `lengths[i]` elements along `seq_axis` of the i-th slice along
+    """Reverse the first `lengths[i]` elements along `seq_axis` of the i-th slice along
     `batch_axis`.
     """
     x, lengths = call.tensor("x"), call.tensor("lengths").long()
@@ -147,7 +145,7 @@ def reverse_sequence(call: Call) -> torch.Tensor:
 
 
 def pad(call: Call) -> torch.Tensor:
-    """Pad the last axes; `pad` holds before and after for each, the first of them first."""
+    """Pad the last axes; `pad` has before and after for each, in axis order."""
     x, flat = call.tensor("x"), call.integers("pad")
     pairs = list(zip(flat[::2], flat[1::2], strict=True))
     mode = call.text("mode", "constant")
@@ -163,8 +161,8 @@ def pad(call: Call) -> torch.Tensor:
 
 
 def _padded_places(mode: str, size: int, before: int, after: int) -> torch.Tensor:
-    """Return where the elements of a padded axis come from; torch pads few ranks and never scalars
-    by itself.
+    """Return the source indices for a padded axis; torch itself pads few ranks and never
+    scalars.
     """
     places = torch.arange(-before, size + after)
     if mode == "replicate":
@@ -179,7 +177,7 @@ def _padded_places(mode: str, size: int, before: int, after: int) -> torch.Tenso
 
 
 def crop(call: Call) -> torch.Tensor:
-    """Cut away from both ends of the last two axes."""
+    """Crop both ends of the last two axes."""
     x = call.tensor("x")
     top, bottom = call.integers("crop_height")
     left, right = call.integers("crop_width")
@@ -187,7 +185,9 @@ def crop(call: Call) -> torch.Tensor:
 
 
 def sliding_windows(call: Call) -> torch.Tensor:
-    """Take every window along an axis; windows come first, their elements on a new axis after."""
+    """Extract all windows along an axis, which indexes the windows afterwards; their elements get a
+    new axis after it.
+    """
     x = call.tensor("x")
     axis = call.integer("axis") % x.dim()
     return x.unfold(axis, call.integer("size"), call.integer("stride")).movedim(-1, axis + 1)
@@ -204,7 +204,9 @@ def pixel_unshuffle(call: Call) -> torch.Tensor:
 
 
 def depth_to_space(call: Call) -> torch.Tensor:
-    """Move channels into space; the block's place is the slowest part of the channel."""
+    """Move channels into space; the position inside the block is the slowest-varying part of the
+    channel.
+    """
     x, block = call.tensor("x"), call.integer("block_size")
     batch, channels, height, width = x.shape
     parts = x.reshape(batch, block, block, channels // block**2, height, width)
@@ -214,7 +216,9 @@ def depth_to_space(call: Call) -> torch.Tensor:
 
 
 def space_to_depth(call: Call) -> torch.Tensor:
-    """Move space into channels; the block's place is the slowest part of the channel."""
+    """Move space into channels; the position inside the block is the slowest-varying part of the
+    channel.
+    """
     x, block = call.tensor("x"), call.integer("block_size")
     batch, channels, height, width = x.shape
     parts = x.reshape(batch, channels, height // block, block, width // block, block)
@@ -224,8 +228,8 @@ def space_to_depth(call: Call) -> torch.Tensor:
 
 
 def space_to_batch(call: Call) -> torch.Tensor:
-    """Pad the last two axes, then move their blocks into the batch; the block's place is its
-    slowest part.
+    """Pad the last two axes, then move their blocks into the batch; the position inside the block
+    varies slowest.
     """
     (rows, columns), (top, bottom, left, right) = (
         call.integers("block_shape"),
@@ -250,8 +254,8 @@ def batch_to_space(call: Call) -> torch.Tensor:
 
 
 def band_part(call: Call) -> torch.Tensor:
-    """Keep a band around the diagonal of the last two axes; negative bounds keep all
-    on that side.
+    """Keep a band around the diagonal of the last two axes; a negative bound keeps everything on
+    its side.
     """
     x, lower, upper = call.tensor("x"), call.integer("lower"), call.integer("upper")
     below = torch.arange(x.shape[-2])[:, None] - torch.arange(x.shape[-1])

@@ -1,1 +1,1 @@
-"""Turns the original model into an ONNX graph, or adopts one made elsewhere."""
+"""Converts the original model to an ONNX graph, or adopts an existing one."""

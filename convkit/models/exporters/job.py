@@ -1,6 +1,4 @@
-"""What an exporter is given, and how it says that the model does not allow what the
-contract asks.
-"""
+"""An exporter's inputs, and its error for models that cannot meet the contract."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -16,15 +14,15 @@ if TYPE_CHECKING:
     from convkit.models.sources.contract_module import ContractModule
     from convkit.models.sources.probe import Examples, Probe
 
-# The attribute of ContractModule that holds the model: the first part of every module path that
+# The attribute of ContractModule that contains the model: the first part of every module path that
 # tracers record.
 WRAPPER = "model"
 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """One export: the model behind its contract, and inputs it is known to accept. `scratch` is an
-    empty folder.
+    """One export: the model behind its contract, and inputs that it is known to accept. `scratch`
+    is an empty folder.
     """
 
     loaded: LoadedModel
@@ -42,7 +40,7 @@ class Job:
 
 
 class UnexportableError(StageFailedError):
-    """The model cannot be exported as the contract asks; `findings` say why."""
+    """The model cannot be exported as the contract requires; `findings` explain why."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         super().__init__(" ".join(finding.message for finding in findings), findings)

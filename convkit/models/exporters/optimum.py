@@ -1,4 +1,4 @@
-"""optimum's exporter, for the architectures that it has configurations for."""
+"""optimum's exporter, for the architectures it has configurations for."""
 
 import warnings
 
@@ -11,10 +11,10 @@ from convkit.worker.context import StageFailedError
 
 
 def export(job: Job) -> onnx_ir.Model:
-    """Export by optimum, which chooses names and order by its own configuration of the
+    """Export with optimum, which chooses names and order by its own configuration of the
     architecture.
 
-    Raises StageFailedError where optimum is missing, does not know the architecture or task, or
+    Raises StageFailedError if optimum is missing, does not support the architecture or task, or
     fails.
     """
     try:
@@ -26,7 +26,7 @@ def export(job: Job) -> onnx_ir.Model:
         ) from error
     try:
         with warnings.catch_warnings():
-            # Deprecations and tracer remarks of optimum, transformers and torch about one another.
+            # Deprecation and tracer warnings of optimum, transformers and torch about each other.
             warnings.simplefilter("ignore")
             onnx_export_from_model(
                 model=job.loaded.module,

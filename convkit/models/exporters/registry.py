@@ -1,4 +1,4 @@
-"""How a model becomes ONNX: one module per exporter, each with `export(job) -> onnx_ir.Model`."""
+"""The exporters: one module each, with `export(job) -> onnx_ir.Model`."""
 
 from types import ModuleType
 

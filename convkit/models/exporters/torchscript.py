@@ -1,5 +1,5 @@
-"""torch's older exporter: runs the model on examples; what does not pass through tensors becomes a
-constant.
+"""torch's older exporter: runs the model on examples; values that do not pass through tensors
+become constants.
 """
 
 import warnings
@@ -22,8 +22,8 @@ def export(job: Job) -> onnx_ir.Model:
     """Trace at the probe's sizes, and again at others: a graph that changes with the sizes has one
     of them baked in.
 
-    Raises UnexportableError with C106 for that, naming the axis where the constant shows it, and
-    the module.
+    It then raises UnexportableError with C106, naming the module and, if the constant reveals it,
+    the axis.
     """
     first = _trace(job, job.probe.inputs, job.scratch / "first")
     sizes = other_sizes(job.contract, job.probe.sizes)
@@ -40,8 +40,7 @@ def _trace(job: Job, inputs: tuple[torch.Tensor, ...], folder: Path) -> onnx_ir.
     file = folder / "model.onnx"
     try:
         with warnings.catch_warnings():
-            # Deprecations of torch's own, and guesses about constants: the second trace settles
-            # what they are.
+            # torch's own deprecations, and guesses about constants: the second trace settles those.
             warnings.simplefilter("ignore")
             torch.onnx.export(
                 job.module,
@@ -61,9 +60,7 @@ def _trace(job: Job, inputs: tuple[torch.Tensor, ...], folder: Path) -> onnx_ir.
 
 
 def _dynamic_axes(contract: Contract) -> dict[str, dict[int, str]]:
-    """Return names for the inputs' axes only: what it says of outputs, the exporter
-    would believe.
-    """
+    """Return names for the inputs' axes only: the exporter would not verify any for outputs."""
     varying = {axis.name for axis in contract.axes if axis.min < axis.max}
     return {
         spec.name: {

@@ -6,15 +6,13 @@ from collections.abc import Iterator
 
 import onnx_ir
 
-# Larger constants are weights; their shapes are compared, their values are the model's own.
+# Larger constants are weights; their shapes are compared, but their values belong to the model.
 _CONSTANT_BYTES = 1024
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """Where two graphs part: the node, its module path, and the numbers that stand
-    there in each.
-    """
+    """Where two graphs diverge: the node, its module path, and the numbers on either side."""
 
     what: str
     node: str | None
@@ -24,8 +22,8 @@ class Difference:
 
 
 def first_difference(first: onnx_ir.Model, second: onnx_ir.Model) -> Difference | None:
-    """Return the first node or weight in which two graphs differ, or None where they are the same
-    but for names.
+    """Return the first node or weight in which two graphs differ, or None if they are equal up to
+    names.
     """
     for one, other in itertools.zip_longest(_nodes(first), _nodes(second)):
         if one is None or other is None or one.op_type != other.op_type:
@@ -66,11 +64,11 @@ def _input_difference(one: onnx_ir.Node, other: onnx_ir.Node) -> Difference | No
 
 
 def _numbers(value: object) -> object:
-    """Return a comparable stand-in: (shape, elements) of a small tensor, the shape of a large one,
-    else the value.
+    """Return a comparable representation: (shape, elements) of a small tensor, the shape of a large
+    one, otherwise the value.
     """
     if isinstance(value, onnx_ir.Graph):
-        return None  # its nodes are compared in their turn
+        return None  # its nodes are compared separately
     if isinstance(value, onnx_ir.TensorProtocol):
         shape = tuple(map(int, value.shape))
         if value.nbytes > _CONSTANT_BYTES:

@@ -1,1 +1,1 @@
-"""ONNX graphs: read, checked, walked, run. Each module here needs its own tools."""
+"""ONNX graphs: reading, checking, walking, running. Each module here needs its own tools."""

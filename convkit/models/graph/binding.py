@@ -1,4 +1,4 @@
-"""Inputs and outputs of a graph bound to the contract by name."""
+"""Binds the inputs and outputs of a graph to the contract by name."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,9 @@ from convkit.tensors import Contract, TensorSpec
 
 
 def rename_to_contract(model: onnx_ir.Model, contract: Contract) -> None:
-    """Give inputs and outputs whose name the recipe states as `from` the contract's name."""
+    """Rename inputs and outputs to the contract's names if the recipe specifies their original
+    names as `from`.
+    """
     _rename(model.graph.inputs, contract.inputs)
     _rename(model.graph.outputs, contract.outputs)
 
@@ -21,8 +23,8 @@ def _rename(values: Sequence[onnx_ir.Value], specs: Sequence[TensorSpec]) -> Non
 
 
 def order_inputs(model: onnx_ir.Model, contract: Contract) -> None:
-    """Put the inputs in the contract's order, if they are the contract's; else leave them for the
-    check to see.
+    """Put the inputs in the contract's order if they are the contract's inputs; otherwise leave
+    them for the check to report.
     """
     present = {value.name: value for value in model.graph.inputs}
     names = [spec.name for spec in contract.inputs]

@@ -1,4 +1,4 @@
-"""The contract's element types in ONNX's words."""
+"""Maps the contract's element types to ONNX's."""
 
 import onnx_ir
 
@@ -27,12 +27,12 @@ _FROM_ONNX: dict[onnx_ir.DataType, DType] = {onnx: dtype for dtype, onnx in _TO_
 
 
 def onnx_dtype(dtype: DType) -> onnx_ir.DataType:
-    """Return ONNX's element type for one of the contract's."""
+    """Return ONNX's element type for a contract type."""
     return _TO_ONNX[dtype]
 
 
 def contract_dtype(dtype: onnx_ir.DataType) -> DType | None:
-    """Return the contract's element type for one of ONNX's, or None (strings, complex numbers)."""
+    """Return the contract's element type for an ONNX type, or None (strings, complex numbers)."""
     return _FROM_ONNX.get(dtype)
 
 

@@ -1,4 +1,4 @@
-"""Weights that a file stores twice: as they are, or one as the other's transpose."""
+"""Detects weights that a file stores twice: identical, or one as the other's transpose."""
 
 import hashlib
 from collections import defaultdict
@@ -8,9 +8,9 @@ import onnx_ir
 
 from convkit.findings.model import Finding, Place, Remedy
 
-# Smaller tensors are equal by chance, and cost nothing.
+# Smaller tensors may be equal by chance, and cost nothing.
 _SMALL_BYTES = 1024
-# Worth a word: this much, or this share of all weights.
+# Report from this size, or this share of all weights.
 _MUCH_BYTES = 2**20
 _MUCH_SHARE = 0.1
 
@@ -18,12 +18,12 @@ _Key = tuple[object, ...]
 
 
 def duplicate_weights(model: onnx_ir.Model) -> list[Finding]:
-    """Return E209 where equal initializers of the main graph waste more than 1 MiB or a tenth of
-    the weights' bytes.
+    """Return E209 if equal initializers of the main graph waste more than 1 MiB or a tenth of the
+    weights' bytes.
 
-    A matrix counts as its transpose's duplicate: that is what constant folding makes of a tied
-    output layer. Tensors of one repeated value (fresh norms, zero biases) do not count, since
-    nothing was ever tied there.
+    A matrix counts as a duplicate of its transpose: constant folding produces that from a tied
+    output layer. Tensors with a single repeated value (fresh norms, zero biases) do not count,
+    since they were never tied.
     """
     tensors = {
         str(name): value.const_value
@@ -57,9 +57,7 @@ def duplicate_weights(model: onnx_ir.Model) -> list[Finding]:
 
 
 def _equal(tensors: dict[str, onnx_ir.TensorProtocol]) -> list[list[str]]:
-    """Return the names of equal tensors, in groups of two and more; what has no twin by its shape
-    is not read.
-    """
+    """Return groups of names of equal tensors; tensors with a unique shape are not read."""
     by_shape: dict[_Key, list[str]] = defaultdict(list)
     for name, tensor in tensors.items():
         shape = tuple(int(size) for size in tensor.shape)
@@ -74,13 +72,13 @@ def _equal(tensors: dict[str, onnx_ir.TensorProtocol]) -> list[list[str]]:
 
 
 def _digest(array: np.ndarray) -> bytes:
-    """Return a digest of an array's values that a matrix and its transpose share."""
+    """Return a digest of an array's values that is the same for a matrix and its transpose."""
     ways = [array, array.T] if array.ndim == 2 else [array]
     return min(_digest_one(way) for way in ways)
 
 
 def _digest_one(array: np.ndarray) -> bytes:
     digest = hashlib.sha256(repr((str(array.dtype), array.shape)).encode())
-    # As bytes: float types of eight and sixteen bits have no buffer of their own.
+    # As bytes: 8- and 16-bit float types do not support the buffer protocol.
     digest.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
     return digest.digest()

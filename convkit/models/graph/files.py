@@ -12,7 +12,7 @@ DATA_FILE = "model.onnx.data"
 
 # Smaller tensors stay in the graph file, where shape inference can read them.
 _INLINE_BYTES = 256
-# Runtimes map large tensors by pages; small ones only need the alignment of their elements and
+# Runtimes map large tensors by page; small ones only need the alignment of their elements and
 # vector registers.
 _PAGE = 4096
 _LARGE_BYTES = 64 * 1024
@@ -28,14 +28,13 @@ def initializers(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
 
 
 def write_model(model: onnx_ir.Model, folder: Path) -> None:
-    """Write `model.onnx` and, one after another in the order of their names, its weights to
-    `model.onnx.data`.
+    """Write `model.onnx`, and its weights to `model.onnx.data` consecutively, sorted by name.
 
-    Tensors go from where they are to the file one at a time. Afterwards the model's weights are
-    those of the file.
+    Tensors are copied to the file one at a time. Afterwards, the model's weights refer to the file.
     """
     weights = [value for value in initializers(model) if value.const_value.nbytes > _INLINE_BYTES]
-    # Names are unique in a graph only: a subgraph's may come twice, and keeps its place then.
+    # Names are unique only within a graph: a subgraph may repeat one, which then keeps its
+    # position.
     weights.sort(key=lambda value: value.name or "")
     if weights:
         with (folder / DATA_FILE).open("wb") as stream:

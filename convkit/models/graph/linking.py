@@ -1,4 +1,4 @@
-"""Moves a model's files without copying where the file system allows."""
+"""Moves a model's files, without copying if the file system allows."""
 
 import os
 import shutil
@@ -6,11 +6,11 @@ from pathlib import Path
 
 
 def link_model(source: Path, destination: Path) -> None:
-    """Put an ONNX file and the files of its weights (`<its name>.*` beside it) under another name's
-    folder.
+    """Put an ONNX file and its weight files (`<its name>.*` next to it) into another folder under a
+    new name.
 
-    Hard links where source and destination share a file system, copies elsewhere. The weights keep
-    their names: the graph refers to them.
+    Uses hard links if source and destination share a file system, otherwise copies. The weights
+    keep their names: the graph refers to them.
     """
     link_or_copy(source, destination)
     for weights in sorted(source.parent.glob(f"{source.name}.*")):
@@ -19,7 +19,7 @@ def link_model(source: Path, destination: Path) -> None:
 
 
 def link_or_copy(source: Path, destination: Path) -> None:
-    """Make `destination` the same file as `source`, or a copy of it."""
+    """Make `destination` a hard link to `source`, or a copy of it."""
     resolved = source.resolve(strict=True)
     try:
         os.link(resolved, destination)

@@ -1,5 +1,5 @@
-"""Loads a model whose weights lie in the store: its folders are hard links, which onnx-ir takes for
-an attack.
+"""Loads a model whose weights are in the store: its folders contain hard links, which onnx-ir
+rejects as an attack.
 """
 
 from pathlib import Path
@@ -12,10 +12,10 @@ from convkit.worker.context import StageFailedError
 
 
 def load_model(path: Path) -> ir.Model:
-    """Load a model; each weight in an external file is mapped anew whenever it is read, and
-    unmapped with the array.
+    """Load a model; each external weight is mapped whenever it is read, and unmapped when the array
+    is released.
 
-    Raises StageFailedError for weights that lie outside the model's folder.
+    Raises StageFailedError for weights outside the model's folder.
     """
     model = ir.load(path)
     map_weights(model, path.parent)
@@ -23,7 +23,7 @@ def load_model(path: Path) -> ir.Model:
 
 
 def map_weights(model: ir.Model, folder: Path) -> None:
-    """Let a model read its external weights from a folder, whatever links lead there; raises
+    """Let a model read its external weights from a folder, even through links; raises
     StageFailedError.
     """
     folder = folder.resolve()
@@ -48,7 +48,7 @@ def _mapped(tensor: ir.ExternalTensor, folder: Path) -> ir.LazyTensor:
                 np.empty(shape, tensor.dtype.numpy()), dtype=tensor.dtype, name=tensor.name
             )
         raw = np.memmap(file, np.uint8, "r", offset, length)
-        if tensor.dtype.bitwidth < 8:  # several elements a byte
+        if tensor.dtype.bitwidth < 8:  # several elements per byte
             return ir.serde.TensorProtoTensor(
                 onnx.TensorProto(data_type=int(tensor.dtype), dims=shape, raw_data=raw.tobytes())
             )

@@ -1,24 +1,24 @@
-"""Makes fully masked rows of attention give what torch gives.
+"""Makes fully masked rows of attention match torch.
 
-torch's scaled_dot_product_attention gives zeros for a row whose mask is all False. Its ONNX
-translation means to do the same: softmax, then IsNaN, then Where(isnan, 0, ...). But it masks with
-the smallest finite number instead of minus infinity, so the softmax of a fully masked row is
-uniform, never NaN, and the guard cannot act (onnxscript 0.7: a BERT's masked row is off by 0.03).
-With minus infinity the guard acts, and every other row stays bit for bit the same, since exp gives
-0 for both.
+torch's scaled_dot_product_attention returns zeros for a row whose mask is all False. Its ONNX
+translation is meant to do the same: softmax, then IsNaN, then Where(isnan, 0, ...). But it masks
+with the smallest finite number instead of minus infinity, so the softmax of a fully masked row is
+uniform, never NaN, and the guard has no effect (onnxscript 0.7: a BERT's masked row is off by
+0.03). With minus infinity, the guard works, and every other row stays bitwise identical, since exp
+returns 0 for both.
 """
 
 import numpy as np
 import onnx_ir
 
-# Finite numbers below this stand for minus infinity: masks are made from a type's smallest number
-# or -1e9 at most.
+# Finite numbers below this represent minus infinity: masks use a type's smallest number or at most
+# -1e9.
 _LIKE_MINUS_INFINITY = -1e30
 
 
 def mask_with_infinity(model: onnx_ir.Model) -> int:
-    """Mask with minus infinity in front of every softmax that is guarded against NaN; return how
-    many masks changed.
+    """Mask with minus infinity before every softmax that is guarded against NaN; return the number
+    of masks changed.
     """
     changed: set[int] = set()
     for node in list(model.graph.all_nodes()):
@@ -30,8 +30,8 @@ def mask_with_infinity(model: onnx_ir.Model) -> int:
 
 
 def _is_guarded(softmax: onnx_ir.Node) -> bool:
-    """Say whether NaN in a softmax's output is replaced: Where(IsNaN(softmax),
-    constant, softmax).
+    """Return True if NaN in a softmax's output is replaced: Where(IsNaN(softmax), constant,
+    softmax).
     """
     output = softmax.outputs[0]
     return any(
@@ -61,9 +61,7 @@ def _masks_in_front(softmax: onnx_ir.Node) -> list[onnx_ir.Node]:
 
 
 def _replace_constant(mask: onnx_ir.Node) -> bool:
-    """Replace a Where's finite stand-in for minus infinity by minus infinity; say whether there was
-    one.
-    """
+    """Replace a Where's finite stand-in with minus infinity; return True if there was one."""
     for index, value in enumerate(mask.inputs[1:], start=1):
         if value is None or value.const_value is None:
             continue

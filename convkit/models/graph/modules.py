@@ -1,4 +1,4 @@
-"""Which module of the original each node of a graph came from."""
+"""Maps each node of a graph to the module of the original it came from."""
 
 import ast
 from collections.abc import Iterator
@@ -12,9 +12,7 @@ EXPORTER_SCOPES_KEY = "pkg.torch.onnx.name_scopes"
 
 
 def module_path(node: ir.Node) -> str:
-    """Return the path of the module a node came from; empty where the exporter kept none, and for
-    the root.
-    """
+    """Return the path of a node's module; empty if the exporter recorded none, and for the root."""
     if (path := node.metadata_props.get(MODULE_KEY)) is not None:
         return path
     scopes = node.metadata_props.get(EXPORTER_SCOPES_KEY)
@@ -24,7 +22,7 @@ def module_path(node: ir.Node) -> str:
         names = ast.literal_eval(scopes)
     except (ValueError, SyntaxError):
         return ""
-    # The last entry is the operation, the one before it the innermost module.
+    # The last entry is the operation, the one before it is the innermost module.
     if not isinstance(names, list) or len(names) < 2:
         return ""
     path = str(names[-2])
@@ -32,7 +30,7 @@ def module_path(node: ir.Node) -> str:
 
 
 def nodes_with_modules(model: ir.Model) -> Iterator[tuple[ir.Node, str]]:
-    """Walk all nodes; a node in a subgraph that has no path of its own belongs to its outer node's
+    """Walk all nodes; a node in a subgraph without its own path belongs to its outer node's
     module.
     """
 

@@ -1,6 +1,4 @@
-"""Makes the probes: for each distinct operator of a graph, a model of that one node. Needs onnx and
-onnx-ir.
-"""
+"""Builds probes: a one-node model for each distinct operator of a graph. Needs onnx and onnx-ir."""
 
 import base64
 import hashlib
@@ -15,14 +13,14 @@ from convkit.models.graph.provenance import SOURCE_KEY
 from convkit.models.graph.traversal import attribute_graphs, constant_tensor
 from convkit.worker.operators import Operator, Operators
 
-# Constants up to this many elements go into a probe: shapes, axes and scales decide what a node is.
-# Weights do not.
+# Constants up to this many elements are part of a probe: shapes, axes and scales determine a node's
+# behavior. Weights do not.
 _SMALL = 64
 
 
 def graph_operators(model: ir.Model) -> Operators:
-    """Return the distinct operators of a model, in the graph's order; bodies of If, Loop and Scan
-    and functions too.
+    """Return a model's distinct operators in graph order, including the bodies of If, Loop and
+    Scan, and functions.
     """
     typed = with_types(model)
     found: dict[str, tuple[ir.Node, str, int]] = {}
@@ -90,7 +88,7 @@ def _operator(
 
 
 def _unknown(node: ir.Node) -> str | None:
-    """Say why a node cannot be probed; None where it can."""
+    """Return why a node cannot be probed; None if it can."""
     if any(list(_bodies(node))):
         return "a node with a body of its own"
     for value in node.inputs:
@@ -113,8 +111,8 @@ def _type_text(value: ir.Value | None) -> str:
 
 
 def _probe(node: ir.Node, opsets: dict[str, int], ir_version: int) -> ir.Model:
-    """Return a model of one node: its operands as inputs of their types and ranks, small constants
-    as they are.
+    """Return a one-node model: its operands as inputs of the same types and ranks, small constants
+    unchanged.
     """
     inputs: dict[ir.Value, ir.Value] = {}
     graph_inputs, initializers = [], []
@@ -148,7 +146,7 @@ def _probe(node: ir.Node, opsets: dict[str, int], ir_version: int) -> ir.Model:
 
 
 def _anonymous(shape: ir.Shape | None) -> ir.Shape | None:
-    """Return a shape of the same rank and fixed sizes: symbols of other tensors would tie operands
+    """Return a shape with the same rank and fixed sizes: shared symbols would tie operands
     together.
     """
     if shape is None:

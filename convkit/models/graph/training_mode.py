@@ -1,5 +1,5 @@
-"""Nodes that compute as in training: dropout that draws, batch norms that take the batch's own
-mean.
+"""Detects nodes in training mode: active dropout, batch norms that use the batch's own
+statistics.
 """
 
 import onnx_ir as ir
@@ -11,9 +11,7 @@ _MOST_LISTED = 20
 
 
 def training_mode(model: ir.Model) -> list[Finding]:
-    """Return E207 where nodes of a graph are in training mode; one finding, at the
-    first of them.
-    """
+    """Return E207 if nodes of a graph are in training mode; one finding, at the first such node."""
     nodes = [node for node in model.graph.all_nodes() if node.domain == "" and _is_training(node)]
     if not nodes:
         return []
@@ -56,7 +54,7 @@ def _is_training(node: ir.Node) -> bool:
 
 
 def _may_be_true(value: ir.Value | None) -> bool:
-    """Say whether a mode is true or unknown: what the graph computes may be either."""
+    """Return True if a mode is true or unknown: the graph may then be in training mode."""
     if value is None:
         return False
     tensor = ir.convenience.get_const_tensor(value)

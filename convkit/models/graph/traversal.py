@@ -1,4 +1,4 @@
-"""Walking and naming in onnx-ir models, for the rewrites of precision."""
+"""Walking and naming in onnx-ir models, for rewrites."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 
 def attribute_graphs(attribute: ir.Attr) -> Iterator[ir.Graph]:
-    """Walk the graphs an attribute holds."""
+    """Walk the graphs that an attribute contains."""
     if attribute.type == ir.AttributeType.GRAPH:
         yield attribute.as_graph()
     elif attribute.type == ir.AttributeType.GRAPHS:
@@ -14,7 +14,7 @@ def attribute_graphs(attribute: ir.Attr) -> Iterator[ir.Graph]:
 
 
 def all_values(model: ir.Model) -> Iterator[ir.Value]:
-    """Walk every value of a model, subgraphs' included."""
+    """Walk every value of a model, including those of subgraphs."""
     for graph in model.graphs():
         yield from graph.inputs
         yield from graph.initializers.values()
@@ -23,16 +23,14 @@ def all_values(model: ir.Model) -> Iterator[ir.Value]:
 
 
 def all_names(model: ir.Model) -> set[str | None]:
-    """Return every name in use, of values and of nodes."""
+    """Return every name in use, of values and nodes."""
     return {value.name for value in all_values(model)} | {
         node.name for node in model.graph.all_nodes()
     }
 
 
 def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
-    """Return the tensor behind an initializer that callers cannot replace, or behind a Constant
-    node.
-    """
+    """Return the tensor of an initializer that callers cannot replace, or of a Constant node."""
     producer = value.producer()
     if producer is None:
         return value.const_value if value.is_initializer() and not value.is_graph_input() else None
@@ -46,7 +44,7 @@ def constant_tensor(value: ir.Value) -> ir.TensorProtocol | None:
 
 
 def set_dtype(value: ir.Value, dtype: ir.DataType) -> None:
-    """Give a tensor, or what a sequence or an optional holds, another element type.
+    """Change the element type of a tensor, or of a sequence's or optional's content.
 
     Setting `value.dtype` would change the type object, which copies of a model share.
     """
@@ -54,8 +52,8 @@ def set_dtype(value: ir.Value, dtype: ir.DataType) -> None:
 
 
 def is_tensor(value: ir.Value) -> bool:
-    """Say whether a value is a tensor, and not a sequence or an optional (whose `dtype` is that of
-    what they hold).
+    """Return True if a value is a tensor, not a sequence or optional (whose `dtype` is that of
+    their content).
     """
     return isinstance(value.type, ir.TensorType)
 
@@ -69,7 +67,7 @@ def _with_dtype(kind: ir.TypeProtocol | None, dtype: ir.DataType) -> ir.TypeProt
 
 
 def free_name(name: str, taken: set[str | None]) -> str:
-    """Return the name, with a number where it is taken, and take it."""
+    """Return a unique name, with a number appended if the name is taken, and reserve it."""
     candidate, number = name, 1
     while candidate in taken:
         number += 1

@@ -11,7 +11,7 @@ from convkit.worker.protocol import Source
 
 
 def load(source: Source) -> LoadedModel:
-    """Build the model; no network is touched. `dtype: stored` means float32: there is no
+    """Build the model without network access. `dtype: stored` means float32, since there is no
     checkpoint.
     """
     from transformers import CONFIG_MAPPING, AutoConfig
@@ -27,7 +27,7 @@ def load(source: Source) -> LoadedModel:
         )
     defaults = AutoConfig.for_model(architecture)
     for name in source.overrides:
-        # transformers takes any key without a word, so that a misspelt one would change nothing.
+        # transformers silently accepts any key, so a misspelled one would have no effect.
         if not hasattr(defaults, name):
             raise StageFailedError(
                 f"model.config.overrides.{name}: {architecture} has no such"

@@ -1,4 +1,4 @@
-"""The original model, called through the contract: named inputs in, a tuple of the declared outputs
+"""Wraps the original model in its contract: named inputs in, a tuple of the declared outputs
 out.
 """
 
@@ -18,19 +18,19 @@ from convkit.worker.nearest import nearest_name
 
 
 class OutputsError(StageFailedError):
-    """The model's outputs are not the contract's. Carries what was found, as findings."""
+    """The model's outputs do not match the contract. Contains the details as findings."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         super().__init__(" ".join(finding.message for finding in findings), findings)
 
 
 class ContractModule(torch.nn.Module):
-    """Takes exactly the contract's inputs, in its order, and returns exactly its outputs, in order,
+    """Accepts exactly the contract's inputs, in order, and returns exactly its outputs, in order,
     as a tuple.
 
-    The model itself stays untouched: it is called by keyword (`origin` where a name differs), and
-    what the contract does not declare keeps its default. `omit` names inputs left at their defaults
-    on purpose.
+    The model itself is not modified: it is called with keywords (`origin` if a name differs), and
+    parameters that the contract does not declare keep their defaults. `omit` names inputs
+    deliberately left at their defaults.
     """
 
     def __init__(self, loaded: LoadedModel, contract: Contract, omit: Sequence[str] = ()) -> None:
@@ -49,7 +49,7 @@ class ContractModule(torch.nn.Module):
                 self.model(**dict(zip(keys, tensors, strict=True))), contract.outputs
             )
 
-        # torch.export and torch.jit.trace read the inputs' names here.
+        # torch.export and torch.jit.trace read the inputs' names from this.
         forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
             [
                 inspect.Parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -61,7 +61,7 @@ class ContractModule(torch.nn.Module):
 
 
 def parameter_names(contract: Contract) -> tuple[str, ...]:
-    """Return the inputs' names as Python identifiers, each once: `input.1` becomes `input_1`."""
+    """Return the inputs' names as distinct Python identifiers: `input.1` becomes `input_1`."""
     names: list[str] = []
     for spec in contract.inputs:
         name = "".join(character if character.isalnum() else "_" for character in spec.name)
@@ -74,11 +74,11 @@ def parameter_names(contract: Contract) -> tuple[str, ...]:
 
 
 def select_outputs(found: object, wanted: Sequence[TensorSpec]) -> tuple[torch.Tensor, ...]:
-    """Pick the contract's outputs from what a model returned; raises OutputsError.
+    """Select the contract's outputs from a model's result; raises OutputsError.
 
     By name from a mapping (transformers' ModelOutput), a named tuple or a dataclass;
-    `hidden_states.3` reaches into a nested one, `past_key_values.0.key` and `.value` into a cache
-    of transformers. By position, all of them, from a tensor or a plain tuple.
+    `hidden_states.3` indexes a nested one, `past_key_values.0.key` and `.value` a transformers
+    cache. By position, requiring all of them, from a tensor or a plain tuple.
     """
     named = _as_mapping(found)
     if named is not None:
@@ -133,7 +133,7 @@ def _select_by_name(
     return tuple(selected)
 
 
-# What a layer of transformers' caches holds, as ONNX models call it, and its attribute.
+# The tensors in a layer of transformers' caches: their names in ONNX models, and their attributes.
 _CACHED = {"key": "keys", "value": "values"}
 
 
@@ -146,9 +146,7 @@ def _reach(named: Mapping[str, Any], key: str) -> object:
         if isinstance(value, Mapping):
             value = value.get(part)
         elif part.isdigit() and isinstance(layers := getattr(value, "layers", None), list | tuple):
-            value = (
-                layers[int(part)] if int(part) < len(layers) else None
-            )  # a cache of transformers
+            value = layers[int(part)] if int(part) < len(layers) else None  # a transformers cache
         elif part in _CACHED and hasattr(value, _CACHED[part]):
             value = getattr(value, _CACHED[part])
         elif isinstance(value, list | tuple) and part.isdigit() and int(part) < len(value):
@@ -196,8 +194,8 @@ def _unknown_output(
 def _only_alternative(
     spec: TensorSpec, named: Mapping[str, Any], wanted: Sequence[TensorSpec]
 ) -> str | None:
-    """Return the one tensor of the model's that has an output's rank and fixed sizes and that no
-    output names.
+    """Return the only tensor of the model with an output's rank and fixed sizes that no output
+    names.
     """
     claimed = {other.origin or other.name for other in wanted}
     fitting = [

@@ -1,5 +1,5 @@
-"""What changes the original's outputs without being in the contract: tokenizer inputs, weights
-nobody loaded.
+"""Influences on the original's outputs outside the contract: tokenizer inputs, and weights that
+were not loaded.
 """
 
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ _NAMED_WEIGHTS = 8
 def tokenizer_findings(
     module: ContractModule, examples: Examples, base: Probe, omit: Sequence[str]
 ) -> list[Finding]:
-    """Return C111: an input that the tokenizer produces, forward takes, the contract lacks, and the
-    outputs show.
+    """Return C111: an input that the tokenizer produces and forward accepts, but the contract
+    lacks, although it affects the outputs.
 
-    It is fed the values a tokenizer gives for pairs and for padding (0 and 1 in turns), all 0 and
-    all 1, in the shape of the tokenizer's inputs that the contract has; if any changes an output
-    against the default, it matters.
+    It is fed the values that tokenizers produce for pairs and padding (alternating 0 and 1), all 0
+    and all 1, in the shape of the tokenizer's inputs in the contract. If any changes an output
+    relative to the default, it matters.
     """
     loaded = examples.loaded
     if loaded.tokenizer is None:
@@ -51,7 +51,7 @@ def tokenizer_findings(
     return [_undeclared(name, produced, change) for name in lacking]
 
 
-# How an input of a tokenizer is drawn, where it is not the tokens themselves.
+# How a tokenizer's inputs other than tokens are sampled.
 _SAMPLES: dict[str, Json] = {"attention_mask": "padding_mask", "position_ids": "positions"}
 _SEGMENTS: Json = {"integers": [0, 2]}
 
@@ -62,8 +62,8 @@ def _with_inputs(
     parameters: Sequence[str],
     produced: Sequence[str],
 ) -> list[Json]:
-    """Return a recipe's list of inputs with those it lacks, each behind the one that forward has
-    before it.
+    """Return a recipe's list of inputs plus the missing ones, each after the one that precedes it
+    in forward.
     """
     like = next(spec for spec in declared if (spec.origin or spec.name) in produced)
     listed: list[dict[str, Json]] = [{"name": spec.name} for spec in declared]
@@ -95,7 +95,7 @@ def _matters(module: ContractModule, base: Probe, name: str, like: torch.Tensor)
                 outputs = select_outputs(module.model(**feed), module.contract.outputs)
         except StageFailedError:
             continue
-        except Exception:  # noqa: BLE001, S112 - values the model refuses show nothing
+        except Exception:  # noqa: BLE001, S112 - values that the model rejects are inconclusive
             continue
         if outputs_differ(outputs, base.outputs):
             return True

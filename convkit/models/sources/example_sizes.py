@@ -1,23 +1,23 @@
-"""Axis sizes at which a model is probed and traced."""
+"""Axis sizes for probing and tracing a model."""
 
 import itertools
 from collections.abc import Iterator
 
 from convkit.tensors import Axis, Contract, dimension_axes, dimension_size
 
-# Small primes, so that a size shows up as no product or sum of others; 2 last, as it is the
-# commonest constant.
+# Small primes, so that a size is never a product or sum of others; 2 comes last, as the most common
+# constant.
 _PREFERRED = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 2)
 _CHOICES_PER_AXIS = 12
 
 
 def example_sizes(contract: Contract) -> Iterator[dict[str, int]]:
-    """Yield sizes to try, best first, all inside the axes' ranges and, where an axis can vary, at
-    least 2.
+    """Yield sizes to try, best first, all within the axes' ranges and at least 2 if an axis can
+    vary.
 
-    Tracers treat sizes 0 and 1 specially and may take two axes of one size for one axis, so the
-    first choices have no two dimensions alike, not even an axis and a fixed size. The typical sizes
-    come last, for models that need more (an image whose side is a multiple of 32).
+    Tracers treat sizes 0 and 1 specially and may confuse two axes of the same size, so the first
+    choices have no two equal dimensions, including fixed sizes. The typical sizes come last, for
+    models with other constraints (such as image sides that are multiples of 32).
     """
     names = [axis.name for axis in contract.axes]
     choices = [_choices(axis) for axis in contract.axes]
@@ -47,9 +47,7 @@ def example_sizes(contract: Contract) -> Iterator[dict[str, int]]:
 
 
 def other_sizes(contract: Contract, sizes: dict[str, int]) -> dict[str, int] | None:
-    """Return sizes that differ from `sizes` on every axis that can vary, or None where
-    no axis can.
-    """
+    """Return sizes that differ from `sizes` on every axis that can vary, or None if no axis can."""
     other: dict[str, int] = {}
     for axis in contract.axes:
         others = [choice for choice in _choices(axis) if choice != sizes[axis.name]]
@@ -74,7 +72,7 @@ def _choices(axis: Axis) -> list[int]:
 
 
 def _symbolic_dimensions(contract: Contract, sizes: dict[str, int]) -> list[int]:
-    """Return the sizes of all dimensions that vary, each text once."""
+    """Return the sizes of all varying dimensions, each expression once."""
     fixed = {axis.name for axis in contract.axes if axis.min == axis.max}
     texts = {
         dimension

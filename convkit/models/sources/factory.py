@@ -17,10 +17,10 @@ from convkit.worker.protocol import Source
 
 
 def load(source: Source) -> LoadedModel:
-    """Import the file, seed, and call the callable with the recipe's arguments.
+    """Import the file, set the seed, and call the callable with the recipe's arguments.
 
-    Modules beside the file can be imported by it. `model.dtype` float16 and bfloat16 convert the
-    module.
+    The file can import neighboring modules. With `model.dtype` float16 or bfloat16, the module is
+    converted.
     """
     import torch
 
@@ -59,7 +59,7 @@ def load(source: Source) -> LoadedModel:
 def _import(file: Path) -> ModuleType:
     if not file.is_file():
         raise StageFailedError(f"model.factory.call: there is no file {file}")
-    # A name of its own, the same in every process: torch writes it into what it exports.
+    # A unique name that is the same in every process: torch writes it into exported graphs.
     name = f"convkit_factory_{file.stem}_{hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:

@@ -1,4 +1,4 @@
-"""A repository on a model hub, pinned to a commit. Honours HF_HOME and HF_HUB_OFFLINE."""
+"""A repository on a model hub, pinned to a commit. Respects HF_HOME and HF_HUB_OFFLINE."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ _PICKLED_WEIGHTS = ("*.bin",)
 
 
 def load(source: Source) -> LoadedModel:
-    """Fetch the files that are needed, or take them from the local cache, and load them."""
+    """Fetch the necessary files, or take them from the local cache, and load them."""
     patterns = (*_CONFIGURATION, *_SAFE_WEIGHTS, *(_CODE if source.allow_remote_code else ()))
     folder = _snapshot(source, patterns)
     if source.allow_pickle and not any(folder.glob("*.safetensors")):
@@ -29,7 +29,7 @@ def _snapshot(source: Source, patterns: tuple[str, ...]) -> Path:
 
     assert source.identifier is not None
     try:
-        # Files of other formats and frameworks lie in folders of their own; none of them is needed.
+        # Files of other formats and frameworks are in separate folders, and are not needed.
         folder = snapshot_download(
             source.identifier,
             revision=source.revision,
@@ -39,7 +39,7 @@ def _snapshot(source: Source, patterns: tuple[str, ...]) -> Path:
     except (
         OSError,
         ValueError,
-    ) as error:  # huggingface_hub's errors of the network, the cache and the identifier
+    ) as error:  # huggingface_hub's errors about the network, the cache and the identifier
         raise StageFailedError(
             f"model.hub: {source.identifier} at {source.revision} could not be fetched:"
             f" {type(error).__name__}: {_first_line(error)} Check model.hub.id and"

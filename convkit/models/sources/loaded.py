@@ -1,4 +1,4 @@
-"""What loading a model gives."""
+"""The result of loading a model."""
 
 import dataclasses
 from collections.abc import Callable
@@ -18,10 +18,10 @@ Tokenizer = Any
 class LoadedModel:
     """The original model: on the CPU, in eval mode, without gradients, otherwise untouched.
 
-    `tokenizer` loads the model's own tokenizer without a network; None where there is none.
-    `unloaded` names the weights that the checkpoint lacks, which transformers filled with random
-    numbers. `source_root` is the folder of the model's own Python files (a factory's), against
-    which source lines are written.
+    `tokenizer` loads the model's own tokenizer without network access; None if there is none.
+    `unloaded` names the weights that the checkpoint lacks, which transformers initialized randomly.
+    `source_root` is the folder of the model's own Python files (a factory's), to which source lines
+    are relative.
     """
 
     module: "torch.nn.Module"

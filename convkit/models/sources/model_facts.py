@@ -1,6 +1,4 @@
-"""Facts about a model that sample drawing needs, from its configuration, embeddings
-and tokenizer.
-"""
+"""Facts about a model for sampling inputs, from its configuration, embeddings and tokenizer."""
 
 from typing import TYPE_CHECKING
 
@@ -10,8 +8,8 @@ from convkit.models.sources.loaded import Config
 if TYPE_CHECKING:
     import torch
 
-# These count positions from pad_token_id + 1, so that many rows of the position table are never
-# used (transformers' `create_position_ids_from_input_ids`).
+# These count positions from pad_token_id + 1, so that the first rows of the position table are
+# never used (transformers' `create_position_ids_from_input_ids`).
 _POSITIONS_AFTER_PADDING = frozenset(
     {
         "roberta",
@@ -27,7 +25,7 @@ _POSITIONS_AFTER_PADDING = frozenset(
 
 
 def model_facts(module: "torch.nn.Module", config: Config | None) -> ModelFacts:
-    """Return vocabulary size, padding token and number of positions; None for what is not known."""
+    """Return vocabulary size, padding token and number of positions; None if unknown."""
     if config is None:
         return ModelFacts(None, None, None)
     text = config.get_text_config() if hasattr(config, "get_text_config") else config

@@ -1,4 +1,4 @@
-"""A folder in transformers' layout that came in a Python package; the host has unpacked it."""
+"""A folder in transformers' layout from a Python package that the host has unpacked."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from convkit.worker.protocol import Source
 
 
 def load(source: Source) -> LoadedModel:
-    """Load the folder; no network is touched."""
+    """Load the folder without network access."""
     assert source.path is not None
     folder = Path(source.path)
     description = f"{source.identifier or 'package'}: {folder.name}"

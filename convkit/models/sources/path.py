@@ -8,7 +8,7 @@ from convkit.worker.protocol import Source
 
 
 def load(source: Source) -> LoadedModel:
-    """Load the folder; no network is touched."""
+    """Load the folder without network access."""
     assert source.path is not None
     folder = Path(source.path)
     return transformers_folder.load(folder, source, key="model.path", description=folder.name)

@@ -1,6 +1,4 @@
-"""The original model made ready to be traced: loaded, called through its contract, and looked at
-first.
-"""
+"""Prepares the original model for tracing: loads it, wraps it in its contract, and probes it."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Literal
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """A model behind its contract, and inputs that it took."""
+    """A model behind its contract, and inputs that it accepted."""
 
     loaded: "LoadedModel"
     module: "ContractModule"
@@ -31,7 +29,7 @@ class Prepared:
 
 @dataclasses.dataclass(frozen=True)
 class Unfit:
-    """A model that does not fit its contract; the findings beside it say why."""
+    """A model that does not match its contract; the accompanying findings explain why."""
 
     parameters: int
 
@@ -44,8 +42,8 @@ def prepare(
     input_order: Literal["signature", "recipe"],
     context: Context,
 ) -> tuple[Prepared | Unfit, list[Finding]]:
-    """Load a model, check its signature, run it on example inputs, and say what
-    running it shows.
+    """Load a model, check its signature, run it on example inputs, and report what the run
+    shows.
     """
     context.progress("loading the model", done=0.0)
     loaded = load_model(source)
@@ -72,8 +70,8 @@ def prepare(
 
 
 def _effects(prepared: Prepared) -> list[Finding]:
-    """Return what running the original shows: inputs it ignores, inputs it lacks, weights nobody
-    loaded.
+    """Return what running the original shows: inputs it ignores, inputs it lacks, weights that were
+    not loaded.
     """
     from convkit.models.sources.effects import tokenizer_findings, unloaded_findings
     from convkit.models.sources.probe import ignored_inputs

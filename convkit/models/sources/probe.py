@@ -1,6 +1,4 @@
-"""Runs the original model once through the contract before it is exported, and says what does not
-fit.
-"""
+"""Runs the original model once through the contract before export, and reports mismatches."""
 
 import dataclasses
 import itertools
@@ -21,14 +19,14 @@ from convkit.tensors import Contract, DType, TensorSpec, dimension_size
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Sample
 
-# More outputs than this are not tried in every order.
+# With more outputs than this, permutations are not tried.
 _MOST_PERMUTED = 5
 _OTHER_DTYPES: tuple[DType, ...] = ("int64", "int32", "float32", "bool")
 
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
-    """How example inputs are drawn: the same request gives the same values."""
+    """How example inputs are sampled: the same request returns the same values."""
 
     contract: Contract
     samples: Mapping[str, Sample]
@@ -36,11 +34,11 @@ class Examples:
     loaded: LoadedModel
 
     def draw(self, sizes: Mapping[str, int], *, turn: int = 0) -> tuple[torch.Tensor, ...]:
-        """Return one tensor for each input, none of them sharing memory; another `turn` gives other
+        """Return one tensor per input, none of them sharing memory; another `turn` returns other
         values.
         """
-        # Ragged, so that every mask has zeros: an input whose values do not matter is traced
-        # wrongly without notice.
+        # Ragged, so that every mask has zeros: otherwise, an input whose values have no effect is
+        # traced incorrectly without notice.
         arrays = draw_inputs(
             self.contract,
             self.samples,
@@ -54,7 +52,9 @@ class Examples:
 
 @dataclasses.dataclass(frozen=True)
 class Probe:
-    """What the original gave at the sizes it was probed at; None and findings where it refused."""
+    """The original's outputs at the probed sizes; None, with findings, if it rejected the
+    inputs.
+    """
 
     sizes: dict[str, int]
     inputs: tuple[torch.Tensor, ...]
@@ -63,12 +63,12 @@ class Probe:
 
 
 def probe(module: ContractModule, examples: Examples) -> Probe:
-    """Run the model at the first example sizes it accepts.
+    """Run the model at the first example sizes that it accepts.
 
-    Gives C101 or C104 for inputs that forward has no parameter for where it refuses, C105 for an
-    input whose element type is the reason that it refuses, C201, C202 and C204 for outputs that it
-    does not have, C205, C206 and C207 for outputs of another element type or shape. Raises
-    StageFailedError where it refuses for another reason.
+    If it rejects the inputs, returns C101 or C104 for inputs without a parameter in forward, or
+    C105 for an input whose element type is the reason. Returns C201, C202 and C204 for outputs that
+    it does not have, C205, C206 and C207 for outputs of a different element type or shape. Raises
+    StageFailedError if it rejects the inputs for another reason.
     """
     refusal: Exception | None = None
     for sizes in example_sizes(examples.contract):
@@ -106,8 +106,8 @@ def probe(module: ContractModule, examples: Examples) -> Probe:
 
 
 def _swallowed_inputs(examples: Examples) -> list[Finding]:
-    """Return a finding for each input that forward has no parameter for: its **kwargs swallowed it,
-    and it refused.
+    """Return a finding for each input that forward has no parameter for: its **kwargs accepted it,
+    but the call failed.
     """
     parameters = forward_parameters(examples.loaded)
     specs = examples.contract.inputs
@@ -118,7 +118,7 @@ def _swallowed_inputs(examples: Examples) -> list[Finding]:
 
 
 def run(module: torch.nn.Module, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Run a module without gradients on copies, so that one that writes into its inputs changes
+    """Run a module without gradients on copies, so that a module that modifies its inputs changes
     nothing here.
     """
     with torch.no_grad():
@@ -137,8 +137,8 @@ def _dtype_finding(
             try:
                 run(module, changed)
             except OutputsError:
-                pass  # it ran: the outputs are another matter
-            except Exception:  # noqa: BLE001, S112 - this element type is no cure either
+                pass  # it ran: outputs are checked separately
+            except Exception:  # noqa: BLE001, S112 - this element type does not help either
                 continue
             return Finding(
                 "C105",
@@ -202,20 +202,19 @@ def _fitting_order(
     inputs: Sequence[torch.Tensor],
     outputs: Sequence[torch.Tensor],
 ) -> Remedy | None:
-    """Return the remedy where a model's unnamed outputs fit the declared ones in another order;
-    None otherwise.
+    """Return the remedy if a model's unnamed outputs match the declared ones in another order; None
+    otherwise.
 
-    It changes the recipe where that order is the only one. Where there are several, to give each
-    output the shape that is found in its place would put one's name on another: then the remedy
-    says so, in words.
+    It changes the recipe if that order is the only one. If there are several, assigning shapes by
+    position could give an output another one's name, so the remedy is only in words.
     """
     specs = examples.contract.outputs
     orders = _orders(specs, outputs, sizes)
     if not orders:
         return None
     contract = dataclasses.replace(examples.contract, outputs=orders[0])
-    # Named outputs come by their names in any order of the contract: another order cures nothing
-    # there.
+    # Named outputs are selected by name in any order of the contract, so another order would not
+    # help.
     found = run(ContractModule(examples.loaded, contract, module.omit), inputs)
     if any(
         one.shape != other.shape or one.dtype != other.dtype
@@ -236,8 +235,8 @@ def _fitting_order(
 def _orders(
     specs: Sequence[TensorSpec], outputs: Sequence[torch.Tensor], sizes: Mapping[str, int]
 ) -> list[tuple[TensorSpec, ...]]:
-    """Return the orders of the declared outputs that fit better than theirs: whole, or at least in
-    their shapes.
+    """Return the orders of the declared outputs that match better than theirs: completely, or at
+    least in their shapes.
     """
 
     def fit(order: Sequence[TensorSpec]) -> bool:
@@ -260,7 +259,7 @@ def _orders(
 
 @dataclasses.dataclass(frozen=True)
 class _Elsewhere:
-    """What the original gave at other sizes."""
+    """The original's outputs at other sizes."""
 
     sizes: dict[str, int]
     outputs: tuple[torch.Tensor, ...]
@@ -274,7 +273,7 @@ def _run_elsewhere(
         return None
     try:
         return _Elsewhere(other, run(module, examples.draw(other)))
-    except Exception:  # noqa: BLE001 - without a second run the shape is judged by the first alone
+    except Exception:  # noqa: BLE001 - without a second run, the shape is judged by the first alone
         return None
 
 
@@ -315,8 +314,8 @@ def _in_axes(
     other: tuple[int, ...],
     elsewhere: Mapping[str, int],
 ) -> list[int | str] | None:
-    """Return a shape seen at two sizes in terms of the axes; None where a dimension is none of
-    them, or several.
+    """Return a shape observed at two sizes in terms of the axes; None if a dimension matches no
+    axis, or several.
     """
     if len(shape) != len(other):
         return None
@@ -341,7 +340,7 @@ def _sizes_text(sizes: Mapping[str, int]) -> str:
 
 
 def influences(module: ContractModule, examples: Examples, base: Probe, index: int) -> bool:
-    """Return True if giving one input other values changes any output of the original."""
+    """Return True if different values for one input change any output of the original."""
     assert base.outputs is not None
     alternatives = [examples.draw(base.sizes, turn=turn)[index] for turn in (1, 2)]
     alternatives += shifted(base.inputs[index])
@@ -352,7 +351,7 @@ def influences(module: ContractModule, examples: Examples, base: Probe, index: i
             continue
         try:
             outputs = run(module, changed)
-        except Exception:  # noqa: BLE001, S112 - values the model refuses show nothing
+        except Exception:  # noqa: BLE001, S112 - values that the model rejects are inconclusive
             continue
         if outputs_differ(outputs, base.outputs):
             return True
@@ -360,8 +359,8 @@ def influences(module: ContractModule, examples: Examples, base: Probe, index: i
 
 
 def shifted(values: torch.Tensor) -> list[torch.Tensor]:
-    """Return other values of the same shape and element type, in the range that flags and indices
-    have.
+    """Return different values of the same shape and element type, in the range of flags and
+    indices.
     """
     if values.dtype is torch.bool:
         return [~values]
@@ -383,7 +382,7 @@ def outputs_differ(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]
 
 
 def ignored_inputs(module: ContractModule, examples: Examples, base: Probe) -> list[Finding]:
-    """Return C101 or C104 for inputs that forward swallows through **kwargs without any effect."""
+    """Return C101 or C104 for inputs that forward accepts through **kwargs without any effect."""
     parameters = forward_parameters(examples.loaded)
     declared = {spec.origin or spec.name for spec in examples.contract.inputs}
     free = [name for name in parameters if name not in declared]

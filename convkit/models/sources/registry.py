@@ -1,4 +1,4 @@
-"""Where models come from: one module per kind, each with `load(source) -> LoadedModel`."""
+"""The model sources: one module per kind, each with `load(source) -> LoadedModel`."""
 
 from types import ModuleType
 

@@ -1,4 +1,4 @@
-"""Random weights that are the same in every process."""
+"""Makes random weights reproducible across processes."""
 
 import contextlib
 import random
@@ -9,7 +9,9 @@ import numpy as np
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Seed torch, numpy and Python's random for the block, and put their states back after it."""
+    """Seed torch, numpy and Python's random inside the block, and restore their states
+    afterwards.
+    """
     import torch
 
     python_state = random.getstate()

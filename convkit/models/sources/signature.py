@@ -1,5 +1,5 @@
-"""The contract's inputs against the signature of the model's forward and the model's
-own tokenizer.
+"""Checks the contract's inputs against the signature of the model's forward and the model's own
+tokenizer.
 """
 
 import inspect
@@ -18,8 +18,8 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 def forward_parameters(loaded: LoadedModel) -> dict[str, inspect.Parameter]:
-    """Return forward's named parameters, in order; raises StageFailedError where forward cannot be
-    called by name.
+    """Return forward's named parameters, in order; raises StageFailedError if forward cannot be
+    called with keywords.
     """
     parameters = inspect.signature(loaded.module.forward).parameters
     named = {name: parameter for name, parameter in parameters.items() if parameter.kind in _NAMED}
@@ -43,10 +43,10 @@ def signature_findings(
     input_order: Literal["signature", "recipe"] = "signature",
     omit: Sequence[str] = (),
 ) -> list[Finding]:
-    """Return C101, C102, C103 and C104: the contract's inputs against forward's parameters.
+    """Return C101, C102, C103 and C104: the contract's inputs compared with forward's parameters.
 
-    An input that forward has no parameter of its own for, but would take through **kwargs, is no
-    finding here: `probe.ignored_inputs` finds out whether it does anything.
+    An input without its own parameter that forward would accept through **kwargs is not reported
+    here: `probe.ignored_inputs` tests whether it has any effect.
     """
     parameters = forward_parameters(loaded)
     for name in omit:
@@ -78,7 +78,7 @@ def unknown_input(
     parameters: Mapping[str, inspect.Parameter],
     contract: Contract,
 ) -> Finding:
-    """Return C104 where an undeclared parameter has nearly the input's name, else C101."""
+    """Return C104 if an undeclared parameter has a similar name, otherwise C101."""
     key = spec.origin or spec.name
     text = (
         f"The recipe declares input {key!r}; the model's forward has the parameters"
@@ -110,8 +110,8 @@ def _only_candidate(
     parameters: Mapping[str, inspect.Parameter],
     contract: Contract,
 ) -> dict[str, Json]:
-    """Return the change that binds an unknown input to the one parameter that misses its input, if
-    both are alone.
+    """Return the change that binds an unknown input to the only parameter without an input, if both
+    are unique.
     """
     required = [name for name in free if parameters[name].default is inspect.Parameter.empty]
     unknown = [other for other in contract.inputs if (other.origin or other.name) not in parameters]

@@ -1,4 +1,4 @@
-"""Which of transformers' automatic classes serves a task."""
+"""Maps tasks to transformers' automatic classes."""
 
 from typing import Any
 
@@ -34,8 +34,8 @@ DEFAULT_TASK = "feature-extraction"
 
 
 def auto_class(task: str | None) -> Any:  # noqa: ANN401 - one of transformers' untyped classes
-    """Return the automatic class of a task (None: feature-extraction); raises StageFailedError for
-    an unknown one.
+    """Return a task's automatic class (None: feature-extraction); raises StageFailedError for an
+    unknown task.
     """
     import transformers
 

@@ -1,4 +1,6 @@
-"""The contract's element types in torch, and numpy arrays as torch tensors and back."""
+"""Maps the contract's element types to torch's, and converts numpy arrays to torch tensors and
+back.
+"""
 
 from typing import TYPE_CHECKING, get_args
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def torch_dtype(dtype: DType) -> "torch.dtype":
-    """Return torch's element type; raises StageFailedError for one that torch has no tensors of
+    """Return torch's element type; raises StageFailedError for a type that torch does not support
     (int4).
     """
     import torch
@@ -29,16 +31,16 @@ def torch_dtype(dtype: DType) -> "torch.dtype":
 
 
 def contract_dtype(dtype: "torch.dtype") -> DType | None:
-    """Return the contract's element type of a torch one, or None (complex numbers)."""
+    """Return the contract's element type for a torch type, or None (complex numbers)."""
     names: dict[str, DType] = {name.replace("float8", "float8_"): name for name in get_args(DType)}
     return names.get(str(dtype).removeprefix("torch."))
 
 
 def to_tensor(array: np.ndarray, dtype: DType) -> "torch.Tensor":
-    """Return a tensor of its own memory, in the contract's element type.
+    """Return a tensor with its own memory, in the contract's element type.
 
     bfloat16 and float8 arrays may be in ml_dtypes' types or in float32: numpy has none of its own.
-    Two bytes without a meaning are bfloat16, which is how .npy files hold it.
+    Untyped pairs of bytes are bfloat16, as stored in .npy files.
     """
     import torch
 
@@ -55,7 +57,9 @@ def to_tensor(array: np.ndarray, dtype: DType) -> "torch.Tensor":
 
 
 def to_array(tensor: "torch.Tensor") -> np.ndarray:
-    """Return a tensor's values; bfloat16 and float8 come as float32, which holds them exactly."""
+    """Return a tensor's values; bfloat16 and float8 are returned as float32, which represents them
+    exactly.
+    """
     import torch
 
     tensor = tensor.detach().cpu()

@@ -1,1 +1,1 @@
-"""Traces what goes wrong in low precision to its cause."""
+"""Traces problems in low precision to their cause."""

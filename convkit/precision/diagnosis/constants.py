@@ -1,9 +1,9 @@
-"""What a low type does to a graph's constants, without running it: overflow, underflow, loss of
-precision, masks.
+"""How a low-precision type affects a graph's constants, without running it: overflow, underflow,
+loss of precision, masks.
 
-A constant that overflows is not yet a fault: a mask of float32's lowest value becomes -inf, which a
-softmax over a row with one live position bears, and a product with zero does not. The scan says
-what becomes of each constant and who uses it; the simulation says whether it matters.
+A constant that overflows is not necessarily a fault: a mask of float32's lowest value becomes -inf,
+which is fine in a softmax over a row with one live position, but not in a product with zero. The
+scan reports the effect on each constant and its consumers; the simulation shows whether it matters.
 """
 
 import dataclasses
@@ -24,16 +24,15 @@ from convkit.tensors import DType
 ConstantIssue = Literal["mask", "overflow", "nonfinite", "flushed", "subnormal"]
 
 
-# A constant beyond range is a mask where it is put in place of, added to, or used to bound other
-# values.
+# A constant beyond the type's range is a mask if it replaces, offsets or bounds other values.
 _MASKING = frozenset({"Add", "Clip", "Max", "Min", "Mul", "Sub", "Where"})
 _SPREADING = MOVING_OPERATORS | {"Expand", "Tile", "ConstantOfShape"}
-_CHUNK = 1 << 16  # elements looked at together: what a processor's second cache holds
+_CHUNK = 1 << 16  # elements processed at once: what fits in the L2 cache
 
 
 @dataclasses.dataclass(frozen=True)
 class Consumer:
-    """A node that takes a constant; `module` is empty for the root."""
+    """A node that consumes a constant; `module` is empty for the root."""
 
     op: str
     node: str
@@ -42,14 +41,14 @@ class Consumer:
 
 @dataclasses.dataclass(frozen=True)
 class ConstantScan:
-    """What becomes of one constant's elements in a low type.
+    """The effect of a low-precision type on one constant's elements.
 
-    `zeros` are so already, `overflowing` are finite and become infinite, `flushed` are not zero and
-    become zero (of their sign), `subnormal` keep fewer digits, `nonfinite` are so already.
-    `largest` and `smallest` are magnitudes over finite and over non-zero elements (`smallest` only
-    where one is below the type's normal range). `extreme` is the overflowing element farthest out,
-    with its sign. `is_mask`: all overflowing elements have one value, and it replaces, offsets or
-    bounds others.
+    `zeros` are already zero. `overflowing` are finite and become infinite. `flushed` are nonzero
+    and become zero (with their sign). `subnormal` lose digits. `nonfinite` are already non-finite.
+    `largest` and `smallest` are magnitudes over finite and over nonzero elements (`smallest` only
+    if an element is below the type's normal range). `extreme` is the overflowing element of the
+    largest magnitude, with its sign. `is_mask`: all overflowing elements have the same value, and
+    it replaces, offsets or bounds others.
     """
 
     constant: str
@@ -67,14 +66,14 @@ class ConstantScan:
 
     @property
     def vanishes(self) -> bool:
-        """True where nothing but zero is left of the constant: an epsilon that no longer guards
+        """True if only zeros are left of the constant, such as an epsilon that no longer guards
         anything.
         """
         return self.flushed > 0 and self.flushed + self.zeros == self.elements
 
     @property
     def issue(self) -> ConstantIssue | None:
-        """The gravest of what was found."""
+        """The most severe issue found."""
         if self.overflowing:
             return "mask" if self.is_mask else "overflow"
         if self.nonfinite:
@@ -87,11 +86,11 @@ class ConstantScan:
 def scan_constants(
     model: ir.Model, dtype: DType, assignment: Assignment | None = None
 ) -> tuple[ConstantScan, ...]:
-    """Look at every float32 constant of a prepared model that is stored in float16 or bfloat16.
+    """Scan every float32 constant of a prepared model that is stored in float16 or bfloat16.
 
-    With an assignment of this very model, only constants that a low node takes, and only these
-    consumers, are looked at. Returns the constants to which something happens, in the graph's
-    order; weights are read one by one.
+    With an assignment of this very model, only constants with low-precision consumers, and only
+    these consumers, are considered. Returns the affected constants in graph order; weights are read
+    one by one.
     """
     places = {
         node: Consumer(node.op_type, node.name or "", module)
@@ -130,7 +129,7 @@ def _constants(model: ir.Model) -> Iterator[tuple[ir.Value, ir.TensorProtocol]]:
             tensor = constant_tensor(value)
             producer = value.producer()
             if tensor is None and producer is not None and producer.op_type == "ConstantOfShape":
-                fill = producer.attributes.get("value")  # zero where it is absent
+                fill = producer.attributes.get("value")  # zero if absent
                 tensor = fill.as_tensor() if fill is not None else None
             if tensor is not None:
                 yield value, tensor
@@ -144,7 +143,7 @@ def _scan(
     beyond: set[float] = set()
     for chunk in _chunks(read_tensor(tensor)):
         magnitude = np.abs(chunk)
-        is_large = ~(magnitude < limits.overflows_from)  # NaN too
+        is_large = ~(magnitude < limits.overflows_from)  # also True for NaN
         if is_large.any():
             is_finite = np.isfinite(magnitude)
             nonfinite += int(np.count_nonzero(~is_finite))
@@ -187,7 +186,7 @@ def _chunks(array: np.ndarray) -> Iterable[np.ndarray]:
 
 
 def _masks(value: ir.Value) -> bool:
-    """Say whether a constant reaches a masking operator, as it is or spread to a shape."""
+    """Return True if a constant reaches a masking operator, directly or expanded to a shape."""
     for node, _ in value.uses():
         if node.op_type in _MASKING or (node.op_type in _SPREADING and _masks(node.outputs[0])):
             return True

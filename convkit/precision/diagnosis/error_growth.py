@@ -1,8 +1,8 @@
-"""How the error of a low-precision graph grows from tensor to tensor: it and the float32 graph in
-one run.
+"""How a low-precision graph's error grows from tensor to tensor, by running it alongside the
+float32 graph.
 
-Both graphs are joined into one that shares the inputs; the nodes alternate, so that a tensor and
-its counterpart are compared while both are there, and nothing but statistics leaves the graph.
+The two graphs are joined into one that shares the inputs. Their nodes alternate, so that a tensor
+and its counterpart can be compared while both exist, and only statistics leave the graph.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ from convkit.tensors import DType
 
 Feeds = Mapping[str, np.ndarray]
 
-# What each tensor is asked for in the first pass, and, where anything is not finite, in the second.
+# The statistics of each tensor in the first pass and, if any element is not finite, in the second.
 _PLAIN: tuple[Statistic, ...] = ("max", "min", "sum")
 _COUNTING: tuple[Statistic, ...] = ("nonfinite", "finite_max", "finite_min")
 _REFERENCE, _SIMULATED, _ERROR = "reference", "simulated", "error"
@@ -38,13 +38,14 @@ _REFERENCE, _SIMULATED, _ERROR = "reference", "simulated", "error"
 
 @dataclasses.dataclass(frozen=True)
 class TensorError:
-    """One tensor of the low-precision graph against float32, in one case; `module` is empty for the
-    root.
+    """One tensor of the low-precision graph compared with float32, in one case; `module` is empty
+    for the root.
 
-    `dtype` is what its node computes in. `error` is the largest absolute difference, `reference`
-    and `simulated` the largest magnitudes, all over finite elements. `nonfinite_reference` and
-    `nonfinite_simulated` count the others. `spread_reference` and `spread_simulated` are maximum
-    minus minimum: a tensor whose spread vanishes has lost what it carried.
+    `dtype` is the type its node computes in. `error` is the largest absolute difference,
+    `reference` and `simulated` are the largest magnitudes, all over finite elements.
+    `nonfinite_reference` and `nonfinite_simulated` count the other elements. `spread_reference` and
+    `spread_simulated` are maximum minus minimum: a tensor whose spread vanishes has lost its
+    information.
     """
 
     case: str
@@ -63,12 +64,12 @@ class TensorError:
 
     @property
     def collapsed(self) -> bool:
-        """True where the float32 tensor varies and the low-precision one does not."""
+        """True if the float32 tensor varies but the low-precision one does not."""
         return self.spread_reference > 0 and not self.spread_simulated > 0
 
     @property
     def relative_error(self) -> float:
-        """The error over the reference's magnitude."""
+        """The error relative to the reference's magnitude."""
         return self.error / self.reference if self.reference else (math.inf if self.error else 0.0)
 
 
@@ -80,13 +81,13 @@ def simulate_with_errors(
     saturate: bool = False,
     threads: int | None = None,
 ) -> tuple[TensorError, ...]:
-    """Simulate a prepared model under an assignment (see `convert`), with its float32 self beside
-    it, on named cases.
+    """Simulate a prepared model under an assignment (see `convert`), alongside its float32 version,
+    on named cases.
 
-    Returns every float32 tensor of the main graph, in its order, case by case; those that only move
-    another's values (a Reshape) are left out. Tensors inside subgraphs are simulated, but not
-    compared. Takes the time and the memory of about two inferences, and of a second pass over the
-    cases in which an element is not finite.
+    Returns every float32 tensor of the main graph, in graph order, case by case, except those that
+    only move another's values (such as Reshape). Tensors inside subgraphs are simulated but not
+    compared. Costs the time and memory of about two inferences, plus a second pass over cases with
+    non-finite elements.
     """
     simulated = simulate(convert(model, assignment, saturate=saturate).model)
     numbers = _measure(simulated, model, _PLAIN, cases, threads)
@@ -145,8 +146,8 @@ def _join(
 ) -> tuple[ir.Model, list[tuple[str, ir.Value, ir.Value]]]:
     """Move the float32 nodes into the simulation, each right behind its counterpart.
 
-    Returns the joined model, and each tensor that both have: its name, its float32 value, its
-    simulated one.
+    Returns the joined model and, for each tensor that both have: its name, its float32 value, its
+    simulated value.
     """
     taken = all_names(simulated)
     twins = {value.name: value for node in simulated.graph for value in node.outputs}
@@ -179,7 +180,7 @@ def _share_inputs(simulated: ir.Graph, reference: ir.Graph) -> None:
 
 
 def _share_weights(simulated: ir.Graph, reference: ir.Graph, taken: set[str | None]) -> None:
-    """Let both use the weights that are float32 in both; the others are stored twice."""
+    """Share the weights that are float32 in both; the others are stored twice."""
     for name, value in list(reference.initializers.items()):
         if value.is_graph_input():
             continue
@@ -193,7 +194,7 @@ def _share_weights(simulated: ir.Graph, reference: ir.Graph, taken: set[str | No
 
 
 def _interleave(simulated: ir.Graph, reference: ir.Graph, twins: Mapping[int, ir.Value]) -> None:
-    """Move each node behind the one that makes its counterpart, and behind the nodes moved before
+    """Move each node behind the producer of its counterpart, and behind the nodes moved before
     it.
     """
     order = {node: index for index, node in enumerate(simulated)}
@@ -236,7 +237,7 @@ def _tensor_error(
         high, low = numbers[name, "max"], numbers[name, "min"]
         return (
             (high, low, 0) if high >= low else (0.0, 0.0, 0)
-        )  # no elements: the maximum of nothing is -inf
+        )  # no elements: the maximum of an empty tensor is -inf
 
     reference_high, reference_low, reference_lost = extremes(_REFERENCE)
     simulated_high, simulated_low, simulated_lost = extremes(_SIMULATED)

@@ -1,4 +1,4 @@
-"""Findings on a target of low precision: which constant, tensor or softmax is to blame for NaN and
+"""Findings about a low-precision target: the constant, tensor or softmax that causes NaN and
 infinity.
 """
 
@@ -54,9 +54,9 @@ Feeds = Mapping[str, np.ndarray]
 
 
 class PrecisionDiagnosis:
-    """The graph that a target was built from, with what was asked of it.
+    """The graph that a target was built from, with the requested precision.
 
-    A graph that came in low precision is set against itself in float32.
+    A graph that was already in low precision is compared with its float32 version.
     """
 
     def __init__(self, exported: Path, precision: LowPrecision) -> None:
@@ -72,14 +72,12 @@ class PrecisionDiagnosis:
         self._scans = scan_constants(self._model, precision.default, self._assignment)
 
     def harmless(self) -> list[Finding]:
-        """Return notes (N201) on the constants beyond the type's range, where no output suffers
-        from them.
-        """
+        """Return notes (N201) on constants beyond the type's range that affect no output."""
         return [self._constant(scan, None, None) for scan in self._scans if scan.overflowing]
 
     def diagnose(self, case: str, feeds: Feeds) -> list[Finding]:
-        """Say why outputs are not finite in a case in which float32's are: N201, N202,
-        N203, N205.
+        """Explain non-finite outputs in a case in which float32's are finite: N201, N202, N203,
+        N205.
         """
         errors = self._errors(case, feeds)
         root_causes = find_root_causes(
@@ -94,14 +92,14 @@ class PrecisionDiagnosis:
         findings += self._masked_rows(case, feeds, root_causes)
         findings += [
             self._tensor(case, bad) for bad in root_causes.tensors[:1]
-        ]  # the others may well follow from it
+        ]  # the others may be consequences
         return sorted(findings, key=lambda finding: not finding.is_error)
 
     def collapse(self, case: str, feeds: Feeds, *, constant_output: bool = False) -> list[Finding]:
-        """Say why outputs are finite and off: an overflow that was absorbed (N202), or a lost
+        """Explain outputs that are finite but wrong: an absorbed overflow (N202), or a lost
         variance (N204).
 
-        The latter is a warning, and an error where an output is constant too (`constant_output`).
+        N204 is a warning, or an error if an output is also constant (`constant_output`).
         """
         errors = self._errors(case, feeds)
         root_causes = find_root_causes(
@@ -115,7 +113,7 @@ class PrecisionDiagnosis:
         )
 
     def _overflowing_scans(self) -> list[ConstantScan]:
-        """Return the constants without those that are stored as the type's largest value instead of
+        """Return the constants, except those stored as the type's largest value instead of
         infinity.
         """
         saturate = self._precision.saturate
@@ -131,7 +129,7 @@ class PrecisionDiagnosis:
     def _constant(
         self, scan: ConstantScan, case: str | None, root_causes: RootCauses | None
     ) -> Finding:
-        """Return N201: an error where `case` shows harm, else a note."""
+        """Return N201: an error if `case` shows harm, otherwise a note."""
         softmax = root_causes.softmax if root_causes is not None else None
         dtype, consumer = self._precision.default, scan.consumers[0]
         stored = f"{LIMITS[dtype].largest:.6g}" if self._precision.saturate else "infinity"
@@ -245,7 +243,7 @@ class PrecisionDiagnosis:
         )
 
     def _simulated(self, tensor: str, feeds: Feeds) -> np.ndarray:
-        """Return one tensor's values under the simulation."""
+        """Return one tensor's values in the simulation."""
         lowered = convert(self._model, self._assignment, saturate=self._precision.saturate).model
         model = simulate(lowered)
         values = {value.name: value for node in model.graph for value in node.outputs}
@@ -259,8 +257,8 @@ class PrecisionDiagnosis:
 
 
 def _in_float32(model: ir.Model, precision: LowPrecision) -> tuple[ir.Model, Assignment]:
-    """Return a graph in float32, and which nodes are low: those of the plan, or those
-    that came so.
+    """Return a graph in float32, and its low-precision nodes: the plan's, or those that already
+    were.
     """
     low = low_nodes(model)
     if not low:

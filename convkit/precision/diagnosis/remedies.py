@@ -1,4 +1,4 @@
-"""Remedies that change a target's low precision, whatever runs it."""
+"""Remedies that change a target's low precision, for any runtime."""
 
 import dataclasses
 from collections.abc import Sequence
@@ -8,24 +8,23 @@ from convkit.findings.model import Remedy
 from convkit.precision.naming import as_patterns, general_path, in_words, without_covered
 from convkit.worker.protocol import LowPrecision
 
-# The key of a remedy that changes the target's precision; the host puts the target's name in its
-# place.
+# The key of a remedy that changes the target's precision; the host inserts the target's name.
 TARGET_PRECISION = "target.precision"
 
-# A constant that multiplies or offsets by more than this hides values. A smaller one may scale
-# them, so that a different value would be wrong.
+# A constant that multiplies or offsets by more than this hides values. A smaller one may be a
+# scale, which must not change.
 _LARGEST_SCALE = 1e6
 
 
 @dataclasses.dataclass(frozen=True)
 class PrecisionRemedies:
-    """Changes of a precision; `paths` are all modules of the model."""
+    """Changes to a precision; `paths` are all modules of the model."""
 
     precision: LowPrecision
     paths: Sequence[str]
 
     def keep(self, modules: Sequence[str]) -> Remedy:
-        """Offer to keep modules, and their likes in other layers, in float32."""
+        """Offer to keep modules, and their counterparts in other layers, in float32."""
         kinds = {general_path(module) for module in modules}
         patterns = as_patterns(
             [path for path in self.paths if general_path(path) in kinds], self.paths
@@ -38,7 +37,7 @@ class PrecisionRemedies:
     ) -> Remedy:
         """Offer to saturate a mask, or to keep the consumers of any other constant in float32.
 
-        `or_else` is what else would do for a mask.
+        `or_else` is an alternative for a mask.
         """
         if is_mask and value is not None and abs(value) > _LARGEST_SCALE:
             text = "Saturate out-of-range constants: a mask only needs the type's largest value."
@@ -62,5 +61,5 @@ class PrecisionRemedies:
 
 
 def in_module(module: str) -> str:
-    """Return where something is, in words."""
+    """Describe the location of a module."""
     return f"in {module}" if module else "in the model's root"

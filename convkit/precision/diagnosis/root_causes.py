@@ -1,11 +1,10 @@
-"""Why a simulation in low precision gives NaN or infinity: the way back from the outputs to where
-it began.
+"""Why a low-precision simulation returns NaN or infinity, traced from the outputs back to the
+origin.
 
-An out-of-range value is not yet a fault: a mask that becomes -inf and ends in a softmax does no
-harm. So the way is walked backwards, from outputs that are not finite through tensors that are not
-finite, and only what stands at its beginning is to blame: a constant that overflowed, or the first
-tensor that did. (A tensor is "not finite" here where the simulation has more non-finite elements
-than float32 has.)
+An out-of-range value is not necessarily a fault: a mask that becomes -inf and ends in a softmax
+does no harm. So the search goes backwards, from non-finite outputs through non-finite tensors, and
+blames only the origin: a constant that overflowed, or the first tensor that did. (Here, a tensor is
+"not finite" if the simulation has more non-finite elements than float32.)
 """
 
 import dataclasses
@@ -20,15 +19,15 @@ from convkit.precision.diagnosis.error_growth import TensorError
 from convkit.precision.reductions import MOVING_OPERATORS
 from convkit.tensors import DType
 
-# Operators that give NaN or infinity for an operand of zero.
+# Operators that return NaN or infinity for a zero operand.
 DIVIDING = frozenset({"Div", "Log", "Pow", "Reciprocal"})
-# How far above a division an epsilon is looked for: square, mean, add, root, divide is the longest
-# that is usual.
+# How far above a division to look for an epsilon: square, mean, add, root, divide is the longest
+# common chain.
 _STEPS = 6
-# What absorbs an infinity does harm where its error is at least this share of its magnitude: one by
-# infinity is right.
+# A node that absorbs an infinity does harm if its error is at least this fraction of its magnitude:
+# dividing one by infinity is correct.
 _HARM = 0.1
-# How many operators a chain tells from its beginning on.
+# How many operators at its start a chain lists.
 _FIRST_STEPS = 3
 
 
@@ -36,11 +35,11 @@ _FIRST_STEPS = 3
 class BadTensor:
     """A tensor that became non-finite from finite operands.
 
-    `overflows`: it is beyond the type's range in float32 already (at the border of a module kept in
-    float32, the tensor that crosses it). `flushed` is a constant above it of which the type leaves
-    zero. `modules` are those whose nodes make or take a value beyond the range, from this tensor
-    on: what must stay in float32 together. `chain` leads from its node to an output, one operator a
-    line.
+    `overflows`: it is beyond the type's range even in float32 (at the border of a module kept in
+    float32, the tensor that crosses it). `flushed` is a constant above it that the type rounds to
+    zero. `modules` are those whose nodes produce or consume an out-of-range value, from this tensor
+    on: they must stay in float32 together. `chain` leads from its node to an output, one operator
+    per line.
     """
 
     error: TensorError
@@ -52,8 +51,8 @@ class BadTensor:
 
 @dataclasses.dataclass(frozen=True)
 class BadSoftmax:
-    """A softmax on the way, whose input is not finite: `input` is that tensor as the simulation
-    names it.
+    """A softmax on the path with a non-finite input; `input` is that tensor's name in the
+    simulation.
     """
 
     error: TensorError
@@ -63,8 +62,8 @@ class BadSoftmax:
 
 @dataclasses.dataclass(frozen=True)
 class RootCauses:
-    """What stands at the beginning, and the first softmax on the way. All empty where the outputs
-    are finite.
+    """The origins, and the first softmax on the path. Everything is empty if the outputs are
+    finite.
 
     `chains` lead from each constant's first consumer to an output.
     """
@@ -83,12 +82,12 @@ def find_root_causes(
     *,
     absorbed: bool = False,
 ) -> RootCauses:
-    """Walk a prepared model back from its outputs; `errors` are those of one case, `scans` of its
-    constants.
+    """Trace a prepared model back from its outputs; `errors` are those of one case, `scans` are of
+    its constants.
 
-    Leave constants out of `scans` that were stored as the type's largest value instead of infinity.
-    With `absorbed`, also from what is not finite and leads to finite outputs that are off: a
-    variance of infinity, by which a division gives zero.
+    Exclude constants from `scans` that were stored as the type's largest value instead of infinity.
+    With `absorbed`, also start from non-finite tensors that lead to finite but wrong outputs, such
+    as an infinite variance, by which a division returns zero.
     """
     return _Walk(model, dtype, errors, scans).run(absorbed=absorbed)
 
@@ -156,13 +155,13 @@ class _Walk:
         )
 
     def chain(self, start: ir.Node, bad: set[ir.Value]) -> tuple[str, ...]:
-        """Return the shortest way from a node over bad values to an output, the operators between
-        told by number.
+        """Return the shortest path from a node over bad values to an output, with intermediate
+        operators abbreviated to their number.
         """
         outputs = {moved_from(value) for value in self.model.graph.outputs}
         before: dict[ir.Node, ir.Node | None] = {start: None}
         pending = [start]
-        for node in pending:  # grows as it is walked
+        for node in pending:  # grows during iteration
             reached = [value for value in node.outputs if value in bad]
             if outputs.intersection(reached):
                 return self.steps(_way(node, before))
@@ -174,8 +173,8 @@ class _Walk:
         return self.steps([start])
 
     def steps(self, way: Sequence[ir.Node]) -> tuple[str, ...]:
-        """Return the first operators of a way, its first softmax and its last operator,
-        one a line.
+        """Return a path's first operators, its first softmax and its last operator, one per
+        line.
         """
         softmax = next((index for index, node in enumerate(way) if node.op_type == "Softmax"), 0)
         shown = sorted({*range(min(_FIRST_STEPS, len(way))), softmax, len(way) - 1})
@@ -204,10 +203,10 @@ class _Walk:
         return error.nonfinite_simulated > error.nonfinite_reference
 
     def does_harm(self, start: ir.Node) -> bool:
-        """Say whether what takes a bad value, and gives finite ones, is off."""
+        """Return True if the nodes that consume a bad value but return finite ones are wrong."""
         pending = [start]
         seen = {start}
-        for node in pending:  # grows as it is walked
+        for node in pending:  # grows during iteration
             for value in node.outputs:
                 error = self.errors.get(value.name or "")
                 if error is None or self.is_bad(value):
@@ -219,13 +218,13 @@ class _Walk:
         return any(self.is_bad(moved_from(value)) for value in self.model.graph.outputs)
 
     def bad_behind(self, operands: Sequence[ir.Value]) -> list[ir.Value]:
-        """Return the nearest bad values above operands that nothing was measured of: whole numbers,
+        """Return the nearest bad values above operands without measurements: integers,
         conditions.
         """
         found: list[ir.Value] = []
         pending = [operand for operand in operands if operand.name not in self.errors]
         seen = set(pending)
-        for value in pending:  # grows as it is walked
+        for value in pending:  # grows during iteration
             node = value.producer()
             above = (
                 [moved_from(each) for each in node.inputs if each is not None]
@@ -245,7 +244,7 @@ class _Walk:
             found = self.errors.get(moved_from(operand).name or "") if operand is not None else None
             if found is not None and self.is_beyond(found):
                 maker = moved_from(operand).producer() if operand is not None else None
-                assert maker is not None  # only what a node made was measured
+                assert maker is not None  # only results of nodes were measured
                 return BadTensor(found, None, self.beyond_range(maker), overflows=True)
         if self.is_beyond(error):
             return BadTensor(error, None, self.beyond_range(node), overflows=True)
@@ -277,8 +276,8 @@ class _Walk:
         return None
 
     def beyond_range(self, node: ir.Node) -> tuple[str, ...]:
-        """Walk forward over tensors beyond the range in float32; return the modules that make or
-        take them.
+        """Walk forward over tensors that are out of range in float32; return the modules that
+        produce or consume them.
         """
         modules: dict[str, None] = {}
         pending, seen = [node], {node}
@@ -304,7 +303,7 @@ def _way(node: ir.Node, before: Mapping[ir.Node, ir.Node | None]) -> list[ir.Nod
 
 
 def _users(value: ir.Value) -> list[ir.Node]:
-    """Return the nodes that take a value, or take it moved (reshaped, transposed)."""
+    """Return the nodes that consume a value, directly or moved (reshaped, transposed)."""
     found: list[ir.Node] = []
     for node, index in value.uses():
         found += (
@@ -314,7 +313,9 @@ def _users(value: ir.Value) -> list[ir.Node]:
 
 
 def moved_from(value: ir.Value) -> ir.Value:
-    """Follow a value that is only moved (reshaped, transposed) back to where it was computed."""
+    """Follow a value that is only moved (reshaped, transposed) back to the node that computed
+    it.
+    """
     while (
         (node := value.producer()) is not None
         and node.op_type in MOVING_OPERATORS

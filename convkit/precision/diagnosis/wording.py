@@ -1,4 +1,4 @@
-"""What a diagnosis of low precision says, in the same words for a graph and for a program."""
+"""The messages of low-precision diagnoses, shared by graphs and Core ML programs."""
 
 from convkit.codec import Json
 from convkit.findings.model import Finding, Place
@@ -7,15 +7,15 @@ from convkit.tensors import DType
 
 
 def out_of_range(name: str, value: float | None, dtype: DType, limit: float, becomes: str) -> str:
-    """Return the beginning of N201: which constant a precision cannot hold, and what becomes of it.
+    """Return the beginning of N201: the constant that a precision cannot represent, and the result.
 
-    `value` is the constant's extreme; `becomes` says what is stored for it.
+    `value` is the constant's extreme; `becomes` names the stored value.
     """
     return f"constant {name!r} ({value:.6g}) is outside {dtype}'s range ({limit:.6g}) and {becomes}"
 
 
 def harm(case: str | None, nan_at: str | None) -> str:
-    """Return the end of N201: `nan_at` describes where NaN begins, if it does, in the case."""
+    """Return the end of N201: `nan_at` describes where NaN first occurs in the case, if at all."""
     if case is None:
         return "; no output suffers in any case"
     if nan_at is None:
@@ -35,8 +35,8 @@ def overflow(name: str, dtype: DType, reached: str, limit: float, case: str) -> 
 
 
 def not_finite(name: str, dtype: DType, although: str, case: str) -> str:
-    """Return N202's message for a tensor that is not finite, although nothing before
-    it is large.
+    """Return N202's message for a tensor that is not finite, although no tensor before it is
+    large.
     """
     return f"{name} is not finite in {dtype}, although {although}, in case {case!r}"
 
@@ -48,7 +48,7 @@ ABSORBED = "; later operations absorb it, so outputs are finite but wrong"
 def masked_rows(
     place: Place, rows: int, total: int, dtype: DType, remedies: PrecisionRemedies, **more: Json
 ) -> Finding:
-    """Return N205 on a softmax at `place`, of whose `total` rows `rows` are fully masked."""
+    """Return N205 for a softmax at `place` with `rows` of its `total` rows fully masked."""
     message = (
         f"{rows} of {total} rows of the softmax {in_module(place.module or '')} are fully masked in"
         f" case {place.case!r}: every position is -inf in {dtype}, and the softmax of such a row is"
@@ -58,5 +58,5 @@ def masked_rows(
 
 
 def lost_variance(name: str, spread: float, before: str, dtype: DType, case: str) -> str:
-    """Return N204's message; `before` says where the tensor still varies by `spread`."""
+    """Return N204's message; `before` describes where the tensor still varies by `spread`."""
     return f"{name} varies by {spread:.6g} {before} but not at all in {dtype}, in case {case!r}"

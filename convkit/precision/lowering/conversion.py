@@ -1,11 +1,10 @@
-"""A float32 graph rewritten, in one pass, into a strongly typed graph of mixed precision.
+"""Rewrites a float32 graph, in one pass, into a strongly typed mixed-precision graph.
 
-Every node computes in the type its assignment says. A value keeps the type its producer gives it; a
-consumer that needs another gets one Cast, placed right behind the producer and shared by all that
-need that type, in subgraphs too. Constants get no Cast: they are stored in each type they are used
-in. The result of a Cast in the original graph is cast afresh from its source to the type each
-consumer needs, so that no two Casts stand back to back. The graph's inputs and outputs keep their
-types.
+Every node computes in its assigned type. A value keeps its producer's type; a consumer that needs
+another gets a Cast, placed right behind the producer and shared by all consumers of that type,
+including those in subgraphs. Constants get no Cast: they are stored in each type they are used in.
+The result of a Cast in the original graph is cast afresh from its source to the type each consumer
+needs, so that no two Casts are adjacent. The graph's inputs and outputs keep their types.
 """
 
 import dataclasses
@@ -30,7 +29,7 @@ from convkit.precision.lowering.rules import operator_rule
 from convkit.precision.rounding import IR_DTYPES, NAMES, convert_tensor
 from convkit.tensors import DType
 
-# Operators whose output type is an attribute, by the attribute's name.
+# Operators with an attribute for their output type: the attribute's name.
 TYPED_BY_ATTRIBUTE: dict[str, str] = {
     "Bernoulli": "dtype",
     "BlackmanWindow": "output_datatype",
@@ -44,7 +43,7 @@ TYPED_BY_ATTRIBUTE: dict[str, str] = {
     "RandomUniformLike": "dtype",
     "SequenceEmpty": "dtype",
 }
-# A border's Cast carries the metadata that says where in the model it stands.
+# A Cast at a border has the metadata that locates it in the model.
 _PLACE_KEYS = (MODULE_KEY, EXPORTER_SCOPES_KEY)
 
 
@@ -61,8 +60,8 @@ class Conversion:
 
 @dataclasses.dataclass(frozen=True)
 class FileConversion:
-    """A conversion written to a file: the assignment behind it, with its unmatched patterns, and
-    the counts.
+    """A conversion written to a file: its assignment, including unmatched patterns, and the
+    counts.
     """
 
     assignment: Assignment
@@ -70,11 +69,11 @@ class FileConversion:
 
 
 def convert(model: ir.Model, assignment: Assignment, *, saturate: bool = False) -> Conversion:
-    """Rewrite a prepared model as its assignment says; the model itself is left as it is.
+    """Rewrite a prepared model according to its assignment, without changing the model itself.
 
-    Constants beyond the type's range become infinite, as a runtime's Cast would make them
-    (`scan_constants` reports them), unless `saturate`: then they become its largest finite value.
-    Weights are read and rounded one by one when the result is saved.
+    Constants beyond the type's range become infinite, as in a runtime's Cast (`scan_constants`
+    reports them). With `saturate`, they become its largest finite value. Weights are read and
+    rounded one by one when the result is saved.
     """
     copy = model.clone()
     pairs = zip(model.graph.all_nodes(), copy.graph.all_nodes(), strict=True)
@@ -89,11 +88,11 @@ def convert(model: ir.Model, assignment: Assignment, *, saturate: bool = False) 
 def convert_file(
     source: Path, destination: Path, plan: PrecisionPlan, *, saturate: bool = False
 ) -> FileConversion:
-    """Convert an ONNX file into another, weights beside it in `<name>.data`, and check the result's
-    types strictly.
+    """Convert an ONNX file to another, with weights next to it in `<name>.data`, and strictly check
+    the result's types.
 
-    Raises onnx.checker.ValidationError or onnx.shape_inference.InferenceError where the result is
-    not well typed.
+    Raises onnx.checker.ValidationError or onnx.shape_inference.InferenceError if the result is not
+    well typed.
     """
     import onnx
 
@@ -106,8 +105,8 @@ def convert_file(
 
 
 class _Rewriter:
-    """The state of one pass: which values were float32, what has been cast or stored in which type,
-    free names.
+    """The state of one pass: the values that were float32, the casts and stored types so far, free
+    names.
     """
 
     def __init__(self, model: ir.Model, choices: dict[ir.Node, Choice], *, saturate: bool) -> None:
@@ -118,7 +117,7 @@ class _Rewriter:
         self.converted_constants: dict[str, None] = {}
         self.in_type: dict[tuple[ir.Value, ir.DataType], ir.Value] = {}
         self.names = all_names(model)
-        # Values that were in a low type to begin with are somebody's decision, and stay.
+        # Values already in a low-precision type were chosen deliberately, and stay.
         self.was_float32 = {
             value for value in all_values(model) if value.dtype == ir.DataType.FLOAT
         }
@@ -138,7 +137,7 @@ class _Rewriter:
         if node.op_type == "CastLike" and node.domain == "":
             cast_like_to_cast(node)
         if node.domain == "" and node.op_type in ("Constant", "Cast"):
-            return  # served to each consumer in the type it needs
+            return  # provided to each consumer in the type it needs
         if low is None:
             needs_in, needs_out = ("float32",) * len(node.inputs), ("float32",) * len(node.outputs)
             if node.domain == "" and node.op_type in ("Shape", "Size"):
@@ -158,8 +157,8 @@ class _Rewriter:
                 self.type_output(node, value, low)
 
     def rewrite_body(self, body: ir.Graph, low: DType | None) -> None:
-        """Rewrite an If's branch, a Loop's or a Scan's body: what it takes and gives has the outer
-        node's type.
+        """Rewrite the body of an If, Loop or Scan: its inputs and outputs have the outer node's
+        type.
         """
         outer: DType = low or "float32"
         for value in body.inputs:
@@ -172,7 +171,7 @@ class _Rewriter:
                 if given is not value and (given.graph is not body or given.producer() is None):
                     given = self.append_identity(
                         body, given
-                    )  # a body gives away only what its own nodes made
+                    )  # a body returns only values of its own nodes
                 body.outputs[index] = given
 
     def type_output(self, node: ir.Node, value: ir.Value, low: DType) -> None:
@@ -191,7 +190,7 @@ class _Rewriter:
             node.attributes[attribute] = ir.AttrInt64(attribute, int(IR_DTYPES[low]))
 
     def as_type(self, value: ir.Value, dtype: DType) -> ir.Value:
-        """Return a value in a type: itself, its stored copy, or a Cast shared by all who ask."""
+        """Return a value in a type: itself, its stored copy, or a shared Cast."""
         wanted = IR_DTYPES[dtype]
         if value.dtype == wanted:
             return value
@@ -236,7 +235,7 @@ class _Rewriter:
     def insert_cast(
         self, source: ir.Value, to: ir.DataType, name: str, *, after: ir.Value
     ) -> ir.Value:
-        """Cast `source`, right behind where `after` is produced."""
+        """Cast `source`, right behind the producer of `after`."""
         producer, graph = after.producer(), after.graph
         assert graph is not None
         output = ir.Value(name=name, type=ir.TensorType(to), shape=after.shape)
@@ -274,7 +273,7 @@ class _Rewriter:
         return output
 
     def restore_outputs(self) -> None:
-        """Give the graph's outputs their types back, under their own names."""
+        """Restore the types and names of the graph's outputs."""
         outputs = self.model.graph.outputs
         for value in dict.fromkeys(outputs):
             if value not in self.was_float32 or value.dtype == ir.DataType.FLOAT:
@@ -289,8 +288,8 @@ class _Rewriter:
                     outputs[index] = restored
 
     def remove_unused(self) -> None:
-        """Drop originals that every consumer now gets in another type; a sole copy of a weight
-        takes its name.
+        """Remove originals that every consumer now gets in another type; the only remaining copy of
+        a weight takes its name.
         """
         for graph in self.model.graphs():
             for node in reversed(list(graph)):
@@ -320,7 +319,9 @@ class _Rewriter:
 
 
 def cast_like_to_cast(node: ir.Node) -> None:
-    """Name the type a CastLike takes from its second input, since that input may change its own."""
+    """Replace a CastLike, whose type comes from its second input, by a Cast: that input may change
+    its type.
+    """
     target = node.outputs[0].dtype
     assert target is not None
     node.resize_inputs(1)

@@ -1,6 +1,4 @@
-"""The part of the build stage that turns a float32 graph into one of low precision, and says what
-came of it.
-"""
+"""The part of the build stage that lowers a float32 graph's precision and reports the result."""
 
 from pathlib import Path
 
@@ -15,11 +13,10 @@ from convkit.worker.protocol import LowPrecision
 
 
 def lower_file(source: Path, destination: Path, precision: LowPrecision) -> list[Finding]:
-    """Write the graph in low precision, inputs, outputs and metadata as they were; see
-    `convert_file`.
+    """Write the graph in low precision, keeping inputs, outputs and metadata; see `convert_file`.
 
-    Findings: N206 for a pattern that names no module, N207 where nothing is left to lower. Raises
-    StageFailedError for a graph whose types are not known.
+    Findings: N206 for a pattern that names no module, N207 if there is nothing left to lower.
+    Raises StageFailedError for a graph with unknown types.
     """
     plan = PrecisionPlan(precision.default, precision.patterns)
     try:
@@ -30,14 +27,12 @@ def lower_file(source: Path, destination: Path, precision: LowPrecision) -> list
     nodes = converted.conversion.model.graph.all_nodes()
     is_low = any(
         value.dtype == wanted for node in nodes for value in node.outputs
-    )  # somebody else's may be so already
+    )  # a third-party graph may already be in low precision
     return _plan_findings(converted.assignment, precision, is_low=is_low)
 
 
 def _spelt(assignment: Assignment, precision: LowPrecision) -> dict[str, Json]:
-    """Return the change that puts the nearest names in the place of patterns that
-    name no module.
-    """
+    """Return the change that replaces patterns that name no module by the nearest names."""
     nearest = {each.pattern: each.nearest for each in assignment.unmatched if each.nearest}
     if not nearest:
         return {}

@@ -1,4 +1,4 @@
-"""How many weights of each module are stored in which type under an assignment."""
+"""Counts the weights of each module by the type that an assignment stores them in."""
 
 import dataclasses
 
@@ -11,17 +11,17 @@ from convkit.precision.lowering.plan import Assignment
 
 @dataclasses.dataclass(frozen=True)
 class ModuleWeights:
-    """Elements of float32 weights, by the type that an assignment stores them in."""
+    """Number of float32 weight elements, by the type that an assignment stores them in."""
 
     low: int = 0
     float32: int = 0
 
 
 def weights_by_module(model: ir.Model, assignment: Assignment) -> dict[str, ModuleWeights]:
-    """Return the weights by the module whose node takes them; a weight that several modules share
+    """Return the weights by the module whose node consumes them; a weight shared by several modules
     counts once.
 
-    It counts as low where any node takes it in the low type.
+    It counts as low if any node consumes it in the low type.
     """
     found: dict[str, ModuleWeights] = {}
     modules = dict(nodes_with_modules(model))

@@ -1,5 +1,5 @@
-"""A precision plan and what it means for a graph: each node's element type, with the
-reason for it.
+"""A precision plan and its application to a graph: each node's element type and the reason for
+it.
 """
 
 import dataclasses
@@ -15,12 +15,12 @@ from convkit.tensors import DType
 
 
 class PlanError(ValueError):
-    """A precision plan asks for something that cannot be done; the message says what can."""
+    """A precision plan requests something impossible; the message states what is possible."""
 
 
 @dataclasses.dataclass(frozen=True)
 class PrecisionPlan:
-    """The element type of a model's arithmetic, and the modules that stay in float32 (see
+    """The element type of a model's arithmetic, and the modules kept in float32 (see
     `patterns`).
     """
 
@@ -28,7 +28,7 @@ class PrecisionPlan:
     keep_float32: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise PlanError for a type that floating-point arithmetic cannot be lowered to."""
+        """Raise PlanError for a type to which floating-point arithmetic cannot be lowered."""
         if self.default not in IR_DTYPES:
             raise PlanError(
                 f"a precision plan's default is float16, bfloat16 or float32, not {self.default}"
@@ -45,7 +45,7 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class UnmatchedPattern:
-    """A pattern that names no module of the graph, and the module path most like it."""
+    """A pattern that names no module of the graph, and the most similar module path."""
 
     pattern: str
     nearest: str | None
@@ -53,8 +53,8 @@ class UnmatchedPattern:
 
 @dataclasses.dataclass(frozen=True)
 class Assignment:
-    """A plan applied to a graph: a choice for every node, subgraphs' included, that takes or gives
-    float32.
+    """A plan applied to a graph: a choice for every node, including in subgraphs, that consumes or
+    produces float32.
     """
 
     plan: PrecisionPlan
@@ -64,8 +64,8 @@ class Assignment:
 
 @dataclasses.dataclass(frozen=True)
 class ModuleRow:
-    """One module's part in an assignment: how many of its own nodes compute in which type, and why
-    in float32.
+    """One module's part of an assignment: the number of its own nodes per type, and the reasons for
+    float32.
     """
 
     module: str
@@ -75,11 +75,11 @@ class ModuleRow:
 
 
 def assign(model: ir.Model, plan: PrecisionPlan) -> Assignment:
-    """Choose an element type for every node that takes or gives float32, in time linear in the
-    graph.
+    """Choose an element type for every node that consumes or produces float32, in time linear in
+    the graph.
 
-    The model must have been through `prepare`. A node stays in float32 where a pattern of the plan
-    matches its module path, or where the operator has no form in the plan's type at the model's
+    The model must have been through `prepare`. A node stays in float32 if a pattern of the plan
+    matches its module path, or if the operator does not support the plan's type at the model's
     opset. Raises PatternError.
     """
     used: set[str] = set()
@@ -103,9 +103,7 @@ def assign(model: ir.Model, plan: PrecisionPlan) -> Assignment:
 
 
 def module_table(model: ir.Model, assignment: Assignment) -> tuple[ModuleRow, ...]:
-    """Return one row for every module that owns nodes of the assignment, in the order the graph
-    meets them.
-    """
+    """Return one row for every module that owns nodes of the assignment, in graph order."""
     counts: dict[str, tuple[list[int], dict[str, None]]] = {}
     for node, path in nodes_with_modules(model):
         if (choice := assignment.choices.get(node)) is None:
@@ -121,7 +119,7 @@ def module_table(model: ir.Model, assignment: Assignment) -> tuple[ModuleRow, ..
 
 
 def touches_float32(node: ir.Node) -> bool:
-    """Say whether a node takes or gives a float32 tensor."""
+    """Return True if a node consumes or produces a float32 tensor."""
     return any(
         value is not None and value.dtype == ir.DataType.FLOAT
         for value in (*node.inputs, *node.outputs)

@@ -1,9 +1,8 @@
-"""Which inputs and outputs of an operator may be float16 or bfloat16: onnx's own operator schemas,
-and few exceptions.
+"""Which inputs and outputs of an operator may be float16 or bfloat16, from onnx's operator schemas
+and a few exceptions.
 
-A strongly typed graph is only as good as its types. The schemas say, at the model's opset, which
-element types each slot allows; the exceptions below are slots whose values lose their meaning in a
-low type although it is allowed.
+The schemas define the element types that each slot allows at the model's opset. The exceptions are
+slots that allow a low-precision type although their values lose their meaning in it.
 """
 
 import dataclasses
@@ -16,13 +15,13 @@ import onnx_ir as ir
 from convkit.models.graph.traversal import is_tensor
 from convkit.tensors import DType
 
-# low: takes the node's type · float32: stays float32 · any: takes whatever is there, since its
-# values don't matter or are only re-encoded.
+# low: has the node's type · float32: stays float32 · any: accepts any type, because its values are
+# irrelevant or only re-encoded.
 Need = Literal["low", "float32", "any"]
 
-# The grid of a quantised tensor is its scale; rounding the scale moves every value by up to 127
-# times its error.
-_QUANTISED = frozenset(
+# A quantized tensor's grid is determined by its scale; rounding the scale moves every value by up
+# to 127 times its error.
+_QUANTIZED = frozenset(
     {"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "QLinearMatMul", "QLinearConv"}
 )
 # Positions, not activations: a scale of 1/3 in float16 resizes 3000 to 1000.5.
@@ -30,9 +29,9 @@ _FLOAT32_INPUTS: dict[str, frozenset[int]] = {
     "Resize": frozenset({1, 2}),
     "Upsample": frozenset({1}),
 }
-# Fixed to float32 by the attribute stash_type, whatever the type of the input.
+# The attribute stash_type fixes these to float32, whatever the input's type.
 _FLOAT32_OUTPUTS: dict[str, frozenset[int]] = {"LayerNormalization": frozenset({1, 2})}
-# Only the shape or the class of these inputs' values matters, or they are converted anyway.
+# Only the shape or class of these inputs' values matters, or they are converted anyway.
 _ANY_INPUTS = frozenset(
     {
         "Cast",
@@ -50,8 +49,8 @@ _ANY_INPUTS = frozenset(
 
 @dataclasses.dataclass(frozen=True)
 class OperatorRule:
-    """What each slot of a node needs when the node is low. `obstacle` says why the whole node must
-    stay float32.
+    """The type that each slot of a node requires when the node is low. `obstacle` explains why the
+    whole node must stay float32.
     """
 
     inputs: tuple[Need, ...]
@@ -60,7 +59,7 @@ class OperatorRule:
 
 
 def operator_rule(node: ir.Node, opsets: Mapping[str, int], dtype: DType) -> OperatorRule:
-    """Return the rule for a node in a low type, slot by slot as the node has them."""
+    """Return the rule for a node in a low-precision type, for each of its slots."""
     version = opsets.get(node.domain, 0)
     schema = _schema_needs(node.domain, node.op_type, version, dtype)
     kept: Need = "float32"
@@ -92,12 +91,12 @@ def operator_rule(node: ir.Node, opsets: Mapping[str, int], dtype: DType) -> Ope
 def _schema_needs(
     domain: str, op_type: str, version: int, dtype: DType
 ) -> tuple[tuple[tuple[Need, ...], bool], tuple[tuple[Need, ...], bool]] | str:
-    """Return the needs of the formal inputs and outputs, each with whether the last repeats; or the
-    obstacle.
+    """Return the requirements of the formal inputs and outputs, each with a flag for whether the
+    last one repeats; or the obstacle.
     """
     import onnx
 
-    if op_type in _QUANTISED:
+    if op_type in _QUANTIZED:
         return f"{op_type}: quantisation scales stay float32"
     try:
         schema = onnx.defs.get_schema(op_type, version, domain)

@@ -1,3 +1,3 @@
-"""Quantised models: made by onnxruntime's own quantisers, and looked at for what they cost and
-where they are wrong.
+"""Quantized models: created by onnxruntime's own quantizers, and analyzed for their costs and
+errors.
 """

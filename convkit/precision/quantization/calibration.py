@@ -1,6 +1,4 @@
-"""The data that static quantisation takes its ranges from, and whether the ranges are worth
-anything.
-"""
+"""The calibration data for static quantization, and a check of the resulting ranges."""
 
 import dataclasses
 import math
@@ -11,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.precision.quantization.selection import HOPELESS_MAGNITUDE, Selection
+from convkit.precision.quantization.selection import UNUSABLE_MAGNITUDE, Selection
 from convkit.precision.quantization.threads import threads
 from convkit.precision.ranges import TensorRange, run_ranges
 from convkit.worker.context import StageFailedError
@@ -21,10 +19,10 @@ Feeds = Mapping[str, np.ndarray]
 
 
 def feeds_from_file(path: Path, inputs: Sequence[ir.Value]) -> list[dict[str, np.ndarray]]:
-    """Return the samples of an .npz file: one array for each input, in its dtype, the first axis
-    counting samples.
+    """Return the samples of an .npz file: one array per input, in its dtype, with samples along the
+    first axis.
 
-    Raises StageFailedError where the file does not fit a graph's inputs.
+    Raises StageFailedError if the file does not match a graph's inputs.
     """
     try:
         with np.load(path, allow_pickle=False) as archive:
@@ -70,9 +68,9 @@ def _check_samples(path: Path, name: str, array: np.ndarray, value: ir.Value) ->
 
 @dataclasses.dataclass(frozen=True)
 class UnusableRange:
-    """A tensor of a node to quantise whose range says nothing, or nothing good.
+    """A tensor of a node to quantize whose range is useless or harmful.
 
-    `excluded`: the node stays in float32 for it.
+    `excluded`: the node stays in float32 because of it.
     """
 
     node: str
@@ -85,22 +83,21 @@ class UnusableRange:
 
     @property
     def is_constant(self) -> bool:
-        """True where calibration met one value only, which makes no range."""
+        """True if calibration saw only one value, which is not a range."""
         return not self.nonfinite and self.lowest == self.highest
 
     @property
     def excluded(self) -> bool:
-        """True where the node stays in float32: the range is broken or a mask's."""
+        """True if the node stays in float32: the range is broken or belongs to a mask."""
         return not self.is_constant
 
 
 def doubtful_ranges(
     source: Path, selection: Selection, feeds: Sequence[Feeds]
 ) -> tuple[UnusableRange, ...]:
-    """Measure the tensors that static quantisation would scale; return those whose range is of no
-    use.
+    """Measure the tensors that static quantization would scale; return those with unusable ranges.
 
-    One pass over the feeds, before the quantiser's own, which passes over NaN in silence.
+    Makes one pass over the feeds before the quantizer's own, which silently ignores NaN.
     """
     report = run_ranges(
         source, {str(index): one for index, one in enumerate(feeds)}, threads=threads()
@@ -110,7 +107,7 @@ def doubtful_ranges(
     for selected in selection.chosen:
         for value in (*selected.node.inputs[:1], *selected.node.outputs[:1]):
             found = ranges.get(value.name or "") if value is not None else None
-            if found is not None and _is_hopeless(found):
+            if found is not None and _is_unusable(found):
                 unusable.append(
                     UnusableRange(
                         selected.node.name or "",
@@ -125,13 +122,13 @@ def doubtful_ranges(
     return tuple(unusable)
 
 
-def _is_hopeless(found: TensorRange) -> bool:
+def _is_unusable(found: TensorRange) -> bool:
     reach = max(abs(found.lowest), abs(found.highest))
-    return bool(found.nonfinite) or not reach < HOPELESS_MAGNITUDE or found.lowest == found.highest
+    return bool(found.nonfinite) or not reach < UNUSABLE_MAGNITUDE or found.lowest == found.highest
 
 
 def range_findings(unusable: Sequence[UnusableRange], quantization: Quantization) -> list[Finding]:
-    """Return Q106 for each tensor: an error where it is not finite, else a warning."""
+    """Return Q106 for each tensor: an error if it is not finite, otherwise a warning."""
     findings = []
     for one in {one.tensor: one for one in unusable}.values():
         where = f"{one.tensor!r} (in {one.module})" if one.module else repr(one.tensor)

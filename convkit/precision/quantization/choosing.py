@@ -1,4 +1,4 @@
-"""Which modules to leave in float32, so that a quantised model meets its tolerance: `keep_float32:
+"""Chooses modules to keep in float32 so that a quantized model meets its tolerance: `keep_float32:
 auto`.
 """
 
@@ -24,17 +24,16 @@ from convkit.worker.protocol import Quantization
 Feeds = Mapping[str, np.ndarray]
 
 MOST_ROUNDS = 3
-# The joined model predicts the quantised one but for the rounding of fused kernels; a further round
-# keeps more.
+# The joined model predicts the quantized one except for the rounding of fused kernels; another
+# round keeps more.
 _GROWTH = 2
 
 
 @dataclasses.dataclass(frozen=True)
 class Kept:
-    """What to leave in float32: the patterns of the last round, and whether the limits were met
-    with them.
+    """The modules to keep in float32: the last round's patterns, and whether they met the limits.
 
-    `findings` are those of the last round's quantisation.
+    `findings` are those of the last round's quantization.
     """
 
     patterns: tuple[str, ...]
@@ -51,15 +50,15 @@ def choose_kept(
     limits: Mapping[str, Limits],
     calibration_feeds: Sequence[Feeds] | None = None,
 ) -> Kept:
-    """Find a small set of modules whose exception from quantisation makes the outputs meet their
+    """Find a small set of modules to exclude from quantization so that the outputs meet their
     limits.
 
-    The first round quantises all. If that breaks a limit, each module's cost is measured, and
-    modules are kept, costliest first, until the joined model (see `switched`) meets the limits: a
-    search by halves, on the cases that broke them. Patterns for these are then quantised and
-    measured on onnxruntime, on all cases. If they do not do, one more round keeps twice as many.
-    `limits` are by output. Cases in which the original itself is not finite are for verification to
-    report; they are passed over.
+    The first round quantizes everything. If that exceeds a limit, each module's cost is measured,
+    and a bisection on the failing cases finds how many of the costliest modules must be kept for
+    the joined model (see `switched`) to meet the limits. The model is then quantized with patterns
+    for these, and measured with onnxruntime on all cases. If the limits are still exceeded, another
+    round keeps twice as many. `limits` are by output. Cases in which the original itself is not
+    finite are skipped, since verification reports them.
     """
     sound = sound_cases(cases)
     rounds: list[Round] = []
@@ -95,7 +94,7 @@ def choose_kept(
     last = rounds[-1]
     met = last.met and not any(
         finding.is_error for finding in findings
-    )  # Q101: all is kept, nothing quantised
+    )  # Q101: everything is kept, nothing quantized
     return Kept(last.patterns, met, tuple(rounds), costs, tuple(findings))
 
 
@@ -105,10 +104,10 @@ def _fewest(
     cases: Sequence[JudgedCase],
     limits: Mapping[str, Limits],
 ) -> int:
-    """Return how many of the ranked modules must be kept, at least one: found by halves, on the
-    joined model.
+    """Return how many of the ranked modules must be kept, at least one, by bisection on the joined
+    model.
 
-    The patterns that are written for them may name more; what these keep is what is tried.
+    Patterns may match more modules than requested; each attempt keeps everything that they match.
     """
 
     def suffices(count: int) -> bool:
@@ -128,8 +127,8 @@ def _fewest(
 
 
 def _patterns(chosen: Sequence[str], modules: Sequence[str]) -> tuple[str, ...]:
-    """Return patterns for the chosen modules: general ones, unless these name all modules, and
-    nothing were left.
+    """Return patterns for the chosen modules: general ones, unless these match all modules and
+    would leave nothing to quantize.
     """
     patterns = tuple(as_patterns(chosen, modules))
     return (
@@ -144,7 +143,7 @@ def _still_quantized(modules: Collection[str], patterns: Sequence[str]) -> list[
 
 
 def _run(model: Path, cases: Mapping[str, JudgedCase]) -> Iterator[tuple[str, Outputs]]:
-    """Yield each case's outputs as onnxruntime computes them."""
+    """Yield each case's outputs from onnxruntime."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

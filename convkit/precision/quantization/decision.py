@@ -1,5 +1,5 @@
-"""`keep_float32: auto` of a quantised target: what the precision stage decides, and what it says of
-it.
+"""Resolves `keep_float32: auto` of a quantized target in the precision stage, and reports the
+decision.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,10 +28,10 @@ def decide_quantization(
     limits: Mapping[str, Limits],
     calibration_feeds: Sequence[Feeds] | None,
 ) -> tuple[Quantization, Kept, list[Finding]]:
-    """Work out what stays in float32; return the quantisation with it, the search, and N208 or
+    """Determine what stays in float32; return the quantization with it, the search, and N208 or
     N209.
 
-    What the quantiser itself finds is for the build to say, but for what leaves nothing to decide.
+    The quantizer's own findings are left to the build, except one that leaves nothing to decide.
     """
     kept = choose_kept(source, quantization, cases, limits, calibration_feeds)
     decided = quantization.keeping(kept.patterns)

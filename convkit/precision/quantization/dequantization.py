@@ -1,10 +1,9 @@
-"""Scales that do not fit the weights they are for: a wrong axis, a wrong length, a zero point of
-another shape.
+"""Detects scales that do not fit their weights: wrong axis, wrong length, zero point of a different
+shape.
 
-A scale for each channel belongs to the channels that a product sums up separately: the columns of a
-MatMul's [K, N] weight (axis 1), the rows of a Gemm's with transB, the first axis of a
-convolution's. Scales along another axis of a square weight are legal, load, run, and give other
-weights.
+Per-channel scales belong to the channels that a product sums separately: the columns of a MatMul's
+[K, N] weight (axis 1), the rows of a Gemm's with transB, the first axis of a convolution's. Scales
+along another axis of a square weight are legal, load and run, but yield different weights.
 """
 
 import dataclasses
@@ -19,20 +18,17 @@ from convkit.models.graph.modules import nodes_with_modules
 from convkit.models.graph.traversal import constant_tensor
 from convkit.precision.quantization.weights import dequantize, float_names, signal_to_noise
 
-# By how many dB another axis must fit the float32 weights better, before the declared one is called
-# wrong.
+# if zero points differ, because the numbers are then inconclusive.
 _CLEARLY_BETTER = 6.0
-# Each channel's largest number is the largest of all (127 in int8) where its own scale was made for
-# it. Along a wrong axis of a square weight that is so for 63 % of the channels, 1 - 1/e: full ones
-# fall where they fall.
+# If a scale was computed for its channel, the channel's largest number is the type's maximum (127
+# in int8). Along the wrong axis of a square weight, this holds for 63 % of the channels, 1 - 1/e,
+# because maxima are then distributed at random.
 _STRAY_SHARE = 0.9
 
 
 @dataclasses.dataclass(frozen=True)
 class ScaledWeight:
-    """A DequantizeLinear of a constant, with what it says; `channel` is the axis its consumer
-    wants, None: any.
-    """
+    """A DequantizeLinear of a constant; `channel` is the axis its consumer needs, None: any."""
 
     node: ir.Node
     module: str
@@ -47,9 +43,9 @@ class ScaledWeight:
 def check_dequantization(model: ir.Model, float32: ir.Model | None = None) -> list[Finding]:
     """Return Q104 for every weight whose scale or zero point does not fit.
 
-    `float32` is the graph that was quantised, whose weights decide where a scale fits along more
-    than one axis. Without it the numbers themselves decide: along the right axis every channel uses
-    its type's whole range.
+    `float32` is the graph before quantization; if a scale fits several axes, its weights decide.
+    Without it, the numbers themselves decide: along the correct axis, every channel uses its type's
+    full range.
     """
     float_weights = _float_weights(float32) if float32 is not None else {}
     findings = []
@@ -61,7 +57,7 @@ def check_dequantization(model: ir.Model, float32: ir.Model | None = None) -> li
 
 
 def scaled_weights(model: ir.Model) -> Iterator[ScaledWeight]:
-    """Walk the DequantizeLinear nodes whose number and scale are constants."""
+    """Walk the DequantizeLinear nodes whose quantized values and scale are constants."""
     for node, module in nodes_with_modules(model):
         if node.op_type != "DequantizeLinear" or len(node.inputs) < 2:
             continue
@@ -90,8 +86,8 @@ def scaled_weights(model: ir.Model) -> Iterator[ScaledWeight]:
 
 
 def channel_axis(value: ir.Value) -> int | None:
-    """Return the axis of a weight that its product keeps; None where there is no product, or
-    several that differ.
+    """Return the axis of a weight that its product keeps; None if there is no product, or several
+    that disagree.
     """
     axes = {_kept_axis(node, index) for node, index in value.uses()}
     return next(iter(axes)) if len(axes) == 1 else None
@@ -174,8 +170,8 @@ def _blocks_problem(
 def _axis_problem(
     scaled: ScaledWeight, shape: tuple[int, ...], float_weights: Mapping[str, ir.Value]
 ) -> tuple[str | None, dict[str, float]]:
-    """Look at a legal scale: along the channels or not, and whether another axis fits the weights
-    better.
+    """Check a legal scale: whether it is along the channels, and whether another axis fits the
+    weights better.
     """
     others = [
         axis
@@ -231,10 +227,8 @@ def _fit(scaled: ScaledWeight, axis: int, known: ir.Value) -> float:
 
 
 def _full_channels(scaled: ScaledWeight, axis: int) -> float:
-    """Return the share of channels along an axis whose largest number, from its zero point, is the
-    largest of all.
-
-    1 where zero points differ: nothing follows from the numbers then.
+    """Return the share of channels along an axis whose largest number, relative to its zero point,
+    is the overall maximum.
     """
     numbers = _tensor(scaled.weight).numpy().astype(np.int32)
     zeros = (
@@ -247,7 +241,7 @@ def _full_channels(scaled: ScaledWeight, axis: int) -> float:
     reach = np.abs(numbers - zeros.min()).max(
         axis=tuple(other for other in range(numbers.ndim) if other != axis)
     )
-    # -128 is there in int8, and seldom used.
+    # int8 includes -128, which is rarely used.
     return float((reach >= reach.max() - 1).mean())
 
 

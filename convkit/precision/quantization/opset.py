@@ -1,4 +1,4 @@
-"""A graph's opset raised, where every operator of the graph means the same in the later one."""
+"""Raises a graph's opset, if the later one does not change the meaning of any of its operators."""
 
 import onnx_ir as ir
 
@@ -7,9 +7,10 @@ from convkit.worker.context import StageFailedError
 
 
 def raise_opset(model: ir.Model, opset: int) -> int | None:
-    """Set the default opset to at least `opset`; return what it was where it was lower, else None.
+    """Raise the default opset to at least `opset`; return the previous one if it was lower,
+    otherwise None.
 
-    Raises StageFailedError where an operator of the graph has another form in the later opset.
+    Raises StageFailedError if an operator of the graph differs in the later opset.
     """
     before = model.opset_imports.get("", opset)
     if before >= opset:

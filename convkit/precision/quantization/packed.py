@@ -1,5 +1,5 @@
-"""Weights that are quantised already: packed into integers, as GPTQ's layers and their kin do, or
-by a quantiser.
+"""Detects weights that are already quantized: packed into integers, as in GPTQ and similar layers,
+or by a quantizer.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ _INTEGERS = frozenset(
 )
 # Smaller constants are shifts, masks and shapes.
 _SMALLEST_WEIGHT = 64
-# Operators that multiply by a weight, by the inputs that can be one.
+# Operators that multiply by a weight, and the inputs that can be one.
 _MULTIPLYING: dict[str, tuple[int, ...]] = {
     "Conv": (1,),
     "ConvTranspose": (1,),
@@ -35,7 +35,7 @@ _MULTIPLYING: dict[str, tuple[int, ...]] = {
     "Gemm": (0, 1),
     "MatMul": (0, 1),
 }
-# A quantiser's own operators, by the input that is the weight.
+# A quantizer's own operators, and the input that is the weight.
 _QUANTIZED: dict[str, int] = {
     "ConvInteger": 1,
     "DequantizeLinear": 0,
@@ -61,11 +61,10 @@ class PackedWeight:
 
 
 def packed_weights(model: ir.Model) -> tuple[PackedWeight, ...]:
-    """Return the integer weights of a graph, each with the product that uses it, in the graph's
-    order.
+    """Return a graph's integer weights, each with the product that uses it, in graph order.
 
-    A weight is packed where everything between an integer constant of the size of a matrix and a
-    product (shifts, masks, casts, scales) depends on constants alone.
+    A weight is packed if everything between a matrix-sized integer constant and a product (shifts,
+    masks, casts, scales) depends only on constants.
     """
     modules = dict(nodes_with_modules(model))
     behind = _integers_behind(model)
@@ -97,8 +96,8 @@ def packed_weights(model: ir.Model) -> tuple[PackedWeight, ...]:
 
 
 def _integers_behind(model: ir.Model) -> dict[ir.Value, tuple[ir.Value, ...]]:
-    """Return, for each value that depends on constants alone, the integer matrices that it is made
-    of.
+    """Return, for each value that depends only on constants, the integer matrices it is computed
+    from.
     """
     behind: dict[ir.Value, tuple[ir.Value, ...]] = {}
 
@@ -125,8 +124,8 @@ def _integers_behind(model: ir.Model) -> dict[ir.Value, tuple[ir.Value, ...]]:
 
 
 def packed_findings(model: ir.Model) -> list[Finding]:
-    """Return Q103 where the model carries integer weights: quantising what is left would miss or
-    harm them.
+    """Return Q103 if the model contains integer weights: quantizing the rest would miss or damage
+    them.
     """
     weights = packed_weights(model)
     if not weights:

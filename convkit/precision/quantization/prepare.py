@@ -1,7 +1,7 @@
-"""A graph made ready for onnxruntime's quantisers, which see only weights that are initializers of
+"""Prepares a graph for onnxruntime's quantizers, which only see weights that are initializers of
 named nodes.
 
-The quantisers work on a copy in a folder of its own: they write beside what they read.
+The quantizers run on a copy in a separate folder, because they write next to their input.
 """
 
 from pathlib import Path
@@ -17,8 +17,8 @@ PREPARED_FILE = "float32.onnx"
 
 
 def prepare_model(source: Path) -> ir.Model:
-    """Load a model for quantisation: functions inlined, types known, every node named, weights as
-    initializers.
+    """Load a model for quantization: functions inlined, types inferred, every node named, weights
+    as initializers.
     """
     model = prepare(load_model(source))
     LiftConstantsToInitializersPass(lift_all_constants=False)(model)
@@ -27,14 +27,14 @@ def prepare_model(source: Path) -> ir.Model:
 
 
 def save_prepared(model: ir.Model, folder: Path) -> Path:
-    """Write a prepared model into a folder, its weights beside it, and return the file."""
+    """Write a prepared model to a folder, with its weights next to it, and return the file."""
     path = folder / PREPARED_FILE
     ir.save(model, path, external_data=f"{PREPARED_FILE}.data")
     return path
 
 
 def name_nodes(model: ir.Model) -> None:
-    """Give every node a name of its own: nodes are excluded by name."""
+    """Give every node a unique name: nodes are excluded by name."""
     taken: set[str | None] = set()
     names = all_names(model)
     for node in model.graph.all_nodes():
@@ -46,8 +46,8 @@ def name_nodes(model: ir.Model) -> None:
 
 
 def weight(value: ir.Value | None) -> ir.TensorProtocol | None:
-    """Return a float32 constant that stands in the main graph, as the quantisers take for a weight;
-    else None.
+    """Return a float32 constant of the main graph, which quantizers take for a weight; otherwise
+    None.
     """
     if value is None or value.dtype != ir.DataType.FLOAT:
         return None
@@ -55,7 +55,7 @@ def weight(value: ir.Value | None) -> ir.TensorProtocol | None:
 
 
 def transposed_weight(value: ir.Value | None) -> ir.TensorProtocol | None:
-    """Return the constant matrix of which a value is the transpose (a tied output layer); else
+    """Return the constant matrix whose transpose a value is (a tied output layer); otherwise
     None.
     """
     node = value.producer() if value is not None else None
@@ -66,7 +66,7 @@ def transposed_weight(value: ir.Value | None) -> ir.TensorProtocol | None:
 
 
 def unfold_weight(node: ir.Node, names: set[str | None]) -> None:
-    """Give a MatMul whose weight is a Transpose of a constant a transposed copy of its own."""
+    """Give a MatMul whose weight is the Transpose of a constant its own transposed copy."""
     value = node.inputs[1]
     tensor = transposed_weight(value)
     if value is None or tensor is None:
@@ -79,7 +79,7 @@ def unfold_weight(node: ir.Node, names: set[str | None]) -> None:
 
 
 def is_plain_gemm(node: ir.Node) -> bool:
-    """Say whether a Gemm is a matrix product and a sum, and no more."""
+    """Return True if a Gemm is just a matrix product and a sum."""
 
     def number(name: str, default: float) -> float:
         attribute = node.attributes.get(name)
@@ -90,8 +90,8 @@ def is_plain_gemm(node: ir.Node) -> bool:
 
 
 def gemm_to_matmul(node: ir.Node, names: set[str | None]) -> ir.Node:
-    """Replace a plain Gemm by MatMul and Add, which quantisers of weights know; return
-    the MatMul.
+    """Replace a plain Gemm with MatMul and Add, which weight quantizers support; return the
+    MatMul.
     """
     first, second = node.inputs[0], node.inputs[1]
     bias = node.inputs[2] if len(node.inputs) > 2 else None
@@ -129,7 +129,7 @@ def gemm_to_matmul(node: ir.Node, names: set[str | None]) -> ir.Node:
 
 
 def _take_place(node: ir.Node, value: ir.Value, name: str | None) -> None:
-    """Let a value stand wherever a node's output stood, under its name, and remove the node."""
+    """Replace a node's output with a value, which gets its name, and remove the node."""
     old, graph = node.outputs[0], node.graph
     assert graph is not None
     ir.convenience.replace_all_uses_with(old, value, replace_graph_outputs=True)

@@ -1,5 +1,5 @@
-"""What this processor does with eight-bit products, which decides whether its results are
-another's.
+"""Detects how this processor computes 8-bit products, which determines whether its results match
+other processors'.
 """
 
 import platform
@@ -9,15 +9,15 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.worker.protocol import Quantization
 
 _CPUINFO = Path("/proc/cpuinfo")
-# Flags of processors that sum unsigned by signed eight-bit products in 32 bits. Without them x86
-# sums pairs of products in 16 bits (VPMADDUBSW), which saturate at 32767 where 2 * 255 * 127 is
-# 64770.
+# Flags of processors that sum products of unsigned and signed 8-bit numbers in 32 bits. Without
+# them, x86 sums pairs of products in 16 bits (VPMADDUBSW), which saturate at 32767 although 2 * 255
+# * 127 is 64770.
 _WIDE_SUMS = ("avx512_vnni", "avx_vnni")
 _X86 = ("x86_64", "AMD64", "i686", "x86")
 
 
 def processor_flags(cpuinfo: Path = _CPUINFO) -> tuple[str, ...]:
-    """Return the processor's flags, sorted; empty where the system does not list them."""
+    """Return the processor's flags, sorted; empty if the system does not list them."""
     try:
         text = cpuinfo.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -32,10 +32,10 @@ def processor_flags(cpuinfo: Path = _CPUINFO) -> tuple[str, ...]:
 def processor_findings(
     quantization: Quantization, cpuinfo: Path = _CPUINFO, machine: str | None = None
 ) -> list[Finding]:
-    """Return Q105 where eight-bit results on this processor differ from those of a newer one.
+    """Return Q105 if 8-bit results on this processor differ from those of a newer one.
 
-    Only x86 is concerned, only eight bits, and not with `reduce_range`: products of seven-bit
-    weights fit.
+    Applies only to x86 with 8-bit weights and without `reduce_range`: products of 7-bit weights
+    fit.
     """
     flags = processor_flags(cpuinfo)
     eight_bits = quantization.quantize != "int4-weights" and not quantization.reduce_range

@@ -1,4 +1,4 @@
-"""From an exported float32 ONNX file to a quantised one, and what there is to say about it."""
+"""Quantizes an exported float32 ONNX file and returns the findings."""
 
 import dataclasses
 import tempfile
@@ -70,14 +70,13 @@ def quantize_file(
     quantization: Quantization,
     calibration_feeds: Iterable[Feeds] | None = None,
 ) -> list[Finding]:
-    """Write the quantised model, its weights in `<name>.data`; inputs, outputs, metadata and module
-    paths as they were.
+    """Write the quantized model, with weights in `<name>.data`; inputs, outputs, metadata and
+    module paths are preserved.
 
-    The same source, options and feeds give the same bytes. `calibration_feeds` are read with
-    static-int8 only, and only where the calibration has no file of its own. Where an error is among
-    the findings that leaves nothing to quantise (Q101, Q103), the file written is the source's
-    graph. Raises StageFailedError where the quantiser cannot take the graph, or where there is
-    nothing to calibrate with.
+    The same source, options and feeds produce the same bytes. `calibration_feeds` are read only for
+    static-int8 without a calibration file. If the findings contain an error that leaves nothing to
+    quantize (Q101, Q103), the file is the source graph. Raises StageFailedError if the quantizer
+    cannot process the graph, or if there is no calibration data.
     """
     original = load_model(source)
     findings = packed_findings(original)
@@ -153,7 +152,9 @@ def _write(
 def _in_form(
     model: ir.Model, quantization: Quantization, chosen: Sequence[Selected]
 ) -> set[ir.Node]:
-    """Bring the chosen nodes into the form in which the quantiser knows them; return them in it."""
+    """Convert the chosen nodes to the form that the quantizer supports; return the converted
+    nodes.
+    """
     names = all_names(model)
     formed = set()
     for selected in chosen:
@@ -167,14 +168,14 @@ def _in_form(
 
 
 def _with_replaced_names(exclude: Sequence[str]) -> list[str]:
-    """Return nodes' names with those that dynamic quantisation gives to the MatMul that it makes of
-    a Gemm first.
+    """Return the nodes' names, plus those that dynamic quantization assigns to the MatMul it first
+    makes of a Gemm.
     """
     return [*exclude, *(f"{name}_MatMul" for name in exclude)]
 
 
 def is_quantized_operator(node: ir.Node) -> bool:
-    """Say whether a node takes or makes quantised values."""
+    """Return True if a node consumes or produces quantized values."""
     return node.op_type in QUANTIZED_OPERATORS or (
         node.domain == "com.microsoft" and node.op_type.startswith("QLinear")
     )

@@ -1,7 +1,7 @@
-"""onnxruntime's quantisers, called in the way of the release that is installed.
+"""Calls onnxruntime's quantizers as the installed release requires.
 
-Their int4 quantiser has had two names (`MatMul4BitsQuantizer` up to 1.21, `MatMulNBitsQuantizer`
-since), and all of them write to the root logger on import or in use, advice on preprocessing that
+The int4 quantizer has had two names (`MatMul4BitsQuantizer` up to 1.21, `MatMulNBitsQuantizer`
+since). All of them write to the root logger on import or in use, with advice on preprocessing that
 an exported graph does not need.
 """
 
@@ -24,7 +24,7 @@ from convkit.worker.protocol import DEFAULT_BLOCK_SIZE, DEFAULT_PERCENTILE, Quan
 Feeds = Mapping[str, np.ndarray]
 
 _METHODS = {"minmax": "MinMax", "entropy": "Entropy", "percentile": "Percentile"}
-# The least opset with DynamicQuantizeLinear, in which QuantizeLinear knows an axis, with four-bit
+# The lowest opset with DynamicQuantizeLinear; with a QuantizeLinear that has an axis; with 4-bit
 # integers.
 _LEAST_OPSET = 11
 _AXIS_OPSET = 13
@@ -39,16 +39,16 @@ def run_quantizer(
     exclude: Sequence[str],
     feeds: Iterable[Feeds],
 ) -> None:
-    """Quantise a prepared model file into another, its weights beside it; `exclude` are names of
-    nodes.
+    """Quantize a prepared model file into another, with weights next to it; `exclude` are node
+    names.
 
-    Raises StageFailedError with the quantiser's message where it cannot.
+    Raises StageFailedError with the quantizer's message if it fails.
     """
     try:
         with (
             quiet_root_logger(),
             contextlib.redirect_stdout(sys.stderr),
-        ):  # histograms are announced by print
+        ):  # histograms are announced with print
             match quantization.quantize:
                 case "dynamic-int8":
                     _dynamic(prepared, destination, quantization, exclude)
@@ -60,7 +60,7 @@ def run_quantizer(
         raise
     except (
         Exception
-    ) as error:  # the quantisers raise whatever Python does: KeyError, IndexError, RuntimeError
+    ) as error:  # the quantizers raise arbitrary exceptions: KeyError, IndexError, RuntimeError
         import onnxruntime
 
         release = f"onnxruntime {onnxruntime.__version__}"
@@ -100,8 +100,8 @@ def _static(
     reader = OneByOne(list(feeds))
     method = quantization.calibrated.method
     percentile = quantization.calibrated.percentile
-    # One case at a time: shapes differ, and a histogram's calibrator holds every tensor of what it
-    # is given at once.
+    # One case at a time: shapes differ, and a histogram calibrator keeps all tensors of its batch
+    # in memory.
     options: dict[str, object] = {"CalibStridedMinMax": 1}
     if method == "percentile":
         options["CalibPercentile"] = percentile if percentile is not None else DEFAULT_PERCENTILE
@@ -109,8 +109,8 @@ def _static(
         # A quantized bias would be int32, which not every runtime dequantizes.
         options |= {"ActivationSymmetric": True, "QuantizeBias": False}
     if quantization.uses_qdq:
-        # What follows a product is in float32 as a rule (a bias, a residual sum), so rounding it
-        # would cost twice.
+        # A product's result is usually consumed in float32 (a bias, a residual sum), so quantizing
+        # it too would add error.
         options["OpTypesToExcludeOutputQuantization"] = ["Gather", "Gemm", "MatMul"]
     quantize_static(
         prepared,
@@ -138,7 +138,7 @@ def _four_bits(
     quantizer = _four_bit_quantizer()(
         onnx.load(prepared),
         block_size=quantization.block_size or DEFAULT_BLOCK_SIZE,
-        # If not symmetric, each block has a zero point: 1 % more to store, and less error.
+        # If not symmetric, each block has a zero point: 1 % more storage, and less error.
         is_symmetric=quantization.symmetric,
         nodes_to_exclude=list(exclude),
         quant_format=QuantFormat.QDQ if quantization.uses_qdq else QuantFormat.QOperator,
@@ -148,7 +148,7 @@ def _four_bits(
     quantizer.model.save_model_to_file(str(destination), use_external_data_format=True)
 
 
-def _four_bit_quantizer() -> Any:  # noqa: ANN401 - a class without types
+def _four_bit_quantizer() -> Any:  # noqa: ANN401 - an untyped class
     for module, name in (
         ("matmul_nbits_quantizer", "MatMulNBitsQuantizer"),
         ("matmul_4bits_quantizer", "MatMul4BitsQuantizer"),
@@ -162,7 +162,7 @@ def _four_bit_quantizer() -> Any:  # noqa: ANN401 - a class without types
 
 
 class OneByOne:
-    """Calibration data as the quantisers ask for it: `set_range` and then `get_next` until None."""
+    """Calibration data in the quantizers' interface: `set_range`, then `get_next` until None."""
 
     def __init__(self, feeds: Sequence[Feeds]) -> None:
         self._feeds = feeds
@@ -172,7 +172,7 @@ class OneByOne:
         return len(self._feeds)
 
     def set_range(self, start_index: int, end_index: int) -> None:
-        """Limit what comes next to a part of the data."""
+        """Restrict the following feeds to a range of the data."""
         self._next, self._end = start_index, min(end_index, len(self._feeds))
 
     def get_next(self) -> dict[str, np.ndarray] | None:
@@ -185,8 +185,8 @@ class OneByOne:
 
 @contextlib.contextmanager
 def quiet_root_logger() -> Iterator[None]:
-    """Let nothing but errors through the root logger, which the quantisers speak through, and leave
-    it as it was.
+    """Suppress everything below errors on the root logger, which the quantizers use, and restore it
+    afterwards.
     """
     root = logging.getLogger()
     level, handlers = root.level, list(root.handlers)
@@ -203,7 +203,7 @@ def quiet_root_logger() -> Iterator[None]:
 
 
 def least_opset(quantization: Quantization) -> int:
-    """Return the least opset that a kind of quantisation can be written in."""
+    """Return the lowest opset that can express a kind of quantization."""
     if quantization.quantize == "int4-weights" and quantization.uses_qdq:
         return INT4_OPSET
     return _AXIS_OPSET if quantization.per_channel and quantization.uses_qdq else _LEAST_OPSET

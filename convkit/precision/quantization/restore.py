@@ -1,5 +1,5 @@
-"""A quantised graph given back what the quantiser dropped: metadata, module paths, names and shapes
-at the border.
+"""Restores what the quantizer dropped from a graph: metadata, module paths, names and shapes of
+inputs and outputs.
 """
 
 from collections.abc import Collection, Mapping
@@ -7,13 +7,13 @@ from pathlib import Path
 
 import onnx_ir as ir
 
-# What the quantisers write into a model of their own.
+# Added to models by the quantizers.
 _FOREIGN_METADATA = frozenset({"onnx.infer"})
 
 
 def restore(quantized: ir.Model, prepared: ir.Model, source: ir.Model) -> None:
-    """Put metadata, module paths and the contract's border back, in place; sort the weights by
-    name.
+    """Restore metadata, module paths, and the contract's inputs and outputs in place; sort the
+    weights by name.
     """
     quantized.metadata_props.clear()
     quantized.metadata_props.update(
@@ -36,14 +36,13 @@ def restore(quantized: ir.Model, prepared: ir.Model, source: ir.Model) -> None:
 def unround(
     quantized: ir.Model, prepared: ir.Model, chosen: Collection[str], rounding: Collection[str]
 ) -> None:
-    """Give nodes that stay in float32 the float32 values again that a QDQ graph rounds for their
-    neighbours' sake.
+    """Restore the float32 values for nodes kept in float32, where a QDQ graph rounds them for other
+    consumers.
 
-    The quantiser puts one QuantizeLinear and DequantizeLinear behind a tensor for all of its
-    consumers, so that a residual stream is rounded wherever a product reads it. `chosen` are the
-    names of the nodes that are quantised. `rounding` are the operators that work from integer to
-    integer once they are fused: they take what is rounded, and behind them no float32 value is
-    there to be had.
+    The quantizer puts one QuantizeLinear and DequantizeLinear behind a tensor for all its
+    consumers, so a residual stream is rounded wherever a product reads it. `chosen` are the names
+    of the quantized nodes. `rounding` are operators that work on integers only once they are fused:
+    they need the rounded values, and behind them no float32 value exists.
     """
     values = {value.name: value for node in quantized.graph for value in node.outputs}
     values |= {value.name: value for value in quantized.graph.inputs}
@@ -62,7 +61,7 @@ def unround(
 
 
 def save(model: ir.Model, destination: Path) -> None:
-    """Write a model, its weights in `<name>.data` beside it."""
+    """Write a model, with its weights in `<name>.data` next to it."""
     ir.save(model, destination, external_data=f"{destination.name}.data")
 
 
@@ -86,8 +85,8 @@ def _restore_border(quantized: ir.Model, source: ir.Model) -> None:
 def _restore_nodes(quantized: ir.Model, prepared: ir.Model) -> None:
     """Give each node the metadata of the node it came from.
 
-    A node of the quantiser's own takes that of the node whose output it gives, else that of the
-    first node it feeds (a weight's DequantizeLinear), else that of the node it is fed by.
+    A node added by the quantizer inherits from the node whose output it produces, else from the
+    first node it feeds (a weight's DequantizeLinear), else from the node that feeds it.
     """
     by_node = {node.name: node for node in prepared.graph.all_nodes()}
     by_output = {value.name: node for node in prepared.graph for value in node.outputs}
@@ -104,7 +103,7 @@ def _restore_nodes(quantized: ir.Model, prepared: ir.Model) -> None:
             use.node for value in node.outputs for use in value.uses() if use.node in origin
         ]
         if node not in origin and consumers:
-            # Uses come in no order that is kept from run to run.
+            # The order of uses varies from run to run.
             origin[node] = (
                 origin[min(consumers, key=nodes.index)]
                 if len(consumers) > 1

@@ -1,4 +1,4 @@
-"""Which nodes of a graph can be quantised, and which of them are to be."""
+"""Selects the nodes of a graph to quantize, among those that can be."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -11,30 +11,29 @@ from convkit.precision.patterns import matches, nearest_path
 from convkit.precision.quantization.prepare import is_plain_gemm, transposed_weight, weight
 from convkit.worker.protocol import Quantization, QuantizationKind
 
-# Operators with weights, by the input that is one. Dynamic quantisation leaves convolutions alone:
-# their integer kernels are slower than float32's, and static quantisation is made for them.
+# Operators with weights, and the input that is the weight. Dynamic quantization leaves out
+# convolutions: their integer kernels are slower than float32's, and static quantization suits them.
 _WEIGHTED: dict[QuantizationKind, dict[str, int]] = {
     "dynamic-int8": {"MatMul": 1, "Gemm": 1, "Gather": 0, "LSTM": 1},
     "static-int8": {"MatMul": 1, "Gemm": 1, "Gather": 0, "Conv": 1, "ConvTranspose": 1},
     "int4-weights": {"MatMul": 1, "Gemm": 1},
 }
-# What stands between convolutions and gives values of its input's range: kept in int8, it spares
-# two conversions and costs nothing. Sums, products, softmax and normalisations stay in float32:
-# eight bits are too few for a residual stream, a mask or a variance.
+# Operators between convolutions that keep their input's range: in int8, they save two conversions
+# at no cost. Sums, products, softmax and normalizations stay in float32: 8 bits are too few for a
+# residual stream, a mask or a variance.
 _BETWEEN = frozenset({"AveragePool", "Clip", "GlobalAveragePool", "MaxPool", "Relu"})
 
-# Operators that work from integer to integer once a runtime has fused them with what stands around
-# them.
+# Operators that work on integers only, once a runtime has fused them with their neighbors.
 INTEGER_TO_INTEGER = _BETWEEN | {"Conv", "ConvTranspose"}
 
-# Larger magnitudes are a mask's, or infinity itself: steps of a 255th of them leave nothing of
-# other values.
-HOPELESS_MAGNITUDE = 1e6
+# Larger magnitudes belong to a mask or are infinite: with steps of 1/255 of them, other values
+# vanish.
+UNUSABLE_MAGNITUDE = 1e6
 
 
 @dataclasses.dataclass(frozen=True)
 class Selected:
-    """One node to quantise, and the module it belongs to (empty for the root)."""
+    """One node to quantize, and its module (empty for the root)."""
 
     node: ir.Node
     module: str
@@ -42,9 +41,10 @@ class Selected:
 
 @dataclasses.dataclass(frozen=True)
 class Selection:
-    """The nodes to quantise; how many could be; the patterns that name no module of the graph.
+    """The nodes to quantize, the number of candidates, and the patterns that match no module of the
+    graph.
 
-    `between` are nodes without weights that stay in integers where what they take is one.
+    `between` are nodes without weights that stay in integers if their input is one.
     """
 
     chosen: tuple[Selected, ...]
@@ -54,18 +54,18 @@ class Selection:
 
     @property
     def modules(self) -> tuple[str, ...]:
-        """The modules of the chosen nodes, each once, in the graph's order."""
+        """The modules of the chosen nodes, without duplicates, in graph order."""
         return tuple(dict.fromkeys(selected.module for selected in self.chosen))
 
 
 def quantized_operators(kind: QuantizationKind) -> list[str]:
-    """Return the operators that a kind of quantisation is applied to, sorted."""
+    """Return the operators that a kind of quantization applies to, sorted."""
     between = _BETWEEN if kind == "static-int8" else frozenset()
     return sorted(between | set(_WEIGHTED[kind]))
 
 
 def select(model: ir.Model, quantization: Quantization) -> Selection:
-    """Choose the nodes of a prepared model to quantise: all that can be, but those of modules that
+    """Choose the nodes of a prepared model to quantize: all candidates except those in modules that
     stay in float32.
 
     Raises PatternError.
@@ -94,7 +94,7 @@ def _possible(model: ir.Model, kind: QuantizationKind) -> Iterator[Selected]:
     weighted = _WEIGHTED[kind]
     main = model.graph
     for node, module in nodes_with_modules(model):
-        # The quantisers pass bodies of If, Loop and Scan over.
+        # The quantizers skip the bodies of If, Loop and Scan.
         if node.graph is main and node.domain == "" and node.op_type in weighted:
             index = weighted[node.op_type]
             value = node.inputs[index] if len(node.inputs) > index else None
@@ -114,6 +114,6 @@ def _fits(node: ir.Node, value: ir.Value | None, kind: QuantizationKind) -> bool
         case "Gemm":
             return kind == "static-int8" or is_plain_gemm(node)
         case "Gather":
-            return len(tensor.shape) >= 2  # a table of rows; one of numbers is not worth it
+            return len(tensor.shape) >= 2  # a table of rows; a table of scalars is not worth it
         case _:
             return True

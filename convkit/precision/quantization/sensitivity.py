@@ -1,4 +1,6 @@
-"""What each module's quantisation costs: at the outputs, in its weights, and in its own results."""
+"""Measures the cost of quantizing each module: at the outputs, in its weights, and in its own
+results.
+"""
 
 import dataclasses
 import math
@@ -22,7 +24,7 @@ from convkit.worker.protocol import Quantization
 
 Feeds = Mapping[str, np.ndarray]
 
-# The key of a remedy that keeps modules in float32; the host puts the target's name in its place.
+# The key of a remedy that keeps modules in float32; the host inserts the target's name.
 KEPT = "target.precision.keep_float32"
 
 _SHOWN = 10
@@ -31,13 +33,13 @@ _NAMED = 3
 
 @dataclasses.dataclass(frozen=True)
 class ModuleCost:
-    """One module's part in the error; `module` is empty for the root.
+    """One module's part of the error; `module` is empty for the root.
 
-    `output_error` is the error at the outputs with this module alone quantised, over the outputs'
-    magnitude (root mean squares; the worst output over all cases). `share` is its part of the sum
-    of all modules' squared errors. `weight_db` and `result_db` are signal-to-noise ratios in dB: of
-    its weights, and of what it gives when fed with float32's values; None where it has no weights,
-    or where nothing is known of them.
+    `output_error` is the error at the outputs with only this module quantized, relative to the
+    outputs' magnitude (ratio of RMS values; the worst output over all cases). `share` is its
+    fraction of the sum of all modules' squared errors. `weight_db` and `result_db` are
+    signal-to-noise ratios in dB: of its weights, and of its results given float32 inputs; None if
+    it has no weights, or if nothing is known about them.
     """
 
     module: str
@@ -50,7 +52,7 @@ class ModuleCost:
 
 @dataclasses.dataclass(frozen=True)
 class Sensitivity:
-    """The table, the costliest module first, and the error of the whole, as
+    """The table, costliest module first, and the total error, measured like
     `ModuleCost.output_error`.
     """
 
@@ -59,10 +61,10 @@ class Sensitivity:
 
 
 def sensitivity(source: Path, quantized: Path, cases: Iterable[Feeds]) -> Sensitivity:
-    """Measure what the quantisation of each module costs, on some cases.
+    """Measure the cost of quantizing each module on some cases.
 
-    Takes one run for each module and case on the float32 and the quantised graph joined (see
-    `switched`), and the memory of both; tensors stay in the graph.
+    Takes one run per module and case on the joined float32 and quantized graphs (see `switched`),
+    and the memory of both; tensors stay inside the graph.
     """
     with SwitchedModel(source, quantized) as model:
         return measure_sensitivity(model, source, quantized, list(cases))
@@ -71,7 +73,7 @@ def sensitivity(source: Path, quantized: Path, cases: Iterable[Feeds]) -> Sensit
 def measure_sensitivity(
     model: SwitchedModel, source: Path, quantized: Path, cases: Sequence[Feeds]
 ) -> Sensitivity:
-    """See `sensitivity`; with the joined model open."""
+    """See `sensitivity`; uses an open joined model."""
     worst = dict.fromkeys(model.modules, 0.0)
     whole = 0.0
     errors: list[tuple[str, JoinError]] = []
@@ -104,15 +106,13 @@ def measure_sensitivity(
                 ),
             )
         )
-    # NaN is the worst of all.
+    # NaN ranks as the worst.
     rows.sort(key=lambda row: -row.output_error if not math.isnan(row.output_error) else -math.inf)
     return Sensitivity(tuple(rows), whole)
 
 
 def relative_error(reference: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> float:
-    """Return the largest error over all float outputs, as the error's root mean square over the
-    output's.
-    """
+    """Return the largest error over all float outputs: the error's RMS relative to the output's."""
     largest = 0.0
     for name, expected in reference.items():
         if expected.dtype.kind != "f" or not expected.size:
@@ -127,12 +127,12 @@ def relative_error(reference: Mapping[str, np.ndarray], found: Mapping[str, np.n
 
 
 def _larger(one: float, other: float) -> float:
-    """Return the larger; NaN beats all."""
+    """Return the larger value; NaN if either is."""
     return math.nan if math.isnan(one) or math.isnan(other) else max(one, other)
 
 
 def weight_noise(source: Path, quantized: Path) -> dict[str, tuple[float, float]]:
-    """Return the energies of each module's quantised weights and of their errors."""
+    """Return the energies of each module's quantized weights and of their errors."""
     float32 = load_model(source)
     known = {value.name: value.const_value for value in float32.graph.initializers.values()}
     found: dict[str, tuple[float, float]] = {}
@@ -155,7 +155,7 @@ def weight_noise(source: Path, quantized: Path) -> dict[str, tuple[float, float]
 def sensitivity_finding(
     found: Sensitivity, quantization: Quantization, case: str | None = None
 ) -> Finding | None:
-    """Return Q102 with the table; None where nothing is quantised."""
+    """Return Q102 with the table; None if nothing is quantized."""
     if not found.modules:
         return None
     costly = costliest(found)
@@ -175,7 +175,7 @@ def sensitivity_finding(
 
 
 def costliest(found: Sensitivity) -> tuple[ModuleCost, ...]:
-    """Return the modules, costliest first, that make half of the squared error."""
+    """Return the costliest modules that together cause half of the squared error."""
     total, chosen = 0.0, []
     for row in found.modules:
         chosen.append(row)
@@ -186,7 +186,7 @@ def costliest(found: Sensitivity) -> tuple[ModuleCost, ...]:
 
 
 def table(rows: Sequence[ModuleCost]) -> list[Json]:
-    """Return rows as JSON, figures rounded to what can be read."""
+    """Return rows as JSON, with rounded figures."""
 
     def rounded(value: float | None) -> Json:
         if value is None or not math.isfinite(value):

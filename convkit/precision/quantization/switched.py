@@ -1,10 +1,10 @@
-"""A model whose quantised parts can be switched on and off one by one, in one session.
+"""A model whose quantized parts can be switched on and off individually, in one session.
 
-The float32 graph and the quantised one are joined at every tensor that both compute and that
-quantisation changes: a switch chooses which of the two the rest of the graph goes on with. With one
-module's switches on, the outputs show what that module costs; with all of them on, it is the
-quantised model. With all of them off, each quantised part is fed what float32 computes, so that the
-difference at a join is that part's own error, without those before it.
+The float32 and quantized graphs are joined at every tensor that both compute and that quantization
+changes: a switch selects which of the two values the rest of the graph uses. With one module's
+switches on, the outputs show that module's cost; with all on, it is the quantized model. With all
+off, each quantized part receives float32 inputs, so the difference at a join is that part's own
+error, without upstream errors.
 """
 
 import dataclasses
@@ -32,7 +32,7 @@ _PREFIX = "quantised/"
 
 @dataclasses.dataclass(frozen=True)
 class Join:
-    """A tensor that both graphs compute and quantisation changes, with the module and operator of
+    """A tensor that both graphs compute and quantization changes, with the module and operator of
     its float32 node.
     """
 
@@ -43,8 +43,8 @@ class Join:
 
 @dataclasses.dataclass(frozen=True)
 class JoinError:
-    """What one join shows in one run: the energies (sums of squares) of its float32 value and of
-    the error.
+    """Measurements of one join in one run: the energies (sums of squares) of its float32 value and
+    of the error.
     """
 
     signal: float
@@ -52,8 +52,8 @@ class JoinError:
 
 
 class SwitchedModel:
-    """The joined model, open in onnxruntime; a context manager, for the folder that its weights lie
-    in.
+    """The joined model, open in onnxruntime; a context manager, which removes the folder of its
+    weights.
     """
 
     def __init__(self, float32: Path, quantized: Path) -> None:
@@ -80,12 +80,12 @@ class SwitchedModel:
         self._folder.cleanup()
 
     def run(self, feeds: Feeds, modules: Collection[str]) -> dict[str, np.ndarray]:
-        """Return the outputs with the given modules quantised and all others in float32."""
+        """Return the outputs with the given modules quantized and all others in float32."""
         found = self._session.run(list(self.outputs), self._feeds(feeds, modules))
         return dict(zip(self.outputs, found, strict=True))
 
     def own_errors(self, feeds: Feeds) -> dict[Join, JoinError]:
-        """Return the error that each join adds to what float32 feeds it."""
+        """Return the error that each join adds to its float32 inputs."""
         wanted = list(self._layout.outputs)
         if not wanted:
             return {}
@@ -105,7 +105,7 @@ class SwitchedModel:
 
 @dataclasses.dataclass(frozen=True)
 class _Pair:
-    """Both values of a join, and the node that chooses between them."""
+    """Both values of a join, and the node that selects one of them."""
 
     join: Join
     reference: ir.Value
@@ -114,7 +114,7 @@ class _Pair:
 
 
 def _join(float32: ir.Model, quantized: ir.Model) -> tuple[ir.Model, list[_Pair]]:
-    """Put the quantised graph's own parts into the float32 graph, in place; return it and the
+    """Move the quantized graph's own parts into the float32 graph, in place; return it and the
     joins.
     """
     graph = float32.graph
@@ -145,7 +145,7 @@ def _join(float32: ir.Model, quantized: ir.Model) -> tuple[ir.Model, list[_Pair]
 
 
 def _changed(float32: ir.Graph, quantized: ir.Graph) -> dict[str, ir.Value]:
-    """Return the quantised graph's values, by name, that another computation gives than in the
+    """Return the quantized graph's values, by name, that are computed differently than in the
     float32 graph.
     """
     before = {value.name: node for node in float32 for value in node.outputs}
@@ -169,8 +169,8 @@ def _same(ours: ir.Node, theirs: ir.Node) -> bool:
 def _adopt(
     float32: ir.Model, quantized: ir.Model, wanted: list[ir.Value], names: set[str | None]
 ) -> None:
-    """Move over the nodes that the wanted values need, fed by the float32 graph wherever it has the
-    same tensor.
+    """Move the nodes that the wanted values need, connected to the float32 graph wherever it has
+    the same tensor.
     """
     graph, theirs = float32.graph, quantized.graph
     known = {value.name: value for value in all_values(float32)}
@@ -204,7 +204,7 @@ def _adopt(
 
 
 def _inputs(node: ir.Node) -> list[ir.Value]:
-    """Return what a node takes, its bodies included."""
+    """Return a node's inputs, including those of its bodies."""
     found = [value for value in node.inputs if value is not None]
     for attribute in node.attributes.values():
         for body in attribute_graphs(attribute):
@@ -223,7 +223,7 @@ def _switch(
     index: int,
     names: set[str | None],
 ) -> _Pair:
-    """Let whatever took a float32 value take what its switch chooses."""
+    """Redirect all consumers of a float32 value to its switch."""
     name = free_name(f"convkit.switch.{index}", names)
     place = ir.Value(
         name=f"{name}.index",
@@ -245,7 +245,7 @@ def _switch(
 
 
 def _measure(joined: ir.Model, pairs: list[_Pair]) -> Layout:
-    """Add the energy of each join's float32 value and of its error, as outputs."""
+    """Add the energies of each join's float32 value and error as outputs."""
     reductions = Reductions(joined)
     for index, pair in enumerate(pairs):
         name = f"convkit.noise.{index}"

@@ -1,6 +1,4 @@
-"""Quantised weights, whatever operator uses them, and how far they are from the float32 weights
-they were made of.
-"""
+"""Quantized weights of any operator, and their distance from the original float32 weights."""
 
 import dataclasses
 import math
@@ -12,10 +10,10 @@ import onnx_ir as ir
 from convkit.models.graph.modules import nodes_with_modules
 from convkit.models.graph.traversal import constant_tensor
 
-# What onnxruntime's quantisers append to a weight's name.
+# Suffixes that onnxruntime's quantizers append to a weight's name.
 _SUFFIXES = ("_quantized", "_DQ_Q4", "_Q4")
-# Operators that take a weight's numbers, scale and zero point, by the inputs that these are. An
-# integer product's scale is multiplied with the result: it is known by its name.
+# Operators that consume a weight's integers, scale and zero point: the indices of these inputs. An
+# integer product's scale is multiplied with the result, so it is found by name.
 _SCALED: dict[str, tuple[int, int, int]] = {
     "DequantizeLinear": (0, 1, 2),
     "QGemm": (3, 4, 5),
@@ -27,8 +25,8 @@ _INTEGER_PRODUCTS: dict[str, tuple[int, int]] = {"MatMulInteger": (1, 3), "ConvI
 
 @dataclasses.dataclass(frozen=True)
 class QuantizedWeight:
-    """A weight as its numbers and scales give it, under the name of its numbers, with the module of
-    its first user.
+    """A dequantized weight, under the name of its integers, with the module of its first
+    consumer.
     """
 
     name: str
@@ -37,7 +35,7 @@ class QuantizedWeight:
 
 
 def float_names(quantized: str) -> Iterator[str]:
-    """Return the names that the float32 weight behind a quantised one may have."""
+    """Return the possible names of the float32 weight behind a quantized one."""
     for suffix in _SUFFIXES:
         if quantized.endswith(suffix):
             name = quantized.removesuffix(suffix)
@@ -47,7 +45,7 @@ def float_names(quantized: str) -> Iterator[str]:
 
 
 def quantized_weights(model: ir.Model) -> Iterator[QuantizedWeight]:
-    """Walk a graph's quantised weights, each once, dequantised one at a time."""
+    """Walk a graph's distinct quantized weights, dequantized one at a time."""
     constants = {value.name: value for value in model.graph.initializers.values()}
     seen = set()
     for node, module in nodes_with_modules(model):
@@ -69,7 +67,7 @@ def _weight_input(node: ir.Node) -> ir.Value | None:
     elif node.op_type == "MatMulNBits":
         index = 1
     value = _input(node, index) if index is not None else None
-    # An embedding's rows are looked up first and dequantised then.
+    # An embedding looks up rows first and dequantizes them afterwards.
     rows = value.producer() if value is not None else None
     if rows is not None and rows.op_type == "Gather" and node.op_type == "DequantizeLinear":
         return rows.inputs[0]
@@ -114,8 +112,8 @@ def dequantize(
     axis: int,
     block_size: int = 0,
 ) -> np.ndarray | None:
-    """Return (number - zero point) * scale in float32, scales along an axis; None where they are
-    unknown or unfit.
+    """Return (number - zero point) * scale in float32, with scales along an axis; None if they are
+    unknown or do not fit.
     """
     numbers = _array(weight)
     scales, zeros = (
@@ -139,7 +137,7 @@ def dequantize(
         )
     try:
         values: np.ndarray = (numbers - zeros) * scales
-    except ValueError:  # not broadcastable: the scale is another weight's
+    except ValueError:  # not broadcastable: the scale belongs to another weight
         return None
     return values if values.shape == numbers.shape else None
 
@@ -153,7 +151,9 @@ def _array(value: ir.Value | None) -> np.ndarray | None:
 
 
 def _unpacked(node: ir.Node) -> np.ndarray | None:
-    """Return a MatMulNBits' weight as [K, N]: four bits each, low ones first, in blocks along K."""
+    """Return a MatMulNBits weight as [K, N]: four bits each, low nibble first, in blocks along
+    K.
+    """
     if (node.attributes["bits"].as_int() if "bits" in node.attributes else 4) != 4:
         return None
     inner, columns = node.attributes["K"].as_int(), node.attributes["N"].as_int()
@@ -183,9 +183,9 @@ def _unpacked(node: ir.Node) -> np.ndarray | None:
 
 
 def signal_to_noise(reference: np.ndarray, found: np.ndarray) -> float:
-    """Return the signal-to-quantisation-noise ratio in dB: 10 log10(sum x^2 / sum (x - y)^2).
+    """Return the signal-to-quantization-noise ratio in dB: 10 log10(sum x^2 / sum (x - y)^2).
 
-    Infinite where there is no noise; NaN where an element is not finite. Six dB are one bit.
+    Infinity without noise; NaN if an element is not finite. 6 dB correspond to one bit.
     """
     if reference.shape != found.shape:
         return math.nan

@@ -1,1 +1,1 @@
-"""Finds what must stay in float32."""
+"""Searches for the modules that must stay in float32."""

@@ -1,5 +1,5 @@
-"""Findings on a precision before anything is built: modules that will overflow, what a search
-decided.
+"""Findings about a precision before anything is built: modules that will overflow, and a search's
+decision.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,9 @@ from convkit.worker.protocol import LowPrecision, ModulePrecision, PlanRound
 
 
 def headroom_findings(modules: Sequence[ModulePrecision], precision: LowPrecision) -> list[Finding]:
-    """Return a note on the modules in low precision that float32's ranges say will overflow."""
+    """Return a note on the low-precision modules that will overflow, judging by their float32
+    ranges.
+    """
     beyond = [row for row in modules if row.low and row.headroom is not None and row.headroom < 1]
     if not beyond:
         return []
@@ -34,7 +36,7 @@ def headroom_findings(modules: Sequence[ModulePrecision], precision: LowPrecisio
 
 
 def searched_finding(precision: LowPrecision, rounds: Sequence[PlanRound], *, met: bool) -> Finding:
-    """Return what the search found: N208, or N209 where nothing meets the tolerance."""
+    """Return a search's result: N208, or N209 if nothing meets the tolerance."""
     change: dict[str, Json] = {"target.precision": _written(precision)}
     shown: Json = [encode(each) for each in rounds]
     kept = (in_words(precision.keep_float32) or "nothing") + " in float32"
@@ -67,7 +69,7 @@ def searched_finding(precision: LowPrecision, rounds: Sequence[PlanRound], *, me
 
 
 def _written(precision: LowPrecision) -> Json:
-    """Return a precision as a recipe would have it."""
+    """Return a precision as written in a recipe."""
     written: dict[str, Json] = {
         "default": precision.default,
         "keep_float32": list(precision.keep_float32),

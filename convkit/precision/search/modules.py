@@ -1,11 +1,11 @@
-"""The smallest set of modules to keep in float32 so that outputs meet their limits, whatever
-computes them.
+"""Searches for the smallest set of modules to keep in float32 so that the outputs meet their
+limits, for any runtime.
 
-A plan is judged on all cases. Where it fails, a model in which every module's rounding can be
-switched shows, on the case that failed, what each kind of module costs alone. Roundings are
-independent, so their errors add by their squares: the costliest are kept until what is left fits
-the tolerance, and whatever proves unnecessary on the same model is let go. The plan is then judged
-on all cases again, at most three times.
+A plan is judged on all cases. If it fails, a model with switchable rounding per module shows, on
+the failing case, the cost of each kind of module alone. Roundings are independent, so their errors
+add in quadrature: the costliest modules are kept until the rest fits the tolerance, and those that
+prove unnecessary on the same model are released. The plan is then judged on all cases again, at
+most three times.
 """
 
 import dataclasses
@@ -23,24 +23,24 @@ from convkit.precision.naming import as_patterns, general_path
 from convkit.worker.protocol import PlanRound
 
 MOST_REFINEMENTS = 3
-# Errors add by chance and other cases differ from the one that is looked at: a plan is made for a
-# smaller error.
+# Errors add randomly, and other cases differ from the examined one, so plans aim for a smaller
+# error.
 _MARGIN = 0.7
 
-# The overshoot of a set of low modules.
+# Returns the overshoot of a set of low-precision modules.
 Share = Callable[[Collection[str]], float]
 
 
 class Switched(Protocol):
-    """A model in which the rounding of each module can be switched on."""
+    """A model with switchable rounding per module."""
 
     @property
     def modules(self) -> Sequence[str]:
-        """The modules that can be low: paths, the root as an empty one."""
+        """The modules that can be lowered: paths, with the root as an empty one."""
         ...
 
     def run(self, feeds: Mapping[str, np.ndarray], low: Collection[str]) -> Outputs:
-        """Return the outputs by name with the given modules low and all others in float32."""
+        """Return the outputs by name with the given modules lowered and all others in float32."""
         ...
 
 
@@ -49,27 +49,23 @@ class Searched(Protocol):
 
     @property
     def modules(self) -> Sequence[str]:
-        """Every module that a plan may keep in float32, in the model's order."""
+        """Every module that a plan may keep in float32, in model order."""
         ...
 
     def planned(
         self, patterns: tuple[str, ...], cases: Mapping[str, JudgedCase]
     ) -> Iterator[tuple[str, Outputs]]:
-        """Yield each case's outputs as the model gives them that keeps what patterns name in
-        float32.
-        """
+        """Yield each case's outputs from the model with the patterns' modules kept in float32."""
         ...
 
     def switched(self) -> AbstractContextManager[Switched]:
-        """Open the model in which roundings can be switched."""
+        """Open the model with switchable rounding."""
         ...
 
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """The patterns of what stays in float32, whether that meets the limits, and each round on the
-    way.
-    """
+    """The patterns kept in float32, whether they meet the limits, and each round of the search."""
 
     patterns: tuple[str, ...]
     met: bool
@@ -81,8 +77,7 @@ def search_modules(
 ) -> Found:
     """Find what must stay in float32 for a model to meet the limits, by output, in every case.
 
-    Cases in which the original itself is not finite are for verification to report; they are passed
-    over.
+    Cases in which the original itself is not finite are skipped, since verification reports them.
     """
     return _Search(searched, cases, limits).run()
 
@@ -133,7 +128,7 @@ class _Search:
         return worst(compared(case, found), self.limits)
 
     def refined(self, switched: Switched, cases: Sequence[str], margin: float) -> frozenset[str]:
-        """Return the modules to keep in float32 for some cases to stay within a share of the
+        """Return the modules to keep in float32 so that some cases stay within a fraction of the
         tolerance.
         """
 
@@ -143,7 +138,7 @@ class _Search:
 
         groups = list(_groups(switched.modules))
         costs = {group: share(group) for group in groups}
-        baseline = share(())  # what the exported graph itself differs by
+        baseline = share(())  # the exported graph's own error
         ranked = sorted(groups, key=lambda group: -costs[group])
         low: list[tuple[str, ...]] = list(ranked)
         while low and not _together([costs[group] for group in low], baseline) <= margin:
@@ -151,7 +146,7 @@ class _Search:
         kept = [group for group in ranked if group not in low]
         while kept and low and not share(_union(low)) <= margin:
             kept.append(low.pop(0))
-        for group in reversed(list(kept)):  # the cheapest first
+        for group in reversed(list(kept)):  # cheapest first
             if math.isfinite(costs[group]) and share(_union([*low, group])) <= margin:
                 low.append(group)
                 kept.remove(group)
@@ -161,9 +156,11 @@ class _Search:
 def _needed(
     kept: Sequence[tuple[str, ...]], low: Sequence[tuple[str, ...]], share: Share, margin: float
 ) -> frozenset[str]:
-    """Return the modules of the kept groups without those that need not be kept with their likes.
+    """Return the modules of the kept groups, without those that need not be kept along with their
+    counterparts.
 
-    A layer that overflows is often one of many; half of them or more are named together anyway.
+    A layer that overflows is often one of many; if at least half of them do, they are named
+    together anyway.
     """
     needed = {module for group in kept for module in group}
     lowered = _union(low)
@@ -178,7 +175,7 @@ def _needed(
 
 
 def _groups(modules: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield the modules that differ in numbers only, together."""
+    """Yield groups of modules that differ only in numbers."""
     groups: dict[str, list[str]] = {}
     for module in modules:
         groups.setdefault(general_path(module), []).append(module)
@@ -190,7 +187,7 @@ def _union(groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _together(costs: Sequence[float], baseline: float) -> float:
-    """Return what costs come to together: independent errors add by their squares, above what is
-    there anyway.
+    """Return the combined cost: independent errors, in excess of the baseline, add in
+    quadrature.
     """
     return math.sqrt(baseline**2 + sum(max(cost**2 - baseline**2, 0.0) for cost in costs))

@@ -1,4 +1,4 @@
-"""`keep_float32: auto` of a graph: see `module_search`. A plan is judged by its simulation."""
+"""`keep_float32: auto` for a graph: see `search.modules`. Plans are judged by simulation."""
 
 import dataclasses
 import tempfile
@@ -23,8 +23,8 @@ from convkit.worker.protocol import LowPrecision, PlanRound
 
 @dataclasses.dataclass(frozen=True)
 class Search:
-    """What was found: the precision with its patterns, whether it meets the tolerance, and each
-    round on the way.
+    """The result: the precision with its patterns, whether it meets the tolerance, and each round
+    of the search.
     """
 
     precision: LowPrecision
@@ -52,7 +52,7 @@ def search_plan(
 
 
 class _Graph:
-    """A prepared graph, for which a plan is searched."""
+    """A prepared graph for which a plan is searched."""
 
     def __init__(self, model: ir.Model, precision: LowPrecision, threads: int | None) -> None:
         self._model = model
@@ -67,7 +67,7 @@ class _Graph:
         self.modules = list(dict.fromkeys(modules))
 
     def needs_saturation(self, patterns: tuple[str, ...]) -> bool:
-        """Say whether a constant beyond the range is left that is stored in the low type."""
+        """Return True if a constant beyond the range is still stored in the low-precision type."""
         left = scan_constants(self._model, self._dtype, self._assignment(patterns))
         return self._asked_to_saturate or (
             self._saturate and any(scan.overflowing for scan in left)
@@ -92,7 +92,7 @@ class _Graph:
                 yield name, dict(zip(names, session.run(names, dict(case.feeds)), strict=True))
 
     def switched(self) -> SwitchedRounding:
-        """Open the graph in which roundings can be switched."""
+        """Open the graph with switchable rounding."""
         return SwitchedRounding(
             self._model, self._dtype, saturate=self._saturate, threads=self._threads
         )

@@ -1,15 +1,14 @@
-"""A float32 graph that computes what a graph of mixed precision computes, with every rounding made
-explicit.
+"""A float32 graph that computes what a mixed-precision graph computes, with explicit rounding.
 
-onnxruntime's CPU provider runs chains of float16 operators in float32 and so hides overflow. Here
+onnxruntime's CPU provider runs chains of float16 operators in float32, which hides overflow. Here,
 every value that is float16 or bfloat16 in the real graph passes through Cast(to that type), Cast(to
-float32), which onnxruntime keeps at every optimisation level (a test holds it to that): overflow
-gives infinity, underflow gives zero, and everything else is rounded to nearest even, at the border
-of every operator.
+float32), which onnxruntime preserves at every optimization level (a test enforces it). Overflow
+yields infinity, underflow yields zero, and everything else is rounded to nearest even, at the
+border of every operator.
 
-What it does not show: rounding inside an operator. Kernels of real devices add up matrix products,
-convolutions, means and sums, softmax and layer normalisation in float32 and round once, at the end,
-as this does; a kernel that accumulates in float16 is worse, one that fuses several operators is
+It does not show rounding inside an operator. Kernels of real devices accumulate matrix products,
+convolutions, means, sums, softmax and layer normalization in float32 and round once at the end, as
+this does. A kernel that accumulates in float16 is worse, and one that fuses several operators is
 better than the simulation.
 """
 
@@ -25,8 +24,8 @@ from convkit.precision.rounding import NAMES, convert_tensor
 
 _LOW = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 
-# Operators whose output values are among their input values, or are whole numbers or signs of them:
-# what is representable stays so, and rounding it again would change nothing.
+# Operators whose output values are among their input values, or are integers or signs of them:
+# representable values stay representable, so rounding again would change nothing.
 _EXACT = frozenset(
     {
         "Abs", "Ceil", "Clip", "Compress", "Concat", "ConcatFromSequence", "DepthToSpace",
@@ -42,12 +41,11 @@ _BODIES = frozenset({"If", "Loop", "Scan"})
 
 
 def simulate(model: ir.Model) -> ir.Model:
-    """Return the float32 simulation of a strongly typed model of mixed precision; functions are
+    """Return the float32 simulation of a strongly typed mixed-precision model; functions are
     inlined.
 
-    The result takes and gives exactly what the model does, and its values bear the names they have
-    there. Weights are stored in float32 with their rounded values, read one by one when the result
-    is saved.
+    The result has the model's inputs and outputs, and its values keep their names. Weights are
+    stored in float32 with their rounded values, read one by one when the result is saved.
     """
     copy = prepare(model)
     _Simulator(copy).run()
@@ -55,10 +53,10 @@ def simulate(model: ir.Model) -> ir.Model:
 
 
 def widen(model: ir.Model) -> ir.Model:
-    """Return a prepared model of mixed precision with all of it in float32: the same graph,
-    rounding nothing.
+    """Return a prepared mixed-precision model entirely in float32: the same graph, without
+    rounding.
 
-    Weights keep the values that they were rounded to; inputs and outputs keep their types.
+    Weights keep their rounded values; inputs and outputs keep their types.
     """
     copy = prepare(model)
     _Simulator(copy, rounds=False).run()
@@ -66,9 +64,7 @@ def widen(model: ir.Model) -> ir.Model:
 
 
 def low_nodes(model: ir.Model) -> set[str]:
-    """Return the names of the results that nodes of a prepared model give in float16
-    or bfloat16.
-    """
+    """Return the names of results that nodes of a prepared model produce in float16 or bfloat16."""
     return {
         value.name or ""
         for node in model.graph.all_nodes()
@@ -78,7 +74,9 @@ def low_nodes(model: ir.Model) -> set[str]:
 
 
 def simulate_file(source: Path, destination: Path) -> None:
-    """Write the simulation of a model file, weights beside it in `<name>.data`; see `simulate`."""
+    """Write the simulation of a model file, with weights next to it in `<name>.data`; see
+    `simulate`.
+    """
     ir.save(simulate(load_model(source)), destination, external_data=f"{destination.name}.data")
 
 
@@ -138,7 +136,7 @@ class _Simulator:
             set_dtype(value, ir.DataType.FLOAT)
 
     def widen_attributes(self, node: ir.Node) -> None:
-        """Let a node whose output type is an attribute give float32."""
+        """Make a node with an attribute for its output type return float32."""
         if node.op_type in ("Constant", "ConstantOfShape"):
             stored = node.attributes["value"].as_tensor()
             widened = convert_tensor(stored, "float32", stored.name or "")
@@ -149,7 +147,9 @@ class _Simulator:
             node.attributes[attribute] = ir.AttrInt64(attribute, int(ir.DataType.FLOAT))
 
     def round_cast(self, node: ir.Node) -> None:
-        """Let a node give its low type, a Cast above all, and come back to float32 behind it."""
+        """Let a node, usually a Cast, produce its low-precision type, and convert back to float32
+        behind it.
+        """
         value = node.outputs[0]
         if not self.rounds:
             if node.op_type == "Cast":
@@ -164,7 +164,7 @@ class _Simulator:
         self.insert_cast(node, value, wide)
 
     def round_output(self, node: ir.Node, value: ir.Value, dtype: ir.DataType) -> None:
-        """Pass an output through its real type; the rounded value takes the name."""
+        """Round an output to its real type; the rounded value keeps the name."""
         if not self.rounds:
             return
         name = value.name
@@ -195,7 +195,7 @@ class _Simulator:
         after.graph.insert_after(after, cast)
 
     def widen_input(self, value: ir.Value) -> None:
-        """An input that the contract has in a low type is taken as it is, and widened once."""
+        """Accept an input in the contract's low-precision type, and widen it once."""
         graph = self.model.graph
         name = free_name(f"{value.name}.wide", self.names)
         wide = ir.Value(name=name, type=ir.TensorType(ir.DataType.FLOAT), shape=value.shape)
@@ -211,9 +211,7 @@ class _Simulator:
         graph.insert_before(graph[0], cast)
 
     def narrow_output(self, index: int, dtype: ir.DataType | None) -> None:
-        """An output that the contract has in a low type leaves in it; its values are rounded
-        already.
-        """
+        """Return an output in the contract's low-precision type; its values are already rounded."""
         graph = self.model.graph
         value = graph.outputs[index]
         assert dtype is not None

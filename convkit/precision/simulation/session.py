@@ -1,5 +1,5 @@
-"""The simulation of a built model, opened by a runtime in its place; and the proof that the runtime
-keeps it honest.
+"""Opens the simulation of a built model with a runtime, after proving that the runtime preserves
+the rounding.
 """
 
 import tempfile
@@ -30,11 +30,11 @@ proof (float[N] x) => (float[N] y) {
 def open_simulation(
     model: Path, opened: Callable[[Path], RuntimeSession], dtype: DType
 ) -> RuntimeSession:
-    """Simulate a built model of low precision (see `simulate`) and open that with `opened`, which
-    runs a graph on the CPU.
+    """Simulate a built low-precision model (see `simulate`) and open it with `opened`, which runs a
+    graph on the CPU.
 
-    Raises StageFailedError where the runtime would optimise the roundings away, for then nothing
-    would be proven.
+    Raises StageFailedError if the runtime would optimize the rounding away, since nothing would
+    then be proven.
     """
     with tempfile.TemporaryDirectory(prefix="convkit-simulation-") as folder:
         _prove(Path(folder) / "proof.onnx", opened, dtype)

@@ -1,10 +1,8 @@
-"""A float32 graph in which the rounding of each module can be switched on: any plan's effect, in
-one session.
+"""A float32 graph with switchable rounding per module: any plan's effect, in one session.
 
-A value is rounded where the module that makes it or the module that takes it is low, as the casts
-at a plan's borders do. So the outputs with one module low show what that module's rounding costs,
-and no plan needs a graph of its own. What lies in subgraphs stays in float32 here; the simulation
-of the plan that is chosen covers it.
+A value is rounded if the module that produces or consumes it is lowered, like the casts at a plan's
+borders. So the outputs with one module lowered show the cost of that module's rounding, and no plan
+needs its own graph. Subgraphs stay in float32 here; the simulation of the chosen plan covers them.
 """
 
 import tempfile
@@ -25,21 +23,21 @@ from convkit.precision.rounding import IR_DTYPES, read_tensor, round_array
 from convkit.tensors import DType
 
 _SWITCHES = "convkit.low_modules"
-# Constants of more elements are weights: none of them is a mask, and a second copy of them would
-# double the model.
+# Larger constants are weights: they are not masks, and a second copy of them would double the
+# model.
 _SMALL_CONSTANT = 1 << 16
 
 
 class SwitchedRounding:
-    """The graph, open in onnxruntime; a context manager, for the folder that its weights lie in.
+    """The graph, open in onnxruntime; a context manager, which removes the folder of its weights.
 
-    `modules` are those that can be low: paths, the root as an empty one.
+    `modules` are those that can be lowered: paths, with the root as an empty one.
     """
 
     def __init__(
         self, model: ir.Model, dtype: DType, *, saturate: bool, threads: int | None = None
     ) -> None:
-        """`model` is a prepared float32 model; it is left as it is."""
+        """`model` is a prepared float32 model, which is not modified."""
         rewriter = _Rewriter(model.clone(), dtype, saturate=saturate)
         rewriter.run()
         self.modules: tuple[str, ...] = tuple(rewriter.modules)
@@ -61,7 +59,7 @@ class SwitchedRounding:
         self._folder.cleanup()
 
     def run(self, feeds: Mapping[str, np.ndarray], low: Collection[str]) -> dict[str, np.ndarray]:
-        """Return the outputs by name with the given modules low and all others in float32."""
+        """Return the outputs by name with the given modules lowered and all others in float32."""
         switches = np.array([module in low for module in self.modules] or [False])
         found = self._session.run(self._outputs, {**feeds, _SWITCHES: switches})
         return dict(zip(self._outputs, found, strict=True))
@@ -79,7 +77,7 @@ class _Rewriter:
         lowable = [self.module_of[node] for node in self.graph if self.is_switchable(node)]
         self.modules: Sequence[str] = list(dict.fromkeys(lowable))
         self.flags: dict[frozenset[str], ir.Value] = {}
-        self.first: list[ir.Node] = []  # nodes that everything else comes after
+        self.first: list[ir.Node] = []  # nodes that must precede everything else
         self.order = {node: index for index, node in enumerate(self.graph)}
 
     def is_switchable(self, node: ir.Node) -> bool:
@@ -106,7 +104,7 @@ class _Rewriter:
         self.graph.sort()
 
     def rewrite(self, value: ir.Value) -> None:
-        """Let each of a value's users take it rounded where it or its maker is low."""
+        """Give each of a value's consumers the rounded value if it or the producer is lowered."""
         maker = value.producer()
         makers = (
             self.low_modules(maker, maker.outputs.index(value), "outputs")
@@ -119,7 +117,7 @@ class _Rewriter:
                 places.setdefault(makers | self.low_modules(user, index, "inputs"), []).append(
                     (user, index)
                 )
-            elif makers:  # in a subgraph, which sees the main graph's values
+            elif makers:  # in a subgraph, where the main graph's values are visible
                 places.setdefault(makers, []).append((user, index))
         outputs = [index for index, output in enumerate(self.graph.outputs) if output is value]
         if makers and outputs:
@@ -145,8 +143,8 @@ class _Rewriter:
                     self.graph.outputs[index] = chosen
 
     def low_modules(self, node: ir.Node, slot: int, side: str) -> frozenset[str]:
-        """Return the module whose rounding a slot of a node shares; none where the operator keeps
-        it in float32.
+        """Return the module whose rounding a node's slot shares; none if the operator keeps it in
+        float32.
         """
         if node.graph is not self.graph or not self.is_switchable(node):
             return frozenset()
@@ -155,7 +153,7 @@ class _Rewriter:
         return frozenset({self.module_of[node]}) if needs[slot] == "low" else frozenset()
 
     def flag(self, modules: frozenset[str]) -> ir.Value:
-        """Return a scalar that is true where any of the modules is low."""
+        """Return a scalar that is true if any of the modules is lowered."""
         if modules not in self.flags:
             one, *others = sorted(modules)
             if not others:
@@ -207,14 +205,14 @@ class _Rewriter:
         dtype: ir.DataType = ir.DataType.FLOAT,
         after: ir.Node | None = None,
     ) -> ir.Value:
-        """Return a new node's output, in the shape of another value."""
+        """Return a new node's output, with the shape of another value."""
         name = free_name(f"convkit.{op_type.lower()}.{like.name}", self.names)
         output = ir.Value(name=name, type=ir.TensorType(dtype), shape=like.shape)
         given = [ir.AttrInt64(key, number) for key, number in (attributes or {}).items()]
         node = ir.Node("", op_type, inputs, given, outputs=[output], name=name)
         if after is not None:
             self.graph.insert_after(after, node)
-        else:  # of a weight: right before it is needed, so that few of them are there at once
+        else:  # weights: right before their use, so that few of them exist at once
             users = [user for user, _ in like.uses() if user in self.order]
             self.graph.insert_before(
                 min(users, key=self.order.__getitem__, default=self.graph[0]), node

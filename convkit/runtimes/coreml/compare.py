@@ -1,6 +1,4 @@
-"""Compares two built artifacts: Core ML packages by their programs and weights, other files by
-their bytes.
-"""
+"""Compares two built artifacts: Core ML packages by program and weights, other files by content."""
 
 from convkit.comparison.folders import Reader, compare_artifacts
 from convkit.findings.model import Finding
@@ -12,7 +10,7 @@ _PACKAGES = Reader(".mlpackage", is_folder=True, compare=compare_packages)
 
 
 def run(request: CompareRequest, context: Context) -> tuple[CompareResult, list[Finding]]:
-    """Return how alike two artifacts are, file by file; raises StageFailedError where one is not
-    there.
+    """Return the similarity of two artifacts, file by file; raises StageFailedError if one is
+    missing.
     """
     return compare_artifacts(request, _PACKAGES, context.progress), []

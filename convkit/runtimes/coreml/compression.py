@@ -1,4 +1,4 @@
-"""Compressed weights: coremltools' own passes, on a model in memory."""
+"""Weight compression by coremltools' own passes, on a model in memory."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,11 +19,11 @@ def compress(
     options: CompressionOptions,
     modules: Mapping[str, str],
 ) -> Any:  # noqa: ANN401
-    """Return a model (coremltools' MLModel) with its weights compressed; `program` and `modules`
-    are its own.
+    """Return a model (coremltools' MLModel) with compressed weights; `program` and `modules` belong
+    to it.
 
-    Weights of fewer than 2,048 elements stay as they are (coremltools' threshold), and so do those
-    of modules under `keep`. Raises StageFailedError where coremltools refuses.
+    Weights with fewer than 2,048 elements (coremltools' threshold) are not compressed, nor are
+    those of modules in `keep`. Raises StageFailedError if coremltools refuses.
     """
     kept: dict[str, None] = dict.fromkeys(_kept(program, options, modules))
     try:
@@ -53,7 +53,7 @@ def _compressed(model: Any, options: CompressionOptions, kept: Mapping[str, None
             )
             model = cto.linear_quantize_weights(model, _configured(blocks, kept), **joint)
         case "palette":
-            # One worker: the clusters that k-means finds depend on nothing but the weights.
+            # One worker, so that the k-means clusters depend only on the weights.
             palette = cto.OpPalettizerConfig(
                 mode="kmeans", nbits=options.bits or _DEFAULT_BITS, num_kmeans_workers=1
             )
@@ -72,7 +72,7 @@ def _configured(config: Any, kept: Mapping[str, None]) -> Any:  # noqa: ANN401
 def _kept(
     program: Program, options: CompressionOptions, modules: Mapping[str, str]
 ) -> Iterator[str]:
-    """Yield the names of the constants that some module under `keep` takes."""
+    """Yield the names of constants used by any module in `keep`."""
     for operation in walk(program.function):
         results = [variable.name for variable in operation.outputs]
         if is_constant(operation.op_type) or not results:

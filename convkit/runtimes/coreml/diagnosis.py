@@ -1,5 +1,5 @@
-"""Findings on a Core ML program in float16: which constant, tensor or softmax is to blame for what
-is off.
+"""Findings about a Core ML program in float16: the constant, tensor or softmax that causes wrong
+results.
 """
 
 import dataclasses
@@ -33,21 +33,21 @@ from convkit.worker.protocol import LowPrecision
 
 Feeds = Mapping[str, np.ndarray]
 
-# Operations that give NaN or infinity for an argument of zero.
+# Operations that return NaN or infinity for a zero argument.
 _DIVIDING = frozenset({"inverse", "log", "pow", "real_div", "rsqrt"})
-# The only low precision that Core ML programs compute in.
+# The only low precision in which Core ML programs compute.
 _FLOAT16: Final = "float16"
-# What else helps against a mask that overflows.
+# Alternatives for a mask that overflows.
 _OR_SDPA = (
     " Or load the model with attn_implementation: sdpa, which masks by selection instead of"
     " addition."
 )
-# How many operations a chain shows at its beginning and at its end.
+# How many operations at its start and end a chain lists.
 _FIRST_STEPS, _LAST_STEPS = 4, 2
 
 
 class ProgramDiagnosis:
-    """A package's program, with what its conversion knew: modules by tensor, and constants beyond
+    """A package's program, with facts from its conversion: modules by tensor, and constants beyond
     float16.
     """
 
@@ -68,14 +68,12 @@ class ProgramDiagnosis:
         self._remedies = PrecisionRemedies(precision, paths)
 
     def harmless(self) -> list[Finding]:
-        """Return notes (N201) on the constants beyond the type's range, where no output suffers
-        from them.
-        """
+        """Return notes (N201) on constants beyond the type's range that affect no output."""
         return [self._constant(constant, None, None) for constant in self._constants]
 
     def diagnose(self, case: str, feeds: Feeds) -> list[Finding]:
-        """Say why outputs are not finite in a case in which the original's are: N201, N202, N203,
-        N205.
+        """Explain non-finite outputs in a case in which the original's are finite: N201, N202,
+        N203, N205.
         """
         walk = _Walk(self._perform(feeds), self._program)
         roots = walk.roots()
@@ -91,7 +89,7 @@ class ProgramDiagnosis:
         return sorted(findings, key=lambda finding: not finding.is_error)
 
     def collapse(self, case: str, feeds: Feeds, *, constant_output: bool = False) -> list[Finding]:
-        """Say why outputs are finite and off: an overflow that was absorbed (N202), or lost
+        """Explain outputs that are finite but wrong: an absorbed overflow (N202), or lost
         differences (N204).
         """
         traces = self._perform(feeds)
@@ -109,7 +107,7 @@ class ProgramDiagnosis:
         return perform(self._evaluator, served)
 
     def _constant(self, constant: LargeConstant, case: str | None, walk: "_Walk | None") -> Finding:
-        """Return N201: an error where `case` shows harm, else a note."""
+        """Return N201: an error if `case` shows harm, otherwise a note."""
         consumer = constant.consumers[0]
         sign = "-" if constant.extreme < 0 else ""
         becomes = {
@@ -157,8 +155,8 @@ class ProgramDiagnosis:
         )
 
     def _tensor(self, case: str, made: StepTrace, walk: "_Walk | None") -> Finding:
-        """Return N202 or N203 on the step at which values went bad; without a walk, what follows
-        absorbs it.
+        """Return N202 or N203 for the step at which values went bad; without a walk, later steps
+        absorb it.
         """
         step = made.step
         name = f"{made.name!r} ({step.operation} {in_module(step.module)})"
@@ -186,7 +184,9 @@ class ProgramDiagnosis:
         )
 
     def _around(self, made: StepTrace) -> list[str]:
-        """Return the modules that make or take a step's results: they stay in float32 together."""
+        """Return the modules that produce or consume a step's results: they stay in float32
+        together.
+        """
         results = {result.variable for result in made.step.results}
         takers = [
             step.module
@@ -218,14 +218,14 @@ class ProgramDiagnosis:
 
 @dataclasses.dataclass(frozen=True)
 class _Root:
-    """Where bad values begin: a step that takes none, or takes them from constants."""
+    """The origin of bad values: a step without bad inputs, or with bad constants."""
 
     made: StepTrace
     constants: tuple[Taken, ...]
 
 
 class _Walk:
-    """The way back from outputs that are not finite, through steps whose results are not finite."""
+    """The path back from non-finite outputs, through steps with non-finite results."""
 
     def __init__(self, traces: Mapping[str, StepTrace], program: Program) -> None:
         self._autopsies = traces
@@ -237,11 +237,11 @@ class _Walk:
                 continue
             reached[made.name] = None
             pending += [traces.get(taken.maker) for taken in _bad(made) if taken.maker is not None]
-        # In the program's order: what comes first is the cause of what comes after.
+        # In program order: causes precede their effects.
         self.bad = [each for name, each in traces.items() if name in reached]
 
     def roots(self) -> list[_Root]:
-        """Return where bad values begin, in the program's order."""
+        """Return the origins of bad values, in program order."""
         roots = []
         for made in self.bad:
             constants = tuple(taken for taken in _bad(made) if taken.is_constant)
@@ -251,16 +251,17 @@ class _Walk:
         return roots
 
     def first_nan(self) -> StepTrace | None:
-        """Return the first step that makes NaN of what is none."""
+        """Return the first step that produces NaN from inputs without NaN."""
         makers = (
             made for made in self.bad if made.nan and not any(taken.nan for taken in made.taken)
         )
         return next(makers, None)
 
     def chain(self, start: str) -> tuple[str, ...]:
-        """Return the way from a step on to an output, one operation a line, the middle left out.
+        """Return the path from a step to an output, one operation per line, with the middle
+        omitted.
 
-        The step may bear the longer name that casting it to float16 gave it.
+        The step may have the longer name that casting it to float16 added.
         """
         names = {start, f"{start}_cast_fp16"}
         lines = []
@@ -290,7 +291,9 @@ def _maker(name: str, traces: Mapping[str, StepTrace]) -> StepTrace | None:
 
 
 def _named(constant: LargeConstant, guilty: Mapping[str, Taken]) -> bool:
-    """Say whether a constant is among the guilty: casting it to float16 gave it a longer name."""
+    """Return True if a constant is among the guilty ones: casting it to float16 gave it a longer
+    name.
+    """
     return any(
         name == constant.constant or name.startswith(f"{constant.constant}_to_") for name in guilty
     )

@@ -1,15 +1,15 @@
-"""Inputs in the element types that a package takes."""
+"""Converts inputs to a package's element types."""
 
 import numpy as np
 
 
 class UnservableError(ValueError):
-    """An input holds numbers that the package's element type cannot hold."""
+    """An input contains numbers that the package's element type cannot represent."""
 
 
 def as_served(array: np.ndarray, dtype: str | None) -> np.ndarray:
-    """Return an input in the type that the package takes; raises UnservableError for numbers that
-    it cannot hold.
+    """Return an input in the package's type; raises UnservableError for numbers that it cannot
+    represent.
     """
     if dtype is None or array.dtype == np.dtype(dtype):
         return array

@@ -1,4 +1,4 @@
-"""Looks into a Core ML package: contract, format, element types, operations, metadata, modules."""
+"""Inspects a Core ML package: contract, format, element types, operations, metadata, modules."""
 
 import json
 from collections import Counter
@@ -23,9 +23,7 @@ _VERSION_KEY = "com.github.apple.coremltools.version"
 
 
 def run(request: InspectRequest, _context: Context) -> tuple[InspectResult, list[Finding]]:
-    """Return what the package says of itself; raises StageFailedError for what is no sound ML
-    program.
-    """
+    """Return a summary of the package; raises StageFailedError if it is not a sound ML program."""
     path = Path(request.model)
     program = load_program(path)
     texts = read_metadata(path)
@@ -86,9 +84,7 @@ def _carried(texts: dict[str, str]) -> Contract | None:
 
 
 def _is_weight(variable: Any) -> bool:  # noqa: ANN401 - coremltools' Var
-    """Say whether a variable is a constant of floats: other constants are shapes,
-    axes and modes.
-    """
+    """Return True for a constant with floats: other constants are shapes, axes and modes."""
     constant = variable.op is not None and is_constant(variable.op.op_type)
     return constant and any(
         variable.is_tensor_or_scalar_of(dtype=kind) for kind in ("fp16", "fp32")

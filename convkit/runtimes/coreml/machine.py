@@ -1,4 +1,4 @@
-"""What `convkit doctor` says of Core ML on this machine."""
+"""Core ML's part of `convkit doctor`."""
 
 import platform
 import sys

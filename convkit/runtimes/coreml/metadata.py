@@ -1,4 +1,4 @@
-"""The texts that a package carries."""
+"""Reads and writes a package's metadata strings."""
 
 import json
 from pathlib import Path
@@ -11,12 +11,12 @@ from convkit.tensors import Contract
 
 
 def write_metadata(model: Any, contract: Contract) -> None:  # noqa: ANN401 - an MLModel
-    """Put the contract into a model's metadata, beside coremltools' own (versions of the tools)."""
+    """Add the contract to a model's metadata, next to coremltools' own (tool versions)."""
     model.user_defined_metadata[CONTRACT_KEY] = json.dumps(encode(contract), sort_keys=True)
 
 
 def read_metadata(package: Path) -> dict[str, str]:
-    """Return a package's texts without reading its weights; raises StageFailedError for an unsound
-    package.
+    """Return a package's metadata without reading its weights; raises StageFailedError for an
+    unsound package.
     """
     return dict(read_model(read_package(package)).description.metadata.userDefined)

@@ -1,4 +1,4 @@
-"""A Core ML target's own options, as the worker gets them."""
+"""A Core ML target's own options, as passed to the worker."""
 
 import dataclasses
 from typing import Literal
@@ -19,7 +19,9 @@ class CompressionOptions:
 
 @dataclasses.dataclass(frozen=True)
 class ProgramOptions:
-    """`minimum` is a deployment target (iOS17); `shapes` says how sizes that vary are declared."""
+    """`minimum` is a deployment target (iOS17); `shapes` selects how variable sizes are
+    declared.
+    """
 
     minimum: str
     shapes: Shapes

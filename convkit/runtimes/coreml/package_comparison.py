@@ -1,9 +1,9 @@
-"""Two Core ML packages: equal by their canonical form (`mil/identity.py`), or else what of their
-meaning differs.
+"""Compares two Core ML packages: by their canonical form (`mil/identity.py`), or else by their
+meaning.
 
-No difference are: the manifest's random names, the order of maps, the date of the conversion, doc
-strings, and where in its file a weight lies. The versions of the tools that coremltools writes into
-the metadata, and convkit's own texts, count as all metadata do.
+These do not count as differences: the manifest's random names, the order of maps, the date of the
+conversion, doc strings, and the location of a weight in its file. The tool versions that
+coremltools adds to the metadata, and convkit's own strings, count like all metadata.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,7 +20,7 @@ from convkit.runtimes.coreml.value_comparison import ProgramWeights, value_text
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import DifferenceKind
 
-# Fields that are compared by hand, or say nothing; those not named here are compared as they are.
+# Fields that are compared explicitly or ignored; all others are compared as they are.
 _MODEL = frozenset({"description", "mlProgram", "specificationVersion"})
 _DESCRIPTION = frozenset({"metadata", "input", "output", "state"})
 _PROGRAM = frozenset({"functions", "docString"})
@@ -29,7 +29,7 @@ _BLOCK = frozenset({"inputs", "outputs", "operations"})
 
 
 def compare_packages(first: Path, second: Path, epsilon: float) -> Listing:
-    """Compare two packages; one that cannot be read, or lacks weights, is a difference of the kind
+    """Compare two packages. If one cannot be read or lacks weights, the difference has kind
     `file`.
     """
     listing = Listing()
@@ -48,9 +48,7 @@ def compare_packages(first: Path, second: Path, epsilon: float) -> Listing:
 
 
 class _Packages:
-    """Two packages, on their way to being compared. Places in inner blocks begin with
-    `operation/`.
-    """
+    """Two packages being compared. Places in nested blocks begin with `operation/`."""
 
     def __init__(
         self,
@@ -85,7 +83,7 @@ class _Packages:
             )
 
     def _files(self) -> None:
-        """Compare the manifests' items, and all files but the model and its weights."""
+        """Compare the manifests' items, and all files except the model and its weights."""
         items = [((item.path, item) for item in package.items) for package in self._packages]
         weights = {
             package.weights.relative_to(package.data).as_posix() for package in self._packages
@@ -205,7 +203,7 @@ class _Packages:
         gap = compare_weights(own, other, self._epsilon)
         if gap is None:
             return
-        # A constant's value is what an initializer is elsewhere.
+        # A constant's value corresponds to an initializer in ONNX.
         weight = name == "val"
         detail = "; ".join(part for part in (remark, gap.detail) if part)
         self._listing.add(
@@ -235,7 +233,7 @@ class _Packages:
 
 
 def _fields(message: Any, known: frozenset[str]) -> Mapping[str, str]:  # noqa: ANN401
-    """Return a message's other fields as texts; printing a message sorts its maps."""
+    """Format a message's other fields; printing a message sorts its maps."""
     found = {}
     for field, value in message.ListFields():
         if field.name in known:
@@ -280,9 +278,7 @@ def _beside(package: Package) -> list[Path]:
 
 
 def _name(operation: Any) -> str:  # noqa: ANN401
-    """Return what an operation is known by: its first output, or its name where it
-    gives nothing.
-    """
+    """Return an operation's display name: its first output, or its name if it has no outputs."""
     if operation.outputs:
         return str(operation.outputs[0].name)
     return (
@@ -293,8 +289,8 @@ def _name(operation: Any) -> str:  # noqa: ANN401
 
 
 def _wiring(operation: Any) -> tuple[object, ...]:  # noqa: ANN401
-    """Return what an operation computes from what; values that it holds itself are compared as
-    values.
+    """Return an operation's type and connections; values stored in the operation are compared
+    separately.
     """
     given = {
         name: tuple(
@@ -307,7 +303,7 @@ def _wiring(operation: Any) -> tuple[object, ...]:  # noqa: ANN401
 
 
 def _described(operation: Any) -> str:  # noqa: ANN401
-    """Return an operation as a line: what it is, the names that it takes, what it gives."""
+    """Format an operation as one line: type, input names, outputs."""
     given = []
     for name, argument in sorted(operation.inputs.items()):
         texts = [
@@ -322,7 +318,7 @@ def _described(operation: Any) -> str:  # noqa: ANN401
 
 
 def _bound(operation: Any) -> list[tuple[str, Any]]:  # noqa: ANN401
-    """Return the values that an operation's inputs hold themselves."""
+    """Return the values stored in an operation's inputs."""
     return [
         (f"{name}[{index}]" if len(argument.arguments) > 1 else name, each.value)
         for name, argument in sorted(operation.inputs.items())

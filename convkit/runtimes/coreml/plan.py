@@ -1,4 +1,4 @@
-"""What a Core ML target's precision means for its program, and the search for what must stay in
+"""Resolves a Core ML target's precision for its program, and searches for what must stay in
 float32.
 """
 
@@ -23,8 +23,8 @@ from convkit.worker.protocol import LowPrecision, ModulePrecision, PlanRound
 
 @dataclasses.dataclass(frozen=True)
 class Decision:
-    """A precision, decided; its modules in the program's order; the rounds of the search, where
-    there was one.
+    """A resolved precision, its modules in program order, and the rounds of the search, if there
+    was one.
     """
 
     precision: LowPrecision
@@ -42,10 +42,10 @@ def decide(
     *,
     is_auto: bool,
 ) -> Decision:
-    """Measure a float32 program on the cases; where `is_auto`, find what stays in float32 (N208,
+    """Measure a float32 program on the cases; with `is_auto`, find what stays in float32 (N208,
     N209).
 
-    N210 says which modules reach beyond float16. Raises UnsupportedOperation, EvaluationError.
+    N210 reports the modules that exceed float16. Raises UnsupportedOperation, EvaluationError.
     """
     served = {
         name: dataclasses.replace(case, feeds=_served(program, case))
@@ -74,8 +74,8 @@ def _served(program: Program, case: JudgedCase) -> Outputs:
 
 
 class _SearchedProgram:
-    """A float32 program, for which a plan is searched: masks of float32's lowest value are
-    saturated on the way.
+    """A float32 program for which a plan is searched; masks of float32's lowest value are saturated
+    on the way.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class _SearchedProgram:
         self.modules = self._evaluator.modules
 
     def needs_saturation(self, patterns: tuple[str, ...]) -> bool:
-        """Say whether a constant that becomes infinity is left to operations in float16."""
+        """Return True if a constant that becomes infinity is still used by float16 operations."""
         kept = dataclasses.replace(self._precision, keep_float32=patterns)
         return self._saturates and any(
             not stays_float32(self._module_of.get(consumer.name, consumer.module), kept)
@@ -111,7 +111,7 @@ class _SearchedProgram:
             yield name, self._evaluator.run(case.feeds, low)
 
     def switched(self) -> SwitchedEvaluator:
-        """Return the program in which roundings can be switched."""
+        """Return the program with switchable rounding."""
         return self._evaluator
 
 

@@ -1,4 +1,4 @@
-"""Which operations compute in float16: a precision's module patterns as coremltools'
+"""Selects the operations that compute in float16: converts module patterns to coremltools'
 `op_selector`.
 """
 
@@ -9,18 +9,18 @@ from convkit.mil.modules import ModuleOf
 from convkit.precision.patterns import matches
 from convkit.worker.protocol import LowPrecision
 
-# Says of one of coremltools' operations whether it is to compute in float16.
+# Returns True if a coremltools operation is to compute in float16.
 Selector = Callable[[Any], bool]
 
 
 def stays_float32(module: str, precision: LowPrecision) -> bool:
-    """Say whether a module's operations stay in float32."""
+    """Return True if a module's operations stay in float32."""
     return any(matches(pattern, module) for pattern in precision.patterns)
 
 
 def selector(precision: LowPrecision, module_of: ModuleOf) -> Selector:
-    """Return the `op_selector` of a precision.
+    """Return the `op_selector` for a precision.
 
-    An operation that no module is known of was made by coremltools itself; it belongs to the root.
+    An operation without a known module was added by coremltools itself, and belongs to the root.
     """
     return lambda operation: not stays_float32(module_of(operation), precision)

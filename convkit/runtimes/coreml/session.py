@@ -1,4 +1,4 @@
-"""Core ML packages: evaluated on any system; on macOS, Core ML itself predicts as well."""
+"""Runs Core ML packages: evaluated on any system; on macOS, also predicted by Core ML itself."""
 
 import json
 import sys
@@ -26,7 +26,7 @@ MODEL_FILE = "model.mlpackage"
 
 
 class EvaluatedProgram:
-    """A package's program in the evaluator. `evaluate` gives the trace besides the outputs."""
+    """A package's program in the evaluator. `evaluate` returns the trace along with the outputs."""
 
     providers = ("evaluator of ML programs",)
 
@@ -42,13 +42,13 @@ class EvaluatedProgram:
         self._types = _declared_types(self._texts)
 
     def contract(self) -> Contract:
-        """Return names, order, types and shapes as the package states them; sizes that may vary
-        have no name there.
+        """Return names, order, types and shapes as declared by the package; variable sizes have no
+        names there.
         """
         return stated_contract(self.program)
 
     def metadata(self) -> Mapping[str, str]:
-        """Return the texts that the package carries."""
+        """Return the package's metadata strings."""
         return self._texts
 
     def evaluate(self, feeds: Mapping[str, np.ndarray]) -> Evaluation:
@@ -72,17 +72,17 @@ class EvaluatedProgram:
         return as_declared(self.evaluate(feeds).outputs, self._types)
 
     def fallbacks(self) -> tuple[Fallback, ...]:
-        """Return nothing: an evaluator has no other place to run."""
+        """Return an empty tuple: the evaluator has no other device."""
         return ()
 
 
 class PredictedProgram:
-    """A package in Core ML itself, on macOS: on all of the machine's units."""
+    """A package loaded by Core ML itself on macOS, using all of the machine's compute units."""
 
     providers = ("Core ML, all units",)
 
     def __init__(self, package: Path, like: EvaluatedProgram) -> None:
-        """Load a package; `like` is the same one in the evaluator. Raises ModelRefusedError."""
+        """Load a package; `like` is the same package in the evaluator. Raises ModelRefusedError."""
         import coremltools as ct
 
         try:
@@ -95,11 +95,11 @@ class PredictedProgram:
         self._like = like
 
     def contract(self) -> Contract:
-        """Return what the package states."""
+        """Return the contract as declared by the package."""
         return self._like.contract()
 
     def metadata(self) -> Mapping[str, str]:
-        """Return the texts that the package carries."""
+        """Return the package's metadata strings."""
         return self._like.metadata()
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -107,7 +107,7 @@ class PredictedProgram:
         return self._predict(self._model, feeds)
 
     def run_on_the_cpu(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return the same from Core ML's CPU alone; raises RunFailedError."""
+        """Like `run`, using only the CPU; raises RunFailedError."""
         return self._predict(self._on_the_cpu, feeds)
 
     def _predict(self, model: Any, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:  # noqa: ANN401
@@ -121,12 +121,12 @@ class PredictedProgram:
         return as_declared(outputs, _declared_types(self.metadata()))
 
     def fallbacks(self) -> tuple[Fallback, ...]:
-        """Return nothing: Core ML does not tell where it ran what."""
+        """Return an empty tuple: Core ML does not report what ran where."""
         return ()
 
 
 def stated_contract(program: Program) -> Contract:
-    """Return what a program states of its inputs and outputs."""
+    """Return the inputs and outputs that a program declares."""
     return Contract(tuple(map(_spec, program.inputs)), tuple(map(_spec, program.outputs)), ())
 
 
@@ -142,7 +142,9 @@ def _spec(feature: Feature) -> TensorSpec:
 def as_declared(
     outputs: Mapping[str, np.ndarray], types: Mapping[str, str]
 ) -> dict[str, np.ndarray]:
-    """Return outputs in the contract's types: a package gives int64 as int32, bool as a number."""
+    """Return outputs in the contract's types: a package returns int64 as int32, and bool as a
+    number.
+    """
     return {
         name: array.astype(types[name]) if name in types and types[name] != array.dtype else array
         for name, array in outputs.items()
@@ -150,13 +152,13 @@ def as_declared(
 
 
 def _declared_types(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the types of whole numbers and truth values that the contract declares for outputs.
+    """Return the integer and boolean types that the contract declares for outputs.
 
-    A float of another width than declared is a fault, and stays as it is.
+    A float with a width other than declared is a fault, and is not converted.
     """
     try:
         contract = decode(Contract, json.loads(texts.get(CONTRACT_KEY, "null")))
-    except (ValueError, CodecError):  # the check of what the package carries says so
+    except (ValueError, CodecError):  # the check of the stored contract reports it
         return {}
     return {spec.name: spec.dtype for spec in contract.outputs if "float" not in spec.dtype}
 

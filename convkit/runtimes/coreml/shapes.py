@@ -1,4 +1,4 @@
-"""The contract's inputs as Core ML states them: names, element types, and shapes with ranges or
+"""The contract's inputs as declared to Core ML: names, element types, and shapes with ranges or
 enumerated sizes.
 """
 
@@ -19,7 +19,7 @@ from convkit.tensors import (
     dimension_size,
 )
 
-# What an ML program takes and gives in place of element types that it has not at its borders
+# Replacements for element types that an ML program does not support as inputs and outputs
 # (coremltools 9.0).
 _SERVED: dict[DType, DType] = {
     "bool": "int32",
@@ -33,12 +33,12 @@ _SERVED: dict[DType, DType] = {
     "float64": "float32",
     "bfloat16": "float32",
 }
-# Core ML takes no more than this many shapes of an input.
+# Core ML supports no more than this many shapes per input.
 MOST_SHAPES = 128
 
 
 def served_contract(contract: Contract) -> Contract:
-    """Return the contract as a package can state it: whole numbers as int32, no float wider than
+    """Return the contract as a package can declare it: integers as int32, no float wider than
     float32.
     """
     return Contract(
@@ -65,7 +65,9 @@ def input_types(contract: Contract, shapes: Shapes) -> list[Any]:
 
 
 def output_types(contract: Contract) -> list[Any]:
-    """Return a `TensorType` for each output, in order: without, a float16 program gives float16."""
+    """Return a `TensorType` for each output, in order: by default, a float16 program returns
+    float16.
+    """
     import coremltools as ct
 
     return [
@@ -75,8 +77,8 @@ def output_types(contract: Contract) -> list[Any]:
 
 
 class _Ranges:
-    """Any size from an axis's min to its max. Dimensions of one axis share one range, and so stay
-    equal.
+    """Any size from an axis's min to its max. Dimensions of the same axis share one range, and thus
+    stay equal.
     """
 
     def __init__(self, contract: Contract) -> None:
@@ -100,7 +102,7 @@ class _Ranges:
 
 
 def _corner_sizes(axes: Sequence[Axis], dimension: str) -> Iterator[int]:
-    """Yield a dimension's sizes where each of its axes is smallest or largest."""
+    """Yield a dimension's sizes with each of its axes at its minimum or maximum."""
     involved = [axis for axis in axes if axis.name in dimension_axes(dimension)]
     for corner in itertools.product(*((axis.min, axis.max) for axis in involved)):
         yield dimension_size(
@@ -109,7 +111,7 @@ def _corner_sizes(axes: Sequence[Axis], dimension: str) -> Iterator[int]:
 
 
 class _Enumerated:
-    """Every combination of the axes' smallest, typical and largest sizes; the typical one is the
+    """Every combination of the axes' minimum, typical and maximum sizes; the typical one is the
     default.
     """
 
@@ -131,12 +133,13 @@ class _Enumerated:
         choices = list(dict.fromkeys(spec.concrete_shape(sizes) for sizes in self._combinations))
         if len(choices) == 1:
             return choices[0]
-        if self._are_paired:  # by their places: all inputs list as many shapes, in the same order
+        # by index: all inputs list the same number of shapes, in the same order
+        if self._are_paired:
             choices = [spec.concrete_shape(sizes) for sizes in self._combinations]
         default = list(spec.concrete_shape(self._typical))
         return ct.EnumeratedShapes(shapes=[list(shape) for shape in choices], default=default)
 
 
 def combinations(contract: Contract) -> int:
-    """Return how many shapes an enumeration of a contract's axes has."""
+    """Return the number of shapes in an enumeration of a contract's axes."""
     return int(np.prod([len({axis.min, axis.typical, axis.max}) for axis in contract.axes] or [1]))

@@ -1,4 +1,4 @@
-"""What lies beside a package: the modules of its tensors, which a saved package forgets."""
+"""A package's sidecar file: the modules of its tensors, which a saved package does not record."""
 
 import json
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ def write_modules(folder: Path, modules: Mapping[str, str]) -> None:
 
 
 def read_modules(folder: Path) -> dict[str, str]:
-    """Return module paths by tensor name; empty where the folder has none. Raises StageFailedError
-    if damaged.
+    """Return module paths by tensor name; empty if the folder has none. Raises StageFailedError if
+    damaged.
     """
     file = folder / MODULES_FILE
     if not file.is_file():

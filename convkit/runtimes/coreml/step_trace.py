@@ -1,4 +1,4 @@
-"""What happened to a program's values in one case: where they overflowed, vanished or lost their
+"""Traces a program's values in one case: where they overflowed, vanished or lost their
 differences.
 """
 
@@ -14,8 +14,8 @@ from convkit.mil.plan import Result, Step, Variable, every_step, is_constant
 
 @dataclasses.dataclass(frozen=True)
 class Taken:
-    """An argument of a step: the variable's name, the step that made it (None: an input or a
-    constant).
+    """An argument of a step: the variable's name, and the step that produced it (None: an input or
+    a constant).
     """
 
     name: str
@@ -28,12 +28,11 @@ class Taken:
 
 @dataclasses.dataclass(frozen=True)
 class StepTrace:
-    """A step as it went. `reached` is the largest finite magnitude that it computed, before it was
-    rounded.
+    """The trace of one step. `reached` is the largest finite magnitude computed, before rounding.
 
-    `overflowed` finite elements became infinite, `flushed` ones zero; `flattened`: it computed
-    values that differ and stored one value; `spread` is by how much they differed. `masked_rows`
-    counts a softmax's rows of nothing but -inf.
+    `overflowed` finite elements became infinite, `flushed` ones became zero. `flattened`: it
+    computed different values but stored a single one; `spread` is their difference. `masked_rows`
+    counts a softmax's rows that are entirely -inf.
     """
 
     step: Step
@@ -55,7 +54,7 @@ class StepTrace:
 
 
 def perform(evaluator: Evaluator, feeds: Mapping[str, np.ndarray]) -> dict[str, StepTrace]:
-    """Evaluate a program, and say of each step how it went, by the step's name, in order."""
+    """Evaluate a program, and return a trace of each step by its name, in order."""
     makers = {
         var: step.name
         for step in every_step(evaluator.plan)
@@ -117,7 +116,7 @@ class _Watcher:
 
 
 def _nonfinite(value: torch.Tensor) -> tuple[bool, bool]:
-    """Say whether a tensor holds NaN, and whether infinities."""
+    """Return whether a tensor contains NaN, and whether it contains infinities."""
     if not value.numel() or bool(torch.isfinite(value.sum(dtype=torch.float32))):
         return False, False
     return bool(torch.isnan(value).any()), bool(torch.isinf(value).any())

@@ -1,4 +1,4 @@
-"""A Core ML target, as a recipe writes it."""
+"""A Core ML target as written in a recipe."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from convkit.runtimes.coreml.options import CompressionOptions, ProgramOptions
 from convkit.runtimes.coreml.target_compression import Compression
 from convkit.worker.protocol import StageKind
 
-# The oldest systems that run an ML program, and the newer ones that give programs more operations.
+# The oldest systems that run ML programs, and newer ones that support more operations.
 DeploymentTarget = Literal[
     "iOS15",
     "iOS16",
@@ -35,8 +35,8 @@ DeploymentTarget = Literal[
     "visionOS2",
 ]
 
-# Core ML serves no more shapes of one input than this, and enumerates those of several inputs only
-# on these systems and later.
+# Core ML supports at most this many shapes per input, and enumerations for several inputs only on
+# these systems and later.
 _MOST_SHAPES = 128
 _ENUMERATES_SEVERAL = ("iOS18", "macOS15", "watchOS11", "tvOS18", "visionOS2")
 
@@ -88,18 +88,18 @@ class CoreMLTarget(BaseTarget):
 
     @property
     def device(self) -> Literal["cpu"]:
-        """Where the target is checked: ML programs are evaluated on the CPU, and predicted there on
+        """Where the target is checked: ML programs are evaluated on the CPU, or predicted there on
         macOS.
         """
         return "cpu"
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """No releases of a runtime: Core ML belongs to the system."""
+        """Always empty: Core ML has no separate releases, since it is part of the system."""
         return ()
 
     def options(self) -> ProgramOptions:
-        """Return what shapes the program."""
+        """Return the options that affect the program."""
         compression = self.compression
         return ProgramOptions(
             self.minimum,
@@ -108,7 +108,7 @@ class CoreMLTarget(BaseTarget):
         )
 
     def packages(self, stage: StageKind, *, stand_in: bool) -> tuple[str, ...]:
-        """Return one environment's packages: what converts a model evaluates programs too."""
+        """Return one environment's packages: converting and evaluating need the same ones."""
         del stage, stand_in
         return ("coremltools", "torch", "numpy", "safetensors")
 
@@ -116,7 +116,7 @@ class CoreMLTarget(BaseTarget):
     def faults(
         cls, name: str, target: Mapping[str, object], recipe: Mapping[str, object]
     ) -> Iterator[Fault]:
-        """Return what Core ML cannot be asked for: a graph, or more shapes than it serves."""
+        """Return requests that Core ML cannot fulfil: a graph, or more shapes than it supports."""
         place = ("targets", name)
         if mapping(recipe.get("model")).get("onnx") is not None:
             message = (
@@ -153,11 +153,11 @@ def _shape_faults(
         yield Fault((*place, "shapes"), message)
 
 
-# By how much a system's release lags behind the iOS of the same year.
+# How many releases a system is behind the iOS of the same year.
 _BEHIND_IOS = {"iOS": 0, "macOS": 3, "watchOS": 7, "tvOS": 0, "visionOS": 16}
 
 
 def _generation(target: str) -> int:
-    """Return the release of iOS that came out with a deployment target."""
+    """Return the iOS release that appeared together with a deployment target."""
     system = target.rstrip("0123456789")
     return int(target.removeprefix(system)) + _BEHIND_IOS[system]

@@ -1,4 +1,4 @@
-"""Values in an ML program: weights, wherever they lie, and texts for all others."""
+"""Values in an ML program: weights, wherever they are stored, and texts for all others."""
 
 import hashlib
 import math
@@ -20,18 +20,18 @@ _LONGEST = 1000
 
 
 class ProgramWeights:
-    """The weights of one package; its files are mapped when they are first asked for."""
+    """The weights of one package; its files are mapped on first access."""
 
     def __init__(self, package: Package) -> None:
         self._package = package
         self._maps: dict[str, np.ndarray] = {}
 
     def weight(self, value: Any) -> Weight | None:  # noqa: ANN401 - a protocol buffer
-        """Return a tensor's weight; None for what stands in the program and is no tensor of
-        numbers.
+        """Return a tensor's weight; None for values stored in the program that are not numeric
+        tensors.
 
-        What lies in a file is always a weight: of bytes, where its size is not that of its type.
-        Raises StageFailedError where a file is damaged.
+        Values stored in a file are always weights; as bytes, if their size does not match their
+        type. Raises StageFailedError if a file is damaged.
         """
         from coremltools.proto import MIL_pb2
 
@@ -71,7 +71,7 @@ class ProgramWeights:
 
 
 def value_text(value: Any) -> str:  # noqa: ANN401
-    """Return a value's content as a line, such that other contents have other lines."""
+    """Format a value's content as one line; distinct contents have distinct lines."""
     copy = type(value)()
     copy.CopyFrom(value)
     copy.ClearField("docString")
@@ -84,7 +84,9 @@ def value_text(value: Any) -> str:  # noqa: ANN401
 
 
 def _layout(kind: str) -> tuple[np.dtype | None, int | None]:
-    """Return the numpy type of floats and the bits of an element; no bits for what is no number."""
+    """Return the numpy type of floats and the bits per element; no bits for types that are not
+    numeric.
+    """
     if kind in ("float16", "float32", "float64"):
         number = np.dtype(kind)
         return number, number.itemsize * 8
@@ -93,9 +95,7 @@ def _layout(kind: str) -> tuple[np.dtype | None, int | None]:
 
 
 def _inline(value: Any, kind: str) -> np.ndarray | None:  # noqa: ANN401
-    """Return the bytes of a tensor that stands in the program itself; None for texts and truth
-    values.
-    """
+    """Return the bytes of a tensor stored in the program itself; None for strings and booleans."""
     tensor = value.tensor
     match tensor.WhichOneof("value"):
         case "floats":

@@ -1,5 +1,5 @@
-"""The verify stage of Core ML targets: the package is evaluated, and on macOS predicted by Core ML
-as well.
+"""The verify stage of Core ML targets: the package is evaluated, and on macOS also predicted by
+Core ML.
 """
 
 import sys
@@ -32,7 +32,7 @@ def run(
 
 
 class BuiltPackage:
-    """A built package. `predicts`: Core ML is here, and its own results are judged."""
+    """A built package. `predicts`: Core ML is available, and its own results are judged."""
 
     def __init__(self, request: VerifyRequest[ProgramOptions], *, predicts: bool) -> None:
         self._request = request
@@ -44,7 +44,7 @@ class BuiltPackage:
         self.suspected: list[Finding] = []
 
     def open(self, context: Context) -> Opened:
-        """Load the package into the evaluator, and into Core ML where that is; raises
+        """Load the package into the evaluator, and into Core ML if available; raises
         ModelRefusedError.
         """
         try:
@@ -59,16 +59,16 @@ class BuiltPackage:
         return Opened(session, session.contract(), served_contract(self._request.contract))
 
     def simulation(self) -> RuntimeSession | None:
-        """Return the evaluator, beside Core ML's own results."""
+        """Return the evaluator, to compare with Core ML's own results."""
         return self._evaluated if self._predicts else None
 
     def explain(
         self, cases: Sequence[CaseMetrics], collapsed: Sequence[Finding], verification: BuiltModel
     ) -> list[Finding]:
-        """Say what the target's low precision did, looking closer at the first case that suffered
+        """Explain the effects of the target's low precision, examining the first case that suffered
         from it.
 
-        On macOS, say as well how far the CPU alone is from all units.
+        On macOS, also report how far the CPU alone differs from all units.
         """
         precision = self._request.precision
         low = precision if isinstance(precision, LowPrecision) else None
@@ -89,7 +89,7 @@ class BuiltPackage:
         assert self._evaluated is not None
         from convkit.runtimes.coreml.diagnosis import (
             ProgramDiagnosis,
-        )  # only a low precision is ever ill
+        )  # only low precision causes these problems
 
         diagnosis = ProgramDiagnosis(
             self._evaluated.program, self._evaluated.modules, read_constants(self._path.parent), low
@@ -104,7 +104,7 @@ class BuiltPackage:
         ]
 
     def _by_units(self, cases: Sequence[CaseMetrics], verification: BuiltModel) -> list[Finding]:
-        """Return a note on how far Core ML's CPU alone is from all of the machine's units."""
+        """Return a note on how far Core ML's CPU alone differs from all of the machine's units."""
         if self._predicted is None:
             return []
         worst, where = 0.0, None

@@ -1,8 +1,8 @@
-"""Asks the installed onnxruntime whether it serves each operator of a graph: needs onnxruntime and
-nothing else.
+"""Asks the installed onnxruntime whether it supports each operator of a graph. Needs only
+onnxruntime.
 
-Every operator is a model of one node; what the runtime says when it opens it is the answer, on this
-release and this provider. Nothing is kept by hand.
+Each operator is loaded as a one-node model; the runtime's response is the answer, for this release
+and provider. No table is maintained by hand.
 """
 
 import base64
@@ -17,8 +17,8 @@ from convkit.worker.operators import Operator, Operators
 
 Problem = Literal["kernel", "disagreement", "type", "opset", "format", "operator"]
 
-# What onnxruntime 1.17 to 1.31 say when they refuse a model, and what it means. Anything else is no
-# answer to the question asked here: a node alone can miss what its graph would give it.
+# The messages with which onnxruntime 1.17 to 1.31 reject a model, and their meaning. Any other
+# message is inconclusive: a node alone may lack something that its graph provides.
 _SAYINGS: tuple[tuple[str, Problem], ...] = (
     (r"Unsupported model IR version", "format"),
     (r"Opset \d+ is under development|official released onnx opset versions", "opset"),
@@ -41,14 +41,14 @@ _CODES: dict[Problem, str] = {
     "format": "V102",
     "operator": "V103",
 }
-# The newest opset of ONNX's own operators that a release loads, as its refusal says.
+# The newest opset of ONNX's own operators that a release supports, as reported in its error.
 _NEWEST_OPSET = re.compile(r"domain ai\.onnx is till opset (\d+)")
 _MOST_NAMED = 5
 
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-    """One operator that the runtime does not serve; `message` is the runtime's own."""
+    """An operator that the runtime does not support; `message` is the runtime's."""
 
     operator: Operator
     problem: Problem
@@ -56,8 +56,8 @@ class Refusal:
 
 
 def check_operators(operators: Operators, provider: str) -> list[Finding]:
-    """Return what this release refuses: T101 to T103, V101 to V103, one finding each; T104 for what
-    was not checked.
+    """Return what this release rejects: T101 to T103, V101 to V103, one finding each; T104 for
+    operators that were not checked.
     """
     if (told := _refusal(operators.empty, provider)) is not None and told[0] in ("opset", "format"):
         return [_too_new(operators, *told)]
@@ -81,18 +81,17 @@ def check_operators(operators: Operators, provider: str) -> list[Finding]:
 
 
 def _refusal(probe: str, provider: str) -> tuple[Problem, str] | None:
-    """Return what is wrong with a probe on this release, and its words; None where it opens or says
-    something else.
+    """Return the problem with a probe on this release, and its message; None if it loads or fails
+    for another reason.
     """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
-    # A node of constants would be computed away.
+    # Constant folding would remove a node of constants.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    # Where a provider of a device is asked for, nodes may still fall back to the CPU, as they do in
-    # a real session.
+    # With a device's provider, nodes may still fall back to the CPU, as in a real session.
     providers = list(dict.fromkeys([provider, "CPUExecutionProvider"]))
     try:
         onnxruntime.InferenceSession(base64.b64decode(probe), options, providers=providers)
@@ -205,9 +204,9 @@ def _too_new(operators: Operators, problem: Problem, message: str) -> Finding:
 
 def _older_opset(message: str) -> Remedy:
     newest = _NEWEST_OPSET.search(message)
-    if (
-        newest is None
-    ):  # another domain's is too new, and none says which of ai.onnx goes with an older one
+    # None if another domain's opset is too new: no message tells which of ai.onnx goes with an
+    # older one.
+    if newest is None:
         return Remedy(
             "Set export.opset to one that every release in the recipe can load, or drop the"
             " release."

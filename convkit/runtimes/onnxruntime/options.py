@@ -1,4 +1,4 @@
-"""What an onnxruntime target says of its sessions, as it reaches a worker."""
+"""An onnxruntime target's session options, as passed to a worker."""
 
 import dataclasses
 from typing import Literal
@@ -9,7 +9,7 @@ LEVELS: tuple[Optimization, ...] = ("none", "basic", "extended", "all")
 
 @dataclasses.dataclass(frozen=True)
 class OnnxRuntimeOptions:
-    """The keys of `OnnxRuntimeTarget` that a session is made from; `provider` on CUDA only."""
+    """The keys of `OnnxRuntimeTarget` that affect a session; `provider` applies to CUDA only."""
 
     optimization: Optimization = "all"
     artifact: Literal["exported", "optimized"] = "exported"

@@ -1,4 +1,4 @@
-"""Reads onnxruntime's profile for the provider each node ran on."""
+"""Reads from onnxruntime's profile which provider ran each node."""
 
 import json
 from collections.abc import Sequence
@@ -11,17 +11,17 @@ _KERNEL = "_kernel_time"
 
 
 def read_profile(file: Path) -> list[Json]:
-    """Return the events of a profile; none where the file is not a list of events."""
+    """Return the events of a profile; empty if the file is not a list of events."""
     events = json.loads(file.read_text(encoding="utf-8"))
     return events if isinstance(events, list) else []
 
 
 def fallbacks_in_profile(events: Sequence[Json], wanted: str) -> tuple[Fallback, ...]:
-    """Return the nodes that ran on another provider than `wanted`, by provider, each node once, in
-    running order.
+    """Return the nodes that ran on a provider other than `wanted`, by provider, in execution order
+    without duplicates.
 
-    A node is given as `name (operator)`. Events are Chrome trace events; those with a provider are
-    nodes' kernels.
+    Nodes are formatted as `name (operator)`. Events are Chrome trace events; those with a provider
+    are nodes' kernels.
     """
     nodes: dict[str, dict[str, None]] = {}
     for event in events:

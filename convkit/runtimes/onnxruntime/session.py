@@ -31,7 +31,7 @@ _LEVELS: dict[Optimization, str] = {
     "all": "ORT_ENABLE_ALL",
 }
 _CPU = "CPUExecutionProvider"
-# What CUDA says where there is no device, or a driver too old for the library (cudaErrorNoDevice,
+# CUDA's messages for a missing device, or a driver too old for the library (cudaErrorNoDevice,
 # cudaErrorInsufficientDriver).
 _NO_DEVICE = ("no CUDA-capable device", "driver version is insufficient")
 PROVIDERS: dict[Device, str] = {"cpu": _CPU, "cuda": "CUDAExecutionProvider"}
@@ -41,7 +41,7 @@ _TENSORRT = "TensorrtExecutionProvider"
 def build(
     graph: Path, request: BuildRequest[OnnxRuntimeOptions], context: Context
 ) -> list[Finding]:
-    """Write `model.onnx` and its weights: the graph as it is, or as onnxruntime optimized it."""
+    """Write `model.onnx` and its weights: the graph unchanged, or as optimized by onnxruntime."""
     match request.options.artifact:
         case "exported":
             link_model(graph, context.output / MODEL_FILE)
@@ -51,12 +51,12 @@ def build(
 
 
 def keeps_operators(options: OnnxRuntimeOptions) -> bool:
-    """Say whether the built file has the operators of the graph it is built from."""
+    """Return True if the built file retains the operators of its source graph."""
     return options.artifact != "optimized"
 
 
 def refusals(operators: Operators, device: Device) -> list[Finding]:
-    """Return what the installed release has no kernels for on a device."""
+    """Return the operators that the installed release has no kernels for on a device."""
     return check_operators(operators, PROVIDERS[device])
 
 
@@ -67,23 +67,25 @@ def plain(options: OnnxRuntimeOptions) -> tuple[tuple[str, OnnxRuntimeOptions], 
 
 
 def open_built(path: Path, device: Device, optimization: str) -> "OpenedModel":
-    """Open a built model for `convkit.load`; raises ModelRefusedError and others, as `open`."""
+    """Load a built model for `convkit.load`; raises the same errors as `open`, such as
+    ModelRefusedError.
+    """
     if optimization not in LEVELS:
         raise StageFailedError(f"optimization: {optimization!r} is none of {', '.join(LEVELS)}")
     session = open(path, device, OnnxRuntimeOptions(optimization=optimization))
     return OpenedModel(session, session.contract())
 
 
-def open(path: Path, device: Device, options: OnnxRuntimeOptions) -> "Session":  # noqa: A001 - the protocol's word
-    """Load a model from its file; raises ModelRefusedError, StageSkippedError where the device is
+def open(path: Path, device: Device, options: OnnxRuntimeOptions) -> "Session":  # noqa: A001 - the protocol's name
+    """Load a model from its file; raises ModelRefusedError, or StageSkippedError if the device is
     absent.
     """
     return Session(path, wanted_providers(device, options), _settings(options))
 
 
 class Session(GraphSession):
-    """A model loaded by onnxruntime. On another device than the CPU, the first run is profiled for
-    fallbacks.
+    """A model loaded by onnxruntime. On devices other than the CPU, the first run is profiled to
+    detect fallbacks.
     """
 
     def __init__(
@@ -100,9 +102,7 @@ class Session(GraphSession):
         super().__init__(_create(path, wanted, settings))
 
     def fallbacks(self) -> tuple[Fallback, ...]:
-        """Return the nodes that ran on another provider than the one asked for, in
-        the first run.
-        """
+        """Return the nodes that did not run on the requested provider in the first run."""
         return self._fallbacks
 
     def _ran(self) -> None:
@@ -119,11 +119,11 @@ Providers = tuple[tuple[str, dict[str, str]], ...]
 
 
 def wanted_providers(device: Device, options: OnnxRuntimeOptions) -> Providers:
-    """Return onnxruntime's providers for a device, by preference: what the first does not serve
-    goes to the next.
+    """Return onnxruntime's providers for a device, by preference: operators that one does not
+    support go to the next.
 
-    TF32 is off unless the options ask for it: it rounds the operands of float32 products to ten
-    bits of mantissa, and CUDA's provider has it on by default.
+    TF32 is off unless the options request it: it rounds the operands of float32 products to ten
+    mantissa bits, and CUDA's provider enables it by default.
     """
     if device == "cpu":
         return ((_CPU, {}),)
@@ -139,7 +139,7 @@ def _option_text(value: object) -> str:
 
 
 def _knows_no_tf32() -> bool:
-    """Say whether CUDA's provider is of a release without the option use_tf32, new in 1.18."""
+    """Return True if CUDA's provider predates the option use_tf32, new in 1.18."""
     import onnxruntime
 
     return tuple(int(part) for part in onnxruntime.__version__.split(".")[:2]) < (1, 18)
@@ -151,7 +151,7 @@ def _settings(options: OnnxRuntimeOptions) -> "onnxruntime.SessionOptions":
     settings = onnxruntime.SessionOptions()
     level = _LEVELS[options.optimization]
     settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
-    # Errors only: what matters of the warnings is asked of the session.
+    # Errors only: relevant warnings are obtained from the session.
     settings.log_severity_level = 3
     limit_threads(settings)
     return settings
@@ -167,7 +167,7 @@ def _create(
     if wanted not in available:
         raise StageSkippedError(_absent(wanted, f"it has {', '.join(available)}"))
     if wanted != _CPU and hasattr(onnxruntime, "preload_dlls"):
-        onnxruntime.preload_dlls()  # finds CUDA's libraries in the environment's own packages
+        onnxruntime.preload_dlls()  # finds CUDA's libraries in the environment's packages
     try:
         session = onnxruntime.InferenceSession(str(path), settings, providers=list(providers))
     except MemoryError:
@@ -178,7 +178,7 @@ def _create(
         raise ModelRefusedError(f"onnxruntime {onnxruntime.__version__}: {error}") from error
     if wanted not in (started := session.get_providers()):
         raise StageSkippedError(_absent(wanted, f"it started with {', '.join(started)} instead"))
-    session.disable_fallback()  # a failing run must fail, not start again on the CPU
+    session.disable_fallback()  # a failing run must fail, not be retried on the CPU
     return session
 
 

@@ -1,4 +1,4 @@
-"""An onnxruntime target, as a recipe writes it."""
+"""An onnxruntime target as written in a recipe."""
 
 from typing import Annotated, Literal, Self
 
@@ -81,7 +81,7 @@ class OnnxRuntimeTarget(GraphTarget):
         return self
 
     def options(self) -> OnnxRuntimeOptions:
-        """Return the options that sessions are made from."""
+        """Return the session options."""
         if self.device == "cpu":
             return OnnxRuntimeOptions(self.optimization, self.artifact)
         return OnnxRuntimeOptions(
@@ -93,11 +93,11 @@ class OnnxRuntimeTarget(GraphTarget):
         )
 
     def packages(self, stage: StageKind, *, stand_in: bool) -> tuple[str, ...]:
-        """Return what a stage imports; rewriting and simulating a graph needs its libraries too."""
+        """Return a stage's packages; rewriting and simulating a graph require its libraries too."""
         runtime = "onnxruntime-gpu" if self.device == "cuda" and not stand_in else "onnxruntime"
         return (runtime, "numpy", *(_REWRITING if self.rewrites or stage == "precision" else ()))
 
     @property
     def measures_in_build(self) -> bool:
-        """True if onnxruntime lays out the graph for this processor, or calibrates on it."""
+        """True if onnxruntime optimizes the graph for this processor, or calibrates on it."""
         return super().measures_in_build or self.artifact == "optimized"

@@ -1,5 +1,5 @@
-"""Writes OpenVINO's IR so that it means the same everywhere: every node has a name of its own, the
-contract is inside, and no setting of a caller lowers an operator that the plan keeps in float32.
+"""Writes OpenVINO's IR so that it is self-contained: every node has a name, the contract is
+embedded, and no caller's setting lowers an operator that the plan keeps in float32.
 """
 
 import collections
@@ -16,18 +16,18 @@ from convkit.worker.sessions import ModelRefusedError
 if TYPE_CHECKING:
     import openvino
 
-# Where the IR's rt_info keeps what convkit writes.
+# The location of convkit's data in the IR's rt_info.
 CONTRACT_PATH = ("convkit", "contract")
 PRECISION_PATH = ("convkit", "precision")
 
 # OpenVINO's attribute for operators whose element type no plugin may lower.
 _PRECISE = {"name": "precise", "version": "0"}
-# These compute nothing: a mark on them would only keep constants and edges apart.
+# These compute nothing: a mark on them would only separate constants from edges.
 _UNMARKED = frozenset({"Const", "Parameter", "Result"})
 
 
 def read_graph(graph: Path) -> "openvino.Model":
-    """Read an ONNX file, or an IR; raises ModelRefusedError with OpenVINO's own message."""
+    """Read an ONNX file or an IR; raises ModelRefusedError with OpenVINO's own message."""
     import openvino
 
     try:
@@ -39,9 +39,10 @@ def read_graph(graph: Path) -> "openvino.Model":
 def save_ir(
     model: "openvino.Model", destination: Path, contract: Contract, precision: DType
 ) -> None:
-    """Write `destination` (.xml) and its weights (.bin) beside it: the same bytes in any process.
+    """Write `destination` (.xml) and its weights (.bin) next to it, byte-identical in every
+    process.
 
-    `precision` is what the operators that are not marked compute in; sessions set it.
+    `precision` is the type in which unmarked operators compute; sessions set it.
     """
     import openvino
 
@@ -53,9 +54,9 @@ def save_ir(
 
 
 def name_nodes(model: "openvino.Model") -> None:
-    """Name every node that has no name: by its type, and its number among the unnamed of that type.
+    """Name every unnamed node by its type and its number among the unnamed nodes of that type.
 
-    OpenVINO would write `Constant_5293` there, which counts all nodes that the process ever made.
+    OpenVINO would write `Constant_5293`, which depends on how many nodes the process has created.
     """
     counts: collections.Counter[str] = collections.Counter()
     given = {
@@ -87,7 +88,7 @@ def _nodes(model: "openvino.Model") -> "Iterator[openvino.Node]":
 
 
 def _keep_float32(xml: Path) -> None:
-    """Mark every operator with a float32 result: OpenVINO's Python interface has no call for it."""
+    """Mark every operator with a float32 result: OpenVINO's Python API cannot do this."""
     tree = ET.parse(xml)  # noqa: S314 - OpenVINO has just written it
     for layer in tree.iter("layer"):
         if layer.get("type") in _UNMARKED or not _gives_float32(layer):

@@ -1,7 +1,7 @@
-"""Asks the installed OpenVINO whether it serves each operator of a graph: needs openvino, no more.
+"""Asks the installed OpenVINO whether it supports each operator of a graph. Needs only openvino.
 
-Every operator is an ONNX model of one node; what OpenVINO says when it converts and compiles that
-is the answer, on this release and this processor. Nothing is kept by hand.
+Each operator is converted and compiled as a one-node ONNX model; OpenVINO's response is the answer,
+for this release and processor. No table is maintained by hand.
 """
 
 import base64
@@ -16,8 +16,8 @@ from convkit.worker.operators import Operator, Operators
 
 Problem = Literal["operator", "disagreement", "kernel"]
 
-# What OpenVINO 2025.0 to 2026.4 say when they refuse a node, and what it means. Anything else is no
-# answer to the question asked here: a node alone can miss what its graph would give it.
+# The messages with which OpenVINO 2025.0 to 2026.4 reject a node, and their meaning. Any other
+# message is inconclusive: a node alone may lack something that its graph provides.
 _SAYINGS: tuple[tuple[str, Problem], ...] = (
     (r"No conversion rule found for operations?[^\n]*", "operator"),
     (r"Arguments do not have the same element type[^\n]*", "disagreement"),
@@ -41,7 +41,7 @@ _MOST_NAMED = 5
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-    """One operator that OpenVINO does not serve; `message` is its own."""
+    """An operator that OpenVINO does not support; `message` is OpenVINO's."""
 
     operator: Operator
     problem: Problem
@@ -49,7 +49,7 @@ class Refusal:
 
 
 def check_operators(operators: Operators) -> list[Finding]:
-    """Return what this release refuses, one finding each of V103, T102 and T101; T104 for operators
+    """Return what this release rejects, one finding each of V103, T102 and T101; T104 for operators
     that were not checked.
     """
     refusals = [
@@ -66,8 +66,8 @@ def check_operators(operators: Operators) -> list[Finding]:
 
 
 def _refusal(probe: str) -> tuple[Problem, str] | None:
-    """Return what is wrong with a probe, and OpenVINO's words; None if it serves it, or fails for
-    another reason.
+    """Return the problem with a probe, and OpenVINO's message; None if it is supported, or fails
+    for another reason.
     """
     import openvino
 

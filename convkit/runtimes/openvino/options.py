@@ -1,4 +1,4 @@
-"""What an OpenVINO target says of its sessions, as it reaches a worker."""
+"""An OpenVINO target's session options, as passed to a worker."""
 
 import dataclasses
 
@@ -8,6 +8,8 @@ RESERVED = ("INFERENCE_PRECISION_HINT", "EXECUTION_MODE_HINT", "INFERENCE_NUM_TH
 
 @dataclasses.dataclass(frozen=True)
 class OpenVINOOptions:
-    """`plugin_properties` are the CPU plugin's own, by OpenVINO's names; none of RESERVED."""
+    """`plugin_properties` are the CPU plugin's own, by OpenVINO's names, excluding those in
+    RESERVED.
+    """
 
     plugin_properties: dict[str, bool | int | float | str] = dataclasses.field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""An OpenVINO target's models: built, opened and run by name. Needs openvino and numpy, no more."""
+"""An OpenVINO target's models: built, loaded and run by name. Needs only openvino and numpy."""
 
 import json
 import os
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import openvino
 
 MODEL_FILE = "model.xml"
-# The graph that a quantized IR was built from, or one that came in a low precision: what that does
-# is simulated and traced in it.
+# The graph from which an IR was quantized, or one that was already in low precision: its effects
+# are simulated and traced in this graph.
 GRAPH_FOLDER = "graph"
 
 _DTYPES: dict[str, DType] = {
@@ -45,13 +45,13 @@ _DTYPES: dict[str, DType] = {
     "f32": "float32",
     "f64": "float64",
 }
-# What a precision is called in INFERENCE_PRECISION_HINT, and among a device's capabilities.
+# A precision's name in INFERENCE_PRECISION_HINT and among a device's capabilities.
 _HINTS: dict[str, str] = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _CAPABILITIES: dict[str, str] = {"float32": "FP32", "float16": "FP16", "bfloat16": "BF16"}
 
 
 def build(graph: Path, request: BuildRequest[OpenVINOOptions], context: Context) -> list[Finding]:
-    """Write `model.xml` and `model.bin`; beside them the graph, unless it can be made again from
+    """Write `model.xml` and `model.bin`; next to them the graph, unless it can be recreated from
     the exported one.
     """
     _require_openvino()
@@ -67,33 +67,35 @@ def build(graph: Path, request: BuildRequest[OpenVINOOptions], context: Context)
 
 
 def keeps_operators(options: OpenVINOOptions) -> bool:
-    """True: the IR has the graph's operators, in its own opset."""
+    """True: the IR retains the graph's operators, in its own opset."""
     del options
     return True
 
 
 def refusals(operators: Operators, device: Device) -> list[Finding]:
-    """Return the operators that the installed release does not convert, or has no kernels for."""
+    """Return the operators that the installed release cannot convert, or has no kernels for."""
     del device
     _require_openvino()
     return check_operators(operators)
 
 
 def plain(options: OpenVINOOptions) -> tuple[tuple[str, OpenVINOOptions], ...]:
-    """Return nothing: OpenVINO has no levels of optimization."""
+    """Return an empty sequence: OpenVINO has no optimization levels."""
     del options
     return ()
 
 
 def open_built(path: Path, device: Device, optimization: str) -> OpenedModel:
-    """Open a built model for `convkit.load`; raises ModelRefusedError and others, as `open`."""
+    """Load a built model for `convkit.load`; raises the same errors as `open`, such as
+    ModelRefusedError.
+    """
     del optimization
     session = open(path, device, OpenVINOOptions())
     return OpenedModel(session, session.contract())
 
 
-def open(path: Path, device: Device, options: OpenVINOOptions) -> "Session":  # noqa: A001 - the protocol's word
-    """Load an IR; raises ModelRefusedError, StageSkippedError if OpenVINO or the device is
+def open(path: Path, device: Device, options: OpenVINOOptions) -> "Session":  # noqa: A001 - the protocol's name
+    """Load an IR; raises ModelRefusedError, or StageSkippedError if OpenVINO or the device is
     absent.
     """
     _require_openvino()
@@ -103,7 +105,7 @@ def open(path: Path, device: Device, options: OpenVINOOptions) -> "Session":  # 
 
 
 def expose_tensors(path: Path, names: Sequence[str], options: OpenVINOOptions) -> "Session":
-    """Open an IR with intermediate tensors as further outputs, by the exported graph's names.
+    """Load an IR with intermediate tensors as additional outputs, by the exported graph's names.
 
     Raises ModelRefusedError for a name that the IR does not have.
     """
@@ -119,7 +121,7 @@ def expose_tensors(path: Path, names: Sequence[str], options: OpenVINOOptions) -
 
 
 class Session:
-    """An IR compiled for the CPU, in the precision that it was built for, never a lower one."""
+    """An IR compiled for the CPU, in the precision it was built for, never a lower one."""
 
     providers: tuple[str, ...] = ("CPU",)
 
@@ -136,10 +138,10 @@ class Session:
         self._request = self._compiled.create_infer_request()
 
     def contract(self) -> Contract:
-        """Return names, types and shapes as OpenVINO states them.
+        """Return names, types and shapes as reported by OpenVINO.
 
-        It forgets the names of axes: they come back from the contract that the IR carries. Raises
-        ModelRefusedError for an element type that no contract speaks of.
+        It drops the names of axes, which are restored from the embedded contract. Raises
+        ModelRefusedError for an element type that contracts do not support.
         """
         return Contract(
             tuple(map(self._spec, self._compiled.inputs, self._inputs)),
@@ -148,16 +150,17 @@ class Session:
         )
 
     def metadata(self) -> Mapping[str, str]:
-        """Return the texts that the IR carries."""
+        """Return the IR's metadata strings."""
         return self._texts
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return every output by name; raises RunFailedError, also for feeds of another type or
-        shape than the model's: OpenVINO would convert the one, and read memory by the other.
+        """Return every output by name; raises RunFailedError, also for feeds whose type or shape
+        differs from the model's: OpenVINO would convert the type, and read beyond memory for the
+        shape.
         """
         self._check(feeds)
         try:
-            # Not `infer`: with one thread that loses errors and leaves the last run's outputs
+            # Not `infer`: with one thread, it loses errors and keeps the last run's outputs
             # (2026.4).
             self._request.start_async(
                 {name: np.asarray(feeds[name], order="C") for name in self._inputs}
@@ -172,12 +175,14 @@ class Session:
         return dict(zip(self._outputs, values, strict=True))
 
     def fallbacks(self) -> tuple[Fallback, ...]:
-        """Return nothing: the CPU is the only device."""
+        """Return an empty tuple: the CPU is the only device."""
         return ()
 
     @property
     def computes(self) -> DType | None:
-        """The type that low operators were compiled for, as OpenVINO says; None for any other."""
+        """The type for which low-precision operators were compiled, as OpenVINO reports it; None
+        for any other.
+        """
         hint = self._compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
         return _DTYPES.get(hint)
 
@@ -238,7 +243,7 @@ class Session:
         self._check_axes(feeds)
 
     def _check_axes(self, feeds: Mapping[str, np.ndarray]) -> None:
-        """Raise RunFailedError if an axis of the carried contract has two sizes."""
+        """Raise RunFailedError if an axis of the embedded contract has two sizes."""
         carried = self._carried
         if carried is None:
             return
@@ -259,7 +264,7 @@ class Session:
 
 
 def can_compute(dtype: DType) -> bool:
-    """Say whether this CPU has instructions for a type, as OpenVINO lists them."""
+    """Return True if this CPU has instructions for a type, as OpenVINO reports it."""
     import openvino
 
     listed = openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
@@ -269,7 +274,7 @@ def can_compute(dtype: DType) -> bool:
 def _compile(
     model: "openvino.Model", precision: str, options: OpenVINOOptions
 ) -> "openvino.CompiledModel":
-    """Compile for the CPU; a type that it lacks is computed in float32, never in a third one."""
+    """Compile for the CPU; a type that it lacks is computed in float32, never in a third type."""
     import openvino
 
     core = openvino.Core()
@@ -294,7 +299,7 @@ def _compile(
 
 
 def _name(port: "openvino.ConstOutput", declared: Sequence[str]) -> str:
-    """Return a tensor's name: the contract's, of those that OpenVINO knows it by."""
+    """Return a tensor's name: the contract's name, among those in OpenVINO."""
     names = port.get_names()
     if not names:
         raise ModelRefusedError("the IR has an input or output without a name")
@@ -314,7 +319,7 @@ def _texts(model: "openvino.Model") -> dict[str, str]:
 
 
 def _carried(texts: Mapping[str, str]) -> Contract | None:
-    """Return the contract that the IR carries; None if it has none that can be read (C301)."""
+    """Return the embedded contract; None if it has no readable one (C301)."""
     try:
         return decode(Contract, json.loads(texts.get(CONTRACT_KEY, "")))
     except (ValueError, CodecError):

@@ -1,4 +1,4 @@
-"""An OpenVINO target, as a recipe writes it."""
+"""An OpenVINO target as written in a recipe."""
 
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -13,7 +13,7 @@ from convkit.runtimes.openvino.options import RESERVED, OpenVINOOptions
 from convkit.worker.protocol import StageKind
 
 _REWRITING = ("onnx", "onnx-ir")
-# Ranges are measured and low precisions simulated by onnxruntime, not by the runtime under test.
+# onnxruntime, not the runtime under test, measures ranges and simulates low precision.
 _SIMULATING = ("onnxruntime", *_REWRITING)
 
 
@@ -87,12 +87,12 @@ class OpenVINOTarget(GraphTarget):
         return self
 
     def options(self) -> OpenVINOOptions:
-        """Return the options that sessions are made from."""
+        """Return the session options."""
         return OpenVINOOptions(dict(self.plugin_properties))
 
     def packages(self, stage: StageKind, *, stand_in: bool) -> tuple[str, ...]:
-        """Return what a stage imports; only rewriting and simulating need more than OpenVINO."""
-        del stand_in  # without OpenVINO there is no IR, so nothing can stand in for it
+        """Return a stage's packages; only rewriting and simulating need more than OpenVINO."""
+        del stand_in  # without OpenVINO there is no IR, so nothing can be simulated instead
         if stage == "precision":
             return (*_SIMULATING, "numpy")
         own = ("openvino", "numpy")
@@ -100,10 +100,12 @@ class OpenVINOTarget(GraphTarget):
             return (*own, *_SIMULATING)
         if self.rewrites:
             return (*own, *_REWRITING)
-        # A graph may come in a low precision by itself, which no recipe says beforehand.
+        # A graph may already be in low precision, which the recipe does not reveal.
         return (*own, "onnxruntime") if stage == "verify" else own
 
     @property
     def can_stand_in(self) -> bool:
-        """False: a simulation of the graph would say nothing of the IR, which was never built."""
+        """False: a simulation of the graph would prove nothing about the IR, which was never
+        built.
+        """
         return False

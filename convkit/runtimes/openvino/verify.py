@@ -1,8 +1,8 @@
 """The verify stage of OpenVINO targets.
 
-A low precision is judged on the device only if the CPU has the type and OpenVINO says that it
-computes in it. Otherwise its simulation is judged, and the IR, which then computes in float32,
-must stay near that.
+Low precision is judged on the device only if the CPU supports the type and OpenVINO reports that it
+computes in it. Otherwise, its simulation is judged, and the IR, which then computes in float32,
+must stay close to it.
 """
 
 import contextlib
@@ -47,7 +47,9 @@ def run(
 
 
 class BuiltIR:
-    """A built IR, its precision, and the graph that explains it. `held` keeps that graph's file."""
+    """A built IR, its precision, and the graph that explains it. `held` keeps that graph's file
+    alive.
+    """
 
     def __init__(self, request: VerifyRequest[OpenVINOOptions], held: contextlib.ExitStack) -> None:
         self._request = request
@@ -60,7 +62,7 @@ class BuiltIR:
         self._graph = self._explaining_graph(held)
 
     def open(self, context: Context) -> Opened:
-        """Open the IR, or pair it with its simulation; raises ModelRefusedError."""
+        """Load the IR, or pair it with its simulation; raises ModelRefusedError."""
         session = openvino.open(self._file, "cpu", self._request.options)
         contract = session.contract()
         if self._low is None or self._on_device:
@@ -72,16 +74,16 @@ class BuiltIR:
     def explain(
         self, cases: Sequence[CaseMetrics], collapsed: Sequence[Finding], verification: BuiltModel
     ) -> list[Finding]:
-        """Say why results are off, by the precision of the graph that the IR was built from.
+        """Explain wrong results by the precision of the graph that the IR was built from.
 
-        Of float32 nothing is said: one runtime alone does not show whose fault a difference is.
+        float32 is not explained: a single runtime cannot show which side causes a difference.
         """
         if self._graph is None:
             return []
         return self._graph.explain(cases, collapsed, verification)
 
     def simulation(self) -> RuntimeSession | None:
-        """Return the simulation to set beside a low precision on the device."""
+        """Return the simulation to compare with low precision on the device."""
         return self._simulation() if self._low is not None and self._on_device else None
 
     def _simulation(self) -> RuntimeSession:
@@ -101,8 +103,8 @@ class BuiltIR:
 
 
 class SimulatedIR:
-    """The simulation of an IR whose type the CPU lacks. Each run also runs the IR, in float32, and
-    fails if the two are estranged: then the IR is not the graph that was simulated.
+    """The simulation of an IR whose type the CPU does not support. Each run also runs the IR, in
+    float32, and fails if the two diverge: then the IR is not the simulated graph.
     """
 
     def __init__(self, simulation: RuntimeSession, built: openvino.Session) -> None:
@@ -115,11 +117,11 @@ class SimulatedIR:
         return self._built.contract()
 
     def metadata(self) -> Mapping[str, str]:
-        """Return the texts that the IR carries."""
+        """Return the IR's metadata strings."""
         return self._built.metadata()
 
     def fallbacks(self) -> tuple[Fallback, ...]:
-        """Return nothing: no device was asked."""
+        """Return an empty tuple: no device was involved."""
         return ()
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -135,7 +137,9 @@ class SimulatedIR:
 
 
 def _estranged(name: str, simulated: np.ndarray, built: np.ndarray) -> bool:
-    """Say whether an output is another than its simulation; overflow in the simulation is not."""
+    """Return True if an output diverges from its simulation; overflow in the simulation does not
+    count.
+    """
     found = compare(name, simulated, built)
     if found.mismatch is not None:
         return True
@@ -148,10 +152,10 @@ def _estranged(name: str, simulated: np.ndarray, built: np.ndarray) -> bool:
 def _low_precision(
     request: VerifyRequest[OpenVINOOptions], operators: Operators | None
 ) -> LowPrecision | None:
-    """Return the precision asked for, or that of a graph that came in a low one; None for others.
+    """Return the requested precision, or that of a graph already in low precision; None for others.
 
-    Raises StageFailedError if a graph came in a type that neither the CPU computes nor the tools
-    here can simulate.
+    Raises StageFailedError for a graph in a type that neither the CPU can compute nor the available
+    tools can simulate.
     """
     if request.precision is not None:
         return request.precision if isinstance(request.precision, LowPrecision) else None
@@ -167,7 +171,9 @@ def _low_precision(
 
 @contextlib.contextmanager
 def _lowered(request: VerifyRequest[OpenVINOOptions], low: LowPrecision) -> Iterator[Path]:
-    """Give a folder with the graph that the IR was built from, made anew: the IR is not ONNX."""
+    """Yield a folder with the graph that the IR was built from, recreated, because the IR is not
+    ONNX.
+    """
     from convkit.models.graph.loading import load_model
     from convkit.models.graph.operator_probes import graph_operators
     from convkit.precision.lowering.files import lower_file
@@ -186,7 +192,7 @@ def _lowered(request: VerifyRequest[OpenVINOOptions], low: LowPrecision) -> Iter
 def _of_graph(
     request: VerifyRequest[OpenVINOOptions], folder: Path
 ) -> VerifyRequest[OnnxRuntimeOptions]:
-    """Return the request for the graph beside the IR, run by onnxruntime on the CPU."""
+    """Return the request for the graph next to the IR, run by onnxruntime on the CPU."""
     values = {each.name: getattr(request, each.name) for each in dataclasses.fields(request)}
     return VerifyRequest(
         **values | {"options": OnnxRuntimeOptions(), "built": str(folder), "stand_in": True}

@@ -1,9 +1,8 @@
-"""The build stage of TensorRT targets: the typed graph that an engine is built from, and the
-engine.
+"""The build stage of TensorRT targets: builds the typed graph for an engine, and the engine.
 
-Where the device is absent, the graph is all that can be made: it is checked against what TensorRT's
-parser takes, and verified in the engine's stead. Its artifact holds the graph in either case, so
-that an engine can be built from it elsewhere, and a simulation run beside the engine.
+If the device is absent, only the graph can be built: it is checked against the supported operators
+of TensorRT's parser, and verified instead of the engine. The artifact always contains the graph, so
+that an engine can be built from it elsewhere, and a simulation can run alongside the engine.
 """
 
 from pathlib import Path
@@ -30,12 +29,12 @@ LAYERS_FILE = "layers.json"
 def run(
     request: BuildRequest[EngineOptions], context: Context
 ) -> tuple[BuildResult, list[Finding]]:
-    """Write the graph in the target's precision, check it, and build an engine where there is a
-    device.
+    """Write the graph in the target's precision, check it, and build an engine if a device is
+    present.
 
-    What TensorRT's parser refuses gives E213; without TensorRT its documentation is asked (T105 to
-    T107, V104). E214 says that an engine computes in other types than planned. Raises
-    StageSkippedError where TensorRT is absent.
+    If TensorRT's parser rejects the graph, returns E213; without TensorRT, its documentation
+    decides (T105 to T107, V104). E214 reports an engine that computes in types other than planned.
+    Raises StageSkippedError if TensorRT is absent.
     """
     request = with_decision(request)
     findings = _write_graph(request, context)
@@ -58,7 +57,7 @@ def run(
 
 
 def _write_graph(request: BuildRequest[EngineOptions], context: Context) -> list[Finding]:
-    """Write the graph that an engine is built from, and its operators beside it."""
+    """Write the graph that an engine is built from, and its operators next to it."""
     findings: list[Finding] = []
     with rewritten_graph(request, findings, context) as rewritten:
         operators = read_operators(rewritten.parent)
@@ -73,7 +72,7 @@ def _write_graph(request: BuildRequest[EngineOptions], context: Context) -> list
 
 
 def _predicted(graph: Path, operators: Operators | None) -> list[Finding]:
-    """Return what the parser would refuse, by its documentation."""
+    """Return what the parser would reject, according to its documentation."""
     from convkit.runtimes.tensorrt.zero_points import check_zero_points
 
     return [
@@ -83,8 +82,8 @@ def _predicted(graph: Path, operators: Operators | None) -> list[Finding]:
 
 
 def _refused(error: ModelRefusedError, operators: Operators | None) -> list[Finding]:
-    """Return why there is no engine: the parser's own words, or the builder's beside what the
-    documentation says.
+    """Return why there is no engine: the parser's message, or the builder's along with the
+    documentation's restrictions.
     """
     from convkit.runtimes.tensorrt.engine import GraphRefusedError
 
@@ -111,7 +110,7 @@ def _build_engine(
     context.progress(f"building an engine with TensorRT {release}")
     try:
         built = build_engine(graph, request.contract, options, timing, context)
-    except TypeError as error:  # TensorRT's own objects are null where CUDA does not start
+    except TypeError as error:  # TensorRT's own objects are null if CUDA does not start
         if "nullptr" not in str(error):
             raise
         raise StageSkippedError(f"TensorRT {release} does not start here: {error}") from error

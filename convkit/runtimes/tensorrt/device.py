@@ -1,13 +1,13 @@
-"""The GPU, as its driver knows it: asked through ctypes, whatever library holds the memory."""
+"""Identifies the GPU through its driver, using ctypes, whichever library manages its memory."""
 
 import ctypes
 
-_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR of cuda.h
+_MAJOR, _MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, _MINOR in cuda.h
 
 
 def device_label() -> str:
-    """Return the first GPU's name and compute capability for a file's name; `unknown` without a
-    driver.
+    """Return the first GPU's name and compute capability for use in a file name; `unknown` without
+    a driver.
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1")

@@ -1,4 +1,4 @@
-"""From a typed ONNX graph to an engine: always strongly typed, so that the graph's own element
+"""Builds an engine from a typed ONNX graph: always strongly typed, so that the graph's element
 types are the plan.
 """
 
@@ -24,7 +24,7 @@ _GIB = 1 << 30
 
 
 class GraphRefusedError(ModelRefusedError):
-    """TensorRT's parser does not take the graph; `findings` name the nodes."""
+    """TensorRT's parser rejects the graph; `findings` name the nodes."""
 
     def __init__(self, findings: list[Finding]) -> None:
         super().__init__("; ".join(finding.message for finding in findings))
@@ -33,7 +33,7 @@ class GraphRefusedError(ModelRefusedError):
 
 @dataclasses.dataclass(frozen=True)
 class BuiltEngine:
-    """A serialised engine, and the table of its layers as the inspector's JSON."""
+    """A serialized engine, and its table of layers as the inspector's JSON."""
 
     plan: bytes
     layers: str
@@ -46,10 +46,10 @@ def build_engine(
     timing: TimingCache | None,
     context: Context,
 ) -> BuiltEngine:
-    """Build an engine from an ONNX file, under the contract's axes.
+    """Build an engine from an ONNX file, with the contract's axes.
 
-    Raises GraphRefusedError for what the parser refuses, ModelRefusedError where no engine can be
-    made of it.
+    Raises GraphRefusedError if the parser rejects the graph, ModelRefusedError if no engine can be
+    built from it.
     """
     import tensorrt as trt
 
@@ -90,11 +90,11 @@ def layer_table(plan: bytes, options: EngineOptions) -> str:
 
 
 def load_engine(plan: bytes, options: EngineOptions, sayings: Sayings) -> "trt.ICudaEngine":
-    """Return an engine from its serialised form; raises ModelRefusedError."""
+    """Return an engine from its serialized form; raises ModelRefusedError."""
     import tensorrt as trt
 
     runtime = trt.Runtime(make_logger(sayings))
-    # A version-compatible plan brings code for the host, which convkit's own builds may run.
+    # A version-compatible plan contains host code, which is trusted in convkit's own builds.
     runtime.engine_host_code_allowed = options.version_compatible
     engine = runtime.deserialize_cuda_engine(plan)
     if engine is None:
@@ -108,12 +108,12 @@ def _network_flags() -> int:
     import tensorrt as trt
 
     if TENSORRT_11:
-        return 0  # there, networks are strongly typed or nothing
+        return 0  # there, networks are always strongly typed
     return 1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED)
 
 
 def _configure(config: "trt.IBuilderConfig", options: EngineOptions) -> None:
-    """Set what the recipe says; everything that it does not name is off, TF32 among it."""
+    """Apply the recipe's settings; everything else is off, including TF32."""
     import tensorrt as trt
 
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
@@ -167,7 +167,7 @@ def _add_profiles(
                 " know beforehand; make that size an axis of the recipe instead"
             )
     if not any(size < 0 for tensor in given for size in tensor.shape):
-        return  # every size is fixed: a profile would say nothing
+        return  # all sizes are fixed: a profile would be redundant
     for profile in shapes:
         optimization = builder.create_optimization_profile()
         for tensor in given:

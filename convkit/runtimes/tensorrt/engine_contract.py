@@ -1,5 +1,5 @@
-"""An engine's contract by name: it lists its tensors in an order of its own, which callers must
-never go by. Pure.
+"""An engine's contract by name: it lists its tensors in its own order, which callers must not rely
+on. Pure.
 """
 
 from convkit.findings.model import Finding, Place, Remedy
@@ -7,14 +7,16 @@ from convkit.tensors import Contract, TensorSpec
 
 
 def arranged(declared: Contract, found: Contract) -> Contract:
-    """Return what an engine states in the declared order; what is not declared comes last."""
+    """Return an engine's tensors in the declared order; undeclared ones come last."""
     return Contract(
         _sorted(declared.inputs, found.inputs), _sorted(declared.outputs, found.outputs), ()
     )
 
 
 def own_order(declared: Contract, found: Contract) -> list[Finding]:
-    """Return C302 where an engine lists its tensors otherwise than declared, with both orders."""
+    """Return C302, with both orders, if an engine lists its tensors in a different order than
+    declared.
+    """
     findings = []
     for side in ("inputs", "outputs"):
         wanted = [spec.name for spec in getattr(declared, side)]

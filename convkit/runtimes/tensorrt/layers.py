@@ -1,9 +1,8 @@
-"""The engine inspector's table of layers, and whether it computes in the types that were planned.
-Pure.
+"""The engine inspector's table of layers, and a check that the engine computes in the planned
+types. Pure.
 
-TensorRT 10 writes a tensor's type into `Format/Datatype` ("Row major linear FP16 format"); 11 has
-`Datatype` apart. Both name the ONNX nodes that a layer was made of in `Metadata`, as `[ONNX Layer:
-name]`.
+TensorRT 10 includes a tensor's type in `Format/Datatype` ("Row major linear FP16 format"); 11 has a
+separate `Datatype`. Both list the ONNX nodes of a layer in `Metadata`, as `[ONNX Layer: name]`.
 """
 
 import dataclasses
@@ -15,7 +14,7 @@ from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 
 _NODE = re.compile(r"\[ONNX Layer: ([^\]\x1e\x1f]+)\]")
-# The inspector's words for float types, longest first: BF16 is no FP16.
+# The inspector's names for float types, longest first: BF16 must not match FP16.
 _TYPES = {
     "bfloat16": r"\b(BF16|BFloat16|bfloat16)\b",
     "float16": r"\b(FP16|Half|half|float16)\b",
@@ -27,9 +26,7 @@ _MOST_NAMED = 5
 
 @dataclasses.dataclass(frozen=True)
 class Layer:
-    """One layer of an engine: the ONNX nodes it was made of, and the float types of what it takes
-    and gives.
-    """
+    """One layer of an engine: its ONNX nodes, and the float types of its inputs and outputs."""
 
     name: str
     kind: str
@@ -39,7 +36,7 @@ class Layer:
 
 
 def read_layers(text: str) -> list[Layer]:
-    """Return the layers of the inspector's JSON; none where it tells only names."""
+    """Return the layers in the inspector's JSON; empty if it contains only names."""
     document = json.loads(text)
     rows = document.get("Layers", []) if isinstance(document, dict) else []
     return [_layer(row) for row in rows if isinstance(row, dict)]
@@ -57,7 +54,7 @@ def _layer(row: Mapping[str, Json]) -> Layer:
 
 
 def _types(tensors: Json) -> tuple[str, ...]:
-    """Return the float types of tensors, one for each that has one."""
+    """Return the float types of those tensors that have one."""
     found = []
     for tensor in tensors if isinstance(tensors, list) else ():
         fields = tensor.items() if isinstance(tensor, dict) else ()
@@ -69,11 +66,11 @@ def _types(tensors: Json) -> tuple[str, ...]:
 
 
 def check_layers(layers: Sequence[Layer], planned: Mapping[str, str]) -> list[Finding]:
-    """Return E214 where an engine computes in other float types than planned.
+    """Return E214 if an engine computes in float types other than planned.
 
-    `planned` gives the float type of each ONNX node's results, as the graph states them that the
-    engine was built from. A layer made of several nodes may give the type of any of them; casts
-    between them are TensorRT's own.
+    `planned` maps each ONNX node to the float type of its results in the graph that the engine was
+    built from. A layer with several nodes may have the type of any of them; casts between them are
+    TensorRT's own.
     """
     wrong = []
     for layer in layers:
@@ -110,7 +107,7 @@ def check_layers(layers: Sequence[Layer], planned: Mapping[str, str]) -> list[Fi
 
 
 def count_types(layers: Sequence[Layer]) -> dict[str, int]:
-    """Return how many layers give results of each float type."""
+    """Return the number of layers with results of each float type."""
     counts = dict.fromkeys(sorted(_FLOATS), 0)
     for layer in layers:
         for kind in set(layer.results):

@@ -1,4 +1,4 @@
-"""Loads TensorRT, and keeps what it says while it works."""
+"""Loads TensorRT, and records its messages."""
 
 from typing import TYPE_CHECKING
 
@@ -14,35 +14,35 @@ ELSEWHERE = (
 
 
 class Sayings:
-    """What TensorRT said while it worked: errors and warnings, in order."""
+    """TensorRT's errors and warnings, in order."""
 
     def __init__(self) -> None:
         self.errors: list[str] = []
         self.warnings: list[str] = []
 
     def last_error(self) -> str:
-        """Return the last error, on one line; an empty text where there was none."""
+        """Return the last error on one line; empty if there was none."""
         return " ".join(self.errors[-1].split()) if self.errors else ""
 
 
 def check_library() -> str:
-    """Return TensorRT's release; raises StageSkippedError where it is not installed or misses its
+    """Return TensorRT's release; raises StageSkippedError if it is not installed or lacks its
     libraries.
     """
     try:
         import tensorrt as trt
-    except ImportError as error:  # the package, or libnvinfer which it loads
+    except ImportError as error:  # the package, or libnvinfer, which it loads
         raise StageSkippedError(f"TensorRT cannot be imported ({error}); {ELSEWHERE}") from error
     return str(trt.__version__)
 
 
 def make_logger(sayings: Sayings) -> "trt.ILogger":
-    """Return a logger that keeps errors and warnings in `sayings` and prints nothing."""
+    """Return a logger that records errors and warnings in `sayings` and prints nothing."""
     import tensorrt as trt
 
     class Keeping(trt.ILogger):
         def __init__(self) -> None:
-            trt.ILogger.__init__(self)  # pybind11 asks for the base's own constructor
+            trt.ILogger.__init__(self)  # pybind11 requires calling the base's own constructor
 
         def log(self, severity: trt.ILogger.Severity, msg: str) -> None:
             if severity in (trt.ILogger.Severity.INTERNAL_ERROR, trt.ILogger.Severity.ERROR):

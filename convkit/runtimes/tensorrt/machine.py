@@ -1,4 +1,4 @@
-"""What `convkit doctor` says of TensorRT on this machine."""
+"""TensorRT's part of `convkit doctor`."""
 
 import ctypes
 

@@ -1,4 +1,4 @@
-"""Memory on the GPU, held by cuda-python or, where that is not installed, by torch."""
+"""GPU memory, managed by cuda-python or, if that is not installed, by torch."""
 
 import importlib.util
 from typing import Any, Protocol
@@ -11,7 +11,7 @@ from convkit.worker.sessions import RunFailedError
 
 
 class DeviceMemory(Protocol):
-    """Buffers of one run and the stream that it is queued on. Addresses are device pointers."""
+    """The buffers of one run and its stream. Addresses are device pointers."""
 
     @property
     def stream(self) -> int:
@@ -19,30 +19,28 @@ class DeviceMemory(Protocol):
         ...
 
     def allocate(self, size: int) -> int:
-        """Return the address of `size` bytes, which are kept until `release`; raises
-        RunFailedError.
-        """
+        """Return the address of `size` bytes, allocated until `release`; raises RunFailedError."""
         ...
 
     def upload(self, values: np.ndarray) -> int:
-        """Queue a copy of an array to the device; return where it lies there."""
+        """Enqueue a copy of an array to the device; return its address there."""
         ...
 
     def download(self, address: int, into: np.ndarray) -> None:
-        """Queue a copy from the device into a contiguous array."""
+        """Enqueue a copy from the device into a contiguous array."""
         ...
 
     def wait(self) -> None:
-        """Wait until everything that was queued is done; raises RunFailedError."""
+        """Wait until all enqueued work is done; raises RunFailedError."""
         ...
 
     def release(self) -> None:
-        """Give the buffers back."""
+        """Free the buffers."""
         ...
 
 
 def open_memory() -> DeviceMemory:
-    """Return device memory; raises StageSkippedError where neither library is there."""
+    """Return device memory; raises StageSkippedError if neither library is installed."""
     if (
         importlib.util.find_spec("cuda") is not None
         and importlib.util.find_spec("cuda.bindings") is not None
@@ -57,7 +55,7 @@ def open_memory() -> DeviceMemory:
 
 
 class CudaPythonMemory:
-    """Memory by NVIDIA's own bindings of the CUDA runtime."""
+    """Memory managed by NVIDIA's own bindings of the CUDA runtime."""
 
     def __init__(self) -> None:
         from cuda.bindings import runtime
@@ -105,7 +103,7 @@ class CudaPythonMemory:
         self._buffers.clear()
         self._held.clear()
 
-    def _call(self, answer: tuple[Any, ...]) -> Any:  # noqa: ANN401 - what the CUDA function gives
+    def _call(self, answer: tuple[Any, ...]) -> Any:  # noqa: ANN401 - the CUDA function's result
         error, *values = answer
         if error != self._runtime.cudaError_t.cudaSuccess:
             raise RunFailedError(f"CUDA: {error.name}")
@@ -113,7 +111,7 @@ class CudaPythonMemory:
 
 
 class TorchMemory:
-    """Memory by torch: every buffer is a tensor of bytes."""
+    """Memory managed by torch: every buffer is a tensor of bytes."""
 
     def __init__(self) -> None:
         import torch

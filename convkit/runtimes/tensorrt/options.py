@@ -1,4 +1,4 @@
-"""What a target's options say of an engine. Standard library only."""
+"""A target's engine options. Standard library only."""
 
 import dataclasses
 from typing import Literal
@@ -8,9 +8,7 @@ Sizes = dict[str, int]  # min, typical, max
 
 @dataclasses.dataclass(frozen=True)
 class Dla:
-    """A deep learning accelerator: its number, and whether the GPU takes what it has
-    no layer for.
-    """
+    """A deep learning accelerator: its number, and whether unsupported layers run on the GPU."""
 
     core: int
     fallback: bool = True
@@ -18,7 +16,7 @@ class Dla:
 
 @dataclasses.dataclass(frozen=True)
 class EngineOptions:
-    """The keys of `TensorRTTarget` of the recipe that shape the engine. `profiles` hold sizes by
+    """The keys of the recipe's `TensorRTTarget` that affect the engine. `profiles` contain sizes by
     axis.
     """
 

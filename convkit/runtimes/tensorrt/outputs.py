@@ -1,4 +1,4 @@
-"""Outputs whose size the run itself decides: TensorRT asks for their memory while it runs."""
+"""Outputs whose size is determined during the run: TensorRT requests their memory while it runs."""
 
 import dataclasses
 from typing import TYPE_CHECKING
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass
 class Growing:
-    """What became of one such output; `shape` is known after the run."""
+    """The state of one such output; `shape` is known after the run."""
 
     dtype: np.dtype
     address: int = 0
@@ -22,8 +22,8 @@ class Growing:
 
 
 def make_growing(dtype: np.dtype, memory: DeviceMemory) -> tuple[Growing, "trt.IOutputAllocator"]:
-    """Return an output that grows as it must, and the allocator that TensorRT asks on
-    its behalf.
+    """Return an output that grows on demand, and the allocator through which TensorRT requests its
+    memory.
     """
     import tensorrt as trt
 
@@ -31,7 +31,8 @@ def make_growing(dtype: np.dtype, memory: DeviceMemory) -> tuple[Growing, "trt.I
 
     class Allocator(trt.IOutputAllocator):
         def __init__(self) -> None:
-            trt.IOutputAllocator.__init__(self)  # pybind11 asks for the base's own constructor
+            # pybind11 requires calling the base's own constructor
+            trt.IOutputAllocator.__init__(self)
 
         def reallocate_output_async(
             self,

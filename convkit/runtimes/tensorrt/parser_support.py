@@ -1,5 +1,5 @@
-"""What TensorRT's ONNX parser has layers for: asked of a table, where the parser itself is not
-there to be asked.
+"""The operators that TensorRT's ONNX parser supports, from a table, for machines without the
+parser.
 
 The table is the support matrix of onnx-tensorrt's documentation (docs/operators.md, release 10.15,
 opsets 9 to 24). Standard library only.
@@ -24,7 +24,7 @@ def _rows(types: frozenset[str], names: str) -> dict[str, frozenset[str]]:
     return dict.fromkeys(names.split(), types)
 
 
-# Operators by the types that their data may have.
+# Operators, and the allowed types of their data.
 SUPPORTED: dict[str, frozenset[str]] = {
     **_rows(
         _F,
@@ -66,7 +66,7 @@ SUPPORTED: dict[str, frozenset[str]] = {
     **_rows(_QUANTIZED, "DequantizeLinear"),
 }
 
-# Which operand is the data that the table speaks of, where it is not the first; None: no operand is
+# The index of the operand that is the table's data, if it is not the first; None: no operand is
 # (the result is).
 _DATA: dict[str, int | None] = {
     "Where": 1,
@@ -94,10 +94,10 @@ _MOST_NAMED = 5
 
 
 def check_parser_support(operators: Operators) -> list[Finding]:
-    """Return what TensorRT's parser refuses by its documentation: V104 for an opset, T105 for
-    operators and types.
+    """Return what TensorRT's parser rejects according to its documentation: V104 for an opset, T105
+    for operators and types.
 
-    T106 warns of float64, which TensorRT computes in float32.
+    T106 warns about float64, which TensorRT computes in float32.
     """
     findings = _check_opset(operators.opsets.get("", 0))
     missing = [operator for operator in operators.operators if _bare(operator) not in SUPPORTED]

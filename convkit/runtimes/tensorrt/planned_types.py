@@ -1,4 +1,4 @@
-"""The float types that a graph's nodes give: what an engine built from it must compute in. Needs
+"""The float types of a graph's node results, in which an engine built from it must compute. Needs
 onnx-ir.
 """
 

@@ -1,4 +1,4 @@
-"""Optimisation profiles: the shapes of inputs, from the sizes of axes. Pure."""
+"""Optimization profiles: the shapes of inputs, from the sizes of axes. Pure."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
@@ -11,14 +11,14 @@ Shape = tuple[int, ...]
 
 @dataclasses.dataclass(frozen=True)
 class ShapeRange:
-    """The smallest, the typical and the largest shape of one input, in elements."""
+    """The smallest, typical and largest shape of one input, in elements."""
 
     least: Shape
     typical: Shape
     most: Shape
 
     def holds(self, shape: Shape) -> bool:
-        """Say whether a shape lies between the smallest and the largest."""
+        """Return True if a shape is between the smallest and the largest."""
         return len(shape) == len(self.least) and all(
             low <= size <= high
             for low, size, high in zip(self.least, shape, self.most, strict=True)
@@ -34,9 +34,10 @@ Profile = Mapping[str, ShapeRange]
 def shape_profiles(
     contract: Contract, wanted: Sequence[Mapping[str, Sizes]]
 ) -> list[dict[str, ShapeRange]]:
-    """Return the profiles of a contract's inputs: those wanted, or one with the sizes of its axes.
+    """Return the profiles of a contract's inputs: the requested ones, or a single one with the
+    axes' own sizes.
 
-    An axis that a profile does not speak of has the contract's sizes.
+    Axes that a profile omits have the contract's sizes.
     """
     declared = {
         axis.name: {"min": axis.min, "typical": axis.typical, "max": axis.max}
@@ -59,7 +60,7 @@ def shape_profiles(
 
 
 def serving_profile(profiles: Sequence[Profile], shapes: Mapping[str, Shape]) -> int | None:
-    """Return the number of the first profile that serves these shapes; None where none does."""
+    """Return the index of the first profile that covers these shapes; None if none does."""
     for number, profile in enumerate(profiles):
         if all(profile[name].holds(shape) for name, shape in shapes.items() if name in profile):
             return number

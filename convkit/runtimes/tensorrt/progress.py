@@ -1,4 +1,4 @@
-"""How far a build has come, from TensorRT's own phases."""
+"""Reports a build's progress from TensorRT's own phases."""
 
 from typing import TYPE_CHECKING
 
@@ -9,14 +9,15 @@ if TYPE_CHECKING:
 
 
 def make_progress_monitor(context: Context) -> "trt.IProgressMonitor":
-    """Return a monitor that reports the outermost phase, and the share of its steps
-    that are done.
+    """Return a monitor that reports the outermost phase, and the completed fraction of its
+    steps.
     """
     import tensorrt as trt
 
     class Monitor(trt.IProgressMonitor):
         def __init__(self) -> None:
-            trt.IProgressMonitor.__init__(self)  # pybind11 asks for the base's own constructor
+            # pybind11 requires calling the base's own constructor
+            trt.IProgressMonitor.__init__(self)
             self._steps: dict[str, int] = {}
 
         def phase_start(self, phase_name: str, parent_phase: str | None, num_steps: int) -> None:
@@ -27,7 +28,7 @@ def make_progress_monitor(context: Context) -> "trt.IProgressMonitor":
         def step_complete(self, phase_name: str, step: int) -> bool:
             if steps := self._steps.get(phase_name):
                 context.progress(f"TensorRT: {phase_name}", done=min((step + 1) / steps, 1.0))
-            return True  # go on: a cancelled run ends the whole process
+            return True  # continue: canceling a run ends the whole process
 
         def phase_finish(self, phase_name: str) -> None:
             self._steps.pop(phase_name, None)

@@ -1,8 +1,7 @@
-"""Which TensorRT is installed. Where the two majors differ, code branches on `TENSORRT_11` and on
+"""Detects the installed TensorRT. Code for the two major releases branches on `TENSORRT_11` and on
 nothing else.
 
-A test type-checks this package against the interface of either major, with the branch taken that
-belongs to it.
+A test type-checks this package against the interfaces of both, each with its own branch taken.
 """
 
 import importlib.metadata

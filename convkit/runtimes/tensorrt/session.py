@@ -1,6 +1,4 @@
-"""An engine, run by name: an engine lists its tensors in an order of its own, so no position ever
-means anything.
-"""
+"""An engine, run by name: it lists its tensors in its own order, so positions are meaningless."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -23,7 +21,7 @@ from convkit.worker.sessions import ModelRefusedError, NotServedError, RunFailed
 if TYPE_CHECKING:
     import tensorrt as trt
 
-# TensorRT's names of element types that a contract can speak of and numpy can hold.
+# TensorRT's names for the element types that contracts and numpy support.
 _DTYPES: dict[str, DType] = {
     "BOOL": "bool",
     "INT8": "int8",
@@ -36,8 +34,8 @@ _DTYPES: dict[str, DType] = {
 
 
 class EngineSession:
-    """One loaded engine. `weights` is the ONNX file that a stripped engine gets its
-    weights from.
+    """One loaded engine. `weights` is the ONNX file that provides the weights of a stripped
+    engine.
     """
 
     def __init__(self, file: Path, options: EngineOptions, weights: Path | None = None) -> None:
@@ -59,15 +57,17 @@ class EngineSession:
 
     @property
     def providers(self) -> tuple[str, ...]:
-        """TensorRT alone: an engine has no other place to run."""
+        """TensorRT alone: an engine cannot fall back."""
         return ("TensorRT",)
 
     def fallbacks(self) -> tuple[Fallback, ...]:
-        """Return nothing: what an engine holds runs on its device."""
+        """Return an empty tuple: all of an engine runs on its device."""
         return ()
 
     def metadata(self) -> Mapping[str, str]:
-        """Return nothing: an engine carries no texts, so its contract lies beside it."""
+        """Return an empty mapping: an engine has no metadata, so its contract is stored next to
+        it.
+        """
         return {}
 
     def contract(self) -> Contract:
@@ -77,8 +77,8 @@ class EngineSession:
         return Contract(self._specs(takes=True), self._specs(takes=False), ())
 
     def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return every output by name; raises RunFailedError, NotServedError where no profile
-        serves the shapes.
+        """Return every output by name; raises RunFailedError, or NotServedError if no profile
+        covers the shapes.
         """
         with _released(open_memory()) as memory:
             self._choose_profile({name: values.shape for name, values in feeds.items()}, memory)
@@ -151,7 +151,7 @@ class EngineSession:
     def _bind_output(self, spec: TensorSpec, memory: DeviceMemory) -> "Growing | _Fixed":
         shape = tuple(self._context.get_tensor_shape(spec.name))
         dtype = np.dtype(spec.dtype)
-        if any(size < 0 for size in shape):  # known only when the run has computed it
+        if any(size < 0 for size in shape):  # only known once the run has computed it
             growing, allocator = make_growing(dtype, memory)
             if not self._context.set_output_allocator(spec.name, allocator):
                 raise RunFailedError(f"TensorRT takes no allocator for {spec.name!r}")
@@ -174,8 +174,8 @@ class _Fixed:
 
 
 def _fetch(result: "Growing | _Fixed", memory: DeviceMemory) -> np.ndarray:
-    """Queue the copy of a result to the host; its values are there when `memory` has been waited
-    for.
+    """Enqueue the copy of a result to the host; its values are valid once `memory` has been
+    awaited.
     """
     array = result.array if isinstance(result, _Fixed) else np.empty(result.shape, result.dtype)
     if array.nbytes:

@@ -1,4 +1,4 @@
-"""A TensorRT target, as a recipe writes it."""
+"""A TensorRT target as written in a recipe."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ _STAND_IN = ("onnxruntime", "numpy", "onnx", "onnx-ir")
 
 
 class Dla(RecipeModel):
-    """A deep learning accelerator beside the GPU, as on Jetson."""
+    """A deep learning accelerator next to the GPU, as on Jetson."""
 
     core: Annotated[int, Field(strict=True, ge=0, le=7)] = Field(description="which one, from 0")
     fallback: Switch = Field(default=True, description="layers that it has not run on the GPU")
@@ -102,11 +102,11 @@ class TensorRTTarget(GraphTarget):
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """No further releases: an engine belongs to the one that built it."""
+        """Always empty: an engine only runs with the release that built it."""
         return ()
 
     def options(self) -> options.EngineOptions:
-        """Return what shapes the engine."""
+        """Return the options that affect the engine."""
         profiles = tuple(
             {axis: sizes.model_dump() for axis, sizes in profile.items()}
             for profile in self.profiles
@@ -125,35 +125,39 @@ class TensorRTTarget(GraphTarget):
         )
 
     def worker_precision(self, place: Places) -> WorkerPrecision:
-        """Return the precision; quantization is symmetric: TensorRT knows no other zero points."""
+        """Return the precision; quantization is symmetric, because TensorRT supports no other zero
+        points.
+        """
         precision = super().worker_precision(place)
         if not isinstance(precision, Quantization):
             return precision
         return dataclasses.replace(precision, symmetric=True)
 
     def packages(self, stage: StageKind, *, stand_in: bool) -> tuple[str, ...]:
-        """Return what a stage imports: onnxruntime simulates the same graph beside an engine."""
+        """Return a stage's packages: onnxruntime simulates the same graph alongside an engine."""
         if stand_in or stage == "precision":
             return _STAND_IN
         return ("tensorrt", "cuda-python", *_STAND_IN)
 
     @property
     def can_stand_in(self) -> bool:
-        """True: what an engine would be built from can be checked in every precision."""
+        """True: the graph for an engine can be checked in every precision."""
         return True
 
     def absent(self, why: str) -> tuple[str, Literal["warning", "note"]]:
-        """Return what to say of a target without an engine."""
+        """Return the message for a target without an engine, and its severity."""
         return f"no engine was built: {why}", "warning"
 
     @property
     def verdict_without_device(self) -> Literal["judged", "foreseen"]:
-        """The graph alone does not prove an engine."""
+        """The graph alone proves nothing about an engine."""
         return "foreseen"
 
     @classmethod
     def faults(
         cls, name: str, target: Mapping[str, object], recipe: Mapping[str, object]
     ) -> Iterator[Fault]:
-        """Return the axes' sizes that no optimization profile serves, and profiles of no axis."""
+        """Return the axes' sizes that no optimization profile covers, and profiles of unknown
+        axes.
+        """
         return profile_faults(name, target, recipe)

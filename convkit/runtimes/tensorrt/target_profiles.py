@@ -1,4 +1,4 @@
-"""What must hold between optimization profiles and the axes of a recipe. Reads plain values."""
+"""Consistency between optimization profiles and the axes of a recipe. Reads plain values."""
 
 import itertools
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,9 @@ from convkit.recipe.consistency import Fault, mapping, perhaps
 def profile_faults(
     name: str, target: Mapping[str, object], recipe: Mapping[str, object]
 ) -> Iterator[Fault]:
-    """Return profiles of no axis, profiles beyond an axis, and sizes that no profile serves."""
+    """Return profiles of unknown axes, profiles beyond an axis's range, and sizes that no profile
+    covers.
+    """
     axes = {name: mapping(axis) for name, axis in mapping(recipe.get("axes")).items()}
     profiles = target.get("profiles")
     ranges = []
@@ -34,14 +36,14 @@ def profile_faults(
 def _lies_within(inner: Mapping[str, object], outer: Mapping[str, object]) -> bool:
     sizes = [outer.get("min"), inner.get("min"), inner.get("max"), outer.get("max")]
     numbers = [size for size in sizes if isinstance(size, int)]
-    # What is no number is reported where the sizes themselves are checked.
+    # Values that are not numbers are reported when the sizes themselves are checked.
     return len(numbers) < len(sizes) or (numbers[0] <= numbers[1] and numbers[2] <= numbers[3])
 
 
 def _unserved(
     axes: Mapping[str, Mapping[str, object]], ranges: list[dict[str, Mapping[str, object]]]
 ) -> dict[str, int] | None:
-    """Return a combination of smallest, typical and largest sizes that lies in no profile."""
+    """Return a combination of minimum, typical and maximum sizes that no profile covers."""
     sizes = [
         [size for key in ("min", "typical", "max") if isinstance(size := axis.get(key), int)]
         for axis in axes.values()

@@ -1,8 +1,8 @@
-"""The timing cache: what earlier builds measured of kernels, by release and GPU, so that later ones
-need not.
+"""The timing cache: kernel measurements of earlier builds, by release and GPU, for reuse in later
+ones.
 
-Two builds from one cache still need not be equal (NVIDIA/TensorRT issue 4798): an engine is known
-by how it was verified, not by its bytes.
+Two builds from one cache may still differ (NVIDIA/TensorRT issue 4798): an engine is identified by
+its verification, not by its bytes.
 """
 
 import os
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class TimingCache:
-    """One cache file, shared by builds: read before a build, replaced whole after it."""
+    """One cache file, shared by builds: read before a build, replaced as a whole after it."""
 
     def __init__(self, folder: Path) -> None:
         import tensorrt as trt
@@ -24,8 +24,8 @@ class TimingCache:
         self.file = folder / f"tensorrt-{trt.__version__}-{device_label()}.cache"
 
     def load_into(self, config: "trt.IBuilderConfig") -> None:
-        """Let a build use the cache. One that is damaged, or of another GPU, is left aside and
-        begun anew.
+        """Let a build use the cache. A damaged cache, or one of another GPU, is discarded and
+        started over.
         """
         import tensorrt as trt
 
@@ -36,7 +36,7 @@ class TimingCache:
             config.set_timing_cache(config.create_timing_cache(b""), ignore_mismatch=False)
 
     def keep_from(self, config: "trt.IBuilderConfig") -> None:
-        """Keep what the build measured."""
+        """Store the build's measurements."""
         cache = config.get_timing_cache()
         if cache is None:
             return

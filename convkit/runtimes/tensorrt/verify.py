@@ -1,5 +1,5 @@
-"""The verify stage of TensorRT targets, on the device: the engine by name, beside the simulation of
-its graph.
+"""The verify stage of TensorRT targets, on the device: the engine by name, compared with the
+simulation of its graph.
 """
 
 import dataclasses
@@ -38,13 +38,13 @@ def run(
 
 
 def _of_graph(request: VerifyRequest[EngineOptions]) -> VerifyRequest[OnnxRuntimeOptions]:
-    """Return the request for the graph beside the engine, run by onnxruntime on the CPU."""
+    """Return the request for the graph next to the engine, run by onnxruntime on the CPU."""
     values = {each.name: getattr(request, each.name) for each in dataclasses.fields(request)}
     return VerifyRequest(**values | {"options": OnnxRuntimeOptions(), "stand_in": True})
 
 
 class BuiltEngine:
-    """An engine, and the graph that it was built from, which explains it."""
+    """An engine and its source graph, which explains its results."""
 
     evidence: Literal["device"] = "device"
     suspected: Sequence[Finding] = ()
@@ -52,7 +52,7 @@ class BuiltEngine:
     def __init__(self, request: VerifyRequest[EngineOptions]) -> None:
         self._request = request
         self._file = find_model(Path(request.built), ENGINE_FILE)
-        # The same graph under onnxruntime's CPU, simulated where its precision is low.
+        # The same graph with onnxruntime on the CPU, simulated if its precision is low.
         self._graph = BuiltGraph(_of_graph(request), onnxruntime)
         self.notes: list[Finding] = []
 
@@ -69,11 +69,11 @@ class BuiltEngine:
     def explain(
         self, cases: Sequence[CaseMetrics], collapsed: Sequence[Finding], verification: BuiltModel
     ) -> list[Finding]:
-        """Say why results are off, by the graph's precision, and in which order the engine lists
-        its tensors.
+        """Explain wrong results by the graph's precision, and report the order in which the engine
+        lists its tensors.
         """
         return [*self.notes, *self._graph.explain(cases, collapsed, verification)]
 
     def simulation(self) -> RuntimeSession | None:
-        """Return the graph on the CPU, in simulation where its precision is low."""
+        """Return the graph on the CPU, simulated if its precision is low."""
         return self._graph.stand_in_session()

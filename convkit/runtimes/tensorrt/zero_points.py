@@ -1,4 +1,4 @@
-"""Zero points of quantisations that a graph brings along: TensorRT takes none but zero. Needs
+"""Checks the zero points of quantizations already in a graph: TensorRT only supports zero. Needs
 onnx-ir.
 """
 
@@ -16,7 +16,7 @@ _QUANTIZING = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
 def check_zero_points(graph: Path) -> list[Finding]:
-    """Return T107 where a quantisation has a zero point other than zero, or an unsigned type."""
+    """Return T107 if a quantization has a nonzero zero point or an unsigned type."""
     wrong: list[tuple[ir.Node, str, str]] = []
     for node, module in nodes_with_modules(load_model(graph)):
         if (

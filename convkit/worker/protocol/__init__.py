@@ -1,9 +1,9 @@
-"""What host and workers say to each other: one request and one result type per stage. Standard
-library only.
+"""The protocol between host and workers: one request and one result type per job. Standard library
+only.
 
-A worker is started as `python -s -P <convkit>/worker/bootstrap.py REQUEST RESULT`. REQUEST holds an
-`Envelope`; the worker writes its files under `Envelope.output` and, last and atomically, an
-`Answer` to RESULT. Progress goes as JSON lines to the file descriptor named in the envelope. A
+A worker is started as `python -s -P <convkit>/worker/bootstrap.py REQUEST RESULT`. REQUEST contains
+an `Envelope`. The worker writes its files under `Envelope.output` and finally, atomically, an
+`Answer` to RESULT. Progress is sent as JSON lines to the file descriptor named in the envelope. A
 missing RESULT means that the worker died.
 """
 

@@ -1,4 +1,4 @@
-"""How a request reaches a worker and an answer comes back."""
+"""How requests reach a worker and answers come back."""
 
 import dataclasses
 from typing import Literal
@@ -9,8 +9,8 @@ from convkit.findings.model import Finding
 PROTOCOL = 1
 
 StageKind = Literal["export", "reference", "precision", "build", "verify"]
-# What a worker can be asked: a stage, a look into a model file, a comparison of two built
-# artifacts, the search for the cause of a difference.
+# The jobs a worker can run: the stages, inspecting a model file, comparing two built artifacts, and
+# searching for the cause of a difference.
 JobKind = Literal[
     "export",
     "reference",
@@ -26,12 +26,12 @@ JobKind = Literal[
 
 @dataclasses.dataclass(frozen=True)
 class Envelope:
-    """What the request file holds. `output` is an empty folder for the stage's files.
+    """Contents of the request file. `output` is an empty folder for the stage's files.
 
-    `runtime` is the package of the target's runtime, for the jobs that each runtime does in its own
-    way; `runtime_folder` is where to import it from if it is not one of convkit's. The worker ends
-    itself when the process `parent_pid` is gone. `expected` are the versions that its environment
-    is to have, by normalized package name: importing any other version fails the stage.
+    `runtime` is the package of the target's runtime, for jobs with a runtime-specific
+    implementation; `runtime_folder` is where to import it from if it is not part of convkit. The
+    worker exits when the process `parent_pid` is gone. `expected` maps normalized package names to
+    the versions its environment must have: importing any other version fails the stage.
     """
 
     protocol: int
@@ -51,12 +51,12 @@ Outcome = Literal["done", "broken", "skipped"]
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What the result file holds.
+    """Contents of the result file.
 
-    done: `result` is there; error findings among `findings` fail the stage's targets. broken: the
-    tool failed, `error` and `log` say how. skipped: this machine lacks what the stage needs,
-    `error` says what. `opened` are the files, by absolute path, that a stage which loads a model
-    read besides its environment (see `convkit.worker.opened_files`).
+    done: `result` is set; error findings in `findings` fail the stage's targets. broken: the tool
+    failed, as `error` and `log` explain. skipped: this machine lacks something the stage needs,
+    named in `error`. `opened` lists the absolute paths of files outside its environment that a
+    model-loading stage read (see `convkit.worker.opened_files`).
     """
 
     protocol: int

@@ -1,4 +1,4 @@
-"""What a verification measures: numbers, without limits."""
+"""The measurements of a verification, without limits."""
 
 import dataclasses
 import math
@@ -45,7 +45,7 @@ class TensorMetrics:
 
 @dataclasses.dataclass(frozen=True)
 class CaseMetrics:
-    """One case under the built model; `error` holds the runtime's message if it failed to run."""
+    """One case run on the built model; `error` is the runtime's message if the run failed."""
 
     case: str
     seconds: float
@@ -55,10 +55,11 @@ class CaseMetrics:
 
 @dataclasses.dataclass(frozen=True)
 class ProbeChange:
-    """What a probe changes: one input (`perturbed`), or a pair of inputs or outputs.
+    """The change a probe makes: to one input (`perturbed`), or to a pair of inputs or outputs.
 
-    `perturbed`: other values. `crossed`: two inputs are exchanged. `merged`: the first one's values
-    are fed to the second as well. `outputs`: no input changes, two outputs are compared crosswise.
+    `perturbed`: different values. `crossed`: two inputs are swapped. `merged`: the first input's
+    values are also fed to the second. `outputs`: no input changes; two outputs are compared with
+    each other.
     """
 
     kind: Literal["perturbed", "crossed", "merged", "outputs"]
@@ -66,26 +67,25 @@ class ProbeChange:
 
     @property
     def name(self) -> str:
-        """The name of the probe's case: `crossed:a:b`. Tensors' names may hold colons too."""
+        """Name of the probe's case: `crossed:a:b`. Tensor names may also contain colons."""
         return ":".join((self.kind, *self.tensors))
 
 
 @dataclasses.dataclass(frozen=True)
 class ProbeMetrics:
-    """What a probe showed, each number a largest absolute difference over all outputs (None: it
-    could not be run).
+    """Results of a probe: each number is a largest absolute difference over all outputs (None: the
+    probe could not run).
 
     `moved_reference`, `moved_candidate`: how far the probe moves the original's and the built
-    model's outputs away from their own outputs on the base case. `matches_base`: the built model
-    under the probe against the original on the base case (small for `crossed`: right when
-    exchanged). `matches_probe`: the built model on the base case against the original under the
-    probe (small for `merged`: the built model took a's values for b).
+    model's outputs from their own outputs on the base case. `matches_base`: the built model on the
+    probe vs. the original on the base case (small for `crossed`: correct when swapped).
+    `matches_probe`: the built model on the base case vs. the original on the probe (small for
+    `merged`: the built model used a's values for b).
     """
 
     probe: str
-    moved_reference: (
-        float | None
-    )  # for `outputs:a:b`, which changes no input: how far the original's two are apart
+    # For `outputs:a:b`, which changes no input: the difference between the original's two outputs.
+    moved_reference: float | None
     moved_candidate: float | None
     matches_base: float | None
     matches_probe: float | None
@@ -93,18 +93,18 @@ class ProbeMetrics:
     change: ProbeChange | None = None  # None in records of older releases
 
 
-# padding: more of it was added · masked-values: other values stand at masked positions · batch: a
-# row alone in its batch · determinism: the same inputs once more.
+# padding: more padding was added · masked-values: values at masked positions changed · batch: one
+# row was run alone · determinism: the same inputs were run again
 InvarianceCheck = Literal["padding", "masked-values", "batch", "determinism"]
 
 
 @dataclasses.dataclass(frozen=True)
 class InvarianceMetrics:
-    """How far each model's own outputs are apart in two cases that should give the same, by output.
+    """How far each model's own outputs differ between two cases that should agree, by output.
 
-    `case` is compared with the case `base`; only elements that both cases have count: real
-    positions, the one row. In these metrics `reference` means the model's output in the base case,
-    `candidate` that in the other.
+    `case` is compared with the case `base`, on the elements they share: real positions, the single
+    row. In these metrics, `reference` is the model's output in the base case and `candidate` its
+    output in the other case.
     """
 
     check: InvarianceCheck
@@ -116,7 +116,7 @@ class InvarianceMetrics:
 
 @dataclasses.dataclass(frozen=True)
 class Fallback:
-    """Nodes that ran on another provider than the one asked for."""
+    """Nodes that ran on a provider other than the requested one."""
 
     provider: str
     nodes: tuple[str, ...]
@@ -124,9 +124,9 @@ class Fallback:
 
 @dataclasses.dataclass(frozen=True)
 class SimulatedCase:
-    """One case of a low precision that ran on its device, beside the simulation of the same graph.
+    """One low-precision case that ran on its device, compared with a simulation of the same graph.
 
-    `simulation` is the simulation against the original, `agreement` the device against the
+    `simulation` compares the simulation with the original, `agreement` the device with the
     simulation.
     """
 

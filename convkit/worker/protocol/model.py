@@ -1,4 +1,4 @@
-"""What the model is, how it is fed, and in which precision a target computes it."""
+"""The model, its inputs, and the precision in which a target computes it."""
 
 import dataclasses
 from typing import Literal
@@ -13,7 +13,7 @@ Device = Literal["cpu", "cuda"]
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """The model to load. Which fields matter depends on `kind`.
+    """The model to load. The relevant fields depend on `kind`.
 
     hub: `identifier` and `revision` (a commit) · path, package: `path` (a folder in transformers'
     layout) · config: `identifier` (an architecture such as `bert`), `seed`, `overrides` · factory:
@@ -65,8 +65,8 @@ class Sample:
 
 @dataclasses.dataclass(frozen=True)
 class Original:
-    """The model itself, for runtimes that convert it and not its graph, and how example inputs are
-    drawn for it.
+    """The original model, for runtimes that convert it directly instead of its graph, and how to
+    draw example inputs.
     """
 
     source: Source
@@ -79,7 +79,7 @@ class Original:
 class LowPrecision:
     """A precision below float32: see `MixedPrecision` of the recipe.
 
-    `keep_float32` is `auto` until the precision stage has found the modules.
+    `keep_float32` is `auto` until the precision stage has determined the modules.
     """
 
     default: DType
@@ -88,11 +88,11 @@ class LowPrecision:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """The modules that stay in float32; none while the precision stage has yet to find them."""
+        """Modules that stay in float32; empty until the precision stage determines them."""
         return () if self.keep_float32 == "auto" else self.keep_float32
 
     def keeping(self, patterns: tuple[str, ...]) -> "LowPrecision":
-        """Return the same with other modules in float32."""
+        """Return a copy that keeps these modules in float32 instead."""
         return dataclasses.replace(self, keep_float32=patterns)
 
 
@@ -106,7 +106,7 @@ DEFAULT_BLOCK_SIZE = 32
 
 @dataclasses.dataclass(frozen=True)
 class Calibration:
-    """How the ranges of activations are found; `file` is an .npz file, None: the verification's
+    """How activation ranges are determined. `file` is an .npz file; None uses the verification
     cases.
     """
 
@@ -117,12 +117,12 @@ class Calibration:
 
 @dataclasses.dataclass(frozen=True)
 class Quantization:
-    """Weights, and with int8 activations too, as whole numbers with a scale: see
-    `QuantizedPrecision` of the recipe.
+    """Weights, and with int8 also activations, as integers with a scale: see `QuantizedPrecision`
+    of the recipe.
 
-    `keep_float32` is `auto` until a plan has been made. `reduce_range` gives weights seven bits
-    instead of eight, so that no processor's 16-bit sums of two products saturate. `symmetric`: zero
-    points are zero and biases in float32, as some runtimes require.
+    `keep_float32` is `auto` until a plan exists. `reduce_range` uses seven bits per weight instead
+    of eight, so that 16-bit sums of two products cannot saturate on any processor. `symmetric`:
+    zero points are 0 and biases stay in float32, as some runtimes require.
     """
 
     quantize: QuantizationKind
@@ -136,7 +136,7 @@ class Quantization:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """The modules to keep in float32; none where a plan has yet to find them."""
+        """Modules to keep in float32; empty until a plan determines them."""
         return () if self.keep_float32 == "auto" else self.keep_float32
 
     @property
@@ -146,11 +146,11 @@ class Quantization:
 
     @property
     def calibrated(self) -> Calibration:
-        """How ranges are found, with the defaults in place."""
+        """The calibration settings, with defaults filled in."""
         return self.calibration or Calibration()
 
     def keeping(self, patterns: tuple[str, ...]) -> "Quantization":
-        """Return the same with other modules in float32."""
+        """Return a copy that keeps these modules in float32 instead."""
         return dataclasses.replace(self, keep_float32=patterns)
 
 

@@ -1,4 +1,4 @@
-"""One request type for each job. Paths name what a worker reads; a key has digests instead."""
+"""One request type per job. Requests contain paths; a stage's key replaces them with digests."""
 
 import dataclasses
 from typing import Generic, Literal, TypeVar
@@ -7,7 +7,7 @@ from convkit.codec import Json
 from convkit.tensors import Contract
 from convkit.worker.protocol.model import Device, Exporter, Original, Precision, Sample, Source
 
-# The runtime's own options: a frozen dataclass from its folder.
+# The runtime's own options: a frozen dataclass defined in its folder.
 OptionsT = TypeVar("OptionsT")
 
 
@@ -47,11 +47,11 @@ class ReferenceRequest:
 
 @dataclasses.dataclass(frozen=True)
 class PrecisionRequest(Generic[OptionsT]):
-    """What a target's precision means for a model, before anything is built.
+    """Resolve a target's precision for a model before anything is built.
 
-    `exported` is the folder of the exported graph, `original` the model itself: a runtime converts
-    one of them. `reference` is the folder of the cases; `limits` are the tolerances by output, for
-    `keep_float32: auto`.
+    `exported` is the folder of the exported graph, `original` the model itself; a runtime converts
+    one of them. `reference` is the folder of the cases. `limits` are the tolerances by output, used
+    for `keep_float32: auto`.
     """
 
     contract: Contract
@@ -65,12 +65,12 @@ class PrecisionRequest(Generic[OptionsT]):
 
 @dataclasses.dataclass(frozen=True)
 class BuildRequest(Generic[OptionsT]):
-    """Exported graph, or the model itself, to the target's files.
+    """Build the target's files from the exported graph or the model itself.
 
-    `exported` and `original` as in `PrecisionRequest`. `decision` is the folder of the precision
-    stage, `reference` that of the cases, for builds that calibrate with them. `stand_in`: the
-    device is absent, and a simulation on the CPU stands in for it. `caches` is a folder of what
-    earlier builds measured, which this one may read and renew; it is no part of the key.
+    `exported` and `original` are as in `PrecisionRequest`. `decision` is the precision stage's
+    folder, `reference` the folder of the cases, for builds that calibrate with them. `stand_in`:
+    the device is absent and is simulated on the CPU. `caches` is a folder of measurements from
+    earlier builds, which this build may read and update; it is not part of the key.
     """
 
     contract: Contract
@@ -87,10 +87,11 @@ class BuildRequest(Generic[OptionsT]):
 
 @dataclasses.dataclass(frozen=True)
 class VerifyRequest(Generic[OptionsT]):
-    """The built model on every case against the reference. Measures; judging is the host's.
+    """Run the built model on every case and measure it against the reference. The host decides the
+    verdict.
 
-    `exported` is the graph that a target of low precision was built from, `decision` the folder of
-    its precision stage. `stand_in` as in `BuildRequest`.
+    `exported` is the graph that a low-precision target was built from, `decision` its precision
+    stage's folder. `stand_in` is as in `BuildRequest`.
     """
 
     contract: Contract
@@ -107,8 +108,8 @@ class VerifyRequest(Generic[OptionsT]):
 
 @dataclasses.dataclass(frozen=True)
 class InspectRequest:
-    """A look into an ONNX file (no weights are read) or a Core ML package. With `modules`, types
-    are told by module.
+    """Inspect an ONNX file (without reading its weights) or a Core ML package. With `modules`,
+    report types per module.
     """
 
     model: str
@@ -148,9 +149,9 @@ class DiagnoseRequest:
 
 @dataclasses.dataclass(frozen=True)
 class CompareRequest:
-    """Two built artifacts: folders, or single files (a package is one).
+    """Compare two built artifacts: folders or single files (a package counts as one file).
 
-    Weights of floats may be `epsilon` apart, relative to the largest magnitude in their tensor.
+    Float weights may differ by `epsilon`, relative to the largest magnitude in their tensor.
     """
 
     first: str

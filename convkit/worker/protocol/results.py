@@ -1,4 +1,4 @@
-"""One result type for each job."""
+"""One result type per job."""
 
 import dataclasses
 from typing import Literal
@@ -17,8 +17,8 @@ from convkit.worker.protocol.model import Precision, Sample
 
 @dataclasses.dataclass(frozen=True)
 class ExportResult:
-    """`graph` is the contract as found in the exported graph; `example_sizes` the axis sizes it was
-    traced at.
+    """`graph` is the exported graph's contract; `example_sizes` are the axis sizes it was traced
+    with.
     """
 
     graph: Contract
@@ -34,11 +34,11 @@ CaseKind = Literal["ladder", "probe", "invariance"]
 
 @dataclasses.dataclass(frozen=True)
 class CaseRecord:
-    """One named set of inputs, in the folder of the same name.
+    """One named set of inputs, stored in the folder of the same name.
 
-    Probes make one `change` to the case `base`. `runnable` is false if the original model refused
-    it. Cases of invariance leave something as it was, so that the outputs
-    must stay as they were (see `InvarianceMetrics`).
+    Probes make one `change` to the case `base`. `runnable` is False if the original model rejected
+    it. Invariance cases change something that must not affect the outputs (see
+    `InvarianceMetrics`).
     """
 
     name: str
@@ -62,10 +62,10 @@ class OmittedCase:
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """Where rows and padding lie in a contract's tensors, for the checks of invariance.
+    """The axes of rows and padding in a contract's tensors, for the invariance checks.
 
-    `rows` is the axis that the rows of a batch lie along (None: there is none), `masks` the inputs
-    whose zeros mark padding along their last dimension.
+    `rows` is the batch axis (None if there is none), `masks` are the inputs whose zeros mark
+    padding along their last dimension.
     """
 
     rows: str | None = None
@@ -99,13 +99,13 @@ class ReferenceResult:
 
 @dataclasses.dataclass(frozen=True)
 class ModulePrecision:
-    """One module's own nodes under a precision, and the ranges of what they compute in float32.
+    """One module's own nodes under a precision, and the ranges of their results in float32.
 
-    `low` and `float32` count nodes, `low_weights` and `float32_weights` the weights' elements, by
-    the type they are computed and stored in; `reasons` say why nodes stay in float32. `headroom` is
-    how many times larger the module's largest tensor could grow before it overflows the low type
-    (below 1 it does; None: all zeros, or nothing measured): `largest` is its magnitude, `tensor`
-    its name, `case` where it was met.
+    `low` and `float32` count nodes, `low_weights` and `float32_weights` count weight elements, by
+    the type they are computed and stored in. `reasons` explain why nodes stay in float32.
+    `headroom` is the factor by which the module's largest tensor could grow before it overflows the
+    low type (below 1 it overflows; None: all zeros, or not measured). `largest` is that tensor's
+    magnitude, `tensor` its name, `case` the case in which it occurred.
     """
 
     module: str
@@ -122,10 +122,10 @@ class ModulePrecision:
 
 @dataclasses.dataclass(frozen=True)
 class PlanRound:
-    """One round of the search for what must stay in float32.
+    """One round of the search for modules that must stay in float32.
 
-    `overshoot` is by what factor the error was too large for the tolerance (at most 1: within it;
-    None: NaN or infinity), in the case `case`.
+    `overshoot` is the factor by which the error exceeded the tolerance (at most 1: within it; None:
+    NaN or infinity), in the case `case`.
     """
 
     keep_float32: tuple[str, ...]
@@ -135,10 +135,10 @@ class PlanRound:
 
 @dataclasses.dataclass(frozen=True)
 class PrecisionResult:
-    """A precision, decided: `precision` is the option with `auto` worked out.
+    """A resolved precision: `precision` is the recipe's option with `auto` replaced.
 
-    `modules` in the graph's order; `rounds` where convkit searched; `unmeasured` tensors whose
-    range is not known.
+    `modules` are in graph order. `rounds` is filled if convkit searched. `unmeasured` lists tensors
+    of unknown range.
     """
 
     precision: Precision
@@ -149,7 +149,9 @@ class PrecisionResult:
 
 @dataclasses.dataclass(frozen=True)
 class BuildResult:
-    """`session` is the contract the built model states, `example_sizes` as in `ExportResult`."""
+    """`session` is the contract that the built model declares; `example_sizes` is as in
+    `ExportResult`.
+    """
 
     session: Contract
     files: tuple[str, ...]
@@ -159,8 +161,8 @@ class BuildResult:
 
 @dataclasses.dataclass(frozen=True)
 class VerifyResult:
-    """Metrics, apart from thresholds. `evidence` says what they rest on; `simulated` is there
-    beside a device's.
+    """Metrics, independent of thresholds. `evidence` states how they were obtained; `simulated`
+    accompanies the results of a device.
     """
 
     evidence: Literal["device", "simulated"]
@@ -176,8 +178,8 @@ class VerifyResult:
 
 @dataclasses.dataclass(frozen=True)
 class ModuleTypes:
-    """One module's own nodes by the element type of what they give, and its weights' elements by
-    theirs.
+    """One module's own nodes by the element type of their results, and its weight elements by
+    type.
     """
 
     module: str
@@ -187,10 +189,10 @@ class ModuleTypes:
 
 @dataclasses.dataclass(frozen=True)
 class InspectResult:
-    """What a model file is. `elements` counts the weights' elements by element type, `operators`
-    nodes by operator.
+    """Summary of a model file. `elements` counts weight elements by element type, `operators`
+    counts nodes by operator.
 
-    Of a package, `ir_version` is the version of Core ML's format.
+    For a package, `ir_version` is the version of the Core ML format.
     """
 
     graph: Contract
@@ -222,13 +224,13 @@ class SurveyResult:
     quantized: bool = False
 
 
-# Best first; the last two say that only the first, or only the second has the file.
+# Best first. The last two mean that only the first or only the second artifact has the file.
 Likeness = Literal[
     "BIT_IDENTICAL", "CANONICAL_IDENTICAL", "STRUCTURAL", "DIFFERENT", "MISSING", "EXTRA"
 ]
 
-# value: the type of a tensor between nodes · model: another field of the model or of one of its
-# graphs · file: bytes · more: how many further differences are not listed.
+# value: the type of a tensor between nodes · model: another field of the model or one of its graphs
+# · file: bytes · more: the number of further differences that are not listed
 DifferenceKind = Literal[
     "initializer",
     "node",
@@ -247,8 +249,8 @@ DifferenceKind = Literal[
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """One thing in which two files differ: where, what either has (empty: nothing), and what else
-    is to be said.
+    """One difference between two files: its place, the value on either side (empty: nothing), and
+    further details.
     """
 
     kind: DifferenceKind
@@ -260,11 +262,11 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class FileComparison:
-    """How alike two files of one name are. A package is one file; a file of weights is as alike as
-    its model.
+    """How similar two files of the same name are. A package is one file; an external weights file
+    is rated together with its model.
 
-    `differences` are at most 50, of `kind` "more" the last where there are others. They are told
-    with the model, not again with its file of weights.
+    `differences` has at most 50 entries; if there are more, the last has kind "more". Differences
+    in external weights are listed with the model only.
     """
 
     name: str
@@ -281,10 +283,10 @@ class CompareResult:
 
 @dataclasses.dataclass(frozen=True)
 class DiagnoseResult:
-    """What the search for a cause came to; the causes are its findings.
+    """Result of the search for a cause; the causes themselves are findings.
 
-    `error` is the largest error of the graph's outputs, in parts of the original's rms, `remaining`
-    what is left of it with every cause corrected; None where the outputs cannot be computed.
+    `error` is the largest error of the graph's outputs, relative to the original's RMS. `remaining`
+    is the error left with every cause corrected; None if the outputs cannot be computed.
     """
 
     error: float | None
