@@ -2,8 +2,8 @@
 
 from convkit.worker.protocol import ReferenceResult
 
-# The ends of every legal range, values beside what the model compares with, and rows without a live
-# position or with holes: legal inputs, but no measure of what is usual.
+# Extremes of every legal range, values next to those the model compares with, and rows without a
+# live position or with holes: legal inputs, but not typical.
 _UNUSUAL = frozenset({"extreme", "values", "masked-row", "mask-patterns", "texts:unusual"})
 
 

@@ -1,5 +1,5 @@
-"""A case: one named set of inputs, made when it is its turn, so that no two cases lie in memory at
-once.
+"""A case: one named set of inputs, created on demand, so that only one case is in memory at a
+time.
 """
 
 import dataclasses
@@ -18,10 +18,10 @@ Feeds = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One named set of inputs. `sizes` are the axes' sizes, `inputs` draws the tensors.
+    """One named set of inputs. `sizes` are the axes' sizes, `inputs` samples the tensors.
 
-    A probe makes one `change` to the case `base`. A case that `may_be_refused` is left out where
-    the original refuses it, one that `may_be_nan` where it gives NaN: legal inputs, yet unusual.
+    A probe makes one `change` to the case `base`. A case that `may_be_refused` is omitted if the
+    original rejects it, one that `may_be_nan` if it returns NaN: legal inputs, but unusual.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Case:
 
 @dataclasses.dataclass(frozen=True)
 class CaseInputs:
-    """What cases are made from."""
+    """The facts from which cases are built."""
 
     contract: Contract
     samples: Mapping[str, Sample]
@@ -53,7 +53,7 @@ class CaseInputs:
     def extra_case(
         self, description: str, sizes: dict[str, int], draw: Draw, *, may_be_nan: bool = False
     ) -> Case:
-        """Return a case that is left out where the original refuses it."""
+        """Return a case that is omitted if the original rejects it."""
         made = self.case(description, sizes, draw)
         return dataclasses.replace(made, may_be_refused=True, may_be_nan=may_be_nan)
 
@@ -64,9 +64,7 @@ class CaseInputs:
         )
 
     def mask_rows(self, sizes: Mapping[str, int]) -> tuple[int, int] | None:
-        """Return the most rows and positions of any padding mask, or None where there
-        is no mask.
-        """
+        """Return the most rows and positions of any padding mask, or None if there is no mask."""
         shapes = [
             mask_shape_rows(spec.concrete_shape(sizes))
             for spec in self.contract.inputs
@@ -81,8 +79,8 @@ def sizes_text(sizes: Mapping[str, int]) -> str:
 
 
 def case_cost(contract: Contract, sizes: Mapping[str, int]) -> int:
-    """Return the elements of all inputs and outputs at the given sizes: what a case's time is
-    estimated by.
+    """Return the number of elements of all inputs and outputs at the given sizes, the basis of a
+    case's predicted duration.
     """
     specs = (*contract.inputs, *contract.outputs)
     return sum(math.prod(spec.concrete_shape(sizes)) for spec in specs)

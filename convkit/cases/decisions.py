@@ -1,4 +1,4 @@
-"""What a model decides by the sizes and values of its inputs: which sizes and values to try.
+"""The model's decisions on input sizes and values, which determine the sizes and values to try.
 
 The comparisons themselves come from the original's Python (`models.sources.decisions`) or from a
 graph (`models.graph.decisions`).
@@ -29,8 +29,8 @@ _MOST_TURNS = 2
 
 @dataclasses.dataclass(frozen=True)
 class SizeDecision:
-    """A comparison of sizes. `holds` gives its outcome at axis sizes; it raises ArithmeticError
-    where they do not determine it. `place` is where it is written: `file:line`, or a node.
+    """A comparison of sizes. `holds` returns its outcome for axis sizes; it raises ArithmeticError
+    if they do not determine it. `place` is its location: `file:line`, or a node.
     """
 
     place: str
@@ -49,7 +49,7 @@ class Threshold:
 
 @dataclasses.dataclass(frozen=True)
 class Decisions:
-    """What was found, each once."""
+    """The decisions found, without duplicates."""
 
     sizes: tuple[SizeDecision, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
@@ -72,9 +72,10 @@ class Turn:
 
 
 def turns(decision: SizeDecision, contract: Contract, base: Sizes) -> list[Turn]:
-    """Return where a decision changes within the axes' ranges, seen from the sizes `base`.
+    """Return the sizes at which a decision changes within the axes' ranges, starting from the sizes
+    `base`.
 
-    Where it does not change from there, the other axes are tried at their smallest and largest.
+    If it does not change from there, the other axes are tried at their minimum and maximum.
     """
     found: list[Turn] = []
     for others in (base, smallest_sizes(contract), largest_sizes(contract)):

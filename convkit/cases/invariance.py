@@ -1,7 +1,7 @@
-"""Cases that must give what another case gives: a row alone, more padding, other values where a
-mask hides them.
+"""Cases that must match another case: a row alone, more padding, different values where a mask
+hides them.
 
-Each is made from one small base case, whose rows have different lengths where there is a mask.
+Each is derived from one small base case, whose rows have different lengths if there is a mask.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,16 +27,15 @@ CHECKS: dict[str, InvarianceCheck] = {
     MASKED: "masked-values",
 }
 
-# The row that is also run alone: not the first, whose mask a broken broadcast gives to all.
+# The row that is also run alone: not the first, whose mask a broken broadcast applies to all.
 ROW = 1
 
-# Small: every shape that matters is there with three rows, and attention is dense over a dozen
-# positions.
+# Small: three rows suffice for every relevant shape, and attention is dense over a dozen positions.
 _ROWS = 3
 _POSITIONS = 12
 _PADDING = 4
 
-# Values that may be exchanged at padding; positions and constants are part of what the input means.
+# Values that may be replaced at padding; positions and constants are part of an input's meaning.
 _FREE = ("token_ids", "integers", "normal", "uniform", "image", "audio", "file")
 
 NO_MASK = "no input is drawn as padding_mask"
@@ -45,7 +44,7 @@ NO_MASK = "no input is drawn as padding_mask"
 def find_layout(
     contract: Contract, samples: Mapping[str, Sample]
 ) -> tuple[Layout, list[OmittedCase]]:
-    """Return where rows and padding lie, and the cases that cannot be made, with the reason."""
+    """Return the axes of rows and padding, and the cases that cannot be built, with the reason."""
     omitted = []
     rows = row_axis(contract)
     if isinstance(rows, str):
@@ -67,10 +66,10 @@ def find_layout(
 
 
 def row_axis(contract: Contract) -> Axis | str:
-    """Return the axis that leads every input and is in some output; else why rows cannot be told
-    apart.
+    """Return the axis that leads every input and occurs in some output; otherwise, why rows cannot
+    be distinguished.
 
-    An input with one dimension (positions that all rows share) need not have it.
+    One-dimensional inputs (positions shared by all rows) need not have it.
     """
     leading = {spec.shape[0] for spec in contract.inputs if len(spec.shape) > 1}
     leading = leading or {spec.shape[0] for spec in contract.inputs if spec.shape}
@@ -131,11 +130,9 @@ def _longest(axis: Axis) -> int:
 
 
 def base_case(made_from: CaseInputs, layout: Layout, sizes: dict[str, int]) -> Case:
-    """Return the case that the others are held against: rows of different lengths where there is a
-    mask.
-    """
+    """Return the base case: rows of different lengths if there is a mask."""
     one_row = (made_from.mask_rows(sizes) or (2, 0))[0] < 2
-    # A single row is only padded where more padding cannot be added to it.
+    # A single row is only padded if no more padding can be added to it.
     padding: Padding = (
         "right" if one_row and not lengthened_axes(made_from.contract, layout) else "ragged"
     )
@@ -152,9 +149,7 @@ def base_case(made_from: CaseInputs, layout: Layout, sizes: dict[str, int]) -> C
 def build_variants(
     made_from: CaseInputs, layout: Layout, base: Case
 ) -> tuple[list[Case], list[OmittedCase]]:
-    """Return the cases that must give what `base` gives (`masked-values`: what `padded` gives,
-    where it is there).
-    """
+    """Return the cases that must match `base` (`masked-values`: `padded`, if it exists)."""
     variants: list[Case] = []
     omitted: list[OmittedCase] = []
     if layout.rows is not None:
@@ -174,7 +169,7 @@ def build_variants(
 
 
 def _alone(contract: Contract, base: Case, axis: Axis) -> Case:
-    """Return the case with one row; repeated where the axis must be longer."""
+    """Return the case with one row, repeated if the axis must be longer."""
 
     def inputs() -> Feeds:
         feeds = base.inputs()
@@ -194,7 +189,7 @@ def _alone(contract: Contract, base: Case, axis: Axis) -> Case:
 
 
 def _padded(made_from: CaseInputs, layout: Layout, base: Case, axes: Sequence[Axis]) -> Case:
-    """Return the case whose rows are those of `base`, with more padding on the right."""
+    """Return the case with the rows of `base` and more padding on the right."""
     sizes = base.sizes | {axis.name: _longest(axis) for axis in axes}
 
     def inputs() -> Feeds:
@@ -219,7 +214,7 @@ def _padded(made_from: CaseInputs, layout: Layout, base: Case, axes: Sequence[Ax
 def _more_padding(mask: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """Return a mask that marks all new positions as padding.
 
-    In a mask with an axis of queries too, new queries see what the last one sees: a query that sees
+    If the mask has an axis of queries, new queries see what the last one sees: a query that sees
     nothing may be NaN.
     """
     widths = [(0, new - old) for new, old in zip(shape, mask.shape, strict=True)]
@@ -274,18 +269,18 @@ def _masked_values(
 
 
 def row_dimension(spec: TensorSpec, rows: str) -> int | None:
-    """Return which dimension of a tensor the rows lie along, if any."""
+    """Return the index of a tensor's row dimension, if it has one."""
     return spec.shape.index(rows) if rows in spec.shape else None
 
 
 def position_dimensions(
     spec: TensorSpec, contract: Contract, layout: Layout
 ) -> list[tuple[str, int]]:
-    """Return the dimensions of a tensor that masks speak of: pairs of a mask's name and the
-    dimension's place.
+    """Return the dimensions of a tensor covered by masks: pairs of a mask's name and the
+    dimension's index.
 
-    A symbolic dimension is recognised wherever it stands. A number could mean anything, so a mask
-    of a fixed length speaks only of tensors whose shape begins with the mask's.
+    A symbolic dimension is recognized anywhere. A number could mean anything, so a mask of fixed
+    length covers only tensors whose shape begins with the mask's.
     """
     found = []
     for name in layout.masks:
@@ -308,11 +303,11 @@ def real_elements(
     feeds: Mapping[str, np.ndarray],
     shape: tuple[int, ...],
 ) -> np.ndarray:
-    """Return which elements of a tensor of that shape stand at real positions under the masks in
+    """Return which elements of a tensor of that shape are at real positions under the masks in
     `feeds`.
 
-    All of them for a tensor without positions. One that has positions and no rows is real where all
-    rows are.
+    All of them for a tensor without positions. For a tensor with positions but no rows, those that
+    are real in all rows.
     """
     real = np.ones(shape, dtype=bool)
     for name, place in position_dimensions(spec, contract, layout):
@@ -332,5 +327,5 @@ def real_elements(
 
 
 def _rows_before(spec: TensorSpec, rows: Dimension, place: int) -> int | None:
-    """Return which dimension in front of the positions holds the mask's rows, if any."""
+    """Return the dimension of the mask's rows before the positions, if any."""
     return spec.shape.index(rows) if rows in spec.shape[:place] else None

@@ -1,5 +1,5 @@
-"""The ladder of cases, from simple to hard: the first that fails is the simplest way to see what is
-wrong.
+"""The ladder of cases, from simple to hard: the first failing case is the simplest way to see the
+problem.
 """
 
 from collections.abc import Sequence
@@ -129,7 +129,7 @@ def _masked(made_from: CaseInputs, name: str, typical: dict[str, int]) -> list[C
 
 
 def _with_rows(made_from: CaseInputs, sizes: dict[str, int]) -> dict[str, int]:
-    """Return the sizes with at least two rows in each mask, where the axis of its rows allows."""
+    """Return the sizes with at least two rows in each mask, if the row axis allows."""
     sizes = dict(sizes)
     for spec in made_from.contract.inputs:
         is_mask = sample_for(spec, made_from.samples).kind == "padding_mask"

@@ -1,6 +1,6 @@
-"""Probes: what tells exchanged, merged and dead inputs from a model that is merely inaccurate.
+"""Probes distinguish swapped, merged and dead inputs from a model that is merely inaccurate.
 
-A probe changes one thing about a small base case in which every input matters.
+A probe changes one aspect of a small base case in which every input matters.
 """
 
 import itertools
@@ -15,8 +15,8 @@ from convkit.worker.protocol import OmittedCase, ProbeChange
 
 BASE = "probes"
 
-# A group of more inputs of one type and shape (the caches of a decoder) would give thousands of
-# pairs; there, each input is paired with the next one only.
+# Larger groups of inputs of one type and shape (a decoder's caches) would produce thousands of
+# pairs, so each input is only paired with the next one.
 _LARGEST_GROUP = 8
 
 
@@ -24,16 +24,16 @@ def base_case(made_from: CaseInputs, sizes: dict[str, int]) -> Case:
     """Return the case that the probes change: rows of different lengths, values of every kind."""
 
     def inputs() -> Feeds:
-        # Pad tokens would make the mask and the token ids say the same thing: merging the two would
-        # show nothing.
+        # Pad tokens would make mask and token ids equivalent, so merging the two would be
+        # inconclusive.
         return made_from.draw(sizes, Draw(BASE, "right", pad_tokens=False))
 
     return Case(BASE, f"what the probes change ({sizes_text(sizes)})", sizes, inputs, kind="probe")
 
 
 def build_probes(made_from: CaseInputs, base: Case) -> tuple[list[Case], list[OmittedCase]]:
-    """Return the probes of a base case: `perturbed:a`, `crossed:a:b`, `merged:a:b`; and what was
-    left out.
+    """Return the probes of a base case, `perturbed:a`, `crossed:a:b`, `merged:a:b`, and the omitted
+    ones.
     """
     inputs = made_from.contract.inputs
     probes = [_perturbed(made_from, base, spec) for spec in inputs]
@@ -99,8 +99,8 @@ def _probe(base: Case, change: ProbeChange, description: str, inputs: Callable[[
 
 
 def other_values(made_from: CaseInputs, spec: TensorSpec, values: np.ndarray) -> np.ndarray:
-    """Return other legal values of the same kind; the same ones where the sample
-    allows no others.
+    """Return different legal values of the same kind; the same values if the sample allows no
+    others.
     """
     sample = sample_for(spec, made_from.samples)
     random = generator(made_from.seed, "perturbed", spec.name)

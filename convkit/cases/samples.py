@@ -16,22 +16,22 @@ from convkit.tensors import Contract, TensorSpec
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Sample
 
-# How far from the mean a normal input's extreme values lie, in standard deviations: beyond anything
-# a float32 normal generator gives in practice (1e-15), and still what large activations look like.
+# Distance of a normal input's extreme values from the mean, in standard deviations: beyond anything
+# a float32 normal generator produces in practice (1e-15), but still like large activations.
 _EXTREME_SIGMA = 8.0
 
-# full: no padding · right: zeros on the right for a good part · ragged: each row another length ·
-# masked-row: the first row has no real position · patterns: padding on the left, holes, padding on
-# both sides, every second position, row by row.
+# full: no padding · right: zeros on the right for a good part · ragged: a different length per row
+# · masked-row: the first row has no real position · patterns: padding on the left, holes, padding
+# on both sides, every second position, row by row.
 Padding = Literal["full", "right", "ragged", "masked-row", "patterns"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Draw:
-    """How a case's inputs are drawn: `extreme` takes the ends of each legal range.
+    """How a case's inputs are sampled: `extreme` uses the ends of each legal range.
 
-    Without `pad_tokens`, token ids under padding are ids like any other: the mask alone says what
-    is padding. `values` are to occur among an input's elements, by its name.
+    Without `pad_tokens`, token ids under padding are ordinary ids: only the mask marks padding.
+    `values` must occur among an input's elements, by its name.
     """
 
     case: str = "example"
@@ -52,9 +52,9 @@ def draw_inputs(
 ) -> dict[str, np.ndarray]:
     """Return one array per input, in the contract's order, at the given axis sizes.
 
-    The values depend on the seed, the case's name and the input's name only. Token ids under
-    padding are the pad token. Raises StageFailedError for a sample that cannot be drawn, naming the
-    input.
+    The values depend only on the seed, the case's name and the input's name. Token ids under
+    padding are the pad token. Raises StageFailedError, naming the input, for a sample that cannot
+    be drawn.
     """
     inputs: dict[str, np.ndarray] = {}
     for spec in contract.inputs:
@@ -70,14 +70,14 @@ def draw_inputs(
 
 
 def _scatter(array: np.ndarray, values: Sequence[float], random: np.random.Generator) -> None:
-    """Put values in place of about half of an array's elements, each as often as any other."""
+    """Write values over about half of an array's elements, equally often."""
     chosen = np.flatnonzero(random.integers(0, 2, size=array.size)) if array.size > 1 else [0]
     if array.size:
         array.flat[chosen] = np.resize(np.asarray(values).astype(array.dtype), len(chosen))
 
 
 def sample_for(spec: TensorSpec, samples: Mapping[str, Sample]) -> Sample:
-    """Return how an input is drawn: standard normal for floats that do not say."""
+    """Return how an input is sampled: by default, floats are standard normal."""
     sample = samples.get(spec.name)
     if sample is not None:
         return sample
@@ -192,8 +192,8 @@ def _whole_numbers(
 def _avoid_pad(
     values: np.ndarray, sample: Sample, facts: ModelFacts, low: int, high: int, *, extreme: bool
 ) -> np.ndarray:
-    """Move real tokens off the pad token, which some models treat as padding whatever the mask
-    says.
+    """Replace the pad token in real positions, since some models treat it as padding regardless of
+    the mask.
     """
     if extreme or sample.kind != "token_ids" or facts.pad_token is None or high - low < 2:
         return values
@@ -275,7 +275,7 @@ def padding_mask(shape: tuple[int, ...], padding: Padding) -> np.ndarray:
 
 def _patterns(rows: int, positions: int) -> np.ndarray:
     """Return masks that differ by row: padding on the left, holes, padding on both sides, every
-    second position. The last position but one is real in each (the only one, where there is one).
+    second position. The last position but one is real in each (or the only one).
     """
     place, part = np.arange(positions), max(1, positions // 3)
     kinds = np.stack(
@@ -312,7 +312,7 @@ def _fill_padding(
     inputs: dict[str, np.ndarray],
     facts: ModelFacts,
 ) -> None:
-    """Put the pad token wherever the mask of the same shape says padding."""
+    """Write the pad token wherever the mask of the same shape marks padding."""
     if facts.pad_token is None:
         return
     kinds = {spec.name: sample_for(spec, samples).kind for spec in contract.inputs}

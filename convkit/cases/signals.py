@@ -4,16 +4,16 @@ model, and an output that is all zeros proves nothing.
 
 import numpy as np
 
-# Channels of a picture; an axis of another size is not one.
+# Channels of an image; an axis of another size is not one.
 _CHANNELS = (1, 3, 4)
 
 
 def draw_image(shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """Return pictures with values from 0 to 1: a smooth field, a few flat shapes with sharp edges,
-    and rows of short strokes such as text has.
+    """Return images with values from 0 to 1: a smooth field, a few flat shapes with sharp edges,
+    and rows of short strokes like text.
 
-    The last two axes are height and width; the two before the last, where only the last has the
-    size of a picture's channels.
+    The last two axes are height and width; the two before the last, if only the last has the size
+    of an image's channels.
     """
     spatial = _spatial_axes(shape)
     order = [axis for axis in range(len(shape)) if axis not in spatial] + list(spatial)
@@ -45,7 +45,7 @@ def _plane(height: int, width: int, random: np.random.Generator) -> np.ndarray:
 
 
 def _write_lines(plane: np.ndarray, random: np.random.Generator) -> None:
-    """Put dark strokes on a plane, in lines, as letters are."""
+    """Draw dark strokes on a plane, in lines, like letters."""
     height, width = plane.shape
     letter = max(3, min(height, width) // 16)
     for top in range(letter // 2, height - letter, 3 * letter):

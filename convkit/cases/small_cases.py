@@ -1,5 +1,5 @@
-"""Cases that are small and many: every small batch, unusual masks, and both sides of what the model
-compares its inputs' sizes and values with.
+"""Small but numerous cases: every small batch, unusual masks, and both sides of the model's
+comparisons with sizes and values of its inputs.
 """
 
 import math
@@ -18,12 +18,12 @@ _NO_MASK = "no input is drawn as padding_mask"
 
 # Batches of up to so many rows are all run.
 _SMALL_BATCH = 4
-# Sizes beside decisions: the cheapest are run, up to so many, and while all cost no more than a
-# share of the largest case; the two sides of one decision in any case.
+# Sizes around decisions: the cheapest are run, up to this number, while their total cost is at most
+# a fraction of the largest case; both sides of one decision in any case.
 _MOST_SIZES = 6
 _FEWEST_SIZES = 2
 _MOST_SHARE = 0.5
-# How far from a threshold a fraction is put, in parts of it (or of 1).
+# Relative (or, near 0, absolute) distance of a fraction from a threshold.
 _BESIDE = 1e-3
 # Standard deviations that a normal input's values may be from the mean, as in the case `extreme`.
 _REACH = 8.0
@@ -132,5 +132,5 @@ def _range(made_from: CaseInputs, spec: TensorSpec, sample: Sample) -> tuple[flo
             return mean - _REACH * deviation, mean + _REACH * deviation
         case "uniform":
             return sample.numbers[0], sample.numbers[1]
-        case _:  # masks, positions, constants and files hold what they hold
+        case _:  # masks, positions, constants and files have fixed values
             return math.inf, -math.inf

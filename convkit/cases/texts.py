@@ -21,10 +21,10 @@ def text_cases(
     made_from: CaseInputs, texts: Sequence[str], tokenizer: Tokenizer | None
 ) -> list[Case] | str:
     """Return one case per batch of texts (`texts`, `texts:2`, ..., `texts:unusual`), or the reason
-    why there is none.
+    if there is none.
 
-    Inputs that the tokenizer does not make are drawn; axes that it does not set stand at their
-    typical sizes.
+    Inputs that the tokenizer does not produce are sampled; axes that it does not determine have
+    their typical sizes.
     """
     if not texts:
         return "the recipe has no texts (verify.texts)"
@@ -63,8 +63,8 @@ def text_cases(
 
 
 def _unusual_texts(encoder: Any) -> list[str]:  # noqa: ANN401 - a tokenizer or processor
-    """Return texts at the ends of what a tokenizer makes: as few tokens as there can be, tokens it
-    has no word for, and its special tokens as text.
+    """Return extreme texts for a tokenizer: as few tokens as possible, unknown tokens, and its
+    special tokens as text.
     """
     special = getattr(encoder, "all_special_tokens", None) or [encoder.pad_token]
     return ["", "a", "\u2042 \U0001f9ea \u4e2d\u6587", " ".join(map(str, special[:8]))]

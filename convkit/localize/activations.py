@@ -1,4 +1,4 @@
-"""Whole activations: written out in several nodes, one is recognized by what it computes."""
+"""Complete activations: written out in several nodes, one is recognized by its result."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ from convkit.localize.graph import Graph, PieceFailedError, label
 from convkit.localize.matching import relative_error
 from convkit.localize.region import Region
 
-# From a value's name, the name to compute and a prefix for what is between them.
+# Takes a value's name, the name to compute and a prefix for intermediate names.
 Build = Callable[[str, str, str], tuple[list[onnx.NodeProto], dict[str, np.ndarray]]]
 # Within this many parts of the rms, the graph computes the named function.
 _SAME = 1e-5
@@ -76,7 +76,7 @@ _GELU_SIGMOID = _steps(
 )
 _SIXTH = 1 / 6
 
-# What activations are called, and how each is computed. Formulas: torch.nn.functional's reference.
+# The names of activations, and how to compute them. Formulas: torch.nn.functional's reference.
 FUNCTIONS: dict[str, Build] = {
     "GELU": _GELU,
     "GELU's tanh approximation": _GELU_TANH,
@@ -117,9 +117,9 @@ FUNCTIONS: dict[str, Build] = {
 
 
 def activations(region: Region) -> Iterator[Rewrite]:
-    """Compute another activation of one of the values that the region is computed from.
+    """Compute a different activation of a value that the region is computed from.
 
-    Only where what the graph computes is one of them too: then both have names.
+    Only if the graph's result is one of them too, so that both have names.
     """
     found = _computed(region.graph, region.target, region)
     if found is None or found.dtype != np.float32:
@@ -155,7 +155,9 @@ def _computed(graph: Graph, target: str, region: Region) -> np.ndarray | None:
 
 
 def _with_function(graph: Graph, target: str, given: str, function: str) -> Graph:
-    """Return the graph in which a value is a function of another, whatever computed it before."""
+    """Return the graph in which a value is a function of another, regardless of its previous
+    computation.
+    """
     index = graph.producers[target]
     node = onnx.NodeProto()
     node.CopyFrom(graph.nodes[index])

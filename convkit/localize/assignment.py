@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from convkit.localize.boundary import Edge
 
 _SAME = 10 * FLOOR
-# Inputs of one shape: of so many every order is tried, of more (the caches of a decoder's layers)
-# what their names suggest and every exchange of two.
+# Inputs of one shape: up to this number, every order is tried; of more (a decoder's caches), the
+# orders that their names suggest and every swap of two.
 _FEW = 4
 _PAIRS = 200
 _WORD = re.compile(r"\d+|[A-Za-z]+")
@@ -28,9 +28,9 @@ _WORD = re.compile(r"\d+|[A-Za-z]+")
 def exchanged_inputs(
     feeds: Values, error: float, outputs_error: Callable[[Values], float]
 ) -> tuple[Cause, dict[str, str]] | None:
-    """Return which inputs the graph takes for each other: for each, the one to feed instead.
+    """Return which inputs the graph confuses: for each, the one to feed instead.
 
-    `outputs_error` runs the graph on other feeds. None where no assignment makes the outputs right.
+    `outputs_error` runs the graph on other feeds. None if no assignment makes the outputs correct.
     """
     for assignment in _assignments(feeds):
         fed = {name: feeds[assignment.get(name, name)] for name in feeds}
@@ -51,7 +51,9 @@ def exchanged_inputs(
 
 
 def _inputs_text(assignment: Mapping[str, str]) -> str:
-    """Say which inputs are swapped; `assignment` has what to feed to each name instead."""
+    """Describe which inputs are swapped; `assignment` maps each name to the input to feed
+    instead.
+    """
     pairs = [(a, b) for a, b in assignment.items() if assignment.get(b) == a and a < b]
     if 2 * len(pairs) == len(assignment):
         swapped = ", ".join(f"{a!r} and {b!r}" for a, b in pairs)
@@ -69,7 +71,7 @@ def _assignments(feeds: Values) -> Iterator[dict[str, str]]:
 
 
 def _orders(names: Sequence[str]) -> Iterator[dict[str, str]]:
-    """Yield what to feed to each name instead: two exchanged first, then any order of few names."""
+    """Yield assignments of inputs to names: swaps of two first, then all orders of few names."""
     seen = set()
     several = itertools.combinations(names, 2)
     pairs = [{a: b, b: a} for a, b in itertools.islice(several, _PAIRS)]
@@ -96,8 +98,8 @@ def _rotations(names: Sequence[str]) -> Iterator[dict[str, str]]:
 def by_words(names: Sequence[str]) -> Iterator[dict[str, str]]:
     """Yield assignments of names that differ in one word: all keys for values, layer 0 for layer 1.
 
-    Of `past_key_0`, `past_value_0`, `past_key_1`, ... the words that vary are key and value, and
-    the layers: each two of them are exchanged in all names, and all of them rotated and reversed.
+    In `past_key_0`, `past_value_0`, `past_key_1`, ... the varying words are key and value, and the
+    layers: any two of them are swapped in all names, and all of them rotated and reversed.
     """
     split = {tuple(_WORD.findall(name)): name for name in names}
     if len(split) != len(names) or len({len(words) for words in split}) != 1:
@@ -120,7 +122,7 @@ def by_words(names: Sequence[str]) -> Iterator[dict[str, str]]:
 
 
 def exchanged_outputs(edge: "Edge") -> Cause | None:
-    """Return the outputs that bear each other's names, if that is what is wrong with them."""
+    """Return the outputs that have each other's names, if that is the problem."""
     found = edge.outputs(edge.feeds)
     if found is None:
         return None

@@ -1,7 +1,7 @@
-"""What happens to inputs and outputs at a graph's edge: exchanged, flipped, scaled, shifted, ...
+"""Changes to inputs and outputs at a graph's boundary: swapped, flipped, scaled, shifted, ...
 
-Searches over whole tensors: the graph fed otherwise, and its outputs read otherwise. Whatever makes
-all outputs equal the original's is the cause.
+Searches over whole tensors: the graph with changed inputs, and its outputs with changes undone. A
+change that makes all outputs match the original's is the cause.
 """
 
 import dataclasses
@@ -23,8 +23,8 @@ from convkit.localize.output_changes import OUTPUT_CHANGES
 from convkit.localize.parting import FLOOR
 
 _SAME = 10 * FLOOR
-# What a search of the place finds says more than a change of the whole tensor: which number of
-# which node is wrong.
+# These results of a search over places are more specific than a change of the whole tensor: they
+# name the wrong number of a node.
 _SAYS_MORE = ("weight", "exchanged", "checkpoint", "attribute", "operator", "constant")
 _SECONDS = 20.0
 # Nodes from an input on: what is found wrong beyond them is no change of the input.
@@ -33,14 +33,14 @@ _NEAR = 8
 
 @dataclasses.dataclass(frozen=True)
 class Edge:
-    """A graph and what the original made of the same inputs."""
+    """A graph, and the original's outputs for the same inputs."""
 
     recording: Recording
     graph: Graph
     feeds: Values
 
     def outputs(self, feeds: Values) -> dict[str, np.ndarray] | None:
-        """Return the graph's outputs for other feeds, None where it cannot run on them."""
+        """Return the graph's outputs for other feeds; None if it cannot run on them."""
         try:
             return self.graph.run(list(self.recording.outputs), feeds)
         except PieceFailedError:
@@ -52,7 +52,7 @@ class Edge:
         return math.inf if found is None else self.error_of(found)
 
     def error_of(self, found: Values) -> float:
-        """Return the largest error of given outputs."""
+        """Return the largest error of the given outputs."""
         return max(
             relative_error(found[name], self.recording.output(name)) if name in found else math.inf
             for name in self.recording.outputs
@@ -85,10 +85,10 @@ def exchanged(edge: Edge, error: float) -> Cause | None:
 def with_change_at_edge(
     causes: tuple[Cause, ...], edge: Edge, error: float, seconds: float = _SECONDS
 ) -> tuple[Cause, ...] | None:
-    """Return the causes with the change of an input or an output that explains everything first.
+    """Return the causes, preceded by the change of an input or output that explains everything.
 
-    `causes` are those that a search of places found in the same graph. Returns None where no change
-    of an input or output explains the difference, or a cause that is known says more.
+    `causes` are the results of a search over places in the same graph. Returns None if no change of
+    an input or output explains the difference, or a known cause is more specific.
     """
     if any(cause.kind in _SAYS_MORE and cause.after <= _SAME for cause in causes):
         return None
@@ -113,7 +113,9 @@ def with_change_at_edge(
 
 
 def _narrowing(causes: tuple[Cause, ...], edge: Edge) -> tuple[Cause, ...] | None:
-    """Say of a step in front of an input that it rounds: rounding the input changes nothing."""
+    """Return True if a step in front of an input rounds it: rounding the input then changes
+    nothing.
+    """
     for place, cause in enumerate(causes):
         name = cause.tensor
         if cause.boundary != "input" or name is None or name not in edge.feeds:
@@ -134,10 +136,10 @@ def _narrowing(causes: tuple[Cause, ...], edge: Edge) -> tuple[Cause, ...] | Non
 def changed_input(
     edge: Edge, error: float, seconds: float = _SECONDS, *, fitted: bool = True
 ) -> Cause | None:
-    """Return how an input must be changed for the graph to be right; None where nothing helps.
+    """Return how an input must be changed to make the graph correct; None if nothing helps.
 
-    Inputs are tried one by one, then those of one rank and type together (both pictures of a pair),
-    and last, unless `fitted` is false, with a scale and an offset that are fitted.
+    Inputs are tried individually, then all of one rank and type together (both images of a pair),
+    and last, unless `fitted` is False, with a fitted scale and offset.
     """
     deadline = time.monotonic() + seconds
     for names in _groups(edge):
@@ -170,7 +172,7 @@ def _groups(edge: Edge) -> Iterator[tuple[str, ...]]:
 def _changed(
     feeds: Values, names: tuple[str, ...], apply: Callable[[np.ndarray], np.ndarray]
 ) -> dict[str, np.ndarray] | None:
-    """Return the feeds with some of them changed; None where a change has no effect on them."""
+    """Return the feeds with some of them changed; None if a change has no effect on them."""
     changed = {name: np.ascontiguousarray(apply(feeds[name])) for name in names}
     if all(np.array_equal(values, feeds[name]) for name, values in changed.items()):
         return None
@@ -223,7 +225,7 @@ def changed_outputs(edge: Edge, before: float) -> Cause | None:
 
 
 def _change_of(name: str, found: Values, expected: Values) -> tuple[str, float] | None:
-    """Return what an output is, of its own original or else of another output's."""
+    """Return how an output is derived from its own original or from another output's."""
     if name not in found:
         return None
     for other in (name, *(each for each in expected if each != name)):
@@ -236,7 +238,7 @@ def _change_of(name: str, found: Values, expected: Values) -> tuple[str, float] 
 
 
 def _explained(found: np.ndarray, expected: np.ndarray, before: float) -> tuple[str, float] | None:
-    """Return what an output is of one of the original's, and the error that remains."""
+    """Return how an output is derived from one of the original's, and the remaining error."""
     if found.dtype.kind not in "fiub" or expected.dtype.kind not in "fiub":
         return None
     if explains(before, error := relative_error(found, expected)):

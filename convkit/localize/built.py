@@ -1,7 +1,7 @@
-"""Where a runtime parts from the exported graph that it was given: its own tensors beside the
-graph's, which onnxruntime computes without optimizations.
+"""Finds where a runtime diverges from the exported graph: compares its tensors with the graph's,
+which onnxruntime computes without optimizations.
 
-For graphs that agree with the original: then the difference is the runtime's own.
+For graphs that agree with the original: the difference is then the runtime's own.
 """
 
 import dataclasses
@@ -16,7 +16,7 @@ from convkit.localize.matching import relative_error
 
 # In parts of a tensor's rms. Kernels of any kind agree to a few digits less than float32 has.
 _SAME = 1e-4
-# The share of the outputs' error that may remain where something explains it.
+# The fraction of the outputs' error that may remain after an explanation.
 _REMAINS = 0.1
 _MOST_PLACES = 8
 
@@ -29,7 +29,8 @@ class ExposedModel(Protocol):
         ...
 
     def run(self, feeds: Values, exposed: Sequence[str], put: Values) -> Mapping[str, np.ndarray]:
-        """Return outputs and exposed tensors, where all readers of what is put read that instead.
+        """Return outputs and exposed tensors, with the `put` values replacing the tensors that all
+        readers see.
 
         Raises RunFailedError, ModelRefusedError.
         """
@@ -38,11 +39,11 @@ class ExposedModel(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class BuiltDifference:
-    """Why a built model differs from its graph. Errors are the outputs', in parts of their rms.
+    """Why a built model differs from its graph. Errors are the outputs', relative to their RMS.
 
-    fused: the outputs are right once `names` are exposed, so that the runtime cannot merge what
-    computes them with what follows. computed: these tensors are wrong though what they are computed
-    from is right, and with the right values in their place so are the outputs. unplaced: neither.
+    fused: the outputs are correct once `names` are exposed, which prevents the runtime from fusing
+    their producers with later nodes. computed: these tensors are wrong although their inputs are
+    correct, and the correct values fix the outputs. unplaced: neither.
     """
 
     kind: str
@@ -103,8 +104,8 @@ class _Search:
         return tuple(names)
 
     def wrong(self, names: Sequence[str]) -> dict[str, np.ndarray]:
-        """Return the right values of the tensors that are wrong on their own account: the first
-        that differs, then the first that differs with that one put right, and so on.
+        """Return the correct values of the tensors that are wrong by themselves: the first that
+        differs, then the first that differs with that one corrected, and so on.
         """
         put: dict[str, np.ndarray] = {}
         for _ in range(_MOST_PLACES):

@@ -1,4 +1,4 @@
-"""What can happen to a whole tensor on its way into a graph or out of it, as numpy functions."""
+"""Possible changes to a whole tensor on its way into or out of a graph, as numpy functions."""
 
 import dataclasses
 import functools
@@ -11,7 +11,7 @@ from convkit.localize.parting import FLOOR
 
 Function = Callable[[np.ndarray], np.ndarray]
 
-# Sizes of an axis that holds an image's colors.
+# Sizes of an image's color axis.
 _COLORS = (1, 3)
 # Permuted axes and flips are tried up to this rank: there are rank! orders.
 _RANK = 5
@@ -22,22 +22,24 @@ _REMAINS = 0.1
 
 
 def explains(before: float, after: float) -> bool:
-    """Say whether a change that takes the outputs' error from `before` to `after` is its cause."""
+    """Return True if a change that reduces the outputs' error from `before` to `after` is its
+    cause.
+    """
     return after <= _SAME and after <= before * _REMAINS
 
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """A function of a tensor, and what a tensor is after it: "flipped along axis 1"."""
+    """A function of a tensor, and a description of its result: "flipped along axis 1"."""
 
     text: str
     apply: Function
 
 
 def permuted_axes(values: np.ndarray) -> Iterator[Change]:
-    """Yield every other order of the axes: first those that leave the batch, axis 0, where it is.
+    """Yield every other order of the axes, starting with those that keep the batch, axis 0.
 
-    An order that moves only axes of size one is left out: it changes the shape alone.
+    Orders that only move axes of size one are skipped, because they only change the shape.
     """
     rank = values.ndim
     if not 2 <= rank <= _RANK:
@@ -66,7 +68,9 @@ def _order_text(values: np.ndarray, order: tuple[int, ...]) -> str:
 
 
 def _spatial(values: np.ndarray) -> list[int]:
-    """Return the axes of an image's height and width; none for what is no batch of images."""
+    """Return the axes of an image's height and width; none if the values are not a batch of
+    images.
+    """
     if values.ndim != 4:
         return []
     if values.shape[1] in _COLORS:
@@ -110,7 +114,7 @@ def softmax(values: np.ndarray, axis: int) -> np.ndarray:
 
 
 def sigmoid(values: np.ndarray) -> np.ndarray:
-    """Return 1 / (1 + exp(-x)); what overflows is 0, as it should be."""
+    """Return 1 / (1 + exp(-x)); an overflow correctly yields 0."""
     return np.asarray(1 / (1 + np.exp(-values)))
 
 

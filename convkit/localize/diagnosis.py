@@ -1,25 +1,25 @@
-"""What a search finds: causes with their places and their proofs."""
+"""The results of a search: causes with their places and proofs."""
 
 import dataclasses
 from typing import Literal
 
 Kind = Literal[
-    "weight",  # a weight holds other values
-    "exchanged",  # a weight holds another weight's values
-    "checkpoint",  # most weights hold other values
+    "weight",  # a weight has different values
+    "exchanged",  # a weight has another weight's values
+    "checkpoint",  # most weights have different values
     "attribute",
     "operator",
     "constant",
     "extra",  # the graph computes something that the original does not
     "missing",  # the original computes something that the graph does not
-    "wiring",  # a node reads another value
-    "operands",  # a node reads its values in another order
-    "order",  # elements are in another order
+    "wiring",  # a node reads a different value
+    "operands",  # a node reads its values in a different order
+    "order",  # elements are in a different order
     "inputs",  # inputs are exchanged
     "outputs",  # outputs are exchanged
     "quantized",  # a weight was quantized with other numbers than it needs
     "rounding",  # weights are quantized correctly, and too coarse
-    "place",  # where it is is proven, what it is is not known
+    "place",  # the place is proven, the cause is unknown
     "unproven",  # the likeliest place, for which there is no proof
 ]
 
@@ -28,13 +28,13 @@ Kind = Literal[
 class Cause:
     """One cause of a difference.
 
-    `node` is the graph's node, `tensor` the value it computes or the weight, `module`, `source` and
-    `operation` what the original computes there. `text` says what is wrong. Errors are largest
-    differences in parts of the expected values' rms: `error` at the place, computed from the
-    original's own inputs, and `corrected` with the change; `before` and `after` those of the
-    outputs. `values` are the graph's and the original's value of the element that is off most.
-    `growth` leads from the place to the outputs. `restored` is above 0 for one of several faults:
-    with its correction so many values after it are the original's again.
+    `node` is the graph's node, `tensor` the value it computes or the weight; `module`, `source` and
+    `operation` are the original's counterpart. `text` describes the problem. Errors are largest
+    differences relative to the expected values' RMS: `error` at the place, computed from the
+    original's own inputs, and `corrected` with the change; `before` and `after` are those of the
+    outputs. `values` are the graph's and the original's value of the worst element. `growth` leads
+    from the place to the outputs. If `restored` is above 0, this is one of several faults: its
+    correction restores that many later values to the original's.
     """
 
     kind: Kind

@@ -1,5 +1,5 @@
-"""The first place at which a graph parts from its original, proven by putting the original's value
-there.
+"""Finds the first place where a graph diverges from its original, proven by substituting the
+original's value there.
 """
 
 import dataclasses
@@ -25,7 +25,8 @@ from convkit.localize.matching import (
 from convkit.localize.original import Recording
 from convkit.localize.parting import FLOOR, REMAINS, Parting
 
-# How many times what a change of the last bit in the inputs makes of a value is arithmetic's.
+# An error up to this multiple of the effect of changing the inputs' last bit is attributed to
+# arithmetic.
 _NOISE = 30.0
 _LAST_BIT = 2.0**-24
 # Within this, a value is taken for the original's, to be computed anew from the original's own.
@@ -33,7 +34,7 @@ _ALIGNED = 1e-2
 # How many values of the original, and of the graph for each, are tried as the place.
 _ORIGINALS, _CANDIDATES = 32, 6
 _PROVEN = 2
-# What these read matters by its shape alone: a wrong value there makes nothing below it wrong.
+# These use only the shape of their input: its wrong values cause no errors downstream.
 _VALUELESS = ("Shape", "Size")
 # Correlated more than this, the graph's value may be the original's, changed.
 _ALIKE = 0.9
@@ -46,10 +47,10 @@ _VIEWS = (
 
 
 class Divergence:
-    """The search, on one case: the original's recording beside the graph, both run on it.
+    """The search on one case: the original's recording and the graph, run on the same inputs.
 
-    `feeds` are the graph's inputs by name; the recording's outputs have the graph's names. Stops
-    looking after `seconds`.
+    `feeds` are the graph's inputs by name; the recording's outputs have the graph's names. The
+    search stops after `seconds`.
     """
 
     def __init__(
@@ -64,10 +65,9 @@ class Divergence:
         self.error = self._outputs_error(self.found)
 
     def partings(self) -> Iterator[Parting]:
-        """Yield the places that are proven, likely causes first; nothing where outputs agree.
+        """Yield the proven places, likely causes first; nothing if the outputs agree.
 
-        Where no place is proven, yields the one that explains most, or the first output that is
-        off.
+        If no place is proven, yields the one that explains most, or the first output that is off.
         """
         if self.error <= 10 * FLOOR:
             return
@@ -119,7 +119,7 @@ class Divergence:
         return {**values, **given}
 
     def _outputs_error(self, values: Values) -> float:
-        """Return the largest error of the outputs; infinite where one is missing."""
+        """Return the largest error of the outputs; infinity if one is missing."""
         return max(
             (
                 relative_error(values[name], self._recording.output(name))
@@ -140,7 +140,7 @@ class Divergence:
         return known
 
     def originals(self, known: Mapping[str, Match]) -> dict[str, np.ndarray]:
-        """Return the original's own values of what is known, as the graph lays them out."""
+        """Return the original's own values of the known ones, in the graph's layout."""
         return {
             name: match.layout.apply(self._recording.values[match.value].array).astype(
                 self.found[name].dtype, copy=False
@@ -151,7 +151,7 @@ class Divergence:
     def _recomputed(
         self, aligned: Mapping[str, Match], known: Mapping[str, Match]
     ) -> list[Parting]:
-        """Compute every aligned value from the original's own values of the others: what is off by
+        """Compute every aligned value from the original's own values of the others: anything off by
         more than the last bits is wrong here, however small the error, and not inherited.
         """
         own = {
@@ -198,10 +198,10 @@ class Divergence:
         return self._outputs_error({**values, **replaced})
 
     def _hypotheses(self, known: Mapping[str, Match]) -> Iterator[Parting]:
-        """Yield places at which the original's value, put there, makes the outputs right.
+        """Yield places at which substituting the original's value makes the outputs correct.
 
-        The original's values that nothing in the graph matches are tried in order; each in place of
-        the graph's unmatched values of as many elements, the likeliest first.
+        The original's values without a match in the graph are tried in order, each for the graph's
+        unmatched values with the same number of elements, most likely first.
         """
         for value in self._lost(known):
             expected = self._recording.values[value].array
@@ -314,7 +314,7 @@ class Divergence:
             layout = likeliest_layout(expected, found)
             owner = module_of(self._graph.nodes[self._graph.producers[name]])
             foreign = bool(owner) and owner != module
-            # A scale, another activation or a small change leave most of a value as it was.
+            # A scale, another activation or a small change preserve most of a value.
             unlike = not correlation(layout.apply(expected), found) > _ALIKE
             ranked.append(
                 (
@@ -337,8 +337,8 @@ class Divergence:
         return [*chosen, *((name, plain) for name in near[:4] if name not in tried)]
 
     def _frontier(self, known: Mapping[str, Match]) -> list[str]:
-        """Return the first unmatched values that lead to no known one: what is computed from known
-        values, and what is computed from that.
+        """Return the first unmatched values that lead to no known one: those computed from known
+        values, and those computed from them.
         """
         right = {*known, *self._graph.constants, *self._graph.exotic, *self._feeds}
         leads = self._leading(known)

@@ -17,10 +17,10 @@ Build = Callable[[str, str], tuple[list[onnx.NodeProto], dict[str, np.ndarray]]]
 
 @dataclasses.dataclass(frozen=True)
 class Rewrite:
-    """A candidate explanation: the graph in which it holds no longer.
+    """A candidate explanation: the graph with the suspected fault removed.
 
-    `kind` is a word for programs, `node` the first output of the node that it concerns, `text` says
-    what is wrong, with what it should be.
+    `kind` is machine-readable, `node` is the first output of the node concerned, `text` describes
+    the fault and the expected state.
     """
 
     kind: Kind
@@ -38,7 +38,7 @@ def copied(node: onnx.NodeProto) -> onnx.NodeProto:
 
 
 def replaced(graph: Graph, index: int, node: onnx.NodeProto) -> Graph:
-    """Return the graph with another node at a place."""
+    """Return the graph with a different node at an index."""
     return graph.with_nodes([*graph.nodes[:index], node, *graph.nodes[index + 1 :]])
 
 
@@ -52,7 +52,7 @@ def with_attribute(node: onnx.NodeProto, name: str, value: object) -> onnx.NodeP
 
 
 def rewired(graph: Graph, edge: Edge, value: str) -> Graph:
-    """Return the graph in which one input of a node is another value."""
+    """Return the graph with one input of a node replaced by another value."""
     index = graph.producers[edge.reader]
     node = copied(graph.nodes[index])
     node.input[edge.place] = value
@@ -60,7 +60,7 @@ def rewired(graph: Graph, edge: Edge, value: str) -> Graph:
 
 
 def inserted(graph: Graph, edge: Edge, build: Build) -> Graph:
-    """Return the graph in which new nodes stand between a value and one of its readers."""
+    """Return the graph with new nodes inserted between a value and one of its readers."""
     name = f"{edge.value}//inserted"
     nodes, constants = build(edge.value, name)
     index = graph.producers[edge.reader]
@@ -101,7 +101,7 @@ def with_constants(graph: Graph, constants: Mapping[str, np.ndarray]) -> Graph:
 
 
 def _sorted(graph: Graph) -> Graph:
-    """Put nodes into an order in which each follows what it reads; as they are if there is none."""
+    """Sort nodes topologically; unchanged if there is no such order."""
     from convkit.localize.graph import reads
 
     made = {name for node in graph.nodes for name in node.output}

@@ -1,4 +1,6 @@
-"""What is wrong where a graph parts from its original: the change that ends the difference."""
+"""Explains the fault where a graph diverges from its original: finds the change that removes the
+difference.
+"""
 
 import dataclasses
 import itertools
@@ -15,8 +17,8 @@ from convkit.localize.region import Region
 
 Candidates = Callable[[Region], Iterator[Rewrite]]
 
-# The first that explain a difference are preferred: what the graph has and holds wrongly before
-# what it has too much, and that before what it lacks.
+# The first to explain a difference is preferred: wrong parts of the graph precede superfluous ones,
+# which precede missing ones.
 CANDIDATES: dict[str, Candidates] = {
     "weights": rewrites.weights,
     "activations": activations,
@@ -48,9 +50,9 @@ class Explanation:
 
 
 def explain(region: Region, seconds: float = 30.0) -> Explanation | None:
-    """Return the first kind of change that makes the difference vanish, the best of its kind.
+    """Return the first kind of change that removes the difference, and the best of its kind.
 
-    Returns None where none does, or where it has not been found in time.
+    Returns None if none does, or none was found in time.
     """
     before = region.error(region.graph)
     if not before > 0 or len(region.nodes) > _LARGEST:
@@ -66,7 +68,7 @@ def explain(region: Region, seconds: float = 30.0) -> Explanation | None:
         best = _best_of(candidates, region, limits)
         if best is not None and (found is None or best.after < found.after / 4):
             found = best
-        # What is off by more than the last bits may only be near to what is wrong.
+        # An explanation that is off by more than the last bits may only be close to the fault.
         if found is not None and found.after <= FLOOR / 2:
             return found
     return found
@@ -74,7 +76,7 @@ def explain(region: Region, seconds: float = 30.0) -> Explanation | None:
 
 @dataclasses.dataclass(frozen=True)
 class _Limits:
-    """What a rewrite must reach, and the time left: on the clock, and of the processor."""
+    """The error that a rewrite must reach, and the remaining wall-clock and CPU time."""
 
     before: float
     enough: float

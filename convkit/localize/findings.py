@@ -1,4 +1,4 @@
-"""What a search found, as findings: cause and place, then proof and remedy."""
+"""Converts the results of a search to findings: cause and place, then proof and remedy."""
 
 import math
 
@@ -6,7 +6,7 @@ from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.localize.diagnosis import Cause, Diagnosis
 
-# The share of the error from which on a cause is told by what it does to the outputs.
+# From this fraction of the error, a cause is described by its effect on the outputs.
 _MOST = 0.5
 _REMEDIES: dict[str, str] = {
     "N403": (
@@ -113,7 +113,7 @@ def _where(cause: Cause) -> str:
 
 
 def _proof(cause: Cause) -> str:
-    """Say what the counterfactual showed, in parts of the outputs' rms."""
+    """Describe the result of the counterfactual, relative to the outputs' RMS."""
     if cause.kind == "unproven":
         return "; the likeliest place, not proven"
     how = (
@@ -144,5 +144,5 @@ def _chain(cause: Cause) -> tuple[str, ...]:
 
 
 def _figure(value: float) -> float | str:
-    """Return a number that JSON can hold."""
+    """Return a number that JSON can represent."""
     return value if math.isfinite(value) else str(value)

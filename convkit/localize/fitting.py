@@ -1,4 +1,4 @@
-"""A scale and an offset of an input, found by what they do to the outputs."""
+"""Fits a scale and an offset of an input by their effect on the outputs."""
 
 import time
 from collections.abc import Callable
@@ -16,16 +16,16 @@ _SAME = 10 * FLOOR
 _ROUNDS = 8
 # Scales to begin from: a search that starts a hundred times too small does not arrive.
 _STARTS = (1.0, 255.0, 1 / 255)
-# A step that float32 outputs show and that is small against what is looked for.
+# A step large enough to show in float32 outputs, but small relative to the unknowns.
 _STEP = 1e-2
 _ENOUGH = 3
 
 
 def fitted_input(edge: "Edge", name: str, deadline: float) -> tuple[str, float] | None:
-    """Return the scale and offset of a float input with which the graph is right, in words.
+    """Return a description of the scale and offset of a float input that make the graph correct.
 
-    Gauss-Newton over one scale and one offset, then over one of each per color of an image. Returns
-    None where it does not arrive at parity, or runs out of time (`deadline`, monotonic seconds).
+    Gauss-Newton over one scale and one offset, then over one of each per image color. Returns None
+    if it does not reach parity, or runs out of time (`deadline`, monotonic seconds).
     """
     values = edge.feeds[name]
     if values.dtype.kind != "f" or not values.size:

@@ -1,4 +1,4 @@
-"""Batch norms folded into the layers before them, and how such a fold goes wrong."""
+"""Batch norms folded into preceding layers, and mistakes in such folds."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from convkit.localize.likeness import is_near
 
 State = Mapping[str, np.ndarray]
 
-# Epsilons of the frameworks' batch norms, tried where the norm's own is not known.
+# Epsilons of the frameworks' batch norms, tried if the norm's own is unknown.
 _EPSILONS = (1e-5, 1e-3, 1e-6, 1e-12)
 # Layers of a norm's width, nearest first, that it may have been folded into.
 _LAYERS = 4
@@ -30,7 +30,7 @@ class Norm:
 
     @property
     def scale(self) -> np.ndarray:
-        """What the norm multiplies each channel by."""
+        """The norm's factor for each channel."""
         return np.asarray(self.gain / np.sqrt(self.variance + self.epsilon))
 
 
@@ -61,7 +61,7 @@ class Fold:
         return values.reshape(shape)
 
     def why_weight(self, found: np.ndarray) -> str | None:
-        """Say which mistake in folding gives the weight that was found; None where none does."""
+        """Return the mistake in folding that explains the weight found; None if none does."""
         rest = tuple(axis for axis in range(found.ndim) if axis != self.axis)
         power = (self.weight.astype(np.float64) ** 2).sum(axis=rest)
         product = (self.weight.astype(np.float64) * found).sum(axis=rest)
@@ -76,7 +76,7 @@ class Fold:
         return None
 
     def why_bias(self, found: np.ndarray) -> str | None:
-        """Say which mistake in folding gives the bias that was found; None where none does."""
+        """Return the mistake in folding that explains the bias found; None if none does."""
         norm = self.norm
         with np.errstate(all="ignore"):
             scale = (found - norm.shift) / (self.bias - norm.mean)
@@ -125,15 +125,16 @@ class Fold:
 
 
 def folds(state: State, epsilons: Mapping[str, float] | None = None) -> Iterator[Fold]:
-    """Yield every batch norm with every layer of its width near it.
+    """Yield every batch norm with every nearby layer of its width.
 
-    A state dict does not say which layer a norm follows: all that fit are tried, and the values
-    say which. `epsilons` are the norms' own by module path; without them the usual ones are tried.
+    A state dict does not record which layer a norm follows: all that fit are tried, and their
+    values decide. `epsilons` are the norms' own by module path; without them, the usual ones are
+    tried.
     """
     found = [norm for name in state if (norm := _norm(state, name)) is not None]
     places = {name: place for place, name in enumerate(state)}
     near = [(norm, _layers(state, places, norm)) for norm in found]
-    # A norm's nearest layer is its own: another's mistake can look like this one's fold.
+    # A norm's nearest layer is its own: a mistake in another fold can look like this one's.
     for rank in range(_LAYERS):
         for norm, layers in near:
             if rank >= len(layers):

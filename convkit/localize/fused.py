@@ -1,4 +1,6 @@
-"""What exporters compute from several weights: folded norms, joined layers, reordered gates."""
+"""Values that exporters compute from several weights: folded norms, joined layers, reordered
+gates.
+"""
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,10 +21,10 @@ _GATES = {4: (0, 3, 1, 2), 3: (1, 0, 2)}
 
 @dataclasses.dataclass(frozen=True)
 class Derived:
-    """Values that an exporter may have computed, in words, and the weights that they come from.
+    """Values that an exporter may have computed, with a description and their source weights.
 
-    `build` computes them: those of a large model would not all fit into memory. `why` says which
-    mistake in computing them gives other values, where it knows one.
+    `build` computes them: those of a large model would not all fit into memory. `why` returns the
+    mistake in computing them that explains other values, if known.
     """
 
     original: str
@@ -40,7 +42,7 @@ class Derived:
 def derived_tensors(
     state: State, shapes: Collection[Shape], epsilons: Mapping[str, float] | None = None
 ) -> Iterator[Derived]:
-    """Yield what can be derived from a state dict in one of the wanted shapes.
+    """Yield the values in one of the wanted shapes that can be derived from a state dict.
 
     `epsilons` are those of the original's batch norms, by module path.
     """
@@ -95,7 +97,7 @@ def _normed(gain: np.ndarray, direction: np.ndarray) -> np.ndarray:
 
 
 def _unnormed(name: str, gain: np.ndarray, direction: np.ndarray, found: np.ndarray) -> str | None:
-    """Say which part of a weight norm is missing in the values that were found, if one is."""
+    """Return which part of a weight norm is missing from the values found, if any."""
     for text, values in (
         ("it lacks the gain of its weight norm", _normed(np.ones_like(gain), direction)),
         ("its weight norm was left out", direction),

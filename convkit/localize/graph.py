@@ -15,10 +15,10 @@ from convkit.models.graph.provenance import MODULE_KEY, SOURCE_KEY
 
 Values = Mapping[str, np.ndarray]
 
-# Bytes. Larger constants are fed as inputs: a session copies what is in its model. Smaller ones
-# stay inside, because some kernels need constants (a Resize's scales).
+# Bytes. Larger constants are fed as inputs, because a session copies its model's content. Smaller
+# ones stay inside, because some kernels need constants (a Resize's scales).
 _FED = 4096
-# Element types that numpy has of its own, by ONNX's names.
+# Element types native to numpy, by ONNX's names.
 _NATIVE = {"FLOAT", "DOUBLE", "FLOAT16", "BOOL"} | {
     f"{sign}INT{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)
 }
@@ -82,7 +82,7 @@ class Graph:
     def run(self, targets: Sequence[str], feeds: Values) -> dict[str, np.ndarray]:
         """Compute the targets from fed values, which may be any values of the graph.
 
-        What is fed is not computed. Raises PieceFailedError, also where a value is missing.
+        Fed values are not computed. Raises PieceFailedError, also if a value is missing.
         """
         given = {name: feeds[name] for name in targets if name in feeds}
         given |= {name: self.constants[name] for name in targets if name in self.constants}
@@ -96,10 +96,10 @@ class Graph:
     def run_replaced(
         self, targets: Sequence[str], feeds: Values, replaced: Values
     ) -> dict[str, np.ndarray]:
-        """Compute targets where all readers of `replaced` read the given values instead.
+        """Compute targets with all readers of `replaced` reading the given values instead.
 
-        Unlike values that are fed, replaced ones can be targets too: those are what the graph
-        computes itself, from replaced inputs.
+        Unlike fed values, replaced ones can also be targets: these are the graph's own results,
+        from replaced inputs.
         """
         suffix = "//replaced"
         nodes = []
@@ -215,7 +215,7 @@ def make_graph(model: onnx_ir.Model) -> Graph:
 
 
 def _without_identities(model: onnx_ir.Model) -> onnx_ir.Model:
-    """Return a model without Identity nodes; as it is where removing them would change outputs."""
+    """Return a model without Identity nodes; unchanged if removing them would change outputs."""
     from onnx_ir.passes.common import IdentityEliminationPass
 
     plain = model.clone()
@@ -223,7 +223,7 @@ def _without_identities(model: onnx_ir.Model) -> onnx_ir.Model:
         IdentityEliminationPass()(plain)
     except ValueError:
         return model  # a branch's output that is a value of the graph around it
-    # Where two outputs are one value, the pass gives both the name of one of them.
+    # If two outputs are the same value, the pass gives both the name of one of them.
     names = [value.name for value in model.graph.outputs]
     return plain if [value.name for value in plain.graph.outputs] == names else model
 
@@ -244,7 +244,7 @@ def _constant(node: onnx.NodeProto) -> np.ndarray | None:
 
 
 def reads(node: onnx.NodeProto) -> list[str]:
-    """Return the values that a node reads, those that its subgraphs take from outside included."""
+    """Return the values that a node reads, including those that its subgraphs capture."""
     found = [name for name in node.input if name]
     for attribute in node.attribute:
         for graph in (attribute.g, *attribute.graphs):
@@ -280,7 +280,7 @@ def _rename_in_place(node: onnx.NodeProto, names: Mapping[str, str]) -> None:
 
 
 def module_of(node: onnx.NodeProto) -> str:
-    """Return the path of the module that a node belongs to, "" where the file does not say."""
+    """Return the path of a node's module; "" if the file does not record it."""
     for entry in node.metadata_props:
         if entry.key == MODULE_KEY:
             return str(entry.value)
@@ -294,5 +294,5 @@ def source_of(node: onnx.NodeProto) -> str | None:
 
 
 def label(node: onnx.NodeProto) -> str:
-    """Return a node's name, or the name of its first output where it has none."""
+    """Return a node's name, or the name of its first output if it has none."""
     return str(node.name or next((name for name in node.output if name), node.op_type))

@@ -1,7 +1,7 @@
-"""What a graph may expect of an input that the original takes otherwise: one table.
+"""A table of how a graph may interpret an input differently than the original.
 
-Each row yields changes of the input's values. If the graph is right when it is fed the changed
-values, the change is the cause.
+Each row yields changes to the input's values. If the graph is correct when fed the changed values,
+the change is the cause.
 """
 
 import functools
@@ -30,7 +30,7 @@ NORMALIZATIONS = (
     ),
 )
 
-# What the graph expects, scale and offset.
+# The graph's expectation, scale and offset.
 _AFFINE: tuple[tuple[str, float, float], ...] = (
     ("scaled by 255 (0 to 255 instead of 0 to 1)", 255.0, 0.0),
     ("scaled by 1/255 (0 to 1 instead of 0 to 255)", 1 / 255, 0.0),
@@ -107,7 +107,7 @@ def _normalizations(values: np.ndarray, axis: int) -> Iterator[Change]:
 
 
 def channel_axis(values: np.ndarray) -> int | None:
-    """Return the axis of three colors of a batch of images; None for what is none."""
+    """Return the color axis of a batch of images; None if the values are not one."""
     axes = [axis for axis in (1, 3) if values.ndim == 4 and values.shape[axis] == 3]
     return axes[0] if axes else None
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 T = TypeVar("T")
-# Says which trial is next; a task calls it before each.
+# Reports the next trial; a task calls it before each one.
 Report = Callable[[int], None]
 Task = Callable[[Report, frozenset[int]], T]
 _NUMBER = struct.Struct("<q")
-# Trials that may end the process before a task is given up.
+# How many trials may kill the process before a task is abandoned.
 _DEATHS = 5
 
 
@@ -29,11 +29,11 @@ def spent() -> float:
 
 
 def survived(task: Task[T]) -> T | None:
-    """Return what a task returns, run in a forked process; None where it cannot be completed.
+    """Return the result of a task run in a forked process; None if it cannot be completed.
 
-    The task reports the number of each trial before making it, and leaves out those in the set it
-    is given: the ones that ended the process before. On systems other than Linux, where a process
-    with loaded frameworks cannot be forked safely, it runs in this one. Raises TaskFailedError.
+    The task reports the number of each trial before making it, and skips those in the given set,
+    which killed the process before. On systems other than Linux, a process with loaded frameworks
+    cannot be forked safely, so the task runs in this one. Raises TaskFailedError.
     """
     if not sys.platform.startswith("linux"):
         return task(lambda number: None, frozenset())  # noqa: ARG005
@@ -65,7 +65,7 @@ def _forked(task: Task[T], deadly: frozenset[int]) -> tuple[int | None, bytes | 
     last: int | None = None
     for place in range(0, len(data) - _NUMBER.size + 1, _NUMBER.size):
         (number,) = _NUMBER.unpack_from(data, place)
-        if number < 0:  # what follows is the answer
+        if number < 0:  # the rest is the answer
             return last, data[place + _NUMBER.size :]
         last = number
     return last, None

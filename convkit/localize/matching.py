@@ -19,7 +19,7 @@ _TINY = 1e-30
 
 @dataclasses.dataclass(frozen=True)
 class Layout:
-    """How the graph lays out a value of the original: its axes permuted, then another shape."""
+    """The graph's layout of a value of the original: permuted axes, then a different shape."""
 
     axes: tuple[int, ...]
     shape: tuple[int, ...]
@@ -40,10 +40,10 @@ class Match:
 
 
 def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
-    """Return the largest difference in parts of the expected values' rms.
+    """Return the largest difference relative to the expected values' RMS.
 
-    Infinite where shapes differ or one side is not finite where the other is; values beyond 1e18
-    agree with each other whatever they are, if their signs do.
+    Infinity if shapes differ or only one side is finite; values beyond 1e18 agree with each other
+    if their signs do.
     """
     if found.shape != expected.shape:
         return math.inf
@@ -65,7 +65,9 @@ def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 def layout_of(expected: np.ndarray, found: np.ndarray, within: float = CLOSE) -> Layout | None:
-    """Return the layout under which the original's values are the graph's; None where none is."""
+    """Return the layout that turns the original's values into the graph's; None if there is
+    none.
+    """
     best = min(layouts(expected.shape, found.shape), default=None, key=lambda layout: (
         relative_error(found, layout.apply(expected))
     ))  # fmt: skip
@@ -75,7 +77,7 @@ def layout_of(expected: np.ndarray, found: np.ndarray, within: float = CLOSE) ->
 
 
 def layouts(shape: tuple[int, ...], wanted: tuple[int, ...]) -> list[Layout]:
-    """Return every layout that leads from one shape to another of as many elements.
+    """Return every layout from one shape to another with the same number of elements.
 
     The plain one comes first; axes of size one are never moved, and equal results appear once.
     """
@@ -120,7 +122,7 @@ class Sketches:
         self._rows = {size: np.stack(each) for size, each in rows.items()}
 
     def near(self, figures: np.ndarray, size: int, within: float) -> Sequence[str]:
-        """Return the names of tensors of one size whose figures are near the given ones."""
+        """Return the names of tensors of one size with figures close to the given ones."""
         rows = self._rows.get(size)
         if rows is None:
             return ()
@@ -141,7 +143,7 @@ def sketch(array: np.ndarray) -> np.ndarray:
 
 
 def is_flat(array: np.ndarray) -> bool:
-    """Say whether all elements are one number: such a tensor equals many by chance."""
+    """Return True if all elements are equal: such a tensor matches many others by chance."""
     return bool((array == array.flat[0]).all()) if array.size else True
 
 

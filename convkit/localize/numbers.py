@@ -1,4 +1,4 @@
-"""Candidate explanations that change a number which the graph holds: scales, epsilons, indices."""
+"""Candidate explanations that change a number in the graph: scales, epsilons, indices."""
 
 import itertools
 import math
@@ -34,7 +34,9 @@ def whole_numbers(region: Region) -> Iterator[Rewrite]:
 
 
 def _divides_integers(region: Region, node: onnx.NodeProto) -> bool:
-    """Say whether a node may divide by an integer: it does, and reads nothing known to be float."""
+    """Return True if a node divides and may do so with integers: none of its inputs is known to be
+    float.
+    """
     known = [region.feeds.get(name, region.graph.constants.get(name)) for name in node.input]
     floats = any(values is not None and values.dtype.kind == "f" for values in known)
     return node.op_type in _DIVISIONS and not floats
@@ -101,9 +103,9 @@ def _likely(numbers: list[float]) -> Iterator[float]:
 
 
 def fit(region: Region, build: Callable[[float], Graph], number: float) -> float | None:
-    """Solve for the number with which the target is right, by Gauss-Newton from the present one.
+    """Solve for the number that makes the target correct, by Gauss-Newton from the current one.
 
-    `build` makes the graph with a number in place. None where the search does not converge.
+    `build` returns the graph with a given number. None if the search does not converge.
     """
 
     def target(value: float) -> np.ndarray | None:
@@ -131,7 +133,7 @@ def fit(region: Region, build: Callable[[float], Graph], number: float) -> float
 
 
 def _rounded(number: float) -> float:
-    """Return the nearest number of few digits where it is within float32's accuracy."""
+    """Return the nearest number with few digits if it is within float32's accuracy."""
     for digits in range(1, 7):
         short = float(f"{number:.{digits}g}")
         if abs(short - number) <= 2e-6 * abs(number):

@@ -1,7 +1,7 @@
-"""What a graph's output can be of the original's: one table.
+"""A table of how a graph's output may be derived from the original's.
 
-Each row compares an output as the graph has it with the original's, and yields pairs of tensors
-that are equal if the row explains the difference. Nothing is run.
+Each row compares an output of the graph with the original's, and yields pairs of tensors that are
+equal if the row explains the difference. Nothing is run.
 """
 
 import dataclasses
@@ -23,8 +23,8 @@ _SHOWN = 4
 class OutputChange:
     """How an output differs from the original's: `corrected` equals `target` if `text` is true.
 
-    `corrected` is made of the graph's output where the change can be undone. Otherwise (an argmax,
-    a rounding) it is the output as it is, and the target is made of the original's.
+    If the change can be undone, `corrected` is computed from the graph's output. Otherwise (an
+    argmax, a rounding), it is the output itself, and the target is computed from the original's.
     """
 
     text: str
@@ -45,7 +45,7 @@ def _layout(found: np.ndarray, expected: np.ndarray) -> Iterator[OutputChange]:
 
 
 def _order(found: np.ndarray, expected: np.ndarray) -> Iterator[OutputChange]:
-    """Find each slice along an axis elsewhere in the original's: classes in another order."""
+    """Find each slice along an axis elsewhere in the original's: classes in a different order."""
     if found.shape != expected.shape:
         return
     for axis in range(found.ndim):
@@ -140,7 +140,7 @@ def _activations(found: np.ndarray, expected: np.ndarray) -> Iterator[OutputChan
     for name, function in functions:
         yield OutputChange(f"without {name}", function(found), expected)
         yield OutputChange(f"with {name} too many", found, function(expected))
-    # One activation where the original has another: both can be undone no more.
+    # One activation instead of another: undo the original's, then apply the other.
     for name, undone in _UNDONE.items():
         inner = undone(expected)
         for other, function in functions:
@@ -148,7 +148,7 @@ def _activations(found: np.ndarray, expected: np.ndarray) -> Iterator[OutputChan
                 yield OutputChange(f"with {other} instead of {name}", found, function(inner))
 
 
-# An original's activation undone, up to what the next activation does not see.
+# Inverses of activations, up to values that the next activation ignores.
 _UNDONE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "a sigmoid": lambda x: np.log(x) - np.log1p(-x),
     "a softmax": np.log,

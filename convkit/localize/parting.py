@@ -1,25 +1,25 @@
-"""The place at which a graph parts from its original."""
+"""The place where a graph diverges from its original."""
 
 import dataclasses
 from collections.abc import Mapping
 
 from convkit.localize.matching import Layout, Match
 
-# What float32 arithmetic can always explain, in parts of a tensor's rms.
+# Errors up to this, relative to a tensor's RMS, can always be due to float32 arithmetic.
 FLOOR = 2e-6
-# The share of the outputs' error that may remain where a place explains it all.
+# The fraction of the outputs' error that may remain if a place explains it all.
 REMAINS = 0.02
 
 
 @dataclasses.dataclass(frozen=True)
 class Parting:
-    """A value of the graph that is wrong although everything it is computed from is right.
+    """A value of the graph that is wrong although all its inputs are correct.
 
-    `value` is the original's value that belongs there, laid out by `layout`. `known` are the values
-    of the graph that are the original's, `local` the error of this value computed from them alone.
-    `before` and `after` are the outputs' errors as the graph is, and with the original's value
-    here; errors are in parts of the rms. `growth` leads from here to the outputs. `restored` are
-    the values below that are the original's again with it, where another fault keeps the outputs
+    `value` is the original's value for it, in the layout `layout`. `known` are the values of the
+    graph that match the original's, `local` is the error of this value computed from them alone.
+    `before` and `after` are the outputs' errors of the unchanged graph, and with the original's
+    value here; errors are relative to the RMS. `growth` leads from here to the outputs. `restored`
+    are the later values that match the original's again with it, if another fault keeps the outputs
     wrong.
     """
 
@@ -35,6 +35,6 @@ class Parting:
 
     @property
     def is_proven(self) -> bool:
-        """True where the original's value here makes the outputs' error vanish."""
-        remains = REMAINS * min(self.before, 1.0)  # infinite where the graph cannot run
+        """True if the original's value here removes the outputs' error."""
+        remains = REMAINS * min(self.before, 1.0)  # infinity if the graph cannot run
         return self.after <= max(remains, 10 * FLOOR)

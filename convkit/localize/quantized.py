@@ -1,8 +1,9 @@
-"""Quantized weights beside the original's floats: which number of the quantization is wrong.
+"""Compares quantized weights with the original's floats, to find the wrong number of a
+quantization.
 
-A weight that is rounded to the nearest step is within half a step of the original everywhere. Where
-it is not, other zero points, scales, axes and signs are tried; the one that brings all values back
-to half a step is the cause.
+A correctly rounded weight is within half a step of the original everywhere. If it is not, other
+zero points, scales, axes and signs are tried; the one that brings all values within half a step is
+the cause.
 """
 
 import dataclasses
@@ -17,7 +18,7 @@ from convkit.localize.likeness import permutations_of
 
 State = Mapping[str, np.ndarray]
 
-# A rounding error, in steps, with what float32 adds to it.
+# The rounding error in steps, plus float32's own.
 _HALF = 0.51
 # The share of values that must be within it: quantizers leave out the odd outlier.
 _MOST = 0.99
@@ -58,9 +59,9 @@ class QuantizedWeight:
 
 @dataclasses.dataclass(frozen=True)
 class QuantizedMatch:
-    """A quantized weight and the original's values, laid out as it is.
+    """A quantized weight and the original's values, in its layout.
 
-    `problem` says what is wrong with the quantization, None where nothing is.
+    `problem` describes the fault in the quantization; None if there is none.
     """
 
     weight: QuantizedWeight
@@ -98,7 +99,7 @@ def quantized_weights(graph: Graph) -> Iterator[QuantizedWeight]:
         shape = [1] * numbers.ndim
         if scale.size > 1:
             if not axis < numbers.ndim or scale.size != numbers.shape[axis]:
-                continue  # the lint says so
+                continue  # the lint reports it
             shape[axis] = -1
         zeros = np.zeros_like(scale, numbers.dtype) if zero is None else zero
         if zeros.size != scale.size:
@@ -109,9 +110,10 @@ def quantized_weights(graph: Graph) -> Iterator[QuantizedWeight]:
 
 
 def _match(weight: QuantizedWeight, state: State) -> QuantizedMatch | None:
-    """Return the float weight that a quantized one was made of: by name, else by likeness.
+    """Return the float weight that a quantized one was computed from: by name, otherwise by
+    similarity.
 
-    Of weights that are alike, the one that explains the integers is taken.
+    Among similar weights, the one that explains the integers is chosen.
     """
     shape = weight.numbers.shape
     moved = [
@@ -159,13 +161,15 @@ def _likeness(weight: QuantizedWeight, values: np.ndarray) -> float:
 
 
 def _other_sign(numbers: np.ndarray) -> np.ndarray:
-    """Return the same bytes read as signed where they are unsigned, and the other way around."""
+    """Return the same bytes, reinterpreting unsigned as signed and vice versa."""
     kind = "i" if numbers.dtype.kind == "u" else "u"
     return np.ascontiguousarray(numbers).view(np.dtype(f"{kind}{numbers.dtype.itemsize}"))
 
 
 def _verdict(weight: QuantizedWeight, values: np.ndarray) -> tuple[bool, str | None]:
-    """Say whether a weight is the given values, quantized right; if not, what is wrong if known."""
+    """Return whether a weight is the correct quantization of the given values; if not, the fault if
+    known.
+    """
     original = values.astype(np.float64)
     if not np.isfinite(weight.scale).all() or not (weight.scale > 0).all():
         return False, "a scale is zero, negative or not finite"
@@ -177,7 +181,7 @@ def _verdict(weight: QuantizedWeight, values: np.ndarray) -> tuple[bool, str | N
 
 
 def _fits(integers: np.ndarray, scale: np.ndarray, original: np.ndarray) -> bool:
-    """Say whether values are within half a step of the original, in almost every place."""
+    """Return True if values are within half a step of the original almost everywhere."""
     with np.errstate(all="ignore"):
         off = np.abs(integers - original / scale)
         # Elements that a quantizer clipped on purpose are few; the channel's own fit decides.
@@ -257,7 +261,7 @@ def _scale(weight: QuantizedWeight, integers: np.ndarray, original: np.ndarray) 
 
 
 def _clipped(weight: QuantizedWeight, integers: np.ndarray, original: np.ndarray) -> str | None:
-    """Recognize values beyond what the integers can hold with this scale: saturated ones."""
+    """Detect saturation: values beyond the integers' range at this scale."""
     low, high = integers.min(), integers.max()
     exact = original / weight.scale
     clipped = ((integers == high) & (exact > high + _HALF)) | (
@@ -294,7 +298,7 @@ _EXPLANATIONS: tuple[Callable[[QuantizedWeight, np.ndarray, np.ndarray], str | N
 
 
 def with_floats(graph: Graph, matches: list[QuantizedMatch]) -> Graph:
-    """Return the graph with the original's floats in place of the given quantized weights."""
+    """Return the graph with the original's floats instead of the given quantized weights."""
     floats = {
         match.weight.output: match.values.astype(np.float32).copy(order="C") for match in matches
     }

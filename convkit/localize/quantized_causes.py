@@ -22,10 +22,10 @@ _CHANGES = 0.95
 def quantized_causes(
     graph: Graph, state: State, error: float, error_of: Callable[[Graph], float]
 ) -> tuple[list[Cause], Graph]:
-    """Return what is wrong with quantized weights, and the graph with the original's floats.
+    """Return the faults in quantized weights, and the graph with the original's floats.
 
-    `error` is that of the graph's outputs, `error_of` computes that of another graph. Without a
-    wrong weight, the rounding of all of them is a cause where it explains nearly all of the error.
+    `error` is that of the graph's outputs, `error_of` computes another graph's. If no weight is
+    wrong, the rounding of all of them is a cause if it explains nearly all of the error.
     """
     matches = compare_quantized(graph, state)
     if not matches:

@@ -1,4 +1,4 @@
-"""What the original computed in one call: operations, values, modules and source lines."""
+"""Records one call of the original: operations, values, modules and source lines."""
 
 import dataclasses
 import sys
@@ -24,14 +24,14 @@ def record(
     wrapper: str = "",
     root: str | None = None,
 ) -> Recording:
-    """Call a module once with tensors in order and keep what each aten operation computed.
+    """Call a module once with tensors in order and record the result of each aten operation.
 
     The module returns a tensor or a tuple of them, in the order of `outputs`. `wrapper` is the
-    attribute under which it holds the model ("" for none): module paths and weights' names are
-    given without it. Raises what the module raises.
+    attribute that contains the model ("" for none), which module paths and weights' names omit.
+    Raises the module's exceptions.
     """
     recorder = _Recorder(module, inputs, wrapper, root)
-    # Fused attention hides what it computes; written out it agrees to the last bits.
+    # Fused attention hides its intermediate results; decomposed, it agrees to the last bits.
     with (
         torch.no_grad(),
         torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
@@ -136,15 +136,15 @@ class _Recorder(TorchDispatchMode):
             return self._add(tensor, producer=None, name=weight, kind="weight")
         writer = self._written.get(_storage(tensor))
         if writer is None and id(tensor) in self._latest:
-            # Nothing wrote to it. A view gets the version of what it views only after it is made,
-            # and a weight has been written to before, by its initialization.
+            # Nothing has written to it. A view gets its base's version only after it is created,
+            # and a weight has already been written to by its initialization.
             return self._latest[id(tensor)]
         if writer is None:  # made before the recording began
             return self._add(tensor, producer=None, kind="constant")
         return self._rewritten(tensor, writer)
 
     def _rewritten(self, tensor: torch.Tensor, writer: int) -> int:
-        """Note a tensor that was written to through another view of the same memory."""
+        """Record a tensor that was written to through another view of the same memory."""
         before = self._latest.get(id(tensor))
         written = self._operations[writer].outputs
         index = len(self._operations)
@@ -185,7 +185,7 @@ class _Recorder(TorchDispatchMode):
         return None
 
     def recording(self, outputs: dict[str, int]) -> Recording:
-        """Return what was recorded."""
+        """Return the recording."""
         return Recording(tuple(self._operations), tuple(self._values), outputs)
 
 

@@ -1,5 +1,5 @@
-"""What both sides compute at the place where they part: nodes of the graph, operations of the
-original, and the original's own values as inputs of both.
+"""The place where both sides diverge: nodes of the graph, operations of the original, and the
+original's own values as inputs of both.
 """
 
 import dataclasses
@@ -25,11 +25,11 @@ class Edge:
 
 @dataclasses.dataclass(frozen=True)
 class Region:
-    """The part of the graph that is wrong, ready to be computed from the original's own values.
+    """The wrong part of the graph, ready to be computed from the original's own values.
 
-    `feeds` are the known values around it, `expected` is what `target` should be. `operations` are
-    the original's in its place, which read `weights` and, where the graph has them too, the values
-    in `read`. `shapes` are those of the graph's values as it is.
+    `feeds` are the known values around it, `expected` is the correct value of `target`.
+    `operations` are the original's counterpart, which read `weights` and, if the graph has them
+    too, the values in `read`. `shapes` are those of the unchanged graph's values.
     """
 
     graph: Graph
@@ -42,7 +42,7 @@ class Region:
     shapes: Mapping[str, tuple[int, ...]]
 
     def error(self, graph: Graph) -> float:
-        """Return the target's error in a rewritten graph; infinite where it cannot be computed."""
+        """Return the target's error in a rewritten graph; infinity if it cannot be computed."""
         try:
             found = graph.run([self.target], self.feeds)
         except PieceFailedError:
@@ -55,7 +55,7 @@ class Region:
         return self.graph.closure([self.target], self.feeds)
 
     def edges(self) -> Iterator[Edge]:
-        """Yield what the region's nodes read, constants left out, the last nodes first."""
+        """Yield the inputs of the region's nodes except constants, last nodes first."""
         for index in reversed(self.nodes):
             node = self.graph.nodes[index]
             for place, name in enumerate(node.input):
@@ -86,10 +86,10 @@ def region_of(
     originals: Mapping[str, np.ndarray],
     found: Mapping[str, np.ndarray],
 ) -> Region:
-    """Return the region that ends where a graph parts from its original.
+    """Return the region that ends where a graph diverges from its original.
 
-    `originals` are the original's values of what is known, as the graph lays them out, `found` the
-    graph's own values.
+    `originals` are the original's known values in the graph's layout, `found` are the graph's own
+    values.
     """
     layout: Layout = parting.layout
     expected = layout.apply(recording.values[parting.value].array)

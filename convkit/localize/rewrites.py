@@ -1,4 +1,4 @@
-"""Candidate explanations that change what the graph has: weights, attributes, operators, wiring."""
+"""Candidate explanations that change parts of the graph: weights, attributes, operators, wiring."""
 
 import itertools
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from convkit.localize.matching import layouts
 from convkit.localize.numbers import fit
 from convkit.localize.region import Region
 
-# Operators that are mistaken for each other: one of them in the place of another.
+# Operators that are commonly confused: each is tried instead of the others.
 FAMILIES: tuple[tuple[str, ...], ...] = (
     (
         *("Relu", "Sigmoid", "Tanh", "Erf", "HardSigmoid", "HardSwish", "Softplus", "Softsign"),
@@ -41,7 +41,7 @@ FAMILIES: tuple[tuple[str, ...], ...] = (
     ),
 )
 
-# What attributes that are words can say.
+# The possible values of string attributes.
 _WORDS: dict[str, tuple[str, ...]] = {
     "approximate": ("none", "tanh"),
     "coordinate_transformation_mode": (
@@ -79,7 +79,7 @@ _POSITIVE = (
 
 
 def weights(region: Region) -> Iterator[Rewrite]:
-    """Put the original's weights in the place of the graph's, in every layout."""
+    """Replace the graph's weights by the original's, in every layout."""
     for name, values in region.constants():
         if values.dtype.kind != "f" or values.size < 2:
             continue
@@ -105,7 +105,9 @@ def _reader(region: Region, constant: str) -> str:
 
 
 def attributes(region: Region) -> Iterator[Rewrite]:
-    """Set each attribute to what it could be, the numbers of the original's own arguments first."""
+    """Set each attribute to its possible values, starting with the numbers in the original's own
+    arguments.
+    """
     versions = dict(region.graph.opsets)
     for index in reversed(region.nodes):
         node = region.graph.nodes[index]
@@ -125,9 +127,10 @@ def attributes(region: Region) -> Iterator[Rewrite]:
 
 
 def _present(node: onnx.NodeProto, version: int) -> Iterator[tuple[str, object, object]]:
-    """Yield each attribute of a node with its type and value, those that it does not set as well.
+    """Yield each attribute of a node with its type and value, including unset ones.
 
-    Of operators that ONNX does not define (onnxruntime's fused ones) only what is set is known.
+    For operators that ONNX does not define (onnxruntime's fused ones), only set attributes are
+    known.
     """
     kinds = onnx.defs.OpSchema.AttrType
     present = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
@@ -226,7 +229,9 @@ def operand_order(region: Region) -> Iterator[Rewrite]:
 
 
 def wiring(region: Region) -> Iterator[Rewrite]:
-    """Let an input be another value: what the original reads here, or what the region passes by."""
+    """Rewire an input to another value: one that the original reads here, or one that the region
+    bypasses.
+    """
     inside = [name for index in region.nodes for name in region.graph.nodes[index].output if name]
     for edge in region.edges():
         shape = region.shapes.get(edge.value)
@@ -249,7 +254,7 @@ def wiring(region: Region) -> Iterator[Rewrite]:
 
 
 def extra_at_end(region: Region) -> Iterator[Rewrite]:
-    """Leave out the last nodes: what they compute is a value that is there before them."""
+    """Drop the last nodes: their result already exists before them."""
     index = region.graph.producers[region.target]
     for edge in region.edges():
         skipped = _between(region.graph, region.target, edge.value)
@@ -262,7 +267,7 @@ def extra_at_end(region: Region) -> Iterator[Rewrite]:
 
 
 def _between(graph: Graph, value: str, before: str) -> list[onnx.NodeProto]:
-    """Return the nodes that lead from one value straight to another; none where they do not."""
+    """Return the nodes on the chain from one value to another; none if there is no such chain."""
     indices = graph.closure([value], {before})
     read = {name for index in indices for name in graph.nodes[index].input}
     if before not in read or len(indices) > 2:

@@ -30,7 +30,7 @@ _SAME = 10 * FLOOR
 _PLACES = 8
 # Places that are proven, of which the first that can be explained is taken.
 _TRIED = 5
-# Differences of weights that are tried one by one; more are one cause: another checkpoint.
+# Up to this many differing weights are tried individually; more are one cause: another checkpoint.
 _SINGLE = 8
 
 
@@ -42,10 +42,11 @@ def localize(
     *,
     seconds: float = 120.0,
 ) -> Diagnosis:
-    """Say why a graph's outputs differ from the recorded ones, for the inputs that were recorded.
+    """Explain why a graph's outputs differ from the recorded ones, for the recorded inputs.
 
     `feeds` are the inputs by the graph's names, `state` the original's weights and buffers by name.
-    A cause is proven by what its correction does to the outputs; what has no proof is told as such.
+    A cause is proven by the effect of its correction on the outputs; causes without proof are
+    reported as such.
     """
     deadline = spent() + seconds
     error = outputs_error(recording, graph, feeds)
@@ -176,7 +177,7 @@ def _first_explained(
     state: Mapping[str, np.ndarray],
     seconds: float,
 ) -> tuple[Cause, Graph | None] | None:
-    """Return the first place of which it is known what is wrong there, else the first place."""
+    """Return the first place with a known fault, otherwise the first place."""
     first: tuple[Cause, Graph | None] | None = None
     for parting in itertools.islice(divergence.partings(), _TRIED):
         cause, corrected, known = _at_place(recording, graph, divergence, parting, seconds / _TRIED)

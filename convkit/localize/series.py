@@ -1,4 +1,4 @@
-"""Several causes of one difference: ranked, and told once where they are the same."""
+"""Several causes of one difference: ranked, and merged if they are equal."""
 
 import dataclasses
 import math
@@ -26,7 +26,7 @@ def ranked(causes: list[Cause], error: float) -> tuple[Cause, ...]:
 
 
 def _merged(causes: list[Cause]) -> list[Cause]:
-    """Tell the same change in a module's repetitions once, with the other places."""
+    """Merge equal changes in repeated modules, listing the other places."""
     groups: dict[tuple[object, ...], list[Cause]] = {}
     for place, cause in enumerate(causes):
         alike = (cause.kind, cause.operation, cause.text.partition(" ")[0], _pattern(cause.module))

@@ -14,15 +14,15 @@ State = Mapping[str, np.ndarray]
 
 # Elements. Scalars and tiny vectors are equal to something by chance.
 _SMALLEST = 4
-# Likenesses that say no more than that values differ.
+# Kinds of similarity that say no more than that values differ.
 _VAGUE = ("other", "noise", "not-finite")
 
 
 @dataclasses.dataclass(frozen=True)
 class WeightMatch:
-    """A weight of the graph that holds the original's values.
+    """A weight of the graph with the original's values.
 
-    `original` says in words what it holds, `sources` are the entries of the state dict.
+    `original` describes its content, `sources` are the entries of the state dict.
     """
 
     weight: str
@@ -32,10 +32,10 @@ class WeightMatch:
 
 @dataclasses.dataclass(frozen=True)
 class WeightDifference:
-    """A weight of the graph that should hold the original's values, and does not.
+    """A weight of the graph that should have the original's values, but does not.
 
-    `corrected` are the original's values, laid out as the graph's. `instead` names the weight of
-    the original whose values were found, where that is another one.
+    `corrected` are the original's values in the graph's layout. `instead` names the weight of the
+    original whose values were found, if it is another one.
     """
 
     weight: str
@@ -50,9 +50,9 @@ class WeightDifference:
 class WeightReport:
     """How a graph's weights relate to the original's.
 
-    `unknown` are large weights of the graph that resemble nothing in the original (tables that an
-    exporter computed, or another model's weights); `missing` those of the original that the graph
-    does not hold.
+    `unknown` are large weights of the graph that resemble nothing in the original (tables computed
+    by an exporter, or another model's weights); `missing` are those of the original that the graph
+    lacks.
     """
 
     matches: tuple[WeightMatch, ...]
@@ -64,12 +64,12 @@ class WeightReport:
 def compare_weights(
     graph: Graph, state: State, epsilons: Mapping[str, float] | None = None
 ) -> WeightReport:
-    """Match every weight of a graph with the original's, by name and by content.
+    """Match every weight of a graph with the original's, by name and content.
 
-    A weight is compared with what has its name; without a name, with what has its values, in any
-    order of axes, or what they can be derived from (see `fused`); without either, with the one
-    that it resembles and that nothing else was matched with. `epsilons` are those of the original's
-    batch norms by module path, where they are known.
+    A weight is compared with its namesake; without a name, with weights of equal values in any
+    order of axes, or from which they can be derived (see `fused`); otherwise, with an unmatched
+    weight that it resembles. `epsilons` are those of the original's batch norms by module path, if
+    known.
     """
     return _Matching(graph, state, epsilons).report()
 
@@ -94,7 +94,7 @@ class _Matching:
         self._differences: list[WeightDifference] = []
 
     def report(self) -> WeightReport:
-        """Return what was found."""
+        """Return the report."""
         open_weights = [name for name in self._weights if not self._match_by_name(name)]
         by_content = self._contents(open_weights)
         rest: list[str] = []
@@ -148,8 +148,8 @@ class _Matching:
         return in_norm and readers <= {"Conv", "ConvTranspose", "Gemm"}
 
     def _of_module(self, name: str, found: Sequence[str]) -> str | None:
-        """Return the weight that a nameless one should be by the module that reads it, where what
-        it holds is another module's weight of the same role.
+        """Return the expected weight of a nameless one, by the module that reads it, if its values
+        are another module's weight of the same role.
         """
         paths = {module_of(self._graph.nodes[i]) for i in self._graph.readers.get(name, ())}
         if len(paths) != 1 or not (path := paths.pop()):
@@ -191,7 +191,7 @@ class _Matching:
         values, expected = self._weights[name], self._state[original]
         moved = self._layouts(name, expected)
         if not moved:
-            return  # of another shape: not this one's values, whatever its name
+            return  # a different shape: these cannot be its values, whatever its name
         told = [(how_different(values, each), each) for each in moved]
         clear = [each for each in told if each[0] is None or each[0].kind not in _VAGUE]
         likeness, nearest = (clear or told)[0]
@@ -224,7 +224,7 @@ class _Matching:
         return [*near, *(each for each in moved if not any(each is other for other in near))]
 
     def _turned(self, name: str) -> bool:
-        """Say whether matched matrices that the same operator reads are transposed there."""
+        """Return True if the matched matrices read by the same operator are transposed there."""
 
         def readers(weight: str) -> set[str]:
             return {self._graph.nodes[i].op_type for i in self._graph.readers.get(weight, ())}
@@ -239,7 +239,9 @@ class _Matching:
         return votes > 0
 
     def _match_derived(self, weights: list[str]) -> list[str]:
-        """Match what an exporter computed from several weights: folded norms, joined layers."""
+        """Match values that an exporter computed from several weights: folded norms, joined
+        layers.
+        """
         wanted = {self._weights[name].shape for name in weights}
         derived = list(derived_tensors(self._state, wanted, self._epsilons)) if wanted else []
         rest = []
@@ -266,7 +268,7 @@ class _Matching:
         return rest
 
     def _match_resembling(self, weights: list[str]) -> list[str]:
-        """Match nameless weights with what they resemble, of what nothing else was matched with."""
+        """Match nameless weights with similar ones that are still unmatched."""
         held = self._held()
         free = [name for name in self._state if name not in held | self._twins(held)]
         rest = []
@@ -289,7 +291,9 @@ class _Matching:
 
     @staticmethod
     def _resembles(values: np.ndarray, other: np.ndarray) -> bool:
-        """Say whether two weights are versions of each other in some order of axes or elements."""
+        """Return True if two weights are versions of each other in some order of axes or
+        elements.
+        """
         for moved in _moved(other, values.shape):
             with np.errstate(all="ignore"):
                 if resembles(np.nan_to_num(values), moved):
@@ -310,7 +314,7 @@ class _Matching:
         return {name for name, array in self._state.items() if _pointer(array) in arrays}
 
     def _is_read(self, name: str) -> bool:
-        """Say whether a missing weight could matter: zeros and ones are folded away."""
+        """Return True if a missing weight could matter: zeros and ones are folded away."""
         array = self._state[name]
         return bool(array.size and not (array == array.flat[0]).all())
 
@@ -325,7 +329,9 @@ def held_by(values: np.ndarray, state: State) -> str | None:
 
 
 def _nearest(values: np.ndarray, derived: Sequence[Derived]) -> Derived | None:
-    """Return what a weight was derived to be: what it resembles most, or what it alone can be."""
+    """Return the expected value of a derived weight: the most similar one, or the only possible
+    one.
+    """
     given = np.nan_to_num(values.astype(np.float64))
     near = [
         each for each in derived if resembles(given, each.values) or resembles(-given, each.values)
@@ -347,7 +353,9 @@ def _match(weight: str, original: str) -> WeightMatch:
 
 
 def _moved(array: np.ndarray, wanted: tuple[int, ...]) -> Iterator[np.ndarray]:
-    """Yield views of an array in each order of axes that gives a shape, axes of size one aside."""
+    """Yield views of an array in each order of axes that yields a shape, ignoring axes of size
+    one.
+    """
     sizes = tuple(size for size in wanted if size != 1)
     plain = array if array.shape == sizes else array.squeeze()
     if sorted(plain.shape) != sorted(sizes) or len(sizes) > 5:

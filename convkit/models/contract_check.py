@@ -17,11 +17,10 @@ from convkit.tensors import (
     dimension_size,
 )
 
-# The metadata key under which a model file carries its contract: the JSON of
-# codec.encode(contract).
+# The metadata key of the contract in a model file: the JSON of codec.encode(contract).
 CONTRACT_KEY = "convkit.contract"
 
-# A found shape whose number of axes is not known.
+# A found shape of unknown rank.
 UNKNOWN_RANK: tuple[Dimension, ...] = ("...",)
 # A found dimension that has neither a size nor a name.
 UNKNOWN_DIMENSION = "?"
@@ -40,13 +39,12 @@ def check_contract(
     *,
     input_order: Literal["signature", "recipe"] = "signature",
 ) -> list[Finding]:
-    """Return what differs between the declared contract and the one found at `boundary` ("exported
-    graph").
+    """Return the differences between the declared contract and the one found at `boundary`
+    ("exported graph").
 
-    C101 to C107 speak of inputs, C201 to C207 of outputs, in the same order: missing, unexpected,
-    reordered, renamed, element type, axis fixed, shape. Symbolic dimensions may bear other names as
-    long as they do not contradict the declared ones. `input_order="recipe"` accepts inputs in any
-    order.
+    C101 to C107 concern inputs, C201 to C207 outputs, in the same order: missing, unexpected,
+    reordered, renamed, element type, axis fixed, shape. Symbolic dimensions may have other names,
+    unless they contradict the declared ones. `input_order="recipe"` accepts inputs in any order.
     """
     findings = _check_side(declared, found, "inputs", boundary, ordered=input_order == "signature")
     return findings + _check_side(declared, found, "outputs", boundary, ordered=True)
@@ -107,7 +105,7 @@ def _renamed(
 
 
 def _compatible(declared: Sequence[Dimension], found: Sequence[Dimension]) -> bool:
-    """Say whether some sizes fit both shapes."""
+    """Return True if some sizes fit both shapes."""
     if tuple(found) == UNKNOWN_RANK:
         return True
     pairs = zip(declared, found, strict=False)
@@ -242,13 +240,13 @@ class _Check:
         return findings
 
     def _contradicts(self, wanted: Dimension, present: str) -> bool:
-        """Say whether a found symbolic dimension, in terms of declared axes, is another one than
-        declared.
+        """Return True if a found symbolic dimension, in terms of declared axes, differs from the
+        declared one.
         """
         return self._arithmetic(present) and not self._same(wanted, present)
 
     def _arithmetic(self, dimension: str) -> bool:
-        """Say whether a found dimension speaks of declared axes only."""
+        """Return True if a found dimension refers to declared axes only."""
         axes = {axis.name for axis in self._declared.axes}
         try:
             used = dimension_axes(dimension)
@@ -257,7 +255,7 @@ class _Check:
         return bool(used) and set(used) <= axes
 
     def _same(self, one: Dimension, other: Dimension) -> bool:
-        """Say whether two dimensions agree at sizes that tell axes apart."""
+        """Return True if two dimensions agree at sizes that distinguish axes."""
         for first, step in ((101, 13), (211, 7), (499, 29)):
             sizes = {
                 axis.name: first + step * place * place
@@ -331,7 +329,7 @@ def _names(specs: Sequence[TensorSpec]) -> str:
 
 
 def _permuted(declared: Sequence[Dimension], found: Sequence[Dimension]) -> str:
-    """Say that a shape has the declared sizes in another order, where one order leads to it."""
+    """Report that a shape has the declared sizes in a different order, if it is unambiguous."""
     if len(declared) != len(found) or len(declared) > _MOST_AXES:
         return ""
     orders = [

@@ -4,13 +4,13 @@ import re
 
 _FRAME = re.compile(r'File "(?P<file>[^"\n]+)", line (?P<line>\d+)')
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
-# Frames of these say how the model was traced, not what it is.
+# Frames in these files belong to the tracing of the model, not to the model.
 _NOT_THE_MODEL = ("torch/", "convkit/models/", "convkit/localize/")
 
 
 def source_line(trace: str, root: str | None) -> str:
-    """Return `file:line` of the innermost frame of the model's own code, the file relative to where
-    it is installed.
+    """Return `file:line` of the innermost frame of the model's own code, with the file relative to
+    where it is installed.
     """
     for frame in reversed(list(_FRAME.finditer(trace))):
         if (source := relative_source(frame["file"], int(frame["line"]), root)) is not None:
@@ -19,9 +19,9 @@ def source_line(trace: str, root: str | None) -> str:
 
 
 def relative_source(file: str, line: int, root: str | None) -> str | None:
-    """Return `file:line` of a frame, the file relative to where it is installed or to `root`.
+    """Return `file:line` of a frame, with the file relative to where it is installed or to `root`.
 
-    None for frames that say how the model was called or traced, not what it is.
+    None for frames that belong to the call or the tracing of the model.
     """
     file = file.replace("\\", "/")
     if root is not None and file.startswith(f"{root.rstrip('/')}/"):

@@ -15,12 +15,12 @@ from convkit.worker.protocol import TensorMetrics
 
 
 def figure_text(value: float) -> str:
-    """Return a number with three significant digits, or nan, inf."""
+    """Format a number with three significant digits, or as nan or inf."""
     return f"{value:.3g}"
 
 
 def share_text(share: float) -> str:
-    """Return the share of a limit: '18 % of the limit', '3100 times the limit'."""
+    """Format a share of a limit: '18 % of the limit', '3100 times the limit'."""
     if not math.isfinite(share):
         return "beyond any limit"
     if share <= 1:
@@ -55,14 +55,14 @@ def difference_text(metrics: TensorMetrics) -> str:
 
 
 def change_text(change: Mapping[str, Json]) -> str:
-    """Return a change to the recipe as YAML, nested as in the recipe."""
+    """Format a recipe change as YAML, nested as in the recipe."""
     tree: dict[str, Json] = {}
     for path, value in change.items():
         *parents, last = path.split(".")
         node = tree
         for parent in parents:
             node = node.setdefault(parent, {})
-            # One change replaces a whole, another a part of it: show both paths as they are.
+            # One change replaces a mapping, another a key inside it: show both paths unmerged.
             if not isinstance(node, dict):
                 return yaml.safe_dump(dict(change), sort_keys=False, allow_unicode=True)
         node[last] = value
@@ -70,7 +70,7 @@ def change_text(change: Mapping[str, Json]) -> str:
 
 
 def moment_text(seconds: float) -> str:
-    """Return a time in UTC, because reports are read in other time zones."""
+    """Format a time in UTC, because reports are read in other time zones."""
     return dt.datetime.fromtimestamp(seconds, dt.UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 

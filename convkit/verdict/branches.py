@@ -7,7 +7,7 @@ from convkit.recipe.models import Target
 from convkit.record.model import CaseVerdict
 from convkit.worker.protocol import ReferenceResult
 
-# What tells that outputs are wrong, whatever the reason.
+# Codes that report wrong outputs without a cause.
 _WRONG_OUTPUTS = ("N101", "N102", "N304", "N402")
 
 
@@ -68,8 +68,8 @@ def _constant_branch(place: str, failing: Sequence[CaseVerdict], total: int) -> 
 def _folded_branch(
     findings: Sequence[Finding], reference: ReferenceResult, target: Target
 ) -> list[Finding]:
-    """Return E208 where a float32 model is off, and its original's Python decides by values that an
-    export folds.
+    """Return E208 if a float32 model is off and its original's Python control flow depends on
+    values that an export folds.
     """
     lines = reference.value_dependent
     off = [finding for finding in findings if finding.is_error and finding.code in _WRONG_OUTPUTS]

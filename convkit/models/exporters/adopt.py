@@ -1,4 +1,4 @@
-"""Takes an ONNX file made elsewhere as it is: nothing is traced, no node is changed."""
+"""Adopts a third-party ONNX file: nothing is traced, no node is changed."""
 
 from pathlib import Path
 
@@ -16,10 +16,10 @@ from convkit.worker.context import StageFailedError
 
 
 def adopt(path: Path) -> tuple[onnx_ir.Model, list[Finding]]:
-    """Load a model, with what is doubtful about its file.
+    """Load a model, and return findings on its file.
 
-    Raises StageFailedError where there is no file, UnexportableError for one that is damaged or
-    whose weights are not all there.
+    Raises StageFailedError if there is no file, UnexportableError if it is damaged or lacks
+    weights.
     """
     if not path.is_file():
         raise StageFailedError(f"model.onnx: there is no file {path}")
@@ -34,10 +34,10 @@ def adopt(path: Path) -> tuple[onnx_ir.Model, list[Finding]]:
 
 
 def check_structure(path: Path, key: str) -> None:
-    """Raise StageFailedError unless ONNX's own checker finds the file well formed; external weights
-    are not looked at.
+    """Raise StageFailedError unless ONNX's own checker considers the file well formed; external
+    weights are not checked.
 
-    (The checker takes a file with several hard links, as a store and a run's folder have, for an
+    (The checker rejects a file with several hard links, as in a store and a run's folder, as an
     attack.)
     """
     proto = without_external(onnx.load(path, load_external_data=False))

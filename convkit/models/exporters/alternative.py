@@ -1,7 +1,7 @@
-"""Finds out, where torch's exporter fails, whether TorchScript's works: by exporting and comparing.
+"""Determines, if torch's exporter fails, whether TorchScript's works, by exporting and comparing.
 
-torch.export unrolls recurrent layers over the example's steps and refuses a model whose axis it had
-to fix; TorchScript's exporter translates them as they are.
+torch.export unrolls recurrent layers over the example's steps and rejects a model whose axis it had
+to fix; TorchScript's exporter translates them directly.
 """
 
 import dataclasses
@@ -25,9 +25,11 @@ from convkit.models.sources.example_sizes import other_sizes
 from convkit.models.sources.torch_dtypes import to_array
 from convkit.worker.context import StageFailedError
 
-# Of the outputs' largest magnitude: above what float32 kernels differ by, far below a wrong branch.
+# Relative to the outputs' largest magnitude: above the differences between float32 kernels, far
+# below those of a wrong branch.
 _SAME = 1e-3
-# Sizes on either side of what the model decides by sizes, next to those that are always compared.
+# How many sizes on either side of the model's size decisions are compared, in addition to those
+# always compared.
 _MOST_COMPARED = 8
 
 
@@ -42,8 +44,8 @@ class Proof:
 
 
 def prove_torchscript(job: Job, decisions: Decisions) -> Proof | None:
-    """Export with TorchScript and compare with the original; None unless it gives the same at
-    every size that is compared, among them either side of the model's decisions.
+    """Export with TorchScript and compare with the original; None unless they agree at every
+    compared size, including both sides of the model's decisions.
     """
     folder = job.scratch / "alternative"
     folder.mkdir()
@@ -63,8 +65,8 @@ def prove_torchscript(job: Job, decisions: Decisions) -> Proof | None:
 
 
 def _sizes(job: Job, decisions: Decisions) -> Iterator[dict[str, int]]:
-    """Yield sizes that differ, small ones first: what was traced, others, the largest of each axis
-    alone, and either side of what the model decides by sizes.
+    """Yield different sizes, small ones first: the traced ones, others, each axis alone at its
+    maximum, and both sides of the model's size decisions.
     """
     contract, example = job.contract, job.probe.sizes
     sides = [
@@ -81,7 +83,7 @@ def _sizes(job: Job, decisions: Decisions) -> Iterator[dict[str, int]]:
 
 
 def _error(job: Job, runner: "_Runner", sizes: dict[str, int]) -> float:
-    """Return the largest error relative to its output's magnitude; NaN where one does not run."""
+    """Return the largest error relative to its output's magnitude; NaN if one does not run."""
     inputs = job.examples.draw(sizes, turn=1)
     names = [spec.name for spec in job.contract.outputs]
     feeds = {
@@ -109,7 +111,7 @@ def _relative(expected: np.ndarray, found: np.ndarray) -> float:
 
 
 class _Runner:
-    """A graph, run by onnxruntime where that is installed, else by ONNX's reference evaluator."""
+    """A graph, run by onnxruntime if installed, otherwise by ONNX's reference evaluator."""
 
     def __init__(self, path: Path) -> None:
         self._session: Any
@@ -133,9 +135,9 @@ class _Runner:
 
 
 def with_alternative(job: Job, findings: Sequence[Finding], error: str) -> list[Finding]:
-    """Return what to say where torch's exporter failed: E301 if TorchScript's was seen to work.
+    """Return the findings after torch's exporter failed: E301 if TorchScript's was seen to work.
 
-    Else the findings themselves, with the recurrent layer or the line that they come from.
+    Otherwise, the original findings, with the responsible recurrent layer or line.
     """
     root = job.loaded.source_root
     decisions, numbers = find_decisions(

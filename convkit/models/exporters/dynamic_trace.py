@@ -1,5 +1,5 @@
-"""torch.export with every axis of the contract symbolic: what torch's ONNX exporter and Core ML's
-converter take.
+"""torch.export with every axis of the contract symbolic, as input for torch's ONNX exporter and
+Core ML's converter.
 """
 
 import re
@@ -26,10 +26,10 @@ _SUGGESTION = re.compile(r"Suggested fixes:\n(?P<fixes>(?:  .+\n?)+)")
 def trace(
     module: torch.nn.Module, inputs: Sequence[torch.Tensor], contract: Contract
 ) -> torch.export.ExportedProgram:
-    """Trace a module that takes the contract's inputs.
+    """Trace a module that accepts the contract's inputs.
 
     Raises UnexportableError with C106 for an axis that the model fixes, and with C113 for one that
-    it restricts; StageFailedError for what torch.export cannot trace.
+    it restricts; StageFailedError if torch.export cannot trace it.
     """
     try:
         with warnings.catch_warnings(), torch.no_grad():

@@ -1,8 +1,8 @@
-"""Keeps constants that onnxscript's optimizer takes for 0 or 1.
+"""Preserves constants that onnxscript's optimizer mistakes for 0 or 1.
 
 Its rewrite rules match constants within 1e-5 relative and 1e-8 absolute tolerance (onnxscript 0.7,
-`rewriter._pattern_ir.Constant`), so `x + 1e-12` in front of a logarithm or a division is dropped as
-if it were `x + 0`, and NaN or infinity is what the graph gives in its place.
+`rewriter._pattern_ir.Constant`), so `x + 1e-12` before a logarithm or division is dropped like `x +
+0`, and the graph returns NaN or infinity instead.
 """
 
 from collections.abc import Callable
@@ -15,9 +15,9 @@ _NEAR_ONE = 2e-5
 
 
 def optimize_keeping_constants(model: onnx_ir.Model, optimize: Callable[[], onnx_ir.Model]) -> int:
-    """Run an optimization of a model with its almost-zeros and almost-ones hidden; return how many.
+    """Optimize a model with its near-zeros and near-ones hidden; return their number.
 
-    `optimize` works in place, or returns the model that it made, whose constants are restored.
+    `optimize` works in place, or returns a new model, whose constants are restored.
     """
     hidden = _hide(model) if _confusable(model) else {}
     optimized = optimize()
@@ -32,7 +32,7 @@ def optimize_keeping_constants(model: onnx_ir.Model, optimize: Callable[[], onnx
 
 
 def is_confusable(value: float) -> bool:
-    """Say whether a constant is almost, but not, 0 or 1."""
+    """Return True if a constant is almost, but not exactly, 0 or 1."""
     return 0.0 < abs(value) <= _NEAR_ZERO or 0.0 < abs(value - 1.0) <= _NEAR_ONE
 
 

@@ -15,7 +15,7 @@ def export(job: Job) -> onnx_ir.Model:
     """Export with every axis symbolic.
 
     Raises UnexportableError with C106 for an axis that the model fixes, and with C113 for one that
-    it restricts; StageFailedError for what torch.export cannot trace.
+    it restricts; StageFailedError if torch.export cannot trace it.
     """
     program = trace(job.module, job.probe.inputs, job.contract)
     names = [spec.name for spec in job.contract.inputs]

@@ -1,6 +1,4 @@
-"""The contract that a graph states in its inputs and outputs, and the one it carries in its
-metadata.
-"""
+"""The contract declared by a graph's inputs and outputs, and the one stored in its metadata."""
 
 import json
 from pathlib import Path
@@ -15,7 +13,7 @@ from convkit.worker.context import StageFailedError
 
 
 def load_graph(path: Path) -> onnx_ir.Model:
-    """Load a model without its external weights, which are mapped when asked for; raises
+    """Load a model without its external weights, which are mapped on demand; raises
     StageFailedError.
     """
     try:
@@ -29,18 +27,18 @@ def load_graph(path: Path) -> onnx_ir.Model:
 
 
 def read_contract(path: Path) -> Contract:
-    """Return what the graph states: names, order, element types, sizes or symbolic names; weights
-    are not read.
+    """Return the graph's declared contract: names, order, element types, sizes or symbolic names;
+    weights are not read.
 
-    `axes` is empty, since a graph states no ranges. A dimension without size or name is
+    `axes` is empty, since graphs do not declare ranges. A dimension without size or name is
     `UNKNOWN_DIMENSION`, a tensor without a shape has `UNKNOWN_RANK`.
     """
     return graph_contract(load_graph(Path(path)))
 
 
 def graph_contract(model: onnx_ir.Model) -> Contract:
-    """Return what a loaded graph states; see `read_contract`. Initializers listed as inputs are
-    none.
+    """Return a loaded graph's declared contract; see `read_contract`. Initializers listed as inputs
+    do not count.
     """
     graph = model.graph
     inputs = [value for value in graph.inputs if value.name not in graph.initializers]
@@ -63,7 +61,7 @@ def carried_contract(path: Path) -> Contract | None:
 
 
 def carry_contract(model: onnx_ir.Model, contract: Contract) -> None:
-    """Write the contract into the model's metadata; the same contract gives the same bytes."""
+    """Write the contract to the model's metadata; the same contract produces the same bytes."""
     model.metadata_props[CONTRACT_KEY] = json.dumps(
         encode(contract), sort_keys=True, separators=(",", ":")
     )

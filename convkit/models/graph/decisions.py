@@ -1,4 +1,4 @@
-"""What an ONNX graph compares with its inputs' sizes and values, read from its nodes."""
+"""Finds an ONNX graph's comparisons with its inputs' sizes and values, by reading its nodes."""
 
 import math
 import operator
@@ -100,7 +100,7 @@ class _Reader:
             self._follow(node, kind, inputs)
 
     def _follow(self, node: onnx.NodeProto, kind: str, inputs: list[str]) -> None:
-        """Note what a node's outputs are, where they are sizes or an input's own values."""
+        """Record the meaning of a node's outputs, if they are sizes or an input's own values."""
         known = self._size_result(kind, inputs)
         if known is not None and node.output:
             self._known[node.output[0]] = known

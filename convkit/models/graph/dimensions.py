@@ -1,4 +1,4 @@
-"""Gives a graph's symbolic dimensions the names that the contract has for them."""
+"""Renames a graph's symbolic dimensions to the contract's names."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,10 +47,10 @@ def open_negative_sizes(model: onnx_ir.Model) -> None:
 
 
 def take_declared_outputs(model: onnx_ir.Model, contract: Contract) -> None:
-    """Give outputs of somebody else's graph their declared shapes where the graph states others.
+    """Give outputs of a third-party graph their declared shapes if the graph's differ.
 
-    Runtimes compute an output's shape and do not read what the file says of it, so files say wrong
-    things and work. Whether a declared shape is right shows in the reference's runs (C207).
+    Runtimes compute an output's shape and ignore the file's, so files with wrong ones work. The
+    reference's runs show whether a declared shape is correct (C207).
     """
     declared = {spec.name: spec.shape for spec in contract.outputs}
     for value in model.graph.outputs:
@@ -66,8 +66,8 @@ def take_declared_outputs(model: onnx_ir.Model, contract: Contract) -> None:
 
 
 class _Speller:
-    """Spells dimensions as the contract does; `knows` says whether a text speaks of the contract's
-    axes only.
+    """Spells dimensions like the contract; `knows` returns whether a text refers only to the
+    contract's axes.
     """
 
     def __init__(self, contract: Contract) -> None:
@@ -93,7 +93,7 @@ class _Speller:
             (101, 13),
             (211, 7),
             (499, 29),
-        ):  # sizes with no small relation to one another
+        ):  # sizes without a simple relation to each other
             sizes = {name: first + step * place * place for place, name in enumerate(self._axes)}
             try:
                 if dimension_size(one, sizes) != dimension_size(other, sizes):
@@ -104,8 +104,8 @@ class _Speller:
 
 
 def _vocabulary(model: onnx_ir.Model, contract: Contract) -> dict[str, str]:
-    """Return the contract's text for each symbol that stands alone as a dimension of an input; the
-    first wins.
+    """Return the contract's text for each symbol that is an entire dimension of an input; the first
+    wins.
     """
     declared = {spec.name: spec.shape for spec in contract.inputs}
     words: dict[str, str] = {}
@@ -138,8 +138,8 @@ def _give_declared_shapes(
     *,
     sizes: bool,
 ) -> None:
-    """Fill in what the graph leaves open; with `spell`, names that are not the contract's count as
-    open too. Without `sizes`, only names are filled in.
+    """Fill in dimensions that the graph leaves open; with `spell`, names other than the contract's
+    count as open too. Without `sizes`, only names are filled in.
     """
     shapes: dict[str, tuple[Dimension, ...]] = {spec.name: spec.shape for spec in specs}  # type: ignore[attr-defined]
     for value in values:

@@ -1,4 +1,4 @@
-"""Weights that lie outside the graph's file: is each of them there, whole, beside it?"""
+"""Checks that the external weights of a graph are complete and next to it."""
 
 import itertools
 from collections.abc import Iterator
@@ -15,10 +15,10 @@ _COPY = "Copy both {file!r} and the model again, completely: the current files d
 
 
 def external_data_findings(model: onnx_ir.Model, folder: Path) -> list[Finding]:
-    """Return E210 for each file of external weights that is missing, elsewhere, or not as the model
-    says.
+    """Return E210 for each external weight file that is missing, elsewhere, or inconsistent with
+    the model.
 
-    The finding's place is the first weight that it concerns, and the file.
+    The finding's place is the first weight concerned, and the file.
     """
     findings: dict[str, Finding] = {}
     for tensor in _external_tensors(model):
@@ -44,9 +44,9 @@ def external_data_findings(model: onnx_ir.Model, folder: Path) -> list[Finding]:
 
 
 def _overlapping(model: onnx_ir.Model) -> Iterator[tuple[str, Finding]]:
-    """Yield the weights that take some of another's bytes: an offset is wrong.
+    """Yield the weights that overlap another's bytes: an offset is wrong.
 
-    Two weights of the very same bytes are one, stored once.
+    Two weights with exactly the same bytes are one, stored once.
     """
     tensors = sorted(
         ((str(each.location), each.offset or 0, each.nbytes, each.name or "") for each in
@@ -75,7 +75,7 @@ def _external_tensors(model: onnx_ir.Model) -> Iterator[onnx_ir.ExternalTensor]:
 
 
 def _problem(tensor: onnx_ir.ExternalTensor, location: str, folder: Path) -> tuple[str, str] | None:
-    """Return what is wrong with a weight's place, and what to do; None where it is right."""
+    """Return the problem with a weight's location, and the fix; None if it is correct."""
     file = folder / location
     if Path(location).is_absolute() or ".." in Path(location).parts:
         return f"the model refers to weights in {location!r}, outside the model's folder", _BESIDE

@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from convkit.worker.context import StageFailedError
 
-# Operators whose meaning changed under an unchanged signature: opset in which it did.
+# Operators whose meaning changed without a change of signature: the opset of the change.
 _CHANGED_MEANING = {
     "GroupNormalization": 21,
     "BatchNormalization": 14,
@@ -14,16 +14,16 @@ _CHANGED_MEANING = {
     "LogSoftmax": 13,
     "Hardmax": 13,
 }
-# Bytes. The converter looks at the values of smaller constants (axes, scales); larger ones are
-# weights, which it need not be given.
+# Bytes. The converter inspects the values of smaller constants (axes, scales); larger ones are
+# weights, which it does not need.
 _SMALL_WEIGHT = 1024
 
 
 def convert_opset(model: ir.Model, opset: int) -> ir.Model:
-    """Return the model in another opset; raises StageFailedError where ONNX cannot convert it.
+    """Return the model in another opset; raises StageFailedError if ONNX cannot convert it.
 
-    The converter leaves the bodies of If, Loop and Scan as they are, so a model with such a body is
-    refused unless every operator in it is the same in both opsets.
+    The converter does not change the bodies of If, Loop and Scan, so a model with such a body is
+    rejected unless every operator in it is the same in both opsets.
     """
     before = model.opset_imports.get("", opset)
     if before == opset:
@@ -77,10 +77,10 @@ def _changed_in_bodies(model: ir.Model, before: int, after: int) -> list[str]:
 
 
 def means_otherwise(node: ir.Node, before: int, after: int) -> bool:
-    """Say whether a node of the earlier opset may mean something else in the later one.
+    """Return True if a node of the earlier opset may mean something else in the later one.
 
-    A schema that only takes more types, or has more inputs and attributes, all of them optional,
-    means the same.
+    A schema that only accepts more types, or has additional optional inputs and attributes, means
+    the same.
     """
     if node.domain != "":
         return False

@@ -14,12 +14,12 @@ class UntypedValueError(ValueError):
 
 
 def prepare(model: ir.Model) -> ir.Model:
-    """Return a copy of a model: functions inlined, the type of every value known, every value's
-    name its own.
+    """Return a copy of a model with functions inlined, all value types known, and unique value
+    names.
 
-    Values in model-local functions have no types in ONNX, and one function may be called in several
-    types; inlined, each call is typed for itself. Nodes keep their module path, or take that of the
-    call. Weights are shared with the original, not read. Raises UntypedValueError.
+    Values in model-local functions have no types in ONNX, and a function may be called with several
+    types; once inlined, each call is typed separately. Nodes keep their module path, or inherit the
+    call's. Weights are shared with the original, not read. Raises UntypedValueError.
     """
     copy = with_types(model)
     if (node_and_value := _first_untyped(copy)) is not None:
@@ -33,7 +33,7 @@ def prepare(model: ir.Model) -> ir.Model:
 
 
 def with_types(model: ir.Model) -> ir.Model:
-    """Return what `prepare` does, with types left unknown where they cannot be inferred."""
+    """Like `prepare`, but types that cannot be inferred stay unknown."""
     copy = model.clone()
     if copy.functions:
         InlinePass()(copy)
@@ -56,9 +56,7 @@ def inlined(model: ir.Model) -> ir.Model:
 
 
 def _infer_types(model: ir.Model) -> None:
-    """Set the types and shapes that are missing, by onnx's own inference, which is not given the
-    weights.
-    """
+    """Fill in missing types and shapes by onnx's own inference, without passing it the weights."""
     import onnx
 
     bare = model.clone()

@@ -1,5 +1,5 @@
-"""Where a node came from: its module path and source line kept, everything else that exporters
-write removed.
+"""Records where a node came from: keeps its module path and source line, removes everything else
+that exporters write.
 """
 
 import ast
@@ -19,18 +19,18 @@ _TRACE_KEY = "pkg.torch.onnx.stack_trace"
 def tidy_metadata(
     model: onnx_ir.Model, *, wrapper: str, root: str | None, keep_model_metadata: bool = False
 ) -> None:
-    """Leave each node its module path (`encoder.layer.0.attention.self`) and source line, and
-    nothing else.
+    """Reduce each node's metadata to its module path (`encoder.layer.0.attention.self`) and source
+    line.
 
-    `wrapper` is the attribute under which the exported module held the model ("" for none), `root`
+    `wrapper` is the attribute of the exported module that contained the model ("" for none), `root`
     the folder of the model's own source files. Absolute paths, stack traces, exporter versions and
-    the like go, so that the same model gives the same bytes anywhere. `keep_model_metadata` leaves
-    the model's own entries and producer: they are the author's, not ours.
+    the like are removed, so that the same model produces the same bytes anywhere.
+    `keep_model_metadata` keeps the model's own entries and producer, which are the author's.
     """
     for node in _nodes(model):
         module = _module_path(node, wrapper)
         source = source_line(node.metadata_props.get(_TRACE_KEY, ""), root)
-        # What an earlier export of convkit's left says it in the model's own words.
+        # An earlier export by convkit already recorded it in the model's own terms.
         module = node.metadata_props.get(MODULE_KEY, "") or module
         source = node.metadata_props.get(SOURCE_KEY, "") or source
         node.metadata_props.clear()
@@ -66,8 +66,8 @@ def _nodes(model: onnx_ir.Model) -> Iterator[onnx_ir.Node]:
 
 
 def _module_path(node: onnx_ir.Node, wrapper: str) -> str:
-    """Read the dynamo exporter's scopes, or else TorchScript's node name; "" where neither is
-    there.
+    """Read the dynamo exporter's scopes, or else TorchScript's node name; "" if there is
+    neither.
     """
     if scopes := node.metadata_props.get(_SCOPES_KEY):
         try:

@@ -1,4 +1,6 @@
-"""Module paths for graphs whose exporter left none: a precision plan names parts by them."""
+"""Module paths for graphs whose exporter recorded none, so that a precision plan can refer to
+parts.
+"""
 
 import re
 from collections import Counter
@@ -11,17 +13,19 @@ from convkit.models.graph.provenance import MODULE_KEY
 from convkit.models.graph.traversal import attribute_graphs
 
 _SEPARATORS = re.compile(r"[/.]+")
-# What a pattern over module paths gives a meaning to, or does not allow.
+# Characters with a meaning in patterns over module paths, or not allowed there.
 _UNFIT = re.compile(r"[^\w:-]+")
-# Scopes say something where they group: fewer nodes than this to a scope, and a scope is a name.
+# Scopes are only meaningful if they group nodes: with fewer nodes per scope than this, a scope is
+# just a name.
 _LEAST_SHARED = 2
 
 
 def name_scopes(model: ir.Model) -> None:
-    """Give each node a module path, where no node of the graph has one.
+    """Give each node a module path, if no node of the graph has one.
 
-    The path is the prefix of the node's name (`block1/conv/Conv2D`: `block1.conv`), if prefixes
-    group the nodes; else the operator and its number among its kind (`Conv.3`), in graph order.
+    The path is the prefix of the node's name (`block1/conv/Conv2D`: `block1.conv`) if prefixes
+    group the nodes; otherwise the operator and its number among its kind (`Conv.3`), in graph
+    order.
     """
     nodes = list(_nodes(model.graph))
     if not nodes or any(module_path(node) for node in nodes):

@@ -1,5 +1,5 @@
-"""An ONNX graph run by onnxruntime's session, by name. Needs onnxruntime, releases 1.17 and later,
-and numpy, and nothing else: the model is never read with another library.
+"""Runs an ONNX graph in an onnxruntime session, by name. Needs only onnxruntime, release 1.17 or
+later, and numpy: no other library reads the model.
 """
 
 import os
@@ -59,9 +59,9 @@ def open_graph(path: Path) -> "GraphSession":
 
 
 def limit_threads(settings: "onnxruntime.SessionOptions") -> None:
-    """Give a session the worker's share of the processor.
+    """Limit a session to the worker's share of the processor.
 
-    onnxruntime's own thread pool does not read OpenMP's variable, which states that share.
+    onnxruntime's own thread pool ignores OpenMP's variable, which specifies that share.
     """
     if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
         settings.intra_op_num_threads = int(threads)
@@ -81,8 +81,8 @@ class GraphSession:
         return self._session
 
     def contract(self) -> Contract:
-        """Return the contract as the session states it; raises ModelRefusedError for what is no
-        tensor.
+        """Return the contract as reported by the session; raises ModelRefusedError for values that
+        are not tensors.
         """
         inputs = tuple(_spec(argument) for argument in self._session.get_inputs())
         return Contract(
@@ -99,9 +99,7 @@ class GraphSession:
 
         names = [argument.name for argument in self._session.get_outputs()]
         quiet = onnxruntime.RunOptions()
-        quiet.log_severity_level = (
-            4  # what goes wrong in a run is raised; the log would say it again
-        )
+        quiet.log_severity_level = 4  # errors during a run are raised; the log would repeat them
         try:
             values = self._session.run(names, dict(feeds), quiet)
         except MemoryError:
@@ -117,7 +115,7 @@ class GraphSession:
         return ()
 
     def _ran(self) -> None:
-        """Do what is due after a run."""
+        """Do the work due after a run."""
 
 
 def _spec(argument: "onnxruntime.NodeArg") -> TensorSpec:

@@ -17,11 +17,11 @@ _SMALL_BYTES = 256
 
 
 def strip_wrapper(model: onnx_ir.Model, wrapper: str) -> None:
-    """Give initializers the names they have in the original's state dict: without `wrapper` and its
+    """Rename initializers to their names in the original's state dict: without `wrapper` and its
     dot.
 
-    A name that something else in the graph bears already stays as it is. Sorts the initializers by
-    name.
+    If the name is already used elsewhere in the graph, the initializer keeps its own. Sorts the
+    initializers by name.
     """
     graph = model.graph
     taken = _names(graph)
@@ -199,8 +199,8 @@ def lift_weights(model: onnx_ir.Model) -> None:
 
 
 def constants(model: onnx_ir.Model) -> Iterator[onnx_ir.TensorProtocol]:
-    """Walk every constant of a model: initializers and what Constant nodes hold, in the bodies of
-    If, Loop and Scan and in functions too.
+    """Walk every constant of a model: initializers and Constant nodes, including those in functions
+    and in the bodies of If, Loop and Scan.
     """
     for graph in model.graphs():
         for value in graph.initializers.values():

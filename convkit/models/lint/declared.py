@@ -1,4 +1,4 @@
-"""Types and shapes that a file declares, beside those that follow from its operators."""
+"""Compares the types and shapes declared in a file with those inferred from its operators."""
 
 from pathlib import Path
 
@@ -8,15 +8,15 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.lint.nodes import name_of
 from convkit.models.lint.standard import without_external
 
-# Bytes. Shape inference needs the file in memory; what is larger has its weights outside anyway.
+# Bytes. Shape inference needs the file in memory; larger files have external weights anyway.
 _LARGEST = 1 << 30
 
 
 def check(model: onnx.ModelProto, path: Path) -> list[Finding]:  # noqa: ARG001
-    """Return E236 for each value whose declared type or shape contradicts what its node computes.
+    """Return E236 for each value whose declared type or shape contradicts its node's.
 
-    A wrong element type is an error: runtimes refuse it. Sizes are hints that runtimes plan memory
-    with: a warning. Sizes that are unknown on either side contradict nothing.
+    A wrong element type is an error, since runtimes reject it. Sizes are hints for runtimes' memory
+    planning: a warning. Sizes unknown on either side contradict nothing.
     """
     if model.ByteSize() > _LARGEST:
         return []
@@ -29,7 +29,7 @@ def check(model: onnx.ModelProto, path: Path) -> list[Finding]:  # noqa: ARG001
     try:
         inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True)
     except (onnx.shape_inference.InferenceError, ValueError, RuntimeError):
-        return []  # nothing follows where inference fails; the runtime's check of types is next
+        return []  # inconclusive if inference fails; the runtime's type check follows
     producers = {name: node for node in bare.graph.node for name in node.output}
     findings = []
     for value in (*inferred.graph.value_info, *inferred.graph.output):

@@ -6,7 +6,7 @@ import onnx
 
 
 def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    """Yield the graphs that a node holds: the branches of an If, the body of a Loop."""
+    """Yield a node's graphs: the branches of an If, the body of a Loop."""
     for attribute in node.attribute:
         if attribute.HasField("g"):
             yield attribute.g
@@ -14,7 +14,7 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """Yield every node, those in subgraphs after the node that holds them."""
+    """Yield every node, with those in subgraphs after the node that contains them."""
     for node in graph.node:
         yield node
         for inner in subgraphs(node):
@@ -32,6 +32,6 @@ def name_of(node: onnx.NodeProto) -> str | None:
 
 
 def listed(names: list[str], shown: int = 4) -> str:
-    """Return some names in words: the first few, and how many more."""
+    """List names as text: the first few, and the number of others."""
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(map(repr, names[:shown])) + more

@@ -13,7 +13,7 @@ _STANDARD = ("", "ai.onnx")
 
 
 def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
-    """Return E232 where a domain is imported in two versions, or is used and not imported."""
+    """Return E232 if a domain is imported in two versions, or is used but not imported."""
     versions: dict[str, list[int]] = defaultdict(list)
     for entry in model.opset_import:
         versions["" if entry.domain in _STANDARD else entry.domain].append(entry.version)
@@ -70,7 +70,7 @@ def check_operators(model: onnx.ModelProto, path: Path) -> list[Finding]:  # noq
     """Return E233 for each standard operator that the imported opset does not have."""
     version = next((each.version for each in model.opset_import if each.domain in _STANDARD), None)
     if version is None or version > onnx.defs.onnx_opset_version():
-        return []  # V101 says that the opset is too new
+        return []  # V101 reports that the opset is too new
     functions = {(function.domain, function.name) for function in model.functions}
     found: dict[str, onnx.NodeProto] = {}
     for node in all_nodes(model.graph):

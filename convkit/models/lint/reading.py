@@ -1,4 +1,4 @@
-"""Is a file an ONNX model at all? If not: what else is it?"""
+"""Checks whether a file is an ONNX model at all, and otherwise identifies it."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from convkit.findings.model import Finding, Place, Remedy
 
-# What people hand over in place of a model, by the bytes that it begins with or has at offset 4.
+# Files commonly mistaken for a model, by their bytes at offset 0 or 4.
 _OTHERS: tuple[tuple[bytes, str, str], ...] = (
     (
         b"version https://git-lfs",
@@ -28,7 +28,9 @@ _HEAD = 64
 
 
 def read_file(path: Path) -> tuple[onnx.ModelProto | None, list[Finding]]:
-    """Return a file's model without its external weights, or None and E231 that says what it is."""
+    """Return a file's model without its external weights, or None with E231, which identifies the
+    file.
+    """
     size = path.stat().st_size
     with path.open("rb") as stream:
         head = stream.read(_HEAD)

@@ -11,7 +11,7 @@ from convkit.models.lint.reading import read_file
 
 Check = Callable[[onnx.ModelProto, Path], list[Finding]]
 
-# A check that finds errors ends the lint: the checks after it take what it looks at for granted.
+# A check that finds errors ends the lint, because later checks rely on it.
 CHECKS: dict[str, Check] = {
     "opsets": opsets.check,
     "purpose": wiring.check_purpose,
@@ -24,9 +24,9 @@ CHECKS: dict[str, Check] = {
 
 
 def lint(path: Path) -> list[Finding]:
-    """Return what is wrong with an ONNX file, errors of the first check that finds any last.
+    """Return the problems with an ONNX file, with the errors of the first failing check last.
 
-    External weights are not read: `models.graph.external_data` looks at them.
+    External weights are not read: `models.graph.external_data` checks them.
     """
     model, findings = read_file(path)
     if model is None:

@@ -1,4 +1,4 @@
-"""What ONNX's own checker finds beyond the other checks, with its words after ours."""
+"""What ONNX's own checker finds beyond the other checks, with its message appended."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,9 +10,9 @@ from convkit.models.lint.nodes import name_of, title
 
 
 def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
-    """Return E238 where the checker refuses the file; external weights are not looked at.
+    """Return E238 if the checker rejects the file; external weights are not checked.
 
-    (The checker takes a file with several hard links, as a store and a run's folder have, for an
+    (The checker rejects a file with several hard links, as in a store and a run's folder, as an
     attack.)
     """
     proto = without_external(model)

@@ -15,7 +15,7 @@ _AXES = 2
 
 
 def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
-    """Return E237 for weights that nothing reads, and E239 for those that hold NaN."""
+    """Return E237 for unused weights, and E239 for those with NaN."""
     return [*_unused(model, path), *_not_a_number(model)]
 
 

@@ -30,7 +30,7 @@ def check(model: onnx.ModelProto, path: Path) -> list[Finding]:
 
 
 def _twice(graph: onnx.GraphProto, path: Path) -> list[Finding]:
-    """Return what a graph lists under one name more than once."""
+    """Return the names that a graph lists more than once."""
     made = [name for node in graph.node for name in node.output if name]
     lists: dict[str, Iterable[str]] = {
         "inputs": [each.name for each in graph.input],
@@ -70,7 +70,7 @@ def _own(graph: onnx.GraphProto) -> frozenset[str]:
 
 
 def _graph(graph: onnx.GraphProto, outer: frozenset[str]) -> list[Finding]:
-    """Return what nodes read before it is computed, or though nothing computes it."""
+    """Return values that nodes read before, or without, any node computing them."""
     made = {name: node for node in graph.node for name in node.output if name}
     known = set(outer | _own(graph))
     findings = []
@@ -121,7 +121,7 @@ def _unsorted(
 
 
 def _has_cycle(graph: onnx.GraphProto, made: dict[str, onnx.NodeProto]) -> bool:
-    """Say whether no order of the nodes is right: some are never ready."""
+    """Return True if the nodes have no topological order."""
     waiting = list(graph.node)
     missing = set(made)
     while waiting:

@@ -1,4 +1,4 @@
-"""Where a model's Python decides by the values of tensors: what a trace makes constant."""
+"""Finds Python control flow that depends on tensor values, which a trace makes constant."""
 
 import re
 import warnings
@@ -9,7 +9,7 @@ import torch
 if TYPE_CHECKING:
     from convkit.models.sources.contract_module import ContractModule
 
-# What torch's tracer says when Python takes a value out of a tensor and goes on with it.
+# torch's tracer warnings about Python values extracted from tensors.
 _DECIDES = re.compile(
     r"Converting a tensor to a Python (boolean|integer|float|number|index|list)|to a NumPy array"
 )
@@ -19,12 +19,11 @@ _INSTALLED = re.compile(r".*/(?:site|dist)-packages/")
 def value_dependent_lines(
     module: "ContractModule", inputs: tuple[torch.Tensor, ...], root: str | None
 ) -> tuple[str, ...]:
-    """Trace a model on one input; return the lines of its code that turn tensors into Python
+    """Trace a model on one input; return the lines of its code that convert tensors to Python
     values.
 
-    Each as `file:line`, relative to `root`, the folder of the model's own source files, or to the
-    packages it is from. Lines of torch's own code are left out. A model that cannot be traced gives
-    none.
+    Each as `file:line`, relative to `root`, the folder of the model's own source files, or to its
+    package. Lines of torch's own code are excluded. Empty for a model that cannot be traced.
     """
     with warnings.catch_warnings(record=True) as caught, torch.no_grad():
         warnings.simplefilter("always")

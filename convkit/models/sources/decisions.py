@@ -1,7 +1,7 @@
-"""What a torch model compares with its inputs' sizes and values, seen by running it once or twice.
+"""Finds a torch model's comparisons with its inputs' sizes and values, by running it once or twice.
 
-Sizes are handed to the model as integers that remember which axes they are made from and note every
-comparison; tensors that hold an input's own values are followed to comparisons with constants.
+Sizes are passed to the model as integers that track the axes they derive from and record every
+comparison; tensors that contain an input's own values are followed to comparisons with constants.
 """
 
 import inspect
@@ -27,14 +27,13 @@ from convkit.cases.decisions import (
 from convkit.models.sources.branches import relative_line
 from convkit.tensors import Contract
 
-# Each run shows the decisions on one path through the code; the other sides of what it shows are
-# run next.
+# Each run reveals the decisions on one path through the code; the other sides are run next.
 _MOST_RUNS = 4
 
 _TORCH = str(Path(torch.__file__).parent)
 _HERE = __file__
 
-# Functions whose result holds the same values, and those that compare.
+# Functions whose result has the same values, and those that compare.
 _KEEP = frozenset(
     (
         *("to", "float", "double", "long", "int", "half", "bfloat16", "type", "type_as"),
@@ -64,7 +63,7 @@ _SIZES = (torch.Tensor.shape.__get__, torch.Tensor.size)
 
 
 class _Log:
-    """What one or more runs noted."""
+    """The observations of one or more runs."""
 
     def __init__(self, root: str | None) -> None:
         self._root = root
@@ -94,7 +93,7 @@ class _Log:
 
 
 class _Size(int):
-    """A size that knows how it follows from the axes' sizes, and tells what it is compared with."""
+    """A size that tracks its derivation from the axes' sizes, and records comparisons."""
 
     formula: Formula
     log: _Log
@@ -162,7 +161,7 @@ for _name in ("add", "sub", "mul", "floordiv", "mod"):
 
 
 class _Shape(tuple[int, ...]):
-    """A shape whose sizes are remembered: torch.Size would turn them into plain integers."""
+    """A shape of tracked sizes: torch.Size would convert them to plain integers."""
 
     __slots__ = ()
 
@@ -175,12 +174,12 @@ class _Shape(tuple[int, ...]):
 
 
 class _Watch(TorchFunctionMode):
-    """Gives sizes that are noted, and follows inputs to comparisons."""
+    """Provides tracked sizes, and follows inputs to comparisons."""
 
     def __init__(self, log: _Log, sizes: Sizes, inputs: Mapping[str, torch.Tensor]) -> None:
         super().__init__()
         self._log = log
-        # A size that two axes share says nothing of either.
+        # A size shared by two axes identifies neither.
         values = list(sizes.values())
         self._axes = {size: name for name, size in sizes.items() if values.count(size) == 1}
         # By identity, with the tensor's own life: (input, scale, offset).
@@ -267,12 +266,12 @@ def find_decisions(
     sizes: Sizes,
     root: str | None = None,
 ) -> tuple[Decisions, tuple[str, ...]]:
-    """Run a model that takes the contract's inputs; return what it decides by their sizes and
-    values, and the lines where its Python turns a size into a plain number.
+    """Run a model that accepts the contract's inputs; return its decisions on their sizes and
+    values, and the lines where its Python converts a size to a plain number.
 
-    `draw` makes its inputs at axis sizes, of which `sizes` are the first. Both sides of what is
-    found are run, up to a few runs in all. `root` is the folder of the model's own source files. A
-    model that does not take sizes which note things is left as far as it came.
+    `draw` samples its inputs at axis sizes, starting with `sizes`. Both sides of each decision are
+    run, up to a few runs in total. `root` is the folder of the model's own source files. A model
+    that rejects tracked sizes is analyzed as far as it ran.
     """
     log = _Log(root)
     pending: list[Sizes] = [dict(sizes)]
@@ -298,7 +297,7 @@ def find_decisions(
 
 
 def _is_new(side: Sizes, decision: SizeDecision, known: Sequence[Sizes]) -> bool:
-    """Say whether no run has a decision fall out as it does at these sizes."""
+    """Return True if no run so far had the decision's outcome at these sizes."""
     try:
         return all(decision.holds(other) != decision.holds(side) for other in known)
     except ArithmeticError:

@@ -147,7 +147,7 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _rewrite_as_safetensors(folder: Path, into: Path) -> None:
-    """Unpickle without restrictions (transformers 5 has no way to ask for it) and save as
+    """Unpickle without restrictions (transformers 5 no longer offers this) and save as
     safetensors.
     """
     import torch

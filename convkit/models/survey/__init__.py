@@ -1,3 +1,1 @@
-"""Works out the contract of an ONNX file that nobody has described: from its graph, and by running
-it.
-"""
+"""Determines the contract of an undocumented ONNX file, from its graph and by running it."""

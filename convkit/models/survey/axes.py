@@ -9,7 +9,7 @@ from convkit.models.survey.inputs import channel_axis, is_audio, is_length
 from convkit.models.survey.usage import Usage
 from convkit.tensors import Dimension, DimensionError, TensorSpec, dimension_axes
 
-# What exporters write for a dimension that they have no name for.
+# Placeholders that exporters write for unnamed dimensions.
 _NAMELESS = re.compile(
     r"\?|-1|none|unknown|unk_*\d*|dim_?\d*|s\d+|d\d+|.*dynamicdimension.*|.*_dim_\d+|.*_dyn_\d*",
     re.IGNORECASE,
@@ -17,7 +17,7 @@ _NAMELESS = re.compile(
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _STATE = re.compile(r"^(h|c|hn?|cn?|state|hidden|cell|cache|.*_state|.*state_?n?)$", re.IGNORECASE)
 
-# Sizes to try, the likeliest first, by what an axis is.
+# Sizes to try, most likely first, by the kind of axis.
 CANDIDATES: dict[str, tuple[int, ...]] = {
     "batch": (1, 2, 4),
     "height": (224, 320, 64, 640, 48, 32, 256, 128, 96, 112, 28, 512, 384, 299, 80),
@@ -42,7 +42,7 @@ class OpenInputs:
 def open_dimension(dimension: Dimension | None) -> str | None:
     """Return the symbol of a dimension without a size, "" for a nameless one; None for a size.
 
-    Paddle writes -1 where others leave the size out.
+    Paddle writes -1 where others omit the size.
     """
     if isinstance(dimension, int):
         return "" if dimension < 0 else None
@@ -55,8 +55,8 @@ def name_axes(
 ) -> OpenInputs:
     """Name every open dimension.
 
-    One symbol is one axis. Nameless dimensions of the same role are one axis where `tied`, else
-    each is its own.
+    Equal symbols are one axis. Nameless dimensions of the same role are one axis if `tied`,
+    otherwise separate ones.
     """
     namer = _Namer(inputs, tied=tied)
     named = [namer.spec(spec, usages[spec.name]) for spec in inputs]
@@ -99,7 +99,7 @@ class _Namer:
         return name
 
     def _is_arithmetic(self, symbol: str) -> bool:
-        """Say whether a symbol is arithmetic over other symbols of the inputs."""
+        """Return True if a symbol is an expression of other symbols of the inputs."""
         try:
             axes = dimension_axes(symbol)
         except DimensionError:

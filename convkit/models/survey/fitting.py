@@ -1,4 +1,4 @@
-"""Finds the arithmetic over axes that gives an output's sizes, from sizes that runs returned."""
+"""Fits an arithmetic expression over axes to an output's observed sizes."""
 
 import itertools
 import math
@@ -18,9 +18,10 @@ _LARGEST_STEP = 2049
 def fit_dimension(
     seen: Sequence[tuple[Sizes, int]], axes: Sequence[str], hints: Sequence[Dimension] = ()
 ) -> Dimension | None:
-    """Return a dimension that gives every size seen, simple ones first; None where none is found.
+    """Return a dimension that matches every observed size, simple ones first; None if there is
+    none.
 
-    `hints` are dimensions of the inputs, tried before anything else is worked out.
+    `hints` are dimensions of the inputs, tried first.
     """
     numbers = [size for _, size in seen]
     if len(set(numbers)) == 1:
@@ -83,17 +84,17 @@ def _sum(terms: Sequence[tuple[str, ...]], factors: Sequence[int]) -> str:
 
 
 def _steps(seen: Sequence[tuple[Sizes, int]], axis: str) -> Iterator[str]:
-    """Yield `(times * axis + offset) // step`, as strides, windows and resampling give, and with a
-    whole factor before it.
+    """Yield `(times * axis + offset) // step`, as produced by strides, windows and resampling, also
+    with an integer factor.
     """
     pairs = sorted({(sizes[axis], size) for sizes, size in seen})
     (low, first), (high, last) = pairs[0], pairs[-1]
     if len({at for at, _ in pairs}) != len(pairs) or first == last:
-        return  # one size of the axis gave two: another axis matters too
+        return  # one size of the axis produced two: another axis matters too
     for factor in (1, 2, 3, 4, 8):
         # The slope is known to within one step at either end.
         rise, run = (last - first) / factor, high - low
-        # Of a stride that is long beside the sizes seen, too little shows.
+        # A stride that is long relative to the observed sizes shows too little.
         for step in range(1, min(_LARGEST_STEP, max(64, 4 * run))):
             least, most = (rise - 1) * step / run, (rise + 1) * step / run
             for times in range(max(1, math.ceil(least)), math.floor(most) + 1):
@@ -131,7 +132,7 @@ def _plainest(least: int, most: int, step: int) -> int:
 
 
 def _times(seen: Sequence[tuple[Sizes, int]], axis: str, other: str) -> Iterator[str]:
-    """Yield an axis times what another gives by itself: rows times frames."""
+    """Yield an axis times an expression of another: rows times frames."""
     if any(size % max(sizes[axis], 1) or not sizes[axis] for sizes, size in seen):
         return
     rest = [(sizes, size // sizes[axis]) for sizes, size in seen]

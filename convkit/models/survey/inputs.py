@@ -1,4 +1,4 @@
-"""What an input is, and how values for it are drawn: from its name, type, shape and use."""
+"""Guesses an input's meaning and how to sample it, from its name, type, shape and use."""
 
 import dataclasses
 import re
@@ -23,9 +23,9 @@ _UNKNOWN_INTEGERS = Sample("integers", (0, 100))
 
 @dataclasses.dataclass(frozen=True)
 class Guess:
-    """How an input is drawn, why, and what else might do, the likeliest first.
+    """How to sample an input, why, and the alternatives, most likely first.
 
-    `doubt` is what only a person can know.
+    `doubt` is a question that only the user can answer.
     """
 
     sample: Sample
@@ -85,7 +85,7 @@ def _guess_float(spec: TensorSpec, usage: Usage) -> Guess:
 
 
 def _guess_image(spec: TensorSpec, usage: Usage) -> Guess:
-    """Draw pictures in bytes where the graph itself scales them, else from 0 to 1."""
+    """Sample images in bytes if the graph itself scales them, otherwise from 0 to 1."""
     in_bytes = any(0 < abs(factor) < _BYTE_FACTOR for factor in usage.factors) or any(
         abs(offset) > _BYTE_OFFSET for offset in usage.offsets
     )
@@ -103,7 +103,7 @@ def _guess_image(spec: TensorSpec, usage: Usage) -> Guess:
 
 
 def channel_axis(shape: tuple[Dimension, ...]) -> int | None:
-    """Return where a picture's channels are (1 or 3); None for what is no picture."""
+    """Return the axis of an image's channels (1 or 3); None if it is not an image."""
     if len(shape) != 4:
         return None
     for axis, others in ((1, shape[2:]), (3, shape[1:3])):
@@ -119,7 +119,7 @@ def _has_spatial_sizes(shape: tuple[Dimension, ...]) -> bool:
 
 
 def is_audio(spec: TensorSpec, usage: Usage) -> bool:
-    """Say whether an input holds the samples of a sound."""
+    """Return True if an input contains audio samples."""
     if not spec.dtype.startswith("float") or not 1 <= len(spec.shape) <= 3:
         return False
     last = spec.shape[-1]
@@ -132,7 +132,7 @@ def is_audio(spec: TensorSpec, usage: Usage) -> bool:
 
 
 def is_length(spec: TensorSpec) -> bool:
-    """Say whether an input says how long each row of another is."""
+    """Return True if an input contains the length of each row of another."""
     return spec.dtype in ("int32", "int64") and bool(_LENGTH_NAME.search(spec.name))
 
 
@@ -140,7 +140,7 @@ def modes_of(name: str, usage: Usage) -> tuple[float, ...]:
     """Return the modes that an input chooses from: the constants it is compared with."""
     rates = tuple(float(rate) for rate in _SAMPLE_RATES if rate in usage.compared)
     if rates:
-        # What is not one of the rates compared with is another rate.
+        # Rates other than those compared with are equivalent.
         return rates if len(rates) > 1 else tuple(sorted({*rates, 8000.0, 16000.0}))
     if name in ("sr", "sample_rate", "sampling_rate", "samplerate"):
         return (8000.0, 16000.0)

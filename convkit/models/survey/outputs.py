@@ -11,7 +11,7 @@ from convkit.models.survey.trials import Trials
 from convkit.tensors import Axis, Contract, Dimension, TensorSpec
 from convkit.worker.protocol import Sample
 
-# Runs at random sizes beside those of the cases.
+# Runs at random sizes, in addition to those of the cases.
 _RANDOM_RUNS = 6
 # With fewer sizes of an axis than this, all that matters is tried anyway.
 _FEW = 4
@@ -83,8 +83,8 @@ class OutputSizes:
     def _edge(
         self, inputs: tuple[TensorSpec, ...], typical: Mapping[str, int], axis: Axis
     ) -> list[Mapping[str, int]]:
-        """Return two neighboring sizes of an axis between which an output's size changes: they say
-        where a stride or a window begins. None where every size changes it.
+        """Return two neighboring sizes of an axis between which an output's size changes: they show
+        where a stride or window begins. None if every size changes it.
         """
 
         def shapes(count: int) -> Mapping[str, tuple[int, ...]] | None:
@@ -104,7 +104,7 @@ class OutputSizes:
     def data_dependent(
         self, inputs: tuple[TensorSpec, ...], axes: tuple[Axis, ...]
     ) -> frozenset[str]:
-        """Return the outputs whose sizes change with the inputs' values."""
+        """Return the outputs whose sizes depend on the inputs' values."""
         sizes = Contract(inputs, (), axes).typical_sizes()
         given = at_full_length(inputs, self._samples, sizes)
         cases = ("example", "other", "third", "fourth")

@@ -1,4 +1,4 @@
-"""Finds which sizes of an axis a file accepts: from where to where, and in which steps."""
+"""Finds the sizes of an axis that a file accepts: the range, and the step."""
 
 import dataclasses
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Range:
         return self.low == self.high
 
     def size(self, count: int) -> int:
-        """Return the size that a count of steps gives."""
+        """Return the size after a number of steps."""
         return self.step * count + self.rest
 
     def dimension(self, axis: str) -> int | str:
@@ -60,14 +60,14 @@ def find_range(base: int, role: str, works: Works) -> Range:
 
 
 def _step(base: int, works: Works) -> tuple[int, int] | None:
-    """Return the distance of the sizes that work, and what is left over; None for a single size."""
-    # What divides the size that works comes first: a graph that rounds up to blocks accepts sizes a
-    # little off, too.
+    """Return the step between accepted sizes, and the remainder; None for a single size."""
+    # Divisors of the working size come first: a graph that rounds up to blocks accepts slightly
+    # different sizes, too.
     steps = [step for step in _STEPS if step <= base]
     for step in (1, *sorted(steps, key=lambda step: base % step > 0)):
-        # Sizes beside one another may be rounded up to the same: those farther off tell.
+        # Adjacent sizes may be rounded up to the same one; more distant ones are conclusive.
         times = (1, 2, 3, 5, 9) if step < 16 else (1, 2, 3)
-        for sign in (1, -1):  # upward; downward where base is the largest
+        for sign in (1, -1):  # upward; downward if base is the largest
             if base + sign * times[-1] * step < 1:
                 continue
             if all(works(base + sign * count * step) for count in times):

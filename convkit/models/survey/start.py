@@ -17,7 +17,7 @@ _FIRST_TRIES, _LATER_TRIES = 400, 40
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """Sizes of the axes and samples with which a file runs; `reason` says why none were found."""
+    """Axis sizes and samples with which a file runs; `reason` explains why none were found."""
 
     inputs: tuple[TensorSpec, ...]
     sizes: Mapping[str, int]
@@ -45,7 +45,7 @@ def find_start(opened: OpenInputs, guesses: Mapping[str, Guess], trials: Trials)
 
 
 def _cheaper(opened: OpenInputs, start: Start, seconds: float, trials: Trials) -> Start:
-    """Return a start at smaller sizes where runs take long: dozens will follow."""
+    """Return a start at smaller sizes if runs take long: dozens will follow."""
     if seconds <= _LONG_RUN:
         return start
     for sizes in itertools.islice(start_sizes(opened), _LATER_TRIES):
@@ -93,8 +93,8 @@ def each_mode(samples: Mapping[str, Sample]) -> Iterator[dict[str, Sample]]:
 
 
 def start_sizes(opened: OpenInputs) -> Iterator[dict[str, int]]:
-    """Yield sizes for all axes, the likeliest first: those whose places in the lists of candidates
-    add up to little.
+    """Yield sizes for all axes, most likely first: by the sum of their indices in the lists of
+    candidates.
     """
     names = list(opened.roles)
     lists = [CANDIDATES[opened.roles[name]] for name in names]
@@ -130,7 +130,7 @@ def _samples(guesses: Mapping[str, Guess]) -> Iterator[dict[str, Sample]]:
 def at_full_length(
     inputs: tuple[TensorSpec, ...], samples: Mapping[str, Sample], sizes: Mapping[str, int]
 ) -> dict[str, Sample]:
-    """Return the samples with every length at the size of what it is the length of."""
+    """Return the samples with every length equal to the full size of its axis."""
     whole = longest_dimension(inputs)
     if whole is None:
         return dict(samples)

@@ -46,7 +46,9 @@ Change = Callable[[Range], Range]
 
 
 def survey(model: ir.Model, path: Path, seconds: float) -> SurveyResult:
-    """Return what a file takes and returns. `seconds` limits how long it is run; 0: not at all."""
+    """Return a file's inputs and outputs. `seconds` limits the time spent running it; 0: it is not
+    run.
+    """
     stated = graph_contract(model)
     graph = inlined(model).graph
     values = {value.name: value for value in graph.inputs}
@@ -75,7 +77,7 @@ def survey(model: ir.Model, path: Path, seconds: float) -> SurveyResult:
 
 
 def described(model: ir.Model, contract: Contract) -> SurveyResult:
-    """Return the contract that a file carries, with samples for its inputs."""
+    """Return the contract stored in a file, with samples for its inputs."""
     values = {value.name: value for value in inlined(model).graph.inputs}
     samples = {
         spec.name: guess_sample(spec, usage_of(values[spec.name])).sample
@@ -88,7 +90,7 @@ def described(model: ir.Model, contract: Contract) -> SurveyResult:
 def _unrun(
     stated: Contract, opened: OpenInputs, guesses: Mapping[str, Guess], notes: Sequence[str]
 ) -> SurveyResult:
-    """Return what the graph alone says; sizes are guesses."""
+    """Return what the graph alone reveals; sizes are guesses."""
     sizes = next(start_sizes(opened))
     axes = tuple(Axis(name, size, size, size) for name, size in sizes.items())
     known = set(sizes)
@@ -114,7 +116,9 @@ def _unrun(
 
 
 class _Survey:
-    """What is known after the file ran once: the rest is found by running it at other sizes."""
+    """The state of a survey after the file first ran: running it at other sizes reveals the
+    rest.
+    """
 
     def __init__(
         self,
@@ -162,7 +166,7 @@ class _Survey:
         )
 
     def _works(self, inputs: tuple[TensorSpec, ...], sizes: Mapping[str, int]) -> bool:
-        """Say whether the file runs at some sizes, in each of its modes."""
+        """Return True if the file runs at some sizes, in each of its modes."""
         return all(
             self._trials.run(inputs, at_full_length(inputs, mode, sizes), sizes).worked
             for mode in each_mode(self._samples)
@@ -225,7 +229,7 @@ class _Survey:
         }
 
     def _narrow(self, attempt: int, change: Change) -> None:
-        """Narrow the axis whose narrowing helps, or else the next that it changes."""
+        """Narrow the axis whose narrowing helps, otherwise the next that it changes."""
         open_axes = [axis for axis, found in self._ranges.items() if change(found) != found]
         for axis in open_axes:
             before = self._ranges[axis]
@@ -271,7 +275,7 @@ class _Survey:
         )
 
     def _final_samples(self, contract: Contract) -> dict[str, Sample]:
-        """Return the samples; a length is at most the smallest size of what it is the length of."""
+        """Return the samples; a length is at most the smallest size of its axis."""
         whole = longest_dimension(contract.inputs)
         if whole is None:
             return self._samples
@@ -288,7 +292,7 @@ def _axis_name(axis: str, found: Range) -> str:
 
 
 def _substituted(spec: TensorSpec, words: Mapping[str, Dimension]) -> TensorSpec:
-    """Return a tensor with other words for axes, in arithmetic too."""
+    """Return a tensor with other names for axes, including in expressions."""
     return dataclasses.replace(spec, shape=tuple(_in_words(size, words) for size in spec.shape))
 
 

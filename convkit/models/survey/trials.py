@@ -1,4 +1,4 @@
-"""Runs a file at sizes of its axes and notes what it accepts and returns."""
+"""Runs a file at given axis sizes and records what it accepts and returns."""
 
 import dataclasses
 import threading
@@ -51,7 +51,7 @@ class Trials:
 
     @property
     def is_over(self) -> bool:
-        """Say whether the time for trying is up."""
+        """Return True if the time for trials is up."""
         return time.monotonic() > self._end
 
     def run(

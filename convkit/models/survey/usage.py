@@ -1,4 +1,4 @@
-"""How a graph uses each of its inputs: what it is looked up in, compared with, or multiplied by."""
+"""How a graph uses each of its inputs: as an index, in comparisons, or as a factor."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence
@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from convkit.models.graph.traversal import constant_tensor
 
-# Operators whose result holds the values of their first input, in another layout or type.
+# Operators whose result has the values of their first input, in another layout or type.
 _CARRIERS = frozenset(
     {
         *("Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand"),
@@ -21,7 +21,7 @@ _COMPARISONS = frozenset({"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrE
 _LOOKUPS = {"Gather": (0, 1), "GatherElements": (0, 1), "GatherND": (0, 1), "OneHot": (1, 0)}
 # A larger constant is a weight, with which nothing is compared or scaled.
 _SMALL = 64
-# The most classes that one-hot vectors are made of.
+# The largest number of classes of one-hot vectors.
 _LARGEST_COUNT = 1 << 20
 
 
@@ -29,7 +29,7 @@ _ROUNDING = frozenset({"QuantizeLinear", "DynamicQuantizeLinear"})
 
 
 def rounds_activations(graph: ir.Graph) -> bool:
-    """Say whether a graph rounds what it computes to whole numbers."""
+    """Return True if a graph rounds intermediate results to integers."""
     return any(node.op_type in _ROUNDING for node in graph.all_nodes())
 
 
@@ -94,7 +94,7 @@ def usage_of(value: ir.Value) -> Usage:
 
 
 def _uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
-    """Walk the uses of a value's contents: what reads it, or another layout of it."""
+    """Walk the uses of a value's contents: the readers of it, or of another layout of it."""
     seen = {value}
     pending = [value]
     while pending:
@@ -145,7 +145,7 @@ def _window(node: ir.Node, index: int) -> int:
 
 
 def _counted(value: ir.Value) -> int | None:
-    """Return n where a value holds 0, 1, ... n - 1: what is compared with it is made one-hot."""
+    """Return n if a value contains 0, 1, ... n - 1: comparing with it produces one-hot vectors."""
     tensor = _tensor_behind(value)
     if tensor is None or not 2 < tensor.size <= _LARGEST_COUNT:
         return None
@@ -154,7 +154,7 @@ def _counted(value: ir.Value) -> int | None:
 
 
 def _tensor_behind(value: ir.Value) -> ir.TensorProtocol | None:
-    """Return the constant that a value shows in another layout or type."""
+    """Return the constant behind a value in another layout or type."""
     for _ in range(8):
         producer = value.producer()
         if (tensor := constant_tensor(value)) is not None:
@@ -174,7 +174,7 @@ def _small_constant(value: ir.Value) -> list[float]:
 
 
 def _required_sizes(value: ir.Value) -> dict[int, int]:
-    """Return the sizes that the operators which read an input directly ask of its axes."""
+    """Return the axis sizes required by the operators that read an input directly."""
     sizes: dict[int, int] = {}
     for node, index in value.uses():
         weight = node.inputs[1] if len(node.inputs) > 1 else None

@@ -1,4 +1,4 @@
-"""What a survey tells people: what it found, and what only they can know."""
+"""A survey's messages: what it found, and what only the user can know."""
 
 from convkit.models.survey.ranges import Range
 

@@ -1,6 +1,6 @@
 """Core ML: ML programs, converted from the model itself and judged by an evaluator.
 
-`convkit.mil` evaluates programs; this folder converts them and reads what a package says of itself.
+`convkit.mil` evaluates programs; this folder converts them and reads a package's metadata.
 """
 
 from convkit.runtimes.row import Runtime, ToolDefault

@@ -5,9 +5,10 @@ from typing import Any
 
 
 def arguments(context: Any, node: Any, names: Sequence[str]) -> list[Any]:  # noqa: ANN401 - coremltools' frontend has no types
-    """Return a node's arguments in order of its operator's parameters, None for those not given.
+    """Return a node's arguments in the order of its operator's parameters, with None for absent
+    ones.
 
-    torch.export hands some over by position and the others by keyword; TorchScript all by position.
+    torch.export passes some by position and others by keyword; TorchScript passes all by position.
     """
     from coremltools.converters.mil.frontend.torch.ops import _get_inputs, _get_kwinputs
 
@@ -20,5 +21,5 @@ def arguments(context: Any, node: Any, names: Sequence[str]) -> list[Any]:  # no
 
 
 def value(given: Any) -> Any:  # noqa: ANN401
-    """Return what a constant of coremltools holds, or a plain value as it is."""
+    """Return the value of a coremltools constant, or a plain value unchanged."""
     return getattr(given, "val", given)

@@ -1,8 +1,8 @@
-"""Attention as torch computes it, for coremltools' frontend.
+"""Attention as computed by torch, for coremltools' frontend.
 
 coremltools 9.0 turns a boolean mask into an addition of -30000, under which the scores of a fully
-masked row keep their differences: the row attends to padding, where torch gives zeros. It also
-overlooks `enable_gqa`, and `is_causal` by keyword.
+masked row keep their differences: the row attends to padding, while torch returns zeros. It also
+ignores `enable_gqa`, and `is_causal` as a keyword.
 """
 
 import math
@@ -14,17 +14,16 @@ import numpy as np
 from convkit.runtimes.coreml.arguments import arguments, value
 
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-# Added to the scores of masked positions: exp gives exactly zero for it beside any other score, and
-# float16 holds it.
+# Added to the scores of masked positions: exp then returns exactly zero relative to any other
+# score, and float16 can represent it.
 _MASKED = -3e4
 
 
 def scaled_dot_product_attention(context: Any, node: Any) -> None:  # noqa: ANN401 - coremltools' frontend has no types
-    """`softmax(query @ key.T * scale + mask) @ value`, and zeros for rows in which nothing takes
-    part.
+    """`softmax(query @ key.T * scale + mask) @ value`, and zeros for fully masked rows.
 
     query, key and value have the shape [..., heads, positions, width]. Raises ValueError for
-    dropout and for a width that varies.
+    dropout and for a variable width.
     """
     from coremltools.converters.mil.mil import Builder, types
 
@@ -57,8 +56,8 @@ def scaled_dot_product_attention(context: Any, node: Any) -> None:  # noqa: ANN4
 
 
 def _additive(mask: Any, number: type[np.floating[Any]]) -> tuple[Any, Any | None]:  # noqa: ANN401
-    """Return what a mask adds to the scores, and 1 for rows in which something takes part, 0 for
-    others; None in its place if there can be no such row. `number` is the scores' type.
+    """Return a mask's addition to the scores, and 1 for rows with a live position, 0 for others;
+    None instead if there can be no fully masked row. `number` is the scores' type.
     """
     from coremltools.converters.mil.mil import Builder, types
 
@@ -78,7 +77,7 @@ def _additive(mask: Any, number: type[np.floating[Any]]) -> tuple[Any, Any | Non
 
 
 def _causal_mask(query: Any, key: Any) -> Any:  # noqa: ANN401
-    """Return a mask in which each position attends to itself and to what is before it."""
+    """Return a mask in which each position attends to itself and earlier ones."""
     from coremltools.converters.mil.mil import Builder
 
     sizes = [
@@ -101,7 +100,7 @@ def _repeated(tensor: Any, heads: int) -> Any:  # noqa: ANN401
 
 
 def _may_be_minus_infinity(mask: Any) -> bool:  # noqa: ANN401
-    """Say whether a constant that a mask is computed from holds minus infinity."""
+    """Return True if a constant from which a mask is computed contains minus infinity."""
     return any(
         np.isneginf(np.asarray(each.val)).any()
         for each in _sources(mask)

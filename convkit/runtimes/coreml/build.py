@@ -25,17 +25,16 @@ from convkit.worker.protocol import BuildRequest, BuildResult, LowPrecision
 from convkit.worker.sessions import ModelRefusedError
 
 _NOTHING = Contract((), (), ())
-# What programs call the type of a low precision.
+# The programs' names for low-precision types.
 _TYPES = {"float16": "fp16"}
 
 
 def run(
     request: BuildRequest[ProgramOptions], context: Context
 ) -> tuple[BuildResult, list[Finding]]:
-    """Convert the model, save the package in a form that depends on nothing but its content, and
-    check it.
+    """Convert the model, save the package in a form that depends only on its content, and check it.
 
-    Where findings already say that the model does not fit its contract, nothing is converted.
+    If findings already show that the model does not fit its contract, nothing is converted.
     """
     request = with_decision(request)
     original = request.original
@@ -59,7 +58,7 @@ def run(
         findings += check_contract(served_contract(request.contract), session, "built model")
         findings += check_carried(request.contract, opened.metadata())
     except UnsupportedOperation:
-        pass  # the verification says what that means
+        pass  # the verification reports the consequences
     except ModelRefusedError as error:
         findings += refused(error)
     return finish_build(context.output, request.contract, session, prepared.probe.sizes), findings

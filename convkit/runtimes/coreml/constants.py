@@ -1,9 +1,9 @@
-"""What float16 cannot hold of a model's constants, recorded while coremltools converts it.
+"""Records, during coremltools' conversion, the constants of a model that float16 cannot represent.
 
-coremltools 9.0 takes magnitudes from 1e38 on for infinity, keeps an operation in float32 whose
-constant lies between 65504 and that, and replaces what would become zero by the smallest number
-there is. A saved float16 package shows infinities and no longer says what they were, so a pass
-looks right before the cast.
+coremltools 9.0 treats magnitudes from 1e38 as infinity, keeps an operation with a constant between
+65504 and that in float32, and replaces values that would become zero by the smallest number. A
+saved float16 package contains infinities but not the original values, so a pass inspects them right
+before the cast.
 """
 
 import dataclasses
@@ -26,16 +26,14 @@ RECORDING = "convkit::record_constants"
 # From this magnitude on coremltools 9.0 writes infinity (FP16ComputePrecision.fp16_overflow).
 TAKEN_FOR_INFINITY = 1e38
 
-# What becomes of a constant: infinity · float32: its operations stay in float32 · saturated:
+# The effect on a constant: infinity · float32: its operations stay in float32 · saturated:
 # float16's largest number.
 Fate = Literal["infinity", "float32", "saturated"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Consumer:
-    """An operation that takes a constant: its type, the tensor that it gives, the module that it
-    was made for.
-    """
+    """An operation that consumes a constant: its type, its result, and its module."""
 
     op: str
     tensor: str
@@ -44,8 +42,8 @@ class Consumer:
 
 @dataclasses.dataclass(frozen=True)
 class LargeConstant:
-    """A float32 constant of which `beyond` finite elements lie beyond float16; `extreme` is the
-    largest of them.
+    """A float32 constant with `beyond` finite elements outside float16; `extreme` is the largest of
+    them.
     """
 
     constant: str
@@ -59,8 +57,8 @@ class LargeConstant:
 def recording_pipeline(
     found: list[LargeConstant], *, saturate: bool, is_half: IsHalf, module_of: ModuleOf
 ) -> Any:  # noqa: ANN401 - a PassPipeline
-    """Return the conversion's pass pipeline with a pass that appends to `found`, and saturates
-    if told to.
+    """Return the conversion's pass pipeline with a pass that appends to `found`, and saturates if
+    requested.
 
     `is_half` is the conversion's `op_selector`: operations kept in float32 keep their constants.
     """
@@ -144,14 +142,14 @@ def _large_constants(
 
 
 def write_constants(folder: Path, constants: Sequence[LargeConstant]) -> None:
-    """Write what was recorded beside the package."""
+    """Write the recorded constants next to the package."""
     (folder / CONSTANTS_FILE).write_text(
         json.dumps(encode(list(constants)), indent=1) + "\n", encoding="utf-8"
     )
 
 
 def read_constants(folder: Path) -> tuple[LargeConstant, ...]:
-    """Return what was recorded; empty where the folder has nothing. Raises StageFailedError if
+    """Return the recorded constants; empty if the folder has none. Raises StageFailedError if
     damaged.
     """
     file = folder / CONSTANTS_FILE

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
-    """A module to convert, inputs that it takes, and how. `minimum` is a deployment target; no
+    """A module to convert, accepted inputs, and options. `minimum` is a deployment target; no
     precision: float32. `root` is the folder of the model's own source files.
     """
 
@@ -62,8 +62,8 @@ class Converted:
 def convert(conversion: Conversion) -> Converted:
     """Trace a module and convert it.
 
-    Raises UnexportableError for axes that the model fixes or restricts, StageFailedError, with the
-    operator's name, for what torch cannot trace and coremltools cannot convert.
+    Raises UnexportableError for axes that the model fixes or restricts; StageFailedError, with the
+    operator's name, for anything that torch cannot trace or coremltools cannot convert.
     """
     contract = conversion.module.contract
     load_library()
@@ -105,7 +105,9 @@ def convert(conversion: Conversion) -> Converted:
 
 
 def _at(error: Exception, source: Traced, conversion: Conversion) -> str:
-    """Say where in the model a conversion failed, and how the model was traced if not as usual."""
+    """Describe where in the model a conversion failed, and how the model was traced if not as
+    usual.
+    """
     if source.exported is None:
         return f" (followed on an example, since {source.refusal})"
     names = {str(node.name): node for node in source.exported.graph.nodes}

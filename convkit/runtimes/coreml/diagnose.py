@@ -17,9 +17,9 @@ from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
 
 
 def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, list[Finding]]:
-    """Say where the program parts from the original in one case of the reference.
+    """Find where the program diverges from the original in one reference case.
 
-    Raises StageSkippedError for a model that does not fit its contract any more.
+    Raises StageSkippedError for a model that no longer fits its contract.
     """
     original, contract = request.original, request.contract
     assert original is not None  # Core ML targets convert the model itself

@@ -1,8 +1,8 @@
-"""Where a program in float32 parts from the original: both run on one case, node by node.
+"""Finds where a float32 program diverges from the original: both run on one case, node by node.
 
-The original is torch.export's program, whose nodes are what coremltools translates one by one. It
-names the tensors of the ML program after them, so that no values need to be matched. What differs
-is proven to be the cause: with the original's values put there, the outputs are right.
+The original is torch.export's program, whose nodes coremltools translates one by one. It names the
+ML program's tensors after them, so values need not be matched. A difference is proven to be the
+cause if the original's values there make the outputs correct.
 """
 
 import dataclasses
@@ -22,20 +22,20 @@ from convkit.runtimes.coreml.origins import Origin
 
 Tensors = Mapping[str, np.ndarray]
 
-# Errors are in parts of the expected values' rms. What is computed from the original's own values
-# agrees to about a millionth.
+# Errors are relative to the expected values' RMS. Values computed from the original's own agree to
+# about a millionth.
 _SAME = 1e-5
-# With the original's values put at the places that differ, no more than this share may remain of
-# the outputs' error.
+# With the original's values at the differing places, at most this fraction of the outputs' error
+# may remain.
 _EXPLAINS = 0.1
 _INT32 = np.iinfo(np.int32)
 
 
 @dataclasses.dataclass(frozen=True)
 class Parting:
-    """A place that is wrong though what it is computed from is right: the program's operation and
-    tensor, and what they were translated from. `error` is that of the tensor, `found` and
-    `original` are the values that differ most.
+    """A place that is wrong although its inputs are correct: the program's operation and tensor,
+    and their source. `error` is the tensor's, `found` and `original` are the values that differ
+    most.
     """
 
     origin: Origin
@@ -48,7 +48,7 @@ class Parting:
 
 @dataclasses.dataclass(frozen=True)
 class Beyond:
-    """A node whose whole numbers lie beyond int32; `value` is the largest of them."""
+    """A node with integers beyond int32; `value` is the largest of them."""
 
     origin: Origin
     value: int
@@ -56,10 +56,10 @@ class Beyond:
 
 @dataclasses.dataclass(frozen=True)
 class Divergence:
-    """What a comparison found: errors of the outputs, and the places in the program's order.
+    """The result of a comparison: errors of the outputs, and the places in program order.
 
     `traced` is the error of torch.export's program itself, `error` that of the ML program, `after`
-    what remains of it with the original's values put at all of the places.
+    the error remaining with the original's values at all places.
     """
 
     traced: float
@@ -70,17 +70,18 @@ class Divergence:
 
     @property
     def is_proven(self) -> bool:
-        """Say whether the outputs are right with the original's values at the places."""
+        """Return True if the original's values at the places make the outputs correct."""
         return bool(self.partings) and self.after <= max(self.error * _EXPLAINS, _SAME)
 
 
 def find_divergence(
     converted: Converted, feeds: Mapping[str, torch.Tensor], expected: Tensors
 ) -> Divergence:
-    """Compare a float32 program with what it was converted from, on one case in the contract's
-    types, inputs in its order.
+    """Compare a float32 program with its source, on one case in the contract's types, with inputs
+    in its order.
 
-    Raises ValueError for a program that torch.export did not trace, and what evaluating raises.
+    Raises ValueError for a program that torch.export did not trace, and any error of the
+    evaluation.
     """
     exported = converted.source.exported
     if exported is None:
@@ -109,8 +110,8 @@ def find_divergence(
 def _beyond(
     converted: Converted, recorder: "_Recorder", partings: Sequence[Parting]
 ) -> Beyond | None:
-    """Return the first node whose whole numbers int32 does not hold, of those that the first place
-    is computed from; of all, where no place is known.
+    """Return the first node with integers beyond int32, among those that the first place depends
+    on; among all, if no place is known.
     """
     nodes = {node.name: node for node in recorder.module.graph.nodes}
     sources = _ancestors(nodes[partings[0].origin.name]) if partings else set(nodes)
@@ -143,7 +144,7 @@ def _served(converted: Converted, feeds: Mapping[str, torch.Tensor]) -> dict[str
 
 
 class _Recorder(torch.fx.Interpreter):
-    """Runs torch.export's program and keeps what each of its nodes computes, by the node's name."""
+    """Runs torch.export's program and records each node's result by name."""
 
     def __init__(self, module: torch.fx.GraphModule) -> None:
         super().__init__(module)
@@ -164,8 +165,8 @@ class _Recorder(torch.fx.Interpreter):
 
 
 class _Comparison:
-    """Compares each tensor with the node's that it was translated from, and goes on with that one's
-    values: every difference is new where it is seen.
+    """Compares each tensor with its source node's, and continues with the latter's values, so that
+    every difference is new at its place.
     """
 
     def __init__(
@@ -197,7 +198,7 @@ class _Comparison:
 
 
 class _Put:
-    """Puts the original's values in the place of some tensors, by name."""
+    """Replaces some tensors by the original's values, by name."""
 
     def __init__(self, values: Mapping[str, torch.Tensor]) -> None:
         self._values = values
@@ -226,9 +227,9 @@ def _outputs_error(found: Tensors, expected: Tensors) -> float:
 
 
 def _apart(found: torch.Tensor, original: torch.Tensor) -> tuple[float, float, float]:
-    """Return the largest error in parts of the original's rms, and the two values there.
+    """Return the largest error relative to the original's RMS, and the two values there.
 
-    NaN and infinities count as equal where both are, else as an infinite error.
+    NaN and infinities are equal if both sides have them, otherwise an infinite error.
     """
     if not original.numel():
         return 0.0, 0.0, 0.0

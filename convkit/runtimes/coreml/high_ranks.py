@@ -1,8 +1,8 @@
-"""A pass of coremltools' conversion: windows cut out of images (Swin), at any batch size.
+"""A conversion pass for coremltools: windows cut out of images (Swin), at any batch size.
 
-Cutting reshapes to six dimensions, transposes and reshapes again. Core ML has five at most;
-coremltools 9.0 rewrites the pattern only where every size is fixed. Dimensions that stay side by
-side can be one: that is enough for windows, whatever the batch.
+Cutting reshapes to six dimensions, transposes and reshapes again. Core ML supports at most five;
+coremltools 9.0 rewrites the pattern only if every size is fixed. Dimensions that stay adjacent can
+be merged, which is enough for windows, whatever the batch.
 """
 
 import itertools
@@ -16,7 +16,7 @@ _MOST_DIMENSIONS = 5
 
 
 def register() -> str:
-    """Register the pass with coremltools if it is not yet; return its name."""
+    """Register the pass with coremltools if necessary; return its name."""
     from coremltools.converters.mil.mil.passes.graph_pass import AbstractGraphPass
     from coremltools.converters.mil.mil.passes.pass_registry import PASS_REGISTRY
 
@@ -60,7 +60,7 @@ def _pattern(operation: Any, block: Any) -> tuple[Any, Any, Any] | None:  # noqa
 
 
 def _rewrite(pattern: tuple[Any, Any, Any], block: Any) -> None:  # noqa: ANN401
-    """Do the same with dimensions merged, where at most one size is left that varies."""
+    """Replace the pattern by one with merged dimensions, if at most one variable size is left."""
     from coremltools.converters.mil.mil import Builder
 
     first, transposition, last = pattern

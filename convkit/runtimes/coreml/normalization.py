@@ -1,6 +1,7 @@
 """Group normalization for coremltools' frontend, at any batch size.
 
-coremltools 9.0 puts the batch's symbol into a constant shape, and fails unless the batch is fixed.
+coremltools 9.0 writes the batch's symbol into a constant shape, and fails unless the batch is
+fixed.
 """
 
 from typing import Any

@@ -19,9 +19,7 @@ _SYNONYMS = {"__and__": "bitwise_and", "__or__": "logical_or", "bitwise_or": "lo
 
 
 def register_missing_operators() -> None:
-    """Register them for this process: where coremltools does not have them itself, or has them
-    wrong.
-    """
+    """Register them for this process, if coremltools lacks them or implements them incorrectly."""
     from coremltools.converters.mil.frontend.torch.torch_op_registry import (
         _TORCH_OPS_REGISTRY,
         register_torch_op,
@@ -29,8 +27,8 @@ def register_missing_operators() -> None:
 
     known = _TORCH_OPS_REGISTRY.name_to_func_mapping
     for name in ("where", "where.self", "where.scalarself"):
-        known[name] = where  # its own gives the wrong shape where sizes vary
-    known["gelu"] = gelu  # its own overlooks which approximation is asked for
+        known[name] = where  # coremltools' own returns the wrong shape for variable sizes
+    known["gelu"] = gelu  # coremltools' own ignores the requested approximation
     known["scaled_dot_product_attention"] = scaled_dot_product_attention  # see `attention`
     known["group_norm"] = group_norm  # its own refuses a batch that varies
     known["native_group_norm"] = native_group_norm
@@ -43,7 +41,7 @@ def register_missing_operators() -> None:
 
 
 def is_known(node: Any) -> bool:  # noqa: ANN401 - a torch.fx Node
-    """Say whether coremltools has a translation of a node's operator."""
+    """Return True if coremltools can translate a node's operator."""
     from coremltools.converters.mil.frontend.torch.torch_op_registry import _TORCH_OPS_REGISTRY
     from coremltools.converters.mil.frontend.torch.utils import sanitize_op_kind
 
@@ -56,7 +54,7 @@ def is_known(node: Any) -> bool:  # noqa: ANN401 - a torch.fx Node
 
 
 def alias(context: Any, node: Any) -> None:  # noqa: ANN401 - coremltools' frontend has no types
-    """Give a tensor another name: decompositions leave it where a view changes nothing."""
+    """Rename a tensor: decompositions leave this for views that change nothing."""
     from coremltools.converters.mil.frontend.torch.ops import _get_inputs
     from coremltools.converters.mil.mil import Builder
 
@@ -64,7 +62,7 @@ def alias(context: Any, node: Any) -> None:  # noqa: ANN401 - coremltools' front
 
 
 def new_ones(context: Any, node: Any) -> None:  # noqa: ANN401
-    """Fill a tensor with ones, in the element type of another one where none is asked for."""
+    """Fill a tensor with ones, by default in another one's element type."""
     from coremltools.converters.mil.frontend.torch.ops import _get_inputs, _get_kwinputs
     from coremltools.converters.mil.mil import Builder, types
 
@@ -100,11 +98,11 @@ def gelu(context: Any, node: Any) -> None:  # noqa: ANN401
 
 
 def where(context: Any, node: Any) -> None:  # noqa: ANN401
-    """Choose between two tensors.
+    """Select between two tensors.
 
-    coremltools 9.0 infers the shape of a `select` from the two alone, so that a choice between two
-    scalars counts as a scalar whatever the condition's shape. Where that may be wrong, one of them
-    is spread over the condition.
+    coremltools 9.0 infers the shape of a `select` from the two alone, so selecting between two
+    scalars counts as a scalar, whatever the condition's shape. If that may be wrong, one of them is
+    broadcast to the condition.
     """
     from coremltools.converters.mil.frontend.torch.ops import (
         _get_inputs,
@@ -140,15 +138,15 @@ def _spread(tensor: Any, condition: Any) -> Any:  # noqa: ANN401
 
 
 def _is_empty(sizes: Any) -> bool:  # noqa: ANN401
-    """Say whether a shape is a scalar's: coremltools hands an empty list on as an empty tensor of
+    """Return True if a shape is a scalar's: coremltools passes an empty list as an empty tensor of
     floats.
     """
     return len(sizes) == 0 if isinstance(sizes, Sequence) else getattr(sizes, "shape", None) == (0,)
 
 
 def _shape(sizes: Any) -> Any:  # noqa: ANN401
-    """Return a shape as coremltools takes it: whole numbers, or one tensor where a size is known at
-    run time only.
+    """Return a shape in coremltools' form: integers, or a tensor if a size is only known at run
+    time.
     """
     from coremltools.converters.mil.mil import Builder
 

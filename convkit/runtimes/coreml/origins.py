@@ -1,4 +1,4 @@
-"""Where an operation of a traced program lies in the model: operator, module and source line."""
+"""Maps operations of a traced program to the model: operator, module and source line."""
 
 import dataclasses
 import re
@@ -9,7 +9,7 @@ from typing import Any
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.source_lines import source_line
 
-# What torch writes for nodes that its own rewriting made.
+# torch's placeholder for nodes created by its own rewriting.
 _NO_MODULE = "_empty_nn_module_stack"
 # How coremltools names an operation in a message.
 _NAMED = re.compile(r'(?:Layer|op|node) "(?P<name>\w+)"')
@@ -19,7 +19,7 @@ _MOST_SHOWN = 5
 @dataclasses.dataclass(frozen=True)
 class Origin:
     """A node of a traced program: its name there and torch's operator; module path and `file:line`
-    are empty where torch does not know them.
+    are empty if torch does not know them.
     """
 
     name: str
@@ -33,9 +33,9 @@ class Origin:
 
 
 def origin_of(node: Any, wrapper: str, root: str | None) -> Origin:  # noqa: ANN401 - a torch.fx Node
-    """Return where a node comes from.
+    """Return a node's origin.
 
-    `wrapper` is the attribute under which the model lies in the exported module, left out of the
+    `wrapper` is the attribute of the exported module that contains the model, omitted from the
     path; `root` is the folder of the model's own source files.
     """
     operator = node.target.name() if hasattr(node.target, "name") else str(node.target)
@@ -56,7 +56,7 @@ def below(wrapper: str, path: str) -> str:
 
 
 def untranslated(origins: Sequence[Origin]) -> Finding:
-    """Return V103 on nodes whose operators coremltools does not translate."""
+    """Return V103 for nodes with operators that coremltools does not translate."""
     import coremltools as ct
 
     operators = list(dict.fromkeys(each.operator for each in origins))
@@ -77,9 +77,9 @@ def untranslated(origins: Sequence[Origin]) -> Finding:
 
 
 def failed_node(error: BaseException, names: Mapping[str, Any]) -> Any | None:  # noqa: ANN401
-    """Return the node, of those by name, that coremltools failed on; None where it cannot be told.
+    """Return the node, from a mapping by name, on which coremltools failed; None if unknown.
 
-    Its message may name the node. If not, it is what the translating function was called with.
+    Its message may name the node. If not, it is an argument of the translating function.
     """
     if (named := _NAMED.search(str(error))) is not None and named["name"] in names:
         return names[named["name"]]

@@ -1,6 +1,6 @@
-"""What is wrong with a program that differs from the original in float32, as findings.
+"""Findings for a program that differs from the original in float32.
 
-A precision is not searched for such a program: no plan can make it right.
+No precision is searched for such a program: no plan can make it correct.
 """
 
 import math
@@ -54,7 +54,7 @@ def explain_float32(
     feeds: Mapping[str, np.ndarray],
     expected: Mapping[str, np.ndarray],
 ) -> tuple[Divergence | None, list[Finding]]:
-    """Say where and why a float32 program differs in a case: T108 or N408, else N402.
+    """Explain where and why a float32 program differs in a case: T108 or N408, else N402.
 
     Raises UnsupportedOperation, EvaluationError.
     """
@@ -137,5 +137,5 @@ def _unplaced(case: str, why: str, evidence: dict[str, Json]) -> Finding:
 
 
 def _figure(value: float) -> float | str:
-    """Return a number that JSON can hold."""
+    """Return a number that JSON can represent."""
     return value if math.isfinite(value) else str(value)

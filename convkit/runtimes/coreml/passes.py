@@ -10,8 +10,8 @@ _INEXACT = frozenset({"common::fuse_elementwise_to_batchnorm"})
 
 
 def exact_pipeline() -> Any:  # noqa: ANN401 - a PassPipeline; coremltools has no types
-    """Return coremltools' default pass pipeline without passes that change what is computed, and
-    with one that lets windows be cut at any batch size.
+    """Return coremltools' default pass pipeline, without passes that change results, and with one
+    that supports window cutting at any batch size.
     """
     import coremltools as ct
 

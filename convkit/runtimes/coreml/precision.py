@@ -1,4 +1,4 @@
-"""The precision stage of Core ML targets: what their precision means for the program, before a
+"""The precision stage of Core ML targets: resolves their precision for the program, before a
 package is built.
 """
 
@@ -19,9 +19,9 @@ from convkit.worker.protocol import LowPrecision, PrecisionRequest, PrecisionRes
 def run(
     request: PrecisionRequest[ProgramOptions], context: Context
 ) -> tuple[PrecisionResult, list[Finding]]:
-    """Look at a target's precision on the reference's cases; decide what `auto` leaves open.
+    """Examine a target's precision on the reference's cases; resolve `auto`.
 
-    A program that differs from the original in float32 already is explained instead (N408, T108,
+    A program that already differs from the original in float32 is explained instead (N408, T108,
     N402): nothing is searched.
     """
     precision = request.precision

@@ -35,7 +35,7 @@ class Traced:
 
     @property
     def exported(self) -> torch.export.ExportedProgram | None:
-        """torch.export's program; None where torch.jit.trace followed the module."""
+        """torch.export's program; None if torch.jit.trace traced the module."""
         return self.program if isinstance(self.program, torch.export.ExportedProgram) else None
 
 
@@ -95,7 +95,7 @@ def _followed(
 
 
 def _refuse_unknown(program: torch.export.ExportedProgram, wrapper: str, root: str | None) -> None:
-    """Raise StageFailedError where operators are left that coremltools lacks and torch does not
+    """Raise StageFailedError if operators remain that coremltools lacks and torch does not
     decompose.
     """
     left: list[Origin] = [
@@ -109,10 +109,9 @@ def _refuse_unknown(program: torch.export.ExportedProgram, wrapper: str, root: s
 
 
 def decomposed(program: torch.export.ExportedProgram) -> torch.export.ExportedProgram:
-    """Return a program in which operators that coremltools lacks are made of others, where torch
-    says how.
+    """Return a program in which operators that coremltools lacks are decomposed, if torch can.
 
-    Operators that it has are kept whole (a layer norm, an attention): that gives the better
+    Operators that it supports stay whole (a layer norm, an attention), which yields the better
     program.
     """
     with warnings.catch_warnings():
@@ -141,10 +140,10 @@ def unknown_operators(program: torch.export.ExportedProgram) -> dict[object, Non
 
 
 def number_nodes(program: torch.export.ExportedProgram, wrapper: str) -> Mapping[int, str]:
-    """Give each node a number, which coremltools hands on to its operations; return the module of
+    """Number the nodes; coremltools passes the numbers on to its operations. Return the module of
     each number.
 
-    `wrapper` is the attribute under which the model lies in the exported module, left out of the
+    `wrapper` is the attribute of the exported module that contains the model, omitted from the
     paths.
     """
     paths = {}
@@ -155,8 +154,8 @@ def number_nodes(program: torch.export.ExportedProgram, wrapper: str) -> Mapping
 
 
 def _deepest(path: str, known: Collection[str]) -> str:
-    """Return the module that a TorchScript path lies in: its last part may be a parameter, or a
-    value's number.
+    """Return the module of a TorchScript path: its last part may be a parameter, or a value's
+    number.
     """
     while path and path not in known:
         path = path.rpartition(".")[0]

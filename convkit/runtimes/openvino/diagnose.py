@@ -1,4 +1,6 @@
-"""The diagnose job of OpenVINO targets: the IR beside the exported graph, tensor by tensor."""
+"""The diagnose job of OpenVINO targets: compares the IR with the exported graph, tensor by
+tensor.
+"""
 
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
 
 
 def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, list[Finding]]:
-    """Say what OpenVINO makes of a graph that agrees with the original (see `diagnose_built`)."""
+    """Explain how OpenVINO changes a graph that agrees with the original (see `diagnose_built`)."""
     import openvino
 
     assert request.built is not None

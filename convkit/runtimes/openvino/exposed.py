@@ -1,6 +1,6 @@
-"""An IR with intermediate tensors as further outputs, and with values put in the place of tensors.
+"""An IR with intermediate tensors as additional outputs, and with substituted tensor values.
 
-Each call compiles the IR anew: what is exposed cannot be merged with what follows.
+Each call recompiles the IR: exposed tensors cannot be fused with later operations.
 """
 
 from collections.abc import Collection, Mapping, Sequence
