@@ -4,7 +4,6 @@ result.
 
 import dataclasses
 import os
-import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -18,10 +17,11 @@ from convkit.execute.facts import ResolvedFacts
 from convkit.execute.key_lock import KeyLock
 from convkit.execute.locations import Locations
 from convkit.execute.opened_files import facts_after, known_stage
+from convkit.execute.stage_findings import absent, addressed, two_artifacts
 from convkit.execute.variation import Variation
 from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
 from convkit.execute.workers import WORKERS
-from convkit.findings.model import Finding, Place, Remedy
+from convkit.findings.model import Finding
 from convkit.home import Home
 from convkit.plan.keys import explain_change, ingredients, stage_key
 from convkit.plan.requests import request_for
@@ -36,8 +36,6 @@ from convkit.toolchain.host import host_python
 from convkit.toolchain.version_findings import version_findings
 from convkit.worker.jobs import JOBS
 from convkit.worker.protocol import PROTOCOL, Answer, Envelope, StageKind, StageResult
-
-_OF_TARGET = "target."  # prefix of keys in a worker's remedy that refer to its own target
 
 
 @dataclasses.dataclass(frozen=True)
@@ -230,7 +228,7 @@ class StageRunner:
             and stage.kind in ("export", "precision", "build")
         ):
             report = dataclasses.replace(
-                report, findings=(*report.findings, _two_artifacts(stage, known, artifact))
+                report, findings=(*report.findings, two_artifacts(stage, known, artifact))
             )
         if not any(finding.is_error for finding in report.findings):  # failures are never stored
             self._keep(report, parts, inputs, answer, outcome.log)
@@ -256,7 +254,7 @@ class StageRunner:
             target.runtime, f"{target.runtime} is absent"
         )
         message, severity = target.absent(why)
-        return dataclasses.replace(_absent(stage, message), severity=severity)
+        return dataclasses.replace(absent(stage, message), severity=severity)
 
     def _work(self, stage: Stage, inputs: Mapping[str, str], folder: Path) -> WorkerOutcome:
         def progress(message: str, done: float | None = None) -> None:
@@ -346,34 +344,10 @@ def _addressed(settled: Settled, recipe: Path) -> Settled:
         report=dataclasses.replace(
             report,
             findings=tuple(
-                _addressed_finding(finding, report.target, recipe) for finding in report.findings
+                addressed(finding, report.target, recipe) for finding in report.findings
             ),
         ),
     )
-
-
-def _addressed_finding(finding: Finding, target: str | None, recipe: Path) -> Finding:
-    remedy = finding.remedy
-    if remedy is not None and target is not None and finding.code == "E101":
-        command = f"convkit run {shlex.quote(os.path.relpath(recipe))} --only {shlex.quote(target)}"
-        return dataclasses.replace(
-            finding, remedy=Remedy(f"Run it on a machine that has it: {command}")
-        )
-    if (
-        remedy is None
-        or target is None
-        or not any(path.startswith(_OF_TARGET) for path in remedy.change)
-    ):
-        return finding
-    change = {
-        (
-            f"targets.{target}.{path.removeprefix(_OF_TARGET)}"
-            if path.startswith(_OF_TARGET)
-            else path
-        ): value
-        for path, value in remedy.change.items()
-    }
-    return dataclasses.replace(finding, remedy=Remedy(remedy.text, change))
 
 
 def _result_of(stage: Stage, answer: Answer) -> StageResult:
@@ -387,20 +361,5 @@ def _result_of(stage: Stage, answer: Answer) -> StageResult:
 
 
 def _skipped(report: StageReport, stage: Stage, error: str) -> StageReport:
-    findings = (*report.findings, _absent(stage, error))
+    findings = (*report.findings, absent(stage, error))
     return dataclasses.replace(report, status="skipped", error=error, findings=findings)
-
-
-def _absent(stage: Stage, message: str) -> Finding:
-    return Finding(
-        "E101", message, Place(), {"stage": stage.id}, Remedy("Run it on a machine that has it.")
-    )
-
-
-def _two_artifacts(stage: Stage, known: StageRecord, artifact: str) -> Finding:
-    return Finding(
-        "R101",
-        f"{stage.id} gave another artifact than before from the same inputs and tools: "
-        f"{known.artifact[:12]}, now {artifact[:12]}",
-        evidence={"before": known.artifact, "now": artifact},
-    )
