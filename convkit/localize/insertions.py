@@ -71,7 +71,12 @@ def _operands(region: Region, dtype: np.dtype) -> Iterator[tuple[str, Build]]:
     """Combine with operands of the original's operations: weights, masks, another branch."""
     if dtype.kind != "f":
         return
-    words = {"Add": "plus", "Sub": "minus", "Mul": "times", "Div": "over"}
+    words = {
+        "Add": "the addition of",
+        "Sub": "the subtraction of",
+        "Mul": "the multiplication by",
+        "Div": "the division by",
+    }
     for name, array in region.weights.items():
         if array.dtype.kind == "f" and array.ndim <= len(region.expected.shape):
             for operator, word in words.items():
@@ -88,7 +93,7 @@ def _changes(
 ) -> Iterator[tuple[str, Build]]:
     if dtype.kind in "iu":
         for step in (1, -1, 2, -2):
-            yield f"{step:+d}", _with("Add", np.array(step, dtype))
+            yield f"an offset of {step:+d}", _with("Add", np.array(step, dtype))
     if dtype.kind == "f":
         yield from _functions(len(shape))
         yield from _numbers(region, dtype, shape)
@@ -135,12 +140,13 @@ def _numbers(
     likely = dict.fromkeys([*numbers, *(1 / each for each in numbers), 255.0, 1 / 255.0])
     for number in [*likely, *(shape[-1] ** power for power in (0.5, -0.5) if shape and shape[-1])]:
         if number != 1:
-            yield f"times {number:.6g}", _with("Mul", np.array(number, dtype))
+            yield f"the multiplication by {number:.6g}", _with("Mul", np.array(number, dtype))
     for number in dict.fromkeys(numbers):
-        yield f"plus {number:.6g}", _with("Add", np.array(number, dtype))
-        yield f"minus {number:.6g}", _with("Sub", np.array(number, dtype))
+        yield f"the addition of {number:.6g}", _with("Add", np.array(number, dtype))
+        yield f"the subtraction of {number:.6g}", _with("Sub", np.array(number, dtype))
     for scale, shift in ((2.0, -1.0), (0.5, 0.5)):
-        yield f"times {scale} plus {shift}", _affine(np.array(scale, dtype), np.array(shift, dtype))
+        text = f"the multiplication by {scale} and the addition of {shift}"
+        yield text, _affine(np.array(scale, dtype), np.array(shift, dtype))
     if len(shape) >= 3 and 3 in shape[-3:]:
         axis = [-3, -2, -1][shape[-3:].index(3)]
         mean = np.array(_IMAGENET_MEAN, dtype).reshape(3, *(1,) * (-axis - 1))
