@@ -3,6 +3,7 @@ problem.
 """
 
 from collections.abc import Sequence
+from typing import get_args
 
 from convkit.cases.case import Case, CaseInputs, sizes_text
 from convkit.cases.decisions import NO_DECISIONS, Decisions
@@ -10,24 +11,10 @@ from convkit.cases.samples import Draw, sample_for
 from convkit.cases.sizes import largest_sizes, off_typical_sizes, smallest_sizes
 from convkit.cases.small_cases import decided_sizes, decided_values, mask_patterns, small_batches
 from convkit.cases.texts import Tokenizer, text_cases
-from convkit.worker.protocol import OmittedCase
+from convkit.worker.protocol import CaseName, OmittedCase
 
 # The order in which cases run and are reported.
-LADDER = (
-    "smallest",
-    "typical",
-    "padded",
-    "ragged",
-    "largest",
-    "masked-row",
-    "off-typical",
-    "mask-patterns",
-    "batch",
-    "sizes",
-    "values",
-    "texts",
-    "extreme",
-)
+LADDER: tuple[str, ...] = get_args(CaseName)
 
 _NO_MASK = "no input is drawn as padding_mask"
 

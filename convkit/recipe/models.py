@@ -43,13 +43,13 @@ from convkit.recipe.sources import (
 )
 from convkit.recipe.target_consistency import faults_between_parts
 from convkit.recipe.targets import BaseTarget, GraphTarget
+from convkit.worker.protocol import CaseName
 
 __all__ = [
     "ALWAYS_RUN",
     "SOURCE_KINDS",
     "Audio",
     "Axis",
-    "CaseName",
     "ConfigModel",
     "Constant",
     "Export",
@@ -90,21 +90,6 @@ else:
         functools.reduce(operator.or_, target_models().values()), Field(discriminator="runtime")
     ]
 
-CaseName = Literal[
-    "smallest",
-    "typical",
-    "padded",
-    "ragged",
-    "largest",
-    "masked-row",
-    "off-typical",
-    "mask-patterns",
-    "batch",
-    "sizes",
-    "values",
-    "texts",
-    "extreme",
-]
 ALWAYS_RUN: tuple[str, ...] = ("smallest", "padded", "masked-row")
 
 

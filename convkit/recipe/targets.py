@@ -4,12 +4,13 @@ folder defines its own target.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from pydantic import Field
+from packaging.specifiers import SpecifierSet
+from pydantic import AfterValidator, Field
 
-from convkit.recipe.consistency import Fault
-from convkit.recipe.fields import RecipeModel, Switch
+from convkit.recipe.consistency import Fault, FaultsError
+from convkit.recipe.fields import RecipeModel, Specifier, Switch
 from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.recipe.settings import Export, Tolerance, Tools
 from convkit.worker.protocol import Device, StageKind
@@ -17,6 +18,22 @@ from convkit.worker.protocol import Precision as WorkerPrecision
 
 # Locates a file named in the recipe: returns a path for a worker, a digest for a key.
 Places = Callable[[str], str]
+
+
+def _each_once(versions: tuple[str, ...]) -> tuple[str, ...]:
+    plain = [str(SpecifierSet(version)) for version in versions]
+    faults = [
+        Fault((i,), f"{versions[i]!r} is already in this list; remove it")
+        for i, version in enumerate(plain)
+        if version in plain[:i]
+    ]
+    if faults:
+        raise FaultsError(faults)
+    return versions
+
+
+# Releases of a runtime that must all serve the same artifact.
+Releases = Annotated[tuple[Specifier, ...], AfterValidator(_each_once)]
 
 
 class BaseTarget(RecipeModel):

@@ -15,9 +15,8 @@ from convkit.cases.ladder import LADDER, build_ladder
 from convkit.cases.samples import draw_inputs, padding_mask
 from convkit.cases.sizes import off_typical_sizes, probe_sizes
 from convkit.recipe.models import ALWAYS_RUN as RECIPES_ALWAYS_RUN
-from convkit.recipe.models import CaseName
 from convkit.tensors import Axis, Contract
-from convkit.worker.protocol import Sample
+from convkit.worker.protocol import CaseName, Sample
 
 FACTS = ModelFacts(vocabulary=100, pad_token=0)
 

@@ -2,12 +2,11 @@
 
 from typing import Annotated, Literal, Self
 
-from packaging.specifiers import SpecifierSet
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from convkit.recipe.consistency import Fault, FaultsError
-from convkit.recipe.fields import OPTION_PATTERN, ProviderOption, Specifier
-from convkit.recipe.targets import GraphTarget
+from convkit.recipe.fields import OPTION_PATTERN, ProviderOption
+from convkit.recipe.targets import GraphTarget, Releases
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.worker.protocol import StageKind
 
@@ -28,7 +27,7 @@ class OnnxRuntimeTarget(GraphTarget):
             "optimized: the graph as onnxruntime optimised it, for this kind of machine, is built"
         ),
     )
-    versions: tuple[Specifier, ...] = Field(
+    versions: Releases = Field(
         (),
         description="onnxruntime releases that must all serve the same artifact, as specifiers",
         examples=[["==1.21.*", "==1.31.*"]],
@@ -42,19 +41,6 @@ class OnnxRuntimeTarget(GraphTarget):
         description="the provider's own options",
         examples=[{"cudnn_conv_algo_search": "HEURISTIC"}],
     )
-
-    @field_validator("versions")
-    @classmethod
-    def _each_once(cls, versions: tuple[str, ...]) -> tuple[str, ...]:
-        plain = [str(SpecifierSet(version)) for version in versions]
-        faults = [
-            Fault((i,), f"{versions[i]!r} is already in this list; remove it")
-            for i, version in enumerate(plain)
-            if version in plain[:i]
-        ]
-        if faults:
-            raise FaultsError(faults)
-        return versions
 
     @model_validator(mode="after")
     def _simulatable(self) -> Self:

@@ -2,13 +2,12 @@
 
 from typing import Annotated, ClassVar, Literal, Self
 
-from packaging.specifiers import SpecifierSet
 from pydantic import Field, field_validator, model_validator
 
 from convkit.recipe.consistency import Fault, FaultsError
-from convkit.recipe.fields import OPTION_PATTERN, ProviderOption, Specifier
+from convkit.recipe.fields import OPTION_PATTERN, ProviderOption
 from convkit.recipe.precision import Precision, QuantizedPrecision
-from convkit.recipe.targets import GraphTarget
+from convkit.recipe.targets import GraphTarget, Releases
 from convkit.runtimes.openvino.options import RESERVED, OpenVINOOptions
 from convkit.worker.protocol import StageKind
 
@@ -24,7 +23,7 @@ class OpenVINOTarget(GraphTarget):
 
     runtime: Literal["openvino"] = Field(description="what runs the built model")
     device: Literal["cpu"] = Field("cpu", description="where it runs")
-    versions: tuple[Specifier, ...] = Field(
+    versions: Releases = Field(
         (),
         description="OpenVINO releases that must all serve the same artifact, as specifiers",
         examples=[["==2025.4.*", "==2026.4.*"]],
@@ -34,19 +33,6 @@ class OpenVINOTarget(GraphTarget):
         description="the CPU plugin's own properties",
         examples=[{"CPU_DENORMALS_OPTIMIZATION": True}],
     )
-
-    @field_validator("versions")
-    @classmethod
-    def _each_once(cls, versions: tuple[str, ...]) -> tuple[str, ...]:
-        plain = [str(SpecifierSet(version)) for version in versions]
-        faults = [
-            Fault((i,), f"{versions[i]!r} is already in this list; remove it")
-            for i, version in enumerate(plain)
-            if version in plain[:i]
-        ]
-        if faults:
-            raise FaultsError(faults)
-        return versions
 
     @field_validator("precision")
     @classmethod

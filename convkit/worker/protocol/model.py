@@ -96,6 +96,22 @@ class LowPrecision:
         return dataclasses.replace(self, keep_float32=patterns)
 
 
+# The cases of the ladder, in the order in which they run and are reported.
+CaseName = Literal[
+    "smallest",
+    "typical",
+    "padded",
+    "ragged",
+    "largest",
+    "masked-row",
+    "off-typical",
+    "mask-patterns",
+    "batch",
+    "sizes",
+    "values",
+    "texts",
+    "extreme",
+]
 QuantizationKind = Literal["dynamic-int8", "static-int8", "int4-weights"]
 Format = Literal["qdq", "operators"]
 Method = Literal["minmax", "entropy", "percentile"]
