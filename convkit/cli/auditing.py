@@ -117,9 +117,10 @@ def diff(
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
-    """Compare two runs: recipes, tools, contracts, built files, metrics, findings, verdicts.
+    """Compare two runs.
 
-    Exits with 1 if they differ.
+    Compares recipes, tools, contracts, built files, metrics, findings and verdicts. Exits with 1 if
+    they differ.
     """
     from convkit.audit.built_difference import Comparing
     from convkit.audit.difference import compare_runs

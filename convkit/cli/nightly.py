@@ -81,7 +81,10 @@ def nightly(
     quiet: Quiet = False,
     home: HomeFolder = None,
 ) -> None:
-    """Verify every recipe anew, reproduce its baseline, and fail if anything regressed."""
+    """Rerun all recipes, and fail if anything is worse than the baseline.
+
+    Every recipe is verified anew, and its baseline is reproduced.
+    """
     from convkit.cli.live import LiveProgress
     from convkit.cli.nightly_table import print_nightly
     from convkit.errors import Interrupted, storage_error
@@ -141,7 +144,10 @@ def accept(
     ] = True,
     home: HomeFolder = None,
 ) -> None:
-    """Make a run its recipe's baseline: a file to commit, which nightly runs are compared with."""
+    """Make a run its recipe's baseline.
+
+    The baseline is a file to commit, which nightly runs are compared with.
+    """
     from convkit.cli.nightly_table import print_accepted
     from convkit.execute.selecting import find_run
     from convkit.home import Home

@@ -38,7 +38,7 @@ def init(
     toolchain: Toolchain = "isolated",
     home: HomeFolder = None,
 ) -> None:
-    """Draft a recipe from a model's configuration, or from an ONNX file itself."""
+    """Draft a recipe for a model or an ONNX file."""
     from convkit.errors import UsageError, storage_error
     from convkit.recipe.draft import draft_recipe
 

@@ -159,8 +159,9 @@ def plan(
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
-    """Show which stages would run, and why, and what is doubtful about the recipe; starts
-    nothing.
+    """Show which stages would run, and why; start nothing.
+
+    Warns about tolerances and samples that prove little.
     """
     from convkit.execute.planning import forecast
     from convkit.home import Home
