@@ -74,6 +74,9 @@ def tensor_metrics(
         inf_candidate=0,
         inf_mismatched=0,
         frontier=((0.734, max_abs), (2.5, max_abs / 2)),
+        agreement=0.9,
+        reference_rms=1.0,
+        reference_max=2.5,
     )
 
 

@@ -81,7 +81,7 @@ def nightly(
     quiet: Quiet = False,
     home: HomeFolder = None,
 ) -> None:
-    """Rerun all recipes, and fail if anything is worse than the baseline.
+    """Rerun all recipes; fail if one is worse than its baseline.
 
     Every recipe is verified anew, and its baseline is reproduced.
     """
