@@ -141,9 +141,9 @@ def _sizes_are_possible(recipe: Mapping[str, object]) -> Iterator[Fault]:
             sizes = {
                 name: size
                 for name in names
-                if isinstance(size := axes.get(name, {}).get(moment), int)
+                if isinstance(size := axes.get(name, {}).get(moment), int) and size >= 0
             }
-            if len(sizes) < len(names):
+            if len(sizes) < len(names):  # the axis itself is reported
                 break
             try:
                 size = dimension_size(dimension, sizes)

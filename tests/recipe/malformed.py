@@ -501,7 +501,7 @@ WRONG_VALUES = (
         '"== 1.21.*"]',
         '"== 1.21.*"',
         "targets.ort-cpu.versions[1]",
-        "stands in this list already",
+        "already in this list",
     ),
     M(
         '["==1.21.*", "==1.31.*"]',
