@@ -37,7 +37,7 @@ def half_model(path: Path, weight: float) -> None:
 
 def recipe(folder: Path, precision: Any) -> Path:
     outputs = [{"name": "y", "dtype": "float32", "shape": ["batch", 4]}]
-    verify = {"tolerance": {"max_abs": 0.05}}
+    verify = {"tolerance": {"max_abs": 5e-5}}
     return write_recipe(
         folder, "", precision, model={"onnx": "model.onnx"}, outputs=outputs, verify=verify
     )

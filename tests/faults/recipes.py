@@ -35,6 +35,8 @@ def write_recipe(
         onnx.save(graph, folder / "model.onnx")
         model = {"model": {"onnx": "model.onnx"}} | ({"original": model["model"]} if model else {})
     recipe = DEFAULTS | {"name": folder.name} | model | keys
+    if graph is not None and "export" not in keys:
+        del recipe["export"]  # the file keeps its opset
     path = folder / "recipe.yaml"
     plain = json.loads(
         json.dumps(recipe)
