@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
-from convkit.localize.edits import Rewrite
+from convkit.localize.edits import BEFORE, Rewrite
 from convkit.localize.graph import Graph, PieceFailedError, label
 from convkit.localize.matching import relative_error
 from convkit.localize.region import Region
@@ -163,7 +163,7 @@ def _with_function(graph: Graph, target: str, given: str, function: str) -> Grap
     node.CopyFrom(graph.nodes[index])
     for place, name in enumerate(node.output):
         if name == target:
-            node.output[place] = f"{target}//before"
+            node.output[place] = target + BEFORE
     nodes, constants = FUNCTIONS[function](given, target, f"{target}//function")
     nodes[-1].name = label(graph.nodes[index])
     return graph.with_nodes(

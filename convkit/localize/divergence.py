@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from convkit.localize.edits import BEFORE
 from convkit.localize.graph import Graph, PieceFailedError, Values, module_of, reads
 from convkit.localize.growth import error_growth
 from convkit.localize.isolation import spent
@@ -60,7 +61,8 @@ class Divergence:
         self._graph = graph
         self._feeds = dict(feeds)
         self._deadline = spent() + seconds
-        self._names = [name for node in graph.nodes for name in node.output if name]
+        names = [name for node in graph.nodes for name in node.output]
+        self._names = [name for name in names if name and not name.endswith(BEFORE)]
         self.found = self._run_all({})
         self.error = self._outputs_error(self.found)
 
@@ -272,9 +274,7 @@ class Divergence:
         }
 
     def _lost(self, known: Mapping[str, Match], *, views: bool = True) -> list[int]:
-        """Return the first values that the outputs need and below which nothing is matched, with
-        or without those that only lay out another value's elements anew.
-        """
+        """Return the first values needed by the outputs below which nothing is matched."""
         recording = self._recording
         matched = {match.value for match in known.values()}
         reaches: set[int] = set(matched)

@@ -14,6 +14,9 @@ from convkit.localize.region import Edge
 # Nodes that compute a name from another, and the constants that they need.
 Build = Callable[[str, str], tuple[list[onnx.NodeProto], dict[str, np.ndarray]]]
 
+# Ends the name of a value that a correction replaced: nothing needs it any more.
+BEFORE = "//before"
+
 
 @dataclasses.dataclass(frozen=True)
 class Rewrite:
@@ -75,7 +78,7 @@ def appended(graph: Graph, value: str, build: Build) -> Graph:
     """Return the graph in which new nodes change a value for all its readers."""
     index = graph.producers[value]
     node = copied(graph.nodes[index])
-    before = f"{value}//before"
+    before = value + BEFORE
     for place, name in enumerate(node.output):
         if name == value:
             node.output[place] = before
@@ -91,7 +94,7 @@ def pinned(graph: Graph, name: str, values: np.ndarray) -> Graph:
     node = copied(graph.nodes[index])
     for place, made in enumerate(node.output):
         if made == name:
-            node.output[place] = f"{name}//before"
+            node.output[place] = name + BEFORE
     return with_constants(replaced(graph, index, node), {name: values})
 
 

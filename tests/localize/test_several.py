@@ -10,7 +10,6 @@ from faults.mutants.scoring import subject
 from onnx import numpy_helper
 
 from convkit.localize.diagnosis import Cause, Diagnosis
-from convkit.localize.findings import findings_of
 from convkit.localize.graph import make_graph
 from convkit.localize.recording import record
 from convkit.localize.search import localize
@@ -30,18 +29,6 @@ def diagnosed(model: onnx.ModelProto) -> Diagnosis:
     given = subject(ENCODER)
     graph = make_graph(onnx_ir.from_proto(model))
     return localize(given.recordings[0], graph, given.feeds[0], given.state)
-
-
-def test_two_faults_in_series_are_both_explained() -> None:
-    model = copied()
-    for name, epsilon in (("/norm/", 0.5), ("/layers.1/first/", 0.25)):
-        norm = next(n for n in model.graph.node if n.name == f"{name}LayerNormalization")
-        next(a for a in norm.attribute if a.name == "epsilon").f = epsilon
-    diagnosis = diagnosed(model)
-    assert [cause.kind for cause in diagnosis.causes] == ["attribute", "attribute"]
-    assert {cause.module for cause in diagnosis.causes} == {"norm", "layers.1.first"}
-    assert diagnosis.remaining < 2e-5
-    assert all(finding.evidence["proven"] for finding in findings_of(diagnosis, "case"))
 
 
 def test_an_activation_that_is_written_out_is_named_in_every_layer_at_once() -> None:
