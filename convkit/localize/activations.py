@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 from onnx import helper
 
+from convkit.localize.diagnosis import Kind
 from convkit.localize.edits import BEFORE, Rewrite
 from convkit.localize.graph import Graph, PieceFailedError, label
 from convkit.localize.matching import relative_error
@@ -77,6 +78,7 @@ _GELU_SIGMOID = _steps(
 _SIXTH = 1 / 6
 
 # The names of activations, and how to compute them. Formulas: torch.nn.functional's reference.
+_NOTHING = "its input"
 FUNCTIONS: dict[str, Build] = {
     "GELU": _GELU,
     "GELU's tanh approximation": _GELU_TANH,
@@ -112,7 +114,7 @@ FUNCTIONS: dict[str, Build] = {
     "the absolute value": _single("Abs"),
     "the exponential": _single("Exp"),
     "the logarithm": _single("Log"),
-    "its input": _single("Identity"),
+    _NOTHING: _single("Identity"),
 }
 
 
@@ -131,9 +133,17 @@ def activations(region: Region) -> Iterator[Rewrite]:
         should = next((e for e in FUNCTIONS if _equals(region, name, e, region.expected)), None)
         if own is None or should is None or own == should:
             continue
-        text = f"it computes {own} of {name} and should compute {should}"
         graph = _with_function(region.graph, region.target, name, should)
-        yield Rewrite("operator", region.target, text, graph)
+        kind, text = _kind_and_text(own, name, should)
+        yield Rewrite(kind, region.target, text, graph)
+
+
+def _kind_and_text(own: str, name: str, should: str) -> tuple[Kind, str]:
+    if should == _NOTHING:
+        return "extra", f"{own} of {name} should not be there"
+    if own == _NOTHING:
+        return "missing", f"its output lacks {should}"
+    return "operator", f"it computes {own} of {name} and should compute {should}"
 
 
 def _is_read(region: Region, name: str) -> bool:

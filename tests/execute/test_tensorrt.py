@@ -190,7 +190,10 @@ class TestBertBaseChinese:
         )
         for target in outcome.record.targets:
             assert target.headline.startswith("C110")
-            assert "inputs are swapped in the graph: 'attention_mask' and 'token_type_ids'" in target.headline
+            assert (
+                "inputs are swapped in the graph: 'attention_mask' and 'token_type_ids'"
+                in target.headline
+            )
             told = [finding.message for each in target.verifications for finding in each.findings]
             assert any(orders in message for message in told)
         assert orders in (outcome.folder / "report.html").read_text(encoding="utf-8")

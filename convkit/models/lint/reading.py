@@ -20,7 +20,11 @@ _OTHERS: tuple[tuple[bytes, str, str], ...] = (
     (b"\x80\x04", "a Python pickle", "Export it to ONNX."),
     (b"<!DOCTYPE", "a web page", "Download the file itself."),
     (b"<html", "a web page", "Download the file itself."),
-    (b"<?xml", "XML, as OpenVINO writes", "Give the ONNX file that it was made from."),
+    (
+        b"<?xml",
+        "an XML file, such as a runtime's own format",
+        "Use the ONNX file it was made from.",
+    ),
     (b"GGUF", "a GGUF file", "Export the original model to ONNX."),
     (b"TFL3", "a TensorFlow Lite model", "Export it to ONNX with tf2onnx."),
 )
@@ -53,7 +57,9 @@ def read_file(path: Path) -> tuple[onnx.ModelProto | None, list[Finding]]:
         ]
     if not model.HasField("graph"):
         return None, [
-            _unreadable(path, "holds no graph", "Export the file again, or copy all of it.", size)
+            _unreadable(
+                path, "contains no graph", "Export the file again, or copy all of it.", size
+            )
         ]
     return model, []
 

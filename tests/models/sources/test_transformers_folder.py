@@ -160,6 +160,6 @@ def test_weights_of_another_shape(tmp_path, saved):
     (folder / "config.json").write_text(json.dumps(configuration))
     (folder / "model.safetensors").write_bytes((saved / "model.safetensors").read_bytes())
     with pytest.raises(
-        StageFailedError, match=r"another shape than config\.json says: .*word_embeddings"
+        StageFailedError, match=r"shapes differ from config\.json: .*word_embeddings"
     ):
         load_model(Source("path", path=str(folder)))

@@ -259,7 +259,7 @@ def test_a_release_that_computes_in_another_type_is_refused_mocked_property(
             return Ignoring(super().compile_model(*arguments))
 
     monkeypatch.setattr(ov, "Core", Core)
-    with pytest.raises(ModelRefusedError, match="computes in bf16; it was asked for f32"):
+    with pytest.raises(ModelRefusedError, match="computes in bf16; the recipe asks for f32"):
         openvino.open(folder / "model.xml", "cpu", OpenVINOOptions())
 
 
