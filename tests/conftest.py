@@ -20,6 +20,7 @@ gc.set_threshold(10_000, 10, 10)
 sys.path.insert(0, str(Path(__file__).parent))
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tell pytest-xdist (`--dist loadgroup`) what belongs to one of its workers, the longest first.
 

@@ -229,7 +229,7 @@ def corrections_near_zero(folder: Path) -> Path:
         "self.linear = torch.nn.Linear(8, 8)",
         "gate = 1 / (1 + torch.exp(-40 * x))\nreturn (1 + 2e-3 * self.linear(x) * gate) - 1",
     )
-    return right(folder, code, targets={"low": FLOAT16 | {"tolerance": {"max_abs": 0.01}}})
+    return right(folder, code, targets={"low": FLOAT16 | {"tolerance": {"max_abs": 0.004}}})
 
 
 @healthy(tempts="an activation beyond float16's range, whose infinity is right")
@@ -331,7 +331,10 @@ def large_vocabulary(folder: Path) -> Path:
         "sample": {"integers": [0, 100_000]},
     }
     labels = {"name": "labels", "dtype": "int64", "shape": POSITIONS}
-    return module(folder, code, inputs=[ids], outputs=[floats("scores", "sequence", 3), labels])
+    # Scores reach 35, where float16's steps are 0.03.
+    low = FLOAT16 | {"tolerance": LOW_TOLERANCE | {"max_abs": 0.1}}
+    outputs = [floats("scores", "sequence", 3), labels]
+    return module(folder, code, inputs=[ids], outputs=outputs, targets={"ort": ORT, "low": low})
 
 
 @healthy(tempts="float64 within")
