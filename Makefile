@@ -20,7 +20,7 @@ run: $(VENV)/.run
 test: $(VENV)/.test lint types unit
 
 unit: $(VENV)/.test
-	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadgroup --no-loadscope-reorder --durations 20
+	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope --no-loadscope-reorder --durations 20
 
 # The same tests' machinery on a real device, in an environment with onnxruntime for CUDA; fails where there is none.
 test-gpu: $(VENV)-gpu/.test

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 # Several test files run at once, and each of a stage's threads would wait in a loop for the others
 # to get a core.
@@ -20,26 +22,40 @@ gc.set_threshold(10_000, 10, 10)
 sys.path.insert(0, str(Path(__file__).parent))
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tell pytest-xdist (`--dist loadgroup`) what belongs to one of its workers, the longest first.
+# Files whose tests share no costly fixture: any worker of pytest-xdist may run any of them.
+_INDEPENDENT = frozenset({"tests/faults/test_corpus.py"})
 
-    The tests of a file share fixtures, so they stay together; but a test marked `by_itself` goes
-    to whichever worker is free. The files with slow tests begin, these single ones fill what is
-    left, and the quick files come last.
+
+class _Scheduling(LoadScopeScheduling):
+    """Gives a file's tests to one worker, because they share fixtures."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return nodeid if file in _INDEPENDENT else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Scheduling:
+    """Schedule by file.
+
+    `--dist loadgroup` cannot: pytest-xdist 3.8 writes the groups into node ids that pytest 9.2 does
+    not read, so that every worker would build every fixture.
+    """
+    return _Scheduling(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the tests: files with slow tests begin, the quick files come last, and independent
+    tests fill what is left.
     """
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
 
     def turn(item: pytest.Item) -> tuple[int, int]:
-        if item.get_closest_marker("by_itself"):
+        if item.nodeid.partition("::")[0] in _INDEPENDENT:
             return 1, 0
         return (0, -slow[item.path]) if slow[item.path] else (2, 0)
 
     items.sort(key=turn)  # stable: a file's tests stay in order
-    for item in items:
-        if not item.get_closest_marker("by_itself"):
-            group = f"{item.path.parent.name}/{item.path.stem}"
-            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(autouse=True)

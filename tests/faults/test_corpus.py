@@ -9,9 +9,6 @@ from faults.corpus import Fault, Healthy, faults, healthy_models
 from faults.page import PAGE, page
 from faults.scoring import score_fault, score_healthy
 
-# Each test is one run or two, in processes of their own: any worker of pytest-xdist may take it.
-by_itself = pytest.mark.by_itself
-
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
@@ -20,7 +17,6 @@ def home(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     return (folder if worker_id == "master" else folder.parent) / "corpus-home"
 
 
-@by_itself
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", faults(), ids=lambda fault: fault.name)
 def test_fault(fault: Fault, tmp_path: Path, home: Path) -> None:
@@ -35,7 +31,6 @@ def test_fault(fault: Fault, tmp_path: Path, home: Path) -> None:
     assert len(list((tmp_path / "faults").iterdir())) == 1, "it wrote outside its own folder"
 
 
-@by_itself
 @pytest.mark.slow
 @pytest.mark.parametrize("model", healthy_models(), ids=lambda model: model.name)
 def test_healthy(model: Healthy, tmp_path: Path, home: Path) -> None:
