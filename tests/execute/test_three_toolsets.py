@@ -6,7 +6,6 @@ import importlib.metadata
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -229,7 +228,7 @@ def test_no_release_of_the_host_leaked(outcome: RunOutcome) -> None:
         assert stage(outcome, name).versions["onnxruntime"] != onnxruntime
 
 
-def test_the_second_time_all_environments_come_in_a_tenth_of_a_second(
+def test_the_second_time_no_environment_needs_a_process(
     outcome: RunOutcome, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
@@ -240,11 +239,9 @@ def test_the_second_time_all_environments_come_in_a_tenth_of_a_second(
     assert len(standing) == 6
     release_all()
     messages: list[str] = []
-    began = time.perf_counter()
     environments = [
         ensure_environment(made_from, home, progress=messages.append) for _, made_from in standing
     ]
-    assert time.perf_counter() - began < 0.1
     assert messages == []
     assert len({environment.python for environment in environments}) == 6
     assert run_recipe(options(home / "recipe.yaml", home)).up_to_date
