@@ -70,4 +70,6 @@ def test_one_that_does_not_overflow_is_verified_in_simulation(
     outcome = run(recipe(tmp_path, precision), tmp_path / "home")
     assert outcome.record.status == "verified"
     assert evidence(outcome) == "simulated"
-    assert [finding for finding in outcome.record.findings if finding.severity != "note"] == []
+    found = [each.code for each in outcome.record.findings if each.severity != "note"]
+    # Outputs near zero meet a limit that is tight for float16 in general, which N502 says.
+    assert found == ([] if precision == "float32" else ["N502"])
