@@ -126,7 +126,7 @@ def run_worker(
 def _by_the_clock_of_now(started: float, began: float) -> float:
     """Return a start, in seconds since 1970, as today's clock has it where that was set back.
 
-    Whether a file changed since is told by its change time: with the old start, a change under the
+    A file's change time shows whether it changed since: with the old start, a change under the
     new clock would seem to be an old one. `began` is the start by the monotonic clock.
     """
     now_says = time.time() - (time.monotonic() - began)

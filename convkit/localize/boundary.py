@@ -17,7 +17,7 @@ from convkit.localize.diagnosis import Cause
 from convkit.localize.fitting import fitted_input
 from convkit.localize.graph import Graph, PieceFailedError, Values, label
 from convkit.localize.input_changes import INPUT_CHANGES
-from convkit.localize.matching import is_flat, relative_error
+from convkit.localize.matching import is_flat, relative_error, worst_output_error
 from convkit.localize.original import Recording
 from convkit.localize.output_changes import OUTPUT_CHANGES
 from convkit.localize.parting import FLOOR
@@ -49,14 +49,7 @@ class Edge:
     def error(self, feeds: Values) -> float:
         """Return the outputs' largest error, in parts of their rms; infinite without outputs."""
         found = self.outputs(feeds)
-        return math.inf if found is None else self.error_of(found)
-
-    def error_of(self, found: Values) -> float:
-        """Return the largest error of the given outputs."""
-        return max(
-            relative_error(found[name], self.recording.output(name)) if name in found else math.inf
-            for name in self.recording.outputs
-        )
+        return math.inf if found is None else worst_output_error(self.recording, found)
 
     def reader(self, name: str) -> str | None:
         """Return the first node that reads an input."""

@@ -22,6 +22,7 @@ from convkit.localize.matching import (
     match_values,
     relative_error,
     sketch,
+    worst_output_error,
 )
 from convkit.localize.original import Recording
 from convkit.localize.parting import FLOOR, REMAINS, Parting
@@ -64,7 +65,7 @@ class Divergence:
         names = [name for node in graph.nodes for name in node.output]
         self._names = [name for name in names if name and not name.endswith(BEFORE)]
         self.found = self._run_all({})
-        self.error = self._outputs_error(self.found)
+        self.error = worst_output_error(self._recording, self.found)
 
     def partings(self) -> Iterator[Parting]:
         """Yield the proven places, likely causes first; nothing if the outputs agree.
@@ -119,17 +120,6 @@ class Divergence:
             except PieceFailedError:
                 fails = middle
         return {**values, **given}
-
-    def _outputs_error(self, values: Values) -> float:
-        """Return the largest error of the outputs; infinity if one is missing."""
-        return max(
-            (
-                relative_error(values[name], self._recording.output(name))
-                if name in values
-                else math.inf
-            )
-            for name in self._recording.outputs
-        )
 
     def _known(self, values: Values, within: float) -> dict[str, Match]:
         """Return the values that match, with the inputs, which are the same by definition."""
@@ -197,7 +187,7 @@ class Divergence:
             values = self._graph.run(outputs, {**self._feeds, **replaced})
         except PieceFailedError:
             return math.inf
-        return self._outputs_error({**values, **replaced})
+        return worst_output_error(self._recording, {**values, **replaced})
 
     def _hypotheses(self, known: Mapping[str, Match]) -> Iterator[Parting]:
         """Yield places at which substituting the original's value makes the outputs correct.

@@ -39,6 +39,14 @@ class Match:
     error: float
 
 
+def worst_output_error(recording: Recording, found: Mapping[str, np.ndarray]) -> float:
+    """Return the outputs' largest error, in parts of their rms; infinite if one is missing."""
+    return max(
+        relative_error(found[name], recording.output(name)) if name in found else math.inf
+        for name in recording.outputs
+    )
+
+
 def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
     """Return the largest difference relative to the expected values' RMS.
 

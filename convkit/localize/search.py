@@ -13,7 +13,7 @@ from convkit.localize.diagnosis import Cause, Diagnosis
 from convkit.localize.divergence import Divergence
 from convkit.localize.edits import pinned
 from convkit.localize.explanation import Explanation, explain
-from convkit.localize.graph import Graph, PieceFailedError, Values, label, module_of
+from convkit.localize.graph import Graph, Values, label, module_of
 from convkit.localize.isolation import spent
 from convkit.localize.likeness import how_different
 from convkit.localize.matching import relative_error
@@ -59,9 +59,9 @@ def localize(
     causes, graph = _weight_causes(recording, graph, feeds, state, remaining)
     causes = [*rounded, *causes]
     remaining = outputs_error(recording, graph, feeds) if causes else error
-    if remaining > _SAME and (at_boundary := _boundary(recording, graph, feeds, remaining)):
-        return Diagnosis(error, at_boundary.after, (at_boundary, *causes))
     edge, off, weights = Edge(recording, graph, feeds), remaining, len(causes)
+    if off > _SAME and (at_boundary := exchanged(edge, off)):
+        return Diagnosis(error, at_boundary.after, (at_boundary, *causes))
     for _ in range(_PLACES):
         left = deadline - spent()
         if remaining <= _SAME or left <= 0:
@@ -85,19 +85,7 @@ def localize(
 
 def outputs_error(recording: Recording, graph: Graph, feeds: Values) -> float:
     """Return the largest error of the outputs, in parts of their rms; infinite if it cannot run."""
-    try:
-        found = graph.run(list(recording.outputs), feeds)
-    except PieceFailedError:
-        return math.inf
-    return max(
-        relative_error(found[name], recording.output(name)) if name in found else math.inf
-        for name in recording.outputs
-    )
-
-
-def _boundary(recording: Recording, graph: Graph, feeds: Values, error: float) -> Cause | None:
-    """Return inputs or outputs that are exchanged, if that explains everything."""
-    return exchanged(Edge(recording, graph, feeds), error)
+    return Edge(recording, graph, feeds).error(feeds)
 
 
 def _weight_causes(

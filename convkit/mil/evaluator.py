@@ -81,8 +81,11 @@ class Watcher(Protocol):
     """Observes the operands and results of operations, and may replace their values."""
 
     def taken(self, step: Step, name: str, variable: Variable, value: torch.Tensor) -> torch.Tensor:
-        """Return the value to use for a step's argument, given the program's value."""
-        ...
+        """Return the value to use for a step's argument, given the program's value: by default that
+        value.
+        """
+        del step, name, variable
+        return value
 
     def given(
         self, step: Step, result: Result, computed: torch.Tensor, stored: torch.Tensor

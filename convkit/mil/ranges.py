@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from convkit.mil.evaluator import Evaluator
-from convkit.mil.plan import Result, Step, Variable, every_step, is_constant
+from convkit.mil.evaluator import Evaluator, Watcher
+from convkit.mil.plan import Result, Step, every_step, is_constant
 from convkit.mil.program import Program
 
 # Values of this magnitude are masks, which would hide everything else here. Evaluation in float16
@@ -75,14 +75,10 @@ def weights_by_module(program: Program, modules: Mapping[str, str]) -> dict[str,
     return weights
 
 
-class _Largest:
+class _Largest(Watcher):
     def __init__(self) -> None:
         self.case = ""
         self.largest: dict[str, Largest] = {}
-
-    def taken(self, step: Step, name: str, variable: Variable, value: torch.Tensor) -> torch.Tensor:
-        del step, name, variable
-        return value
 
     def given(
         self, step: Step, result: Result, computed: torch.Tensor, stored: torch.Tensor

@@ -8,7 +8,7 @@ from convkit.tensors import is_whole
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """A tolerance and the key it stands under. `own`: it was given for this output alone."""
+    """A tolerance and its key. `own`: it was given for this output alone."""
 
     tolerance: Tolerance
     place: str

@@ -41,7 +41,7 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     names = tuple(spec.name for spec in request.contract.outputs)
     recording = record(module, inputs, names, wrapper=WRAPPER, root=loaded.source_root)
     graph = read_graph(Path(request.exported) / MODEL_FILE)
-    # In the order of modules: a norm's weights stand beside those of the layer before it.
+    # In the order of modules: a norm's weights follow those of the layer before it.
     state = {
         f"{path}.{name}" if path else name: to_array(tensor)
         for path, part in loaded.module.named_modules(remove_duplicate=False)

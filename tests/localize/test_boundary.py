@@ -115,7 +115,7 @@ def _reverse(axis: int) -> str:
     )
 
 
-# What stands in the graph before an input of `Picture`, and what must be said of it.
+# What the graph has before an input of `Picture`, and what must be said of it.
 PICTURES: dict[str, tuple[str, str]] = {
     "colors": (_reverse(1), "channels reversed (BGR for RGB, axis 1)"),
     "flip": (_reverse(3), "flipped horizontally"),

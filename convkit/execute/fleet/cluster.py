@@ -108,7 +108,7 @@ class Cluster:
         """Run `task(argument)` on a worker with these resources and return its result.
 
         If the worker is lost, another one takes over. Raises NoWorkerLeft, Interrupted if
-        `cancelled` is set (the task is told to stop), and FleetError if the cluster failed.
+        `cancelled` is set (the task is asked to stop), and FleetError if the cluster failed.
         """
         future = self.client.submit(
             task,

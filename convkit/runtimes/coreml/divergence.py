@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from convkit.mil.evaluator import Evaluator
+from convkit.mil.evaluator import Evaluator, Watcher
 from convkit.mil.modules import debug_handle
-from convkit.mil.plan import Result, Step, Variable
+from convkit.mil.plan import Result, Step
 from convkit.runtimes.coreml.conversion import Converted
 from convkit.runtimes.coreml.feeds import as_served
 from convkit.runtimes.coreml.origins import Origin
@@ -164,7 +164,7 @@ class _Recorder(torch.fx.Interpreter):
         return result
 
 
-class _Comparison:
+class _Comparison(Watcher):
     """Compares each tensor with its source node's, and continues with the latter's values, so that
     every difference is new at its place.
     """
@@ -176,10 +176,6 @@ class _Comparison:
         self._origins = origins
         self.partings: list[Parting] = []
         self.originals: dict[str, torch.Tensor] = {}
-
-    def taken(self, step: Step, name: str, variable: Variable, value: torch.Tensor) -> torch.Tensor:
-        del step, name, variable
-        return value
 
     def given(
         self, step: Step, result: Result, computed: torch.Tensor, stored: torch.Tensor
@@ -197,15 +193,11 @@ class _Comparison:
         return original.to(stored.dtype)
 
 
-class _Put:
+class _Put(Watcher):
     """Replaces some tensors by the original's values, by name."""
 
     def __init__(self, values: Mapping[str, torch.Tensor]) -> None:
         self._values = values
-
-    def taken(self, step: Step, name: str, variable: Variable, value: torch.Tensor) -> torch.Tensor:
-        del step, name, variable
-        return value
 
     def given(
         self, step: Step, result: Result, computed: torch.Tensor, stored: torch.Tensor
