@@ -17,7 +17,7 @@ from convkit.audit.recorded import (
     recorded_resolutions,
 )
 from convkit.audit.reproductions import CLASSES, Reproduction, ReproductionClass, write_reproduction
-from convkit.errors import ConvkitError, Interrupted, RecipeError, UsageError
+from convkit.errors import ConvkitError, Interrupted, RecipeError
 from convkit.execute.absence import absent_parts
 from convkit.execute.comparison import compare_artifacts, worst_likeness
 from convkit.execute.events import Listener, Silence
@@ -236,11 +236,3 @@ def _scratch(home: Home) -> Iterator[Home]:
         for name in _SHARED:
             (root / name).unlink(missing_ok=True)  # removes the link, never its target
         shutil.rmtree(root, ignore_errors=True)
-
-
-def check_class(text: str) -> ReproductionClass:
-    """Return a class by its name; raises UsageError."""
-    for known in CLASSES:
-        if text.upper().replace("-", "_") == known:
-            return known
-    raise UsageError(f"{text!r} is not a class of reproduction; choose from {', '.join(CLASSES)}")

@@ -59,8 +59,3 @@ def package_folder(runtime: Runtime) -> Path | None:
     top = runtime.package.partition(".")[0]
     file = importlib.import_module(top).__file__
     return None if top == "convkit" or file is None else Path(file).parent
-
-
-def runtime_of_file(path: Path) -> Runtime | None:
-    """Return the runtime whose built models have a path's suffix; None if there is none."""
-    return next((each for each in runtimes().values() if path.name.endswith(each.suffix)), None)

@@ -33,8 +33,6 @@ _SERVED: dict[DType, DType] = {
     "float64": "float32",
     "bfloat16": "float32",
 }
-# Core ML supports no more than this many shapes per input.
-MOST_SHAPES = 128
 
 
 def served_contract(contract: Contract) -> Contract:

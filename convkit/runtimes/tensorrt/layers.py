@@ -20,7 +20,6 @@ _TYPES = {
     "float16": r"\b(FP16|Half|half|float16)\b",
     "float32": r"\b(FP32|Float|float|float32)\b",
 }
-_FLOATS = frozenset(_TYPES)
 _MOST_NAMED = 5
 
 
@@ -104,12 +103,3 @@ def check_layers(layers: Sequence[Layer], planned: Mapping[str, str]) -> list[Fi
             ),
         )
     ]
-
-
-def count_types(layers: Sequence[Layer]) -> dict[str, int]:
-    """Return the number of layers with results of each float type."""
-    counts = dict.fromkeys(sorted(_FLOATS), 0)
-    for layer in layers:
-        for kind in set(layer.results):
-            counts[kind] += 1
-    return {kind: count for kind, count in counts.items() if count}
