@@ -17,6 +17,7 @@ from convkit.worker.protocol.measurements import (
     ProbeMetrics,
     SimulatedCase,
     TensorMetrics,
+    UnpaddedMetrics,
 )
 from convkit.worker.protocol.model import (
     DEFAULT_BLOCK_SIZE,
@@ -136,6 +137,7 @@ __all__ = [
     "SurveyRequest",
     "SurveyResult",
     "TensorMetrics",
+    "UnpaddedMetrics",
     "VerifyRequest",
     "VerifyResult",
 ]

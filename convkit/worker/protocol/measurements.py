@@ -44,13 +44,26 @@ class TensorMetrics:
 
 
 @dataclasses.dataclass(frozen=True)
+class UnpaddedMetrics:
+    """How an output differs at positions that the input `mask` does not mark as padding."""
+
+    mask: str
+    metrics: TensorMetrics
+
+
+@dataclasses.dataclass(frozen=True)
 class CaseMetrics:
-    """One case run on the built model; `error` is the runtime's message if the run failed."""
+    """One case run on the built model; `error` is the runtime's message if the run failed.
+
+    `unpadded` has the outputs again without padding, for those that are compared at padding, too,
+    and differ most there.
+    """
 
     case: str
     seconds: float
     outputs: tuple[TensorMetrics, ...]
     error: str | None = None
+    unpadded: tuple[UnpaddedMetrics, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
