@@ -183,7 +183,9 @@ def failed_target() -> TargetReport:
                 "masked-row",
                 2,
                 9,
-                output_verdict(2e-6, "NaN: 384 here, 0 in the original", nan_candidate=384),
+                output_verdict(
+                    2e-6, "384 NaN in the converted model, none in the original", nan_candidate=384
+                ),
             ),
         ),
         findings=(CROSSED, DIFFERS),

@@ -51,7 +51,7 @@ def test_a_failure_goes_before_every_pass_and_nan_before_figures():
     target = failed_target()
     worst = worst_comparison(target.verifications[0].cases)
     assert (worst.case, worst.passed, worst.share) == ("masked-row", False, math.inf)
-    assert str(worst) == "NaN: 384 here, 0 in the original"
+    assert str(worst) == "384 NaN in the converted model, none in the original"
 
 
 def share(limits, metrics):
@@ -129,7 +129,7 @@ def test_a_record_of_an_older_release_loads_and_shows_the_same():
     assert as_older(encode(older)) == as_older(encode(newer))
     for record in (older, newer):
         worst = worst_comparison(record.targets[1].verifications[0].cases)
-        assert str(worst) == "NaN: 384 here, 0 in the original"
+        assert str(worst) == "384 NaN in the converted model, none in the original"
 
 
 def test_a_cosine_that_is_not_one_does_not_read_as_one():
