@@ -77,6 +77,7 @@ def tensor_metrics(
         agreement=0.9,
         reference_rms=1.0,
         reference_max=2.5,
+        nrmse=max_abs / 7,
     )
 
 
