@@ -19,9 +19,10 @@ from convkit.codec import decode, encode
 from convkit.metrics.limits import Problem
 from convkit.metrics.registry import limits_set
 from convkit.record.figures import problems_of, worst_comparison, worst_of_output
-from convkit.record.model import RunRecord
+from convkit.record.model import RunRecord, TargetReport
 from convkit.record.summary import first_failing_case, left_out, located_findings, verdict
 from convkit.record.text import bytes_text, seconds_text
+from convkit.worker.protocol import OmittedCase
 
 
 def test_the_worst_comparison_is_the_one_with_the_largest_share_of_its_limit():
@@ -165,12 +166,37 @@ def test_what_is_left_out_is_told_once_with_its_reason():
     items = left_out(build_record())
     assert [item.what for item in items] == [
         "target ort-cuda",
-        (
-            "case largest of ort-cpu (onnxruntime 1.21.0), case largest of ort-cpu (onnxruntime"
-            " 1.31.0)"
-        ),
+        "case largest of ort-cpu (onnxruntime 1.21.0), ort-cpu (onnxruntime 1.31.0)",
     ]
     assert items[0].reason == ABSENT
+
+
+def without(target: str, **reasons: str) -> TargetReport:
+    """A verified target that left out cases, by case, for a reason."""
+    verification = dataclasses.replace(
+        verified_record().targets[0].verifications[0],
+        version=None,
+        omitted=tuple(OmittedCase(case, reason) for case, reason in reasons.items()),
+    )
+    return dataclasses.replace(
+        verified_record().targets[0], name=target, verifications=(verification,)
+    )
+
+
+def test_cases_that_all_targets_left_out_for_one_reason_are_one_item():
+    record = build_record(
+        targets=(
+            without("cpu", padded="no mask", ragged="no mask", largest="out of budget"),
+            without("half", padded="no mask", ragged="no mask"),
+        )
+    )
+    told = {item.reason: item.what for item in left_out(record) if item.what.startswith("case")}
+    assert told == {
+        "no mask": "cases padded, ragged of all targets",
+        "out of budget": "case largest of cpu",
+    }
+    single = build_record(targets=(without("cpu", padded="no mask"),))
+    assert "case padded" in {item.what for item in left_out(single)}
 
 
 def test_a_stage_that_did_not_run_is_left_out_even_where_its_target_is_not_skipped():
