@@ -135,7 +135,7 @@ def _looks_cached(tree: Tree) -> bool:
 def _dynamic_cache() -> type:
     from transformers import DynamicCache
 
-    return DynamicCache  # type: ignore[no-any-return]
+    return DynamicCache
 
 
 def _fields(kind: object) -> Mapping[str, object] | None:

@@ -73,6 +73,16 @@ from convkit.worker.protocol.results import (
     SurveyResult,
     VerifyResult,
 )
+from convkit.worker.protocol.steps import (
+    Feed,
+    GreedyRow,
+    LoopName,
+    Steps,
+    StepTrial,
+    TrialKind,
+    call_name,
+    is_step,
+)
 
 __all__ = [
     "DEFAULT_BLOCK_SIZE",
@@ -98,8 +108,10 @@ __all__ = [
     "ExportResult",
     "Exporter",
     "Fallback",
+    "Feed",
     "FileComparison",
     "Format",
+    "GreedyRow",
     "InspectRequest",
     "InspectResult",
     "InvarianceCheck",
@@ -107,6 +119,7 @@ __all__ = [
     "JobKind",
     "Layout",
     "Likeness",
+    "LoopName",
     "LowPrecision",
     "Method",
     "ModulePrecision",
@@ -133,9 +146,14 @@ __all__ = [
     "StageKind",
     "StageRequest",
     "StageResult",
+    "StepTrial",
+    "Steps",
     "SurveyRequest",
     "SurveyResult",
     "TensorMetrics",
+    "TrialKind",
     "VerifyRequest",
     "VerifyResult",
+    "call_name",
+    "is_step",
 ]

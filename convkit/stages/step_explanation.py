@@ -1,0 +1,223 @@
+"""Why a built model's error appears from one call to the next: undoes one mistake at a time, until
+the error vanishes.
+"""
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+
+from convkit.cases.case import Feeds
+from convkit.cases.step_changes import exchanges
+from convkit.cases.steps import Change, run_calls, unchanged
+from convkit.stages.built_steps import BuiltSteps, StoredLoop
+from convkit.stages.step_agreement import share
+from convkit.tensors import Contract, dimension_axes
+from convkit.worker.protocol import CaseMetrics, Feed, Steps, StepTrial, TrialKind
+from convkit.worker.sessions import RunFailedError
+
+# An error that is this many times the first call's has a cause in the loop. Below the floor, it is
+# rounding; the first call itself is off from the ceiling on.
+_GROWTH = 20.0
+_FLOOR = 1e-5
+_CEILING = 0.02
+# A correction that leaves more than this share of the error corrects something else.
+_LEFT = 0.1
+# Calls after the one in which the error appears, in which it must stay away.
+_FURTHER = 2
+
+
+class StepExplanation:
+    """The search for the cause of one loop's error."""
+
+    def __init__(
+        self, built: BuiltSteps, contract: Contract, steps: Steps, loop: StoredLoop
+    ) -> None:
+        self._built = built
+        self._contract = contract
+        self._steps = steps
+        self._loop = loop
+        self._step = 0
+        self._error = 0.0
+
+    def search(
+        self, measured: Sequence[CaseMetrics], reset: Sequence[Feeds] | None
+    ) -> list[StepTrial]:
+        """Return the correction that removes the error, if there is one.
+
+        `reset` are the outputs of the original if every call starts from the first state.
+        """
+        step = first_off(measured)
+        if step is None:
+            return []
+        self._step = step
+        self._error = _worst(measured[step])
+        for trial in self._trials(reset):
+            if self._removes(trial):
+                return [trial]
+        return []
+
+    def _removes(self, trial: StepTrial) -> bool:
+        ran = len(trial.cases) > self._step and all(each.error is None for each in trial.cases)
+        return ran and max(map(_worst, trial.cases)) <= max(_FLOOR, _LEFT * self._error)
+
+    def _trials(self, reset: Sequence[Feeds] | None) -> Iterator[StepTrial]:
+        """Yield corrections, the more specific cause first."""
+        yield from self._positions()
+        wrong = self._wrong_even_if_fed_right()
+        yield from self._exchanges(wrong, "output")
+        if wrong:
+            yield self._carried(wrong)
+        if reset is not None:
+            yield self._reset(reset)
+        yield from self._exchanges(wrong, "input")
+
+    def _exchanges(
+        self, wrong: Sequence[Feed], side: Literal["input", "output"]
+    ) -> Iterator[StepTrial]:
+        """Yield exchanges that could make these outputs wrong.
+
+        An output in the wrong place is wrong itself. An input in the wrong place makes its layer
+        and those after it wrong, or only the next one.
+        """
+        first = min((feed.layer for feed in wrong if feed.layer is not None), default=None)
+        for exchange in exchanges(self._contract, self._steps):
+            feeds = [feed for pair in exchange.pairs for feed in pair]
+            if side == "output":
+                if not set(feeds) <= set(wrong):
+                    continue
+                cases = self._run(outward=_always(exchange.on_outputs))
+            else:
+                if first is not None and not {feed.layer for feed in feeds} & {first - 1, first}:
+                    continue
+                cases = self._run(_always(exchange.on_inputs))
+            kind: TrialKind = "layers" if exchange.of_layers else "parts"
+            names = tuple(feed.output if side == "output" else feed.input for feed in feeds)
+            yield StepTrial(kind, names, self._step, cases)
+
+    def _positions(self) -> Iterator[StepTrial]:
+        names = self._steps.positions
+        for shift in (-1, 1) if names and self._step else ():
+
+            def shifted(number: int, feeds: Feeds, by: int = shift) -> Feeds:
+                moved = {name: np.maximum(feeds[name] + by, 0) for name in names}
+                return {**feeds, **moved} if number else feeds
+
+            yield StepTrial("positions", names, self._step, self._run(shifted), shift)
+
+    def _wrong_even_if_fed_right(self) -> list[Feed]:
+        """Return the feeds whose outputs are off although the call got the original's tensors."""
+        limit = max(_FLOOR, _LEFT * self._error)
+        off = {
+            output.output
+            for case in self._run(self._originals(self._steps.feeds))
+            for output in case.outputs
+            if not share(output) <= limit
+        }
+        return [feed for feed in self._steps.feeds if feed.output in off]
+
+    def _carried(self, wrong: Sequence[Feed]) -> StepTrial:
+        """Feed the original's tensors in place of the wrong ones."""
+        names = tuple(feed.output for feed in wrong)
+        cases = self._run(self._originals(wrong), leaving=names)
+        stale = all(self._is_stale(feed) for feed in wrong)
+        return StepTrial("stale" if stale else "updated", names, self._step, cases)
+
+    def _originals(self, feeds: Sequence[Feed]) -> Change:
+        def given(number: int, tensors: Feeds) -> Feeds:
+            if number == 0:
+                return tensors
+            expected = self._loop.expected[number - 1]
+            return {**tensors, **{feed.input: expected[feed.output] for feed in feeds}}
+
+        return given
+
+    def _is_stale(self, feed: Feed) -> bool:
+        """Say whether an output lacks what the call added: it is what was fed, or its new part is
+        zero or repeats what was there.
+        """
+        number = max(self._step, 1)
+        given = self._originals([feed])(number, {})[feed.input]
+        try:
+            *_, outputs = run_calls(
+                self._built.call,
+                self._loop.inputs[: number + 1],
+                self._loop.first,
+                self._steps,
+                inward=self._originals(self._steps.feeds),
+            )
+        except RunFailedError:
+            return False
+        found = outputs[feed.output]
+        if found.shape == given.shape:
+            return np.array_equal(found, given)
+        spec = next(spec for spec in self._contract.outputs if spec.name == feed.output)
+        grown = next(
+            place
+            for place, dimension in enumerate(spec.shape)
+            if set(self._steps.grows) & set(dimension_axes(dimension))
+        )
+        length = found.shape[grown] - given.shape[grown]
+        if length <= 0:
+            return True
+        new = np.take(found, range(-length, 0), grown)
+        old = np.take(given, range(-min(length, given.shape[grown]), 0), grown)
+        return not new.any() or np.array_equal(new, old)
+
+    def _reset(self, reset: Sequence[Feeds]) -> StepTrial:
+        """Compare with the original that forgets: agreement proves that the model does, too."""
+        loop = dataclasses.replace(self._loop, expected=tuple(reset))
+        names = tuple(feed.input for feed in self._steps.feeds)
+        return StepTrial("reset", names, self._step, self._run(against=loop))
+
+    def _run(
+        self,
+        inward: Change = unchanged,
+        outward: Change = unchanged,
+        *,
+        leaving: Collection[str] = (),
+        against: StoredLoop | None = None,
+    ) -> tuple[CaseMetrics, ...]:
+        """Measure the loop with changes, up to a few calls after the error appears."""
+        loop = against or self._loop
+        stop = self._step + 1 + _FURTHER
+        calls = run_calls(
+            self._built.call,
+            loop.inputs[:stop],
+            loop.first,
+            self._steps,
+            inward=inward,
+            outward=outward,
+        )
+        cases: list[CaseMetrics] = []
+        try:
+            for number, outputs in enumerate(calls):
+                metrics = self._built.compared(loop, number, outputs, leaving)
+                cases.append(CaseMetrics(loop.calls[number].name, 0.0, metrics))
+        except RunFailedError as error:
+            cases.append(CaseMetrics(loop.calls[len(cases)].name, 0.0, (), str(error)))
+        return tuple(cases)
+
+
+def first_off(measured: Sequence[CaseMetrics]) -> int | None:
+    """Return the first call whose error is more than the first call's rounding explains."""
+    if not measured[0].error and _worst(measured[0]) > _CEILING:
+        return 0
+    limit = max(_FLOOR, _GROWTH * _worst(measured[0]))
+    for number, case in enumerate(measured[1:], 1):
+        if case.error is None and _worst(case) > limit:
+            return number
+    return None
+
+
+def _worst(case: CaseMetrics) -> float:
+    return max((share(output) for output in case.outputs), default=float("inf"))
+
+
+def _always(change: Callable[[Feeds], Feeds]) -> Change:
+    def changed(number: int, tensors: Feeds) -> Feeds:
+        del number
+        return change(tensors)
+
+    return changed
