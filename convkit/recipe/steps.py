@@ -70,23 +70,25 @@ def resolve_feeds(
     """Return the pairs that patterns stand for, and by pattern what is wrong with it."""
     found: dict[str, Feed] = {}
     wrong: dict[str, str] = {}
-    fed: dict[str, str] = {}
+    fed: set[str] = set()
     for output, target in feeds.items():
         pairs = list(_pairs(output, target, outputs))
         if output.count("*") > 1 or output.count("*") != target.count("*"):
             wrong[output] = "write one * on both sides, or on neither"
-        elif not pairs:
+            continue
+        if not pairs:
             wrong[output] = f"no output is called that{perhaps(output, outputs)}"
         for name, target_name, text in pairs:
             if target_name not in inputs:
-                wrong[output] = f"{name!r} would feed {target_name!r}, which is not an input" + (
-                    perhaps(target_name, inputs)
-                )
+                guess = perhaps(target_name, inputs)
+                message = f"{name!r} would feed {target_name!r}, which is not an input{guess}"
+                wrong.setdefault(output, message)
             elif target_name in fed or name in found:
-                wrong[output] = f"{name!r} or {target_name!r} is in another pair already"
+                message = f"{name!r} or {target_name!r} is in another pair already"
+                wrong.setdefault(output, message)
             else:
                 found[name] = Feed(name, target_name, *_layer(text))
-                fed[target_name] = name
+                fed.add(target_name)
     return list(found.values()), wrong
 
 
