@@ -130,8 +130,9 @@ class CoreMLTarget(BaseTarget):
 
 
 def _empty_faults(place: tuple[str, ...], recipe: Mapping[str, object]) -> Iterator[Fault]:
-    """Return axes that may be empty: a program converts, and fails when it runs (coremltools' issues
-    1040 and 2516).
+    """Return axes that may be empty: a program converts, and fails when it runs.
+
+    Source: the issues 1040 and 2516 of coremltools.
     """
     for axis, given in mapping(recipe.get("axes")).items():
         if mapping(given).get("min") == 0:
