@@ -10,8 +10,8 @@ from convkit.cases.case import Feeds
 from convkit.tensors import Contract, TensorSpec
 from convkit.worker.protocol import Feed, Steps
 
-# More pairs of layers than this are not tried.
-_MOST_PAIRS = 500
+# More exchanges than this are not run.
+MOST_EXCHANGES = 200
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,6 +19,11 @@ class Exchange:
     """Carried tensors that take each other's places, as pairs of feeds."""
 
     pairs: tuple[tuple[Feed, Feed], ...]
+
+    @property
+    def feeds(self) -> tuple[Feed, ...]:
+        """The feeds of all pairs, each pair's side by side."""
+        return tuple(feed for pair in self.pairs for feed in pair)
 
     @property
     def of_layers(self) -> bool:
@@ -61,7 +66,7 @@ def exchanges(contract: Contract, steps: Steps) -> Iterator[Exchange]:
     yield from (Exchange((pair,)) for layer in within for pair in layer)
     numbered = sorted(number for number in layers if number is not None)
     pairs = sorted(itertools.combinations(numbered, 2), key=lambda pair: pair[1] - pair[0])
-    for one, other in pairs[:_MOST_PAIRS]:
+    for one, other in pairs:
         alike = [
             (layers[one][part], layers[other][part])
             for part in layers[one].keys() & layers[other].keys()

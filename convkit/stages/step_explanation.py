@@ -3,18 +3,20 @@ the error vanishes.
 """
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 
 from convkit.cases.case import Feeds
-from convkit.cases.step_changes import exchanges
+from convkit.cases.step_changes import MOST_EXCHANGES, Exchange, exchanges
 from convkit.cases.steps import Change, run_calls, unchanged
+from convkit.metrics.tensors import compare
 from convkit.stages.built_steps import BuiltSteps, StoredLoop
 from convkit.stages.step_agreement import share
 from convkit.tensors import Contract, dimension_axes
-from convkit.worker.protocol import CaseMetrics, Feed, Steps, StepTrial, TrialKind
+from convkit.worker.protocol import CaseMetrics, Feed, Steps, StepTrial
 from convkit.worker.sessions import RunFailedError
 
 # An error that is this many times the first call's has a cause in the loop. Below the floor, it is
@@ -60,41 +62,49 @@ class StepExplanation:
 
     def _removes(self, trial: StepTrial) -> bool:
         ran = len(trial.cases) > self._step and all(each.error is None for each in trial.cases)
-        return ran and max(map(_worst, trial.cases)) <= max(_FLOOR, _LEFT * self._error)
+        return ran and self._is_small(max(map(_worst, trial.cases)))
 
     def _trials(self, reset: Sequence[Feeds] | None) -> Iterator[StepTrial]:
         """Yield corrections, the more specific cause first."""
         yield from self._positions()
         wrong = self._wrong_even_if_fed_right()
-        yield from self._exchanges(wrong, "output")
+        likely = (each for each in self._exchanges() if self._are_crossed(each, wrong))
+        for exchange in itertools.islice(likely, MOST_EXCHANGES):
+            cases = self._run(outward=_always(exchange.on_outputs))
+            yield self._exchanged(exchange, "output", cases)
         if wrong:
-            yield self._carried(wrong)
+            yield self._carried(list(wrong))
         if reset is not None:
             yield self._reset(reset)
-        yield from self._exchanges(wrong, "input")
+        if self._step == 0 and self._steps.grows:
+            return  # nothing was fed yet
+        likely = (each for each in self._exchanges() if _may_be_read_wrong(each, wrong))
+        for exchange in itertools.islice(likely, MOST_EXCHANGES):
+            cases = self._run(_always(exchange.on_inputs))
+            yield self._exchanged(exchange, "input", cases)
 
-    def _exchanges(
-        self, wrong: Sequence[Feed], side: Literal["input", "output"]
-    ) -> Iterator[StepTrial]:
-        """Yield exchanges that could make these outputs wrong.
+    def _exchanges(self) -> Iterator[Exchange]:
+        return exchanges(self._contract, self._steps)
 
-        An output in the wrong place is wrong itself. An input in the wrong place makes its layer
-        and those after it wrong, or only the next one.
-        """
-        first = min((feed.layer for feed in wrong if feed.layer is not None), default=None)
-        for exchange in exchanges(self._contract, self._steps):
-            feeds = [feed for pair in exchange.pairs for feed in pair]
-            if side == "output":
-                if not set(feeds) <= set(wrong):
-                    continue
-                cases = self._run(outward=_always(exchange.on_outputs))
-            else:
-                if first is not None and not {feed.layer for feed in feeds} & {first - 1, first}:
-                    continue
-                cases = self._run(_always(exchange.on_inputs))
-            kind: TrialKind = "layers" if exchange.of_layers else "parts"
-            names = tuple(feed.output if side == "output" else feed.input for feed in feeds)
-            yield StepTrial(kind, names, self._step, cases)
+    def _exchanged(
+        self, exchange: Exchange, side: Literal["input", "output"], cases: tuple[CaseMetrics, ...]
+    ) -> StepTrial:
+        names = tuple(feed.output if side == "output" else feed.input for feed in exchange.feeds)
+        return StepTrial("layers" if exchange.of_layers else "parts", names, self._step, cases)
+
+    def _are_crossed(self, exchange: Exchange, wrong: Mapping[Feed, np.ndarray]) -> bool:
+        """Say whether each of these outputs is what the original has under the other's name."""
+        expected = self._loop.expected[self._step]
+        return all(
+            one in wrong
+            and other in wrong
+            and self._is_small(share(compare(one.output, expected[other.output], wrong[one])))
+            and self._is_small(share(compare(one.output, expected[one.output], wrong[other])))
+            for one, other in exchange.pairs
+        )
+
+    def _is_small(self, error: float) -> bool:
+        return error <= max(_FLOOR, _LEFT * self._error)
 
     def _positions(self) -> Iterator[StepTrial]:
         names = self._steps.positions
@@ -106,16 +116,22 @@ class StepExplanation:
 
             yield StepTrial("positions", names, self._step, self._run(shifted), shift)
 
-    def _wrong_even_if_fed_right(self) -> list[Feed]:
-        """Return the feeds whose outputs are off although the call got the original's tensors."""
-        limit = max(_FLOOR, _LEFT * self._error)
-        off = {
-            output.output
-            for case in self._run(self._originals(self._steps.feeds))
-            for output in case.outputs
-            if not share(output) <= limit
-        }
-        return [feed for feed in self._steps.feeds if feed.output in off]
+    def _wrong_even_if_fed_right(self) -> dict[Feed, np.ndarray]:
+        """Return the outputs that are off although the call got the original's tensors."""
+        outputs = self._outputs_if_fed_right(self._step)
+        if outputs is None:
+            return {}
+        measured = self._built.compared(self._loop, self._step, outputs)
+        off = {each.output for each in measured if not self._is_small(share(each))}
+        return {feed: outputs[feed.output] for feed in self._steps.feeds if feed.output in off}
+
+    def _outputs_if_fed_right(self, number: int) -> Feeds | None:
+        """Return a call's outputs on the original's tensors; None if the call fails."""
+        feeds = {**self._loop.inputs[number], **self._loop.first}
+        try:
+            return self._built.call(self._originals(self._steps.feeds)(number, feeds))
+        except RunFailedError:
+            return None
 
     def _carried(self, wrong: Sequence[Feed]) -> StepTrial:
         """Feed the original's tensors in place of the wrong ones."""
@@ -139,15 +155,8 @@ class StepExplanation:
         """
         number = max(self._step, 1)
         given = self._originals([feed])(number, {})[feed.input]
-        try:
-            *_, outputs = run_calls(
-                self._built.call,
-                self._loop.inputs[: number + 1],
-                self._loop.first,
-                self._steps,
-                inward=self._originals(self._steps.feeds),
-            )
-        except RunFailedError:
+        outputs = self._outputs_if_fed_right(number)
+        if outputs is None:
             return False
         found = outputs[feed.output]
         if found.shape == given.shape:
@@ -198,6 +207,14 @@ class StepExplanation:
         except RunFailedError as error:
             cases.append(CaseMetrics(loop.calls[len(cases)].name, 0.0, (), str(error)))
         return tuple(cases)
+
+
+def _may_be_read_wrong(exchange: Exchange, wrong: Collection[Feed]) -> bool:
+    """Say whether an exchange on the way in could make just these outputs wrong: a layer that reads
+    another's tensors is wrong itself, or only those after it are.
+    """
+    first = min((feed.layer for feed in wrong if feed.layer is not None), default=None)
+    return first is None or bool({feed.layer for feed in exchange.feeds} & {first - 1, first})
 
 
 def first_off(measured: Sequence[CaseMetrics]) -> int | None:
