@@ -144,8 +144,10 @@ class TestADecoder:
         outcome = run(adopted(decoder(tmp_path), made, reading(names)), home)
         assert outcome.record.status == "failed"
         (finding,) = found(outcome, "C502")
-        assert verification(outcome).leading == finding
         assert set(finding.evidence["tensors"]) == set(names)
+        leading = verification(outcome).leading
+        assert leading is not None
+        assert leading.code in {"C502", "C110"}  # a single call shows swapped inputs, too
         assert finding.place.case == "steps:1"
         assert "C503" not in codes(outcome)
 

@@ -76,7 +76,6 @@ from convkit.worker.protocol.results import (
 from convkit.worker.protocol.steps import (
     Feed,
     GreedyRow,
-    LoopName,
     Steps,
     StepTrial,
     TrialKind,
@@ -119,7 +118,6 @@ __all__ = [
     "JobKind",
     "Layout",
     "Likeness",
-    "LoopName",
     "LowPrecision",
     "Method",
     "ModulePrecision",

@@ -7,9 +7,8 @@ from typing import Literal
 
 from convkit.worker.protocol.measurements import CaseMetrics
 
-# The loops, in the order in which they run. `steps-reset` is only for explanations: the original,
-# fed its first state in every call.
-LoopName = Literal["steps", "steps-padded", "steps-full", "steps-greedy", "steps-reset"]
+# Loops are called steps, steps-padded, steps-full and steps-greedy; steps-reset is only for
+# explanations: the original, fed its first state in every call.
 
 
 @dataclasses.dataclass(frozen=True)
