@@ -180,17 +180,15 @@ def _disagrees(loop: Loop, found: TensorMetrics, exchange: Exchange | None) -> F
         )
         return Finding("C501", text, place, evidence, remedy)
     names = ", ".join(f"{one.output} and {other.output}" for one, other in exchange.pairs)
-    feeds = {
-        pair[0].output: pair[1].input
-        for one, other in exchange.pairs
-        for pair in ((one, other), (other, one))
-    }
+    feeds = ", ".join(
+        f"{one.output}: {other.input}, {other.output}: {one.input}" for one, other in exchange.pairs
+    )
     return Finding(
         "C502" if exchange.of_layers else "C503",
         f"{text}. steps.feeds exchanges {names}: fed the other way round, they agree",
         Place(tensor=exchange.pairs[0][0].output, case=place.case),
-        {**evidence, "proven": True},
-        Remedy(f"Write steps.feeds: {feeds} for these outputs."),
+        {**evidence, "proven": True, "kind": "layers" if exchange.of_layers else "parts"},
+        Remedy(f"Feed these outputs the other way round, under steps.feeds: {feeds}."),
     )
 
 

@@ -100,6 +100,9 @@ class TestTheOriginal:
         assert found[0].code == code
         assert found[0].evidence["proven"] is True
         assert "steps.feeds" in found[0].message
+        first = DECODER_STEPS.feeds[0]
+        assert found[0].remedy is not None
+        assert f"{first.output}: {first.input}" in found[0].remedy.text
 
     def test_an_original_whose_steps_cannot_work_is_reported(self, tmp_path):
         blind = decoder().replace(
