@@ -10,7 +10,7 @@ from convkit.cases.case import Case, CaseInputs, Feeds, sizes_text
 from convkit.cases.facts import ModelFacts
 from convkit.cases.samples import Draw
 from convkit.dtypes import numpy_dtype
-from convkit.tensors import Axis, Contract, Dimension, TensorSpec
+from convkit.tensors import Axis, Contract, Dimension, TensorSpec, dimension_axes
 from convkit.worker.context import StageFailedError
 
 # Loads a transformers tokenizer, which has no useful type.
@@ -50,13 +50,12 @@ def text_cases(
     cases = []
     for number, batch in enumerate(_batches(texts, rows), start=1):
         tokens = encode(batch)
-        sizes = contract.typical_sizes() | _sizes(specs[0], next(iter(tokens.values())).shape)
+        sizes, tokens = _fitted(contract, specs, tokens)
         name = "texts" if number == 1 else f"texts:{number}"
         description = f"{len(batch)} texts through the model's tokenizer ({sizes_text(sizes)})"
         cases.append(_case(made_from, name, description, sizes, tokens))
     unusual = next(_batches(_unusual_texts(encoder), Axis("rows", rows.min, rows.min, rows.max)))
-    tokens = encode(unusual)
-    sizes = contract.typical_sizes() | _sizes(specs[0], next(iter(tokens.values())).shape)
+    sizes, tokens = _fitted(contract, specs, encode(unusual))
     description = f"no text, one letter, unknown and special tokens ({sizes_text(sizes)})"
     edges = _case(made_from, "texts:unusual", description, sizes, tokens)
     return [*cases, dataclasses.replace(edges, may_be_refused=True, may_be_nan=True)]
@@ -106,6 +105,30 @@ def _sizes(spec: TensorSpec, shape: tuple[int, ...]) -> dict[str, int]:
         for dimension, size in pairs
         if isinstance(dimension, str) and dimension.isidentifier()
     }
+
+
+def _fitted(
+    contract: Contract, specs: Sequence[TensorSpec], tokens: Feeds
+) -> tuple[dict[str, int], Feeds]:
+    """Return the axes' sizes for an encoded batch, and its tensors that have the declared shapes.
+
+    Axes that the first input lacks, such as a cache's length in `past + sequence`, are as small as
+    possible: texts start without a past.
+    """
+    first, *others = specs
+    sizes = contract.typical_sizes() | _sizes(first, tokens[first.name].shape)
+    for spec in others:
+        if spec.concrete_shape(sizes) == tokens[spec.name].shape:
+            continue
+        used = {axis for dimension in spec.shape for axis in dimension_axes(dimension)}
+        known = {axis for dimension in first.shape for axis in dimension_axes(dimension)}
+        sizes |= {axis.name: axis.min for axis in contract.axes if axis.name in used - known}
+    fitting = {
+        spec.name: tokens[spec.name]
+        for spec in specs
+        if spec.concrete_shape(sizes) == tokens[spec.name].shape
+    }
+    return sizes, fitting
 
 
 class _Encode:

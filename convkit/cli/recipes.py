@@ -34,6 +34,13 @@ def init(
             help="Write the recipe to this file instead of printing it.",
         ),
     ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TASK",
+            help="The model's head, such as text-generation (a decoder with its cache).",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     toolchain: Toolchain = "isolated",
     home: HomeFolder = None,
@@ -48,6 +55,7 @@ def init(
     text = draft_recipe(
         model,
         destination=output or Path("recipe.yaml"),
+        task=task,
         survey=_survey(model, toolchain, home) if model.endswith(".onnx") else None,
     )
     if output is None:

@@ -31,7 +31,7 @@ from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
 from convkit.toolchain.requirements import diagnosis_spec, environment_spec
 from convkit.toolchain.resolution import resolve
-from convkit.worker.protocol import PROTOCOL, DiagnoseRequest, Envelope
+from convkit.worker.protocol import PROTOCOL, DiagnoseRequest, Envelope, is_step
 
 _NOT_SEARCHED = "E216"
 # Problems of a file that is already in low precision are explained by that precision.
@@ -107,7 +107,9 @@ class Causes:
             or not any(finding.code in _UNEXPLAINED for finding in verification.findings)
         ):
             return None
-        off = [case for case in verification.cases if not case.passed]
+        # A call of a loop is off by what the calls before it fed to it, too.
+        alone = [case for case in verification.cases if not is_step(case.case)]
+        off = [case for case in alone if not case.passed]
         compared = [
             case
             for case in off

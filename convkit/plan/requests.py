@@ -6,6 +6,7 @@ from typing import Protocol, assert_never
 
 from convkit import tensors
 from convkit.plan.stages import Stage, export_id, precision_id
+from convkit.plan.steps import steps_of
 from convkit.recipe import models
 from convkit.recipe.models import Model, Recipe, Target
 from convkit.recipe.tolerances import limits_for
@@ -72,6 +73,7 @@ def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
                 budget_seconds=recipe.verify.budget,
                 skip_cases=recipe.verify.skip,
                 graph=places.source(recipe.model) if recipe.model.onnx is not None else None,
+                steps=steps_of(recipe),
             )
         case "precision" | "build" | "verify":
             return _target_request(stage, recipe, places)
@@ -126,6 +128,7 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
         exported=exported,
         decision=decision,
         stand_in=stage.stand_in,
+        steps=steps_of(recipe),
     )
 
 

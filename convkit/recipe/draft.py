@@ -11,9 +11,12 @@ from pathlib import Path
 from convkit.codec import Json
 from convkit.errors import UsageError
 from convkit.metrics.registry import DEFAULTS, PARAMETERS
+from convkit.recipe.decoder_draft import TASK as GENERATION
+from convkit.recipe.decoder_draft import decoder_signature
 from convkit.recipe.draft_onnx import comments_of, signature_of_survey, tolerances_of
 from convkit.recipe.families import (
     FAMILIES,
+    SMALL_DECODER,
     DraftInput,
     DraftOutput,
     DraftSample,
@@ -21,6 +24,7 @@ from convkit.recipe.families import (
     Drawn,
     Family,
     signature_of,
+    task_of,
 )
 from convkit.recipe.scalars import ScalarError, plain_value
 from convkit.worker.protocol import SurveyResult
@@ -81,17 +85,17 @@ def draft_recipe(
     such as `bert`. `architecture` is the model_type of a model whose configuration is not available
     here. Guesses are marked TODO. Raises UsageError.
     """
-    origin = _origin(model, destination.absolute().parent, architecture, survey)
+    origin = _origin(model, destination.absolute().parent, architecture, survey, task)
     doubt: tuple[str, ...] | None = None
     if survey is not None:
         signature, doubt = signature_of_survey(survey), comments_of(survey)
     elif origin.family is None:
         signature, doubt = _guess(origin.config, task), _UNKNOWN_MODEL
     elif not origin.config:
-        signature, doubt = signature_of(origin.family, origin.family.small, task), _UNKNOWN_SIZES
+        signature, doubt = _signature(origin.family, origin.family.small, task), _UNKNOWN_SIZES
     else:
         try:
-            signature = signature_of(origin.family, origin.config, task)
+            signature = _signature(origin.family, origin.config, task)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise UsageError(
                 f"{model}: config.json does not fit its model_type: {error!r}"
@@ -101,8 +105,20 @@ def draft_recipe(
     return "\n".join(lines) + "\n"
 
 
+def _signature(family: Family, config: Mapping[str, Json], task: str | None) -> DraftSignature:
+    """Return a family's signature; a decoder's has its cache."""
+    wanted = task or task_of(family, config)
+    if family.kind == "decoder" and wanted == GENERATION:
+        return decoder_signature(family, config)
+    return signature_of(family, config, wanted)
+
+
 def _origin(
-    model: str, folder: Path, architecture: str | None, survey: SurveyResult | None
+    model: str,
+    folder: Path,
+    architecture: str | None,
+    survey: SurveyResult | None,
+    task: str | None,
 ) -> _Origin:
     path = Path(model)
     if model.endswith(".onnx"):
@@ -122,7 +138,7 @@ def _origin(
             _recipe_name(match["id"].split("/")[1]), lines, {}, family, has_tokenizer=True
         )
     if _ARCHITECTURE.fullmatch(model):
-        return _architecture_origin(model)
+        return _architecture_origin(model, task)
     if "/" in model and not path.parent.is_dir():
         raise UsageError(
             f"{model}: no such folder. For a model on a hub, pin its commit:"
@@ -175,17 +191,18 @@ def _package_origin(name: str, version: str, path: str, architecture: str | None
     return _Origin(_recipe_name(name), lines, config, family, has_tokenizer=True)
 
 
-def _architecture_origin(architecture: str) -> _Origin:
+def _architecture_origin(architecture: str, task: str | None) -> _Origin:
     family = FAMILIES.get(architecture)
+    small = family.small if family is not None else SMALL_DECODER if task == GENERATION else {}
     lines = [
         "config:",
         f"  architecture: {_scalar(architecture)}",
         "  seed: 0 # the same seed gives the same weights",
     ]
-    if family is not None:
+    if small:
         lines.append("  overrides: # a small model: quick to convert, and as hard to get right")
-        lines += [f"    {key}: {json.dumps(value)}" for key, value in family.small.items()]
-    return _Origin(_recipe_name(architecture), tuple(lines), family.small if family else {}, family)
+        lines += [f"    {key}: {json.dumps(value)}" for key, value in small.items()]
+    return _Origin(_recipe_name(architecture), tuple(lines), small, family)
 
 
 def _read_config(path: Path) -> Mapping[str, Json]:
@@ -221,6 +238,8 @@ def _guess(config: Mapping[str, Json], task: str | None) -> DraftSignature:
         else FAMILIES["roberta"]
     )
     numbers = {key: value for key, value in config.items() if type(value) is int and value > 0}
+    if task == GENERATION:
+        return decoder_signature(FAMILIES["llama"], {**SMALL_DECODER, **numbers})
     return signature_of(family, {**family.small, **numbers}, task or "feature-extraction")
 
 
@@ -276,6 +295,9 @@ def _render_signature(signature: DraftSignature) -> Iterator[str]:
     for output in signature.outputs:
         yield f"  - {{ {_tensor(output)} }}"
     yield ""
+    if signature.steps:
+        yield from signature.steps
+        yield ""
 
 
 def _render_rest(origin: _Origin, tolerances: Mapping[str, Mapping[str, Json]]) -> Iterator[str]:
@@ -299,8 +321,9 @@ def _render_rest(origin: _Origin, tolerances: Mapping[str, Mapping[str, Json]]) 
 
 
 def _tensor(tensor: DraftInput | DraftOutput) -> str:
+    origin = f", from: {_scalar(tensor.origin)}" if tensor.origin is not None else ""
     return (
-        f"name: {_scalar(tensor.name)}, dtype: {tensor.dtype}, shape:"
+        f"name: {_scalar(tensor.name)}{origin}, dtype: {tensor.dtype}, shape:"
         f" [{', '.join(map(_scalar, tensor.shape))}]"
     )
 

@@ -26,12 +26,15 @@ DraftSample = str | tuple[int, int] | Drawn
 
 @dataclasses.dataclass(frozen=True)
 class DraftInput:
-    """An input of a draft; `sample` as in a recipe, None for normally distributed values."""
+    """An input of a draft; `sample` as in a recipe, None for normally distributed values. `origin`:
+    the model's own name, if different.
+    """
 
     name: str
     dtype: str
     shape: tuple[Dimension, ...]
     sample: DraftSample | None = None
+    origin: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,16 +44,20 @@ class DraftOutput:
     name: str
     shape: tuple[Dimension, ...]
     dtype: str = "float32"
+    origin: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class DraftSignature:
-    """Inputs, outputs, task and the sizes of the axes (min, typical, max)."""
+    """Inputs, outputs, task and the sizes of the axes (min, typical, max). `steps` are the lines of
+    a recipe that say how a model is called in a loop.
+    """
 
     task: str
     inputs: tuple[DraftInput, ...]
     outputs: tuple[DraftOutput, ...]
     axes: Mapping[str, tuple[int, int, int]]
+    steps: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,6 +114,11 @@ _SMALL_GPT2: dict[str, Json] = {
     "n_positions": 128,
 }
 
+_SMALL_QWEN3: dict[str, Json] = {**_SMALL_LLAMA, "head_dim": 16}
+# What most decoders are like, for one that is not listed below. Their padding token may be beyond
+# this vocabulary.
+SMALL_DECODER: dict[str, Json] = {**_SMALL_QWEN3, "pad_token_id": 0}
+
 _BERT = Family("text encoder", _SMALL_TEXT, token_types=True)
 _DISTILBERT = Family("text encoder", _SMALL_DISTILBERT, width="dim")
 _ROBERTA = Family("text encoder", {**_SMALL_TEXT, "max_position_embeddings": 130}, reserved=2)
@@ -143,7 +155,7 @@ FAMILIES: dict[str, Family] = {
     "llama": _LLAMA,
     "mistral": _LLAMA,
     "qwen2": _LLAMA,
-    "qwen3": Family("decoder", {**_SMALL_LLAMA, "head_dim": 16}),
+    "qwen3": Family("decoder", _SMALL_QWEN3),
     "beit": _VIT,
     "deit": _DEIT,
     "dinov2": _VIT,

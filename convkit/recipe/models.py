@@ -41,6 +41,7 @@ from convkit.recipe.sources import (
     Model,
     PackageModel,
 )
+from convkit.recipe.steps import StepsModel
 from convkit.recipe.target_consistency import faults_between_parts
 from convkit.recipe.targets import BaseTarget, GraphTarget
 from convkit.worker.protocol import CaseName
@@ -72,6 +73,7 @@ __all__ = [
     "RecipeModel",
     "Sample",
     "SampleName",
+    "StepsModel",
     "Target",
     "Tensor",
     "Tolerance",
@@ -183,6 +185,11 @@ class Recipe(RecipeModel):
     outputs: Annotated[tuple[Output, ...], Field(min_length=1)] = Field(
         description="the outputs; their order is part of the contract",
         examples=[[{"name": "logits", "dtype": "float32", "shape": ["batch", 2]}]],
+    )
+    steps: StepsModel | None = Field(
+        None,
+        description="how the model is called in a loop: outputs that feed inputs of the next call",
+        examples=[{"feeds": {"present.*": "past.*"}, "axis": "sequence"}],
     )
     verify: Verify = Field(
         default_factory=Verify, description="how built models are compared with the original"

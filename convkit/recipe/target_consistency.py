@@ -6,13 +6,14 @@ from collections.abc import Mapping
 
 from convkit.recipe.consistency import Fault, consistency_faults, mapping
 from convkit.recipe.registry import target_models
+from convkit.recipe.steps import steps_faults
 
 
 def faults_between_parts(recipe: Mapping[str, object]) -> list[Fault]:
     """Return the inconsistencies between the parts of a recipe, including its targets, under the
     keys a user writes.
     """
-    faults = list(consistency_faults(recipe))
+    faults = [*consistency_faults(recipe), *steps_faults(recipe)]
     models = target_models()
     for name, given in mapping(recipe.get("targets")).items():
         target = mapping(given)

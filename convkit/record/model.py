@@ -12,6 +12,7 @@ from convkit.findings.model import Finding
 from convkit.metrics.limits import Problem
 from convkit.tensors import Contract
 from convkit.worker.protocol import (
+    GreedyRow,
     InvarianceMetrics,
     OmittedCase,
     PrecisionResult,
@@ -95,6 +96,7 @@ class CaseVerdict:
 @dataclasses.dataclass(frozen=True)
 class Verification:
     """The verdict on one target under one runtime release. `stage` is the id of the verify stage.
+    `greedy` compares generated tokens.
 
     `leading` is the finding shown in the headline; None if there is none, and in older records.
     """
@@ -110,6 +112,7 @@ class Verification:
     providers: tuple[str, ...] = ()
     simulated: tuple[SimulatedCase, ...] = ()
     invariance: tuple[InvarianceMetrics, ...] = ()
+    greedy: tuple[GreedyRow, ...] = ()
     findings: tuple[Finding, ...] = ()
     leading: Finding | None = None
 

@@ -23,6 +23,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.tensors import largest_difference
 from convkit.stages.original import Original, TorchOriginal, open_original
 from convkit.stages.original_invariance import run_original
+from convkit.stages.reference_steps import ReferenceSteps
 from convkit.tensors import TensorSpec
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.protocol import (
@@ -42,7 +43,8 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
 
     Findings: N103 if the original returns NaN, C112 for an input without influence, C205 and C207
     for outputs that differ from the declared ones, N303 for a random original, N305 for one that
-    depends on padding. Raises StageFailedError if the original rejects a case of the ladder.
+    depends on padding, C501 to C503 for one whose steps give other outputs than one pass. Raises
+    StageFailedError if the original rejects a case of the ladder.
     """
     context.progress("loading the original model")
     original = open_original(request.source, request.contract)
@@ -61,9 +63,15 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         for dtype in (request.source.dtype, *(spec.dtype for spec in request.contract.outputs))
     )
     invariance = run_original(original, made_from, context, budget, half=half)
+    looped: tuple[CaseRecord, ...] = ()
+    if request.steps is not None:
+        steps = ReferenceSteps(original, made_from, request.steps, context)
+        steps.run(budget, half=half)
+        looped, stage.findings = tuple(steps.records), [*stage.findings, *steps.findings]
+        omitted += steps.omitted
     lines = original.value_dependent_lines(cases[0].inputs()) if cases else ()
     result = ReferenceResult(
-        (*records, *invariance.cases),
+        (*records, *invariance.cases, *looped),
         (*omitted, *invariance.omitted),
         invariance.layout,
         lines,

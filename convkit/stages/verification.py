@@ -7,18 +7,22 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, Protocol
 
+from convkit.cases.budget import Budget
 from convkit.cases.files import read_cases
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.collapse import collapse_findings
 from convkit.models.contract_check import check_contract
 from convkit.stages.built_files import refused
 from convkit.stages.built_model import BuiltModel
+from convkit.stages.built_steps import BuiltSteps, LoopReader
+from convkit.stages.verify_steps import StepResults, run_loops
 from convkit.tensors import Contract
 from convkit.worker.context import Context
 from convkit.worker.protocol import (
     CaseMetrics,
     Fallback,
     OmittedCase,
+    ReferenceResult,
     SimulatedCase,
     TensorMetrics,
     VerifyRequest,
@@ -97,6 +101,7 @@ def verify(
     invariance, omitted_checks = verification.invariance(
         [case for case in reference.cases if case.kind == "invariance"]
     )
+    looped = _loops(request, reference, opened, context)
     fallbacks = session.fallbacks()
     findings += [_fallback_finding(fallback, session.providers[0]) for fallback in fallbacks]
     collapsed = collapse_findings(verification.spreads)
@@ -110,13 +115,27 @@ def verify(
         session=opened.contract,
         providers=session.providers,
         fallbacks=fallbacks,
-        cases=tuple(cases),
-        omitted=(*omitted_cases, *omitted_checks),
+        cases=(*cases, *looped.cases),
+        omitted=(*omitted_cases, *omitted_checks, *looped.omitted),
         probes=tuple(probes),
         simulated=beside,
         invariance=tuple(invariance),
+        trials=tuple(looped.trials),
+        greedy=tuple(looped.greedy),
     )
     return result, findings
+
+
+def _loops(
+    request: VerifyRequest, reference: ReferenceResult, opened: Opened, context: Context
+) -> StepResults:
+    """Run the model in loops, if the recipe has steps."""
+    if request.steps is None:
+        return StepResults()
+    built = BuiltSteps(opened.session, opened.contract, request.contract, request.steps)
+    reader = LoopReader(Path(request.reference), request.contract, request.steps)
+    records = [case for case in reference.cases if case.kind == "step"]
+    return run_loops(built, reader, records, Budget(request.budget_seconds), context)
 
 
 def first_lost(cases: Sequence[CaseMetrics]) -> str | None:

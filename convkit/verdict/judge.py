@@ -20,6 +20,7 @@ from convkit.verdict.precision_remedy import search_remedy
 from convkit.verdict.probes import probe_findings
 from convkit.verdict.proof import proofs_first, without_guesses
 from convkit.verdict.simulated import simulation_findings
+from convkit.verdict.steps import step_findings
 from convkit.worker.protocol import (
     CaseMetrics,
     CaseRecord,
@@ -66,6 +67,7 @@ def judge(
         *_case_findings(cases, search_remedy(recipe, target)),
         *_completeness_findings(cases, recipe, stage_findings),
         *simulation_findings(recipe, target, measured, override),
+        *step_findings(recipe, target, measured, cases, override),
     ]
     findings += branch_findings(findings, reference, target, cases)
     findings += limits_met(recipe, target, cases)
@@ -91,6 +93,7 @@ def judge(
         providers=measured.providers,
         simulated=measured.simulated,
         invariance=measured.invariance,
+        greedy=measured.greedy,
         findings=tuple(findings),
         leading=leading,
     )

@@ -218,6 +218,25 @@ def test_texts_with_fixed_shapes():
     assert [case.inputs()["ids"].shape for case in cases.values()] == [(2, 8)] * 3
 
 
+@pytest.mark.parametrize("least", [0, 2])
+def test_texts_of_a_decoder_start_without_a_past(least):
+    mask = tensor("mask", "int64", ("batch", "past + sequence"))
+    contract = dataclasses.replace(
+        CONTRACT,
+        inputs=(CONTRACT.inputs[0], mask, tensor("cache", shape=("batch", "past", 4))),
+        axes=(*CONTRACT.axes, Axis("past", least, 3, 5)),
+    )
+    cases, _ = ladder(contract, SAMPLES, ["a bb ccc", "dd"], WordTokenizer)
+    case = cases["texts"]
+    assert case.sizes["past"] == least
+    feeds = case.inputs()
+    assert {name: values.shape for name, values in feeds.items()} == {
+        spec.name: spec.concrete_shape(case.sizes) for spec in contract.inputs
+    }
+    if least == 0:  # the tokenizer's own mask
+        np.testing.assert_array_equal(feeds["mask"], feeds["ids"] > 0)
+
+
 def test_reasons_for_no_texts():
     assert text_cases(["a"], tokenizer=None)[1]["texts"] == "the model has no tokenizer"
 

@@ -123,6 +123,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "description": {"description": "other"},
     "model": {"model": {"config": {"architecture": "bert", "seed": 5}}},
     "export": {"export": {"opset": 17}},
+    "steps": {"steps": {"feeds": {"state_out": "state"}}},
     "verify": {"verify": {"tolerance": {"max_abs": 1e-4}, "seed": 4}},
     "targets": {"targets": TARGETS | {"more": ORT}},
     "track": {"track": {"experiment": "other"}},
@@ -169,8 +170,11 @@ def decides(given: Recipe) -> str:
 
 @pytest.mark.parametrize("key", CHANGES)
 def test_no_key_of_a_recipe_changes_without_another_outcome_s_key(key):
-    inputs = recipe().dump()["inputs"]
-    base = {"inputs": inputs, "targets": TARGETS}
+    # With a state, so that there may be steps.
+    state = {"dtype": "float32", "shape": ["batch", 2]}
+    inputs = [*recipe().dump()["inputs"], {"name": "state", **state}]
+    outputs = [*recipe().dump()["outputs"], {"name": "state_out", **state}]
+    base = {"inputs": inputs, "outputs": outputs, "targets": TARGETS}
     assert decides(recipe(**base)) != decides(recipe(**base | CHANGES[key]))
 
 

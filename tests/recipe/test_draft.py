@@ -4,10 +4,12 @@ from pathlib import Path
 import pytest
 
 from convkit.errors import UsageError
+from convkit.plan.requests import contract_of
+from convkit.plan.steps import steps_of
 from convkit.recipe.draft import draft_recipe
 from convkit.recipe.families import FAMILIES, signature_of, task_of
 from convkit.recipe.loading import LoadedRecipe, parse_recipe
-from convkit.tensors import Axis, Contract, TensorSpec, dimension_size
+from convkit.tensors import Axis, Contract, TensorSpec
 from convkit.worker.protocol import Sample, SurveyResult
 
 BERT = {
@@ -41,35 +43,66 @@ def test_a_draft_for_every_known_architecture_loads_without_a_doubt(architecture
     assert loaded.recipe.tools.python == "3.11"
 
 
+# Decoders that the draft knows nothing of but that they are decoders.
+UNLISTED = ("gemma3_text", "phi3", "smollm3")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", FAMILIES)
+@pytest.mark.parametrize("architecture", [*FAMILIES, *UNLISTED])
 def test_the_model_itself_takes_and_gives_what_the_draft_says(architecture, tmp_path):
     import torch
     import transformers
 
+    from convkit.models.sources import LoadedModel
+    from convkit.models.sources.contract_module import ContractModule
     from convkit.models.sources.tasks import auto_class
 
-    recipe = drafted(architecture, tmp_path / "recipe.yaml").recipe
+    task = "text-generation" if architecture in UNLISTED else None
+    recipe = drafted(architecture, tmp_path / "recipe.yaml", task=task).recipe
     config = transformers.AutoConfig.for_model(architecture, **recipe.model.config.overrides)
     model = auto_class(recipe.model.task).from_config(config).eval()
+    contract = contract_of(recipe)
+    module = ContractModule(LoadedModel(model, architecture), contract)
     for sizes in (
         {name: axis.min for name, axis in recipe.axes.items()},
         {name: axis.max for name, axis in recipe.axes.items()} | {"batch": 2},
     ):
-        feeds = {}
-        for tensor in recipe.inputs:
-            shape = [dimension_size(dimension, sizes) for dimension in tensor.shape]
-            feeds[tensor.name] = (
-                torch.zeros(shape)
-                if tensor.dtype == "float32"
-                else torch.ones(shape, dtype=torch.int64)
-            )
+        feeds = [
+            torch.zeros(spec.concrete_shape(sizes))
+            if spec.dtype == "float32"
+            else torch.ones(spec.concrete_shape(sizes), dtype=torch.int64)
+            for spec in contract.inputs
+        ]
         with torch.no_grad():
-            outputs = model(**feeds)
-        for output in recipe.outputs:
-            assert list(outputs[output.name].shape) == [
-                dimension_size(dimension, sizes) for dimension in output.shape
-            ]
+            outputs = module(*feeds)
+        for spec, output in zip(contract.outputs, outputs, strict=True):
+            assert tuple(output.shape) == spec.concrete_shape(sizes)
+
+
+def test_a_decoder_is_drafted_with_its_cache_and_its_steps(tmp_path):
+    config = {
+        "model_type": "qwen3",
+        "vocab_size": 99,
+        "hidden_size": 64,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 4096,
+    }
+    folder = model_folder(tmp_path / "m", config)
+    recipe = drafted(str(folder), tmp_path / "r.yaml", task="text-generation").recipe
+    assert len(recipe.inputs) == 3 + 2 * 3
+    last = recipe.inputs[-1]
+    assert (last.name, last.origin) == ("past.2.value", "past_key_values.2.value")
+    assert last.shape == ("batch", 2, "past", 8)
+    assert recipe.outputs[-1].shape == ("batch", 2, "past + sequence", 8)
+    assert recipe.axes["past"].min == 0
+    steps = steps_of(recipe)
+    assert steps is not None
+    assert len(steps.feeds) == 6
+    assert (steps.axis, steps.grows, steps.scores) == ("sequence", ("past",), "logits")
+    without = drafted(str(folder), tmp_path / "r.yaml", task="feature-extraction").recipe
+    assert without.steps is None
 
 
 def test_a_folder_is_read_and_named_from_where_the_recipe_will_stand(tmp_path):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.sources.input_structure import CACHED, CACHES, Arguments
 from convkit.models.sources.loaded import LoadedModel
 from convkit.tensors import Contract, TensorSpec
 from convkit.worker.context import StageFailedError
@@ -29,8 +30,9 @@ class ContractModule(torch.nn.Module):
     as a tuple.
 
     The model itself is not modified: it is called with keywords (`origin` if a name differs), and
-    parameters that the contract does not declare keep their defaults. `omit` names inputs
-    deliberately left at their defaults.
+    parameters that the contract does not declare keep their defaults. Inputs that reach into a
+    structure are assembled first (see `input_structure`). `omit` names inputs deliberately left at
+    their defaults. Raises StageFailedError for inputs that no structure can be made of.
     """
 
     def __init__(self, loaded: LoadedModel, contract: Contract, omit: Sequence[str] = ()) -> None:
@@ -38,16 +40,15 @@ class ContractModule(torch.nn.Module):
         self.model = loaded.module
         self.contract = contract
         self.omit = tuple(omit)
-        keys = [spec.origin or spec.name for spec in contract.inputs]
+        self.arguments = Arguments(loaded.module, contract.inputs)
 
         def forward(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            if len(tensors) != len(keys):
+            if len(tensors) != len(contract.inputs):
                 raise TypeError(
-                    f"the contract has {len(keys)} inputs; {len(tensors)} tensors were given"
+                    f"the contract has {len(contract.inputs)} inputs; {len(tensors)} tensors were"
+                    " given"
                 )
-            return select_outputs(
-                self.model(**dict(zip(keys, tensors, strict=True))), contract.outputs
-            )
+            return select_outputs(self.model(**self.arguments.build(tensors)), contract.outputs)
 
         # torch.export and torch.jit.trace read the inputs' names from this.
         forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -133,10 +134,6 @@ def _select_by_name(
     return tuple(selected)
 
 
-# The tensors in a layer of transformers' caches: their names in ONNX models, and their attributes.
-_CACHED = {"key": "keys", "value": "values"}
-
-
 def _reach(named: Mapping[str, Any], key: str) -> object:
     if key in named:
         return named[key]
@@ -147,13 +144,21 @@ def _reach(named: Mapping[str, Any], key: str) -> object:
             value = value.get(part)
         elif part.isdigit() and isinstance(layers := getattr(value, "layers", None), list | tuple):
             value = layers[int(part)] if int(part) < len(layers) else None  # a transformers cache
-        elif part in _CACHED and hasattr(value, _CACHED[part]):
-            value = getattr(value, _CACHED[part])
+        elif part in CACHED and hasattr(value, CACHED[part]):
+            value = getattr(value, CACHED[part])
+        elif _has_field(value, part):
+            value = getattr(value, part)
         elif isinstance(value, list | tuple) and part.isdigit() and int(part) < len(value):
             value = value[int(part)]
         else:
             return None
     return value if rest else None
+
+
+def _has_field(value: object, name: str) -> bool:
+    """Say whether a value is a dataclass, a named tuple or a pair of caches with this field."""
+    fields = getattr(value, "__dataclass_fields__", getattr(value, "_fields", CACHES))
+    return name in fields and hasattr(value, name)
 
 
 def _unknown_output(

@@ -86,9 +86,8 @@ def _with_inputs(
 def _matters(module: ContractModule, base: Probe, name: str, like: torch.Tensor) -> bool:
     assert base.outputs is not None
     turns = torch.arange(like.numel()).reshape(like.shape) % 2
-    keys = [spec.origin or spec.name for spec in module.contract.inputs]
     for values in (turns, torch.zeros_like(turns), torch.ones_like(turns)):
-        feed = {key: tensor.clone() for key, tensor in zip(keys, base.inputs, strict=True)}
+        feed = module.arguments.build([tensor.clone() for tensor in base.inputs])
         feed[name] = values.to(torch.int64)
         try:
             with torch.no_grad():

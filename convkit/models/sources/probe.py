@@ -12,6 +12,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.contract_check import in_order
 from convkit.models.sources.contract_module import ContractModule, OutputsError
 from convkit.models.sources.example_sizes import example_sizes, other_sizes
+from convkit.models.sources.input_structure import parameter_of
 from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.signature import forward_parameters, unknown_input
 from convkit.models.sources.torch_dtypes import contract_dtype, to_tensor
@@ -111,9 +112,9 @@ def _swallowed_inputs(examples: Examples) -> list[Finding]:
     """
     parameters = forward_parameters(examples.loaded)
     specs = examples.contract.inputs
-    declared = {spec.origin or spec.name for spec in specs}
+    declared = {parameter_of(spec, parameters) for spec in specs}
     free = [name for name in parameters if name not in declared]
-    unknown = [spec for spec in specs if (spec.origin or spec.name) not in parameters]
+    unknown = [spec for spec in specs if parameter_of(spec, parameters) not in parameters]
     return [unknown_input(spec, free, parameters, examples.contract) for spec in unknown]
 
 
@@ -384,14 +385,14 @@ def outputs_differ(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]
 def ignored_inputs(module: ContractModule, examples: Examples, base: Probe) -> list[Finding]:
     """Return C101 or C104 for inputs that forward accepts through **kwargs without any effect."""
     parameters = forward_parameters(examples.loaded)
-    declared = {spec.origin or spec.name for spec in examples.contract.inputs}
+    declared = {parameter_of(spec, parameters) for spec in examples.contract.inputs}
     free = [name for name in parameters if name not in declared]
     return [
         dataclasses.replace(
             finding, message=f"{finding.message} It ends up in **kwargs, which the model ignores."
         )
         for index, spec in enumerate(examples.contract.inputs)
-        if (spec.origin or spec.name) not in parameters
+        if parameter_of(spec, parameters) not in parameters
         and not influences(module, examples, base, index)
         for finding in [unknown_input(spec, free, parameters, examples.contract)]
     ]

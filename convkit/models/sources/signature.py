@@ -9,6 +9,7 @@ from typing import Literal
 from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.contract_check import in_order
+from convkit.models.sources.input_structure import parameter_of
 from convkit.models.sources.loaded import LoadedModel
 from convkit.tensors import Contract, TensorSpec
 from convkit.worker.context import StageFailedError
@@ -54,11 +55,15 @@ def signature_findings(
             raise StageFailedError(
                 f"model.omit: forward has no parameter {name!r}{suggestion(name, parameters)}"
             )
-    declared = {spec.origin or spec.name: spec for spec in contract.inputs}
+    declared: dict[str, list[TensorSpec]] = {}
+    for spec in contract.inputs:
+        declared.setdefault(parameter_of(spec, parameters), []).append(spec)
     findings = []
     if not _takes_any_name(loaded):
         free = [name for name in parameters if name not in declared]
-        unknown = [spec for key, spec in declared.items() if key not in parameters]
+        unknown = [
+            spec for key, specs in declared.items() if key not in parameters for spec in specs
+        ]
         findings += [unknown_input(spec, free, parameters, contract) for spec in unknown]
     findings += [
         _undeclared_input(name, parameters)
@@ -114,7 +119,9 @@ def _only_candidate(
     are unique.
     """
     required = [name for name in free if parameters[name].default is inspect.Parameter.empty]
-    unknown = [other for other in contract.inputs if (other.origin or other.name) not in parameters]
+    unknown = [
+        other for other in contract.inputs if parameter_of(other, parameters) not in parameters
+    ]
     if len(required) != 1 or len(unknown) != 1:
         return {}
     return {f"inputs.{contract.inputs.index(spec)}.from": required[0]}
@@ -136,7 +143,9 @@ def _undeclared_input(name: str, parameters: dict[str, inspect.Parameter]) -> Fi
     )
 
 
-def _order_findings(declared: Mapping[str, TensorSpec], parameters: list[str]) -> list[Finding]:
+def _order_findings(
+    declared: Mapping[str, Sequence[TensorSpec]], parameters: list[str]
+) -> list[Finding]:
     known = [name for name in declared if name in parameters]
     expected = sorted(known, key=parameters.index)
     if known == expected:
@@ -154,8 +163,8 @@ def _order_findings(declared: Mapping[str, TensorSpec], parameters: list[str]) -
                 " set export.input_order: recipe.",
                 {
                     "inputs": in_order(
-                        [spec.name for spec in declared.values()],
-                        [declared[name].name for name in expected],
+                        [spec.name for specs in declared.values() for spec in specs],
+                        [spec.name for name in expected for spec in declared[name]],
                     )
                 },
             ),

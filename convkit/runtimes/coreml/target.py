@@ -116,7 +116,7 @@ class CoreMLTarget(BaseTarget):
     def faults(
         cls, name: str, target: Mapping[str, object], recipe: Mapping[str, object]
     ) -> Iterator[Fault]:
-        """Return requests that Core ML cannot fulfil: a graph, or more shapes than it supports."""
+        """Return requests that Core ML cannot fulfil: a graph, empty tensors, too many shapes."""
         place = ("targets", name)
         if mapping(recipe.get("model")).get("onnx") is not None:
             message = (
@@ -124,8 +124,23 @@ class CoreMLTarget(BaseTarget):
                 " it was exported from under model"
             )
             yield Fault((*place, "runtime"), message)
+        yield from _empty_faults(place, recipe)
         if target.get("shapes") == "enumerated":
             yield from _shape_faults(place, target, recipe)
+
+
+def _empty_faults(place: tuple[str, ...], recipe: Mapping[str, object]) -> Iterator[Fault]:
+    """Return axes that may be empty: a program converts, and fails when it runs.
+
+    Source: the issues 1040 and 2516 of coremltools.
+    """
+    for axis, given in mapping(recipe.get("axes")).items():
+        if mapping(given).get("min") == 0:
+            message = (
+                f"Core ML runs no empty tensors, and axes.{axis}.min is 0; write min: 1, or move"
+                " this target to a recipe of its own"
+            )
+            yield Fault((*place, "runtime"), message)
 
 
 def _shape_faults(

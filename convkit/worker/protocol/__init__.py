@@ -74,6 +74,15 @@ from convkit.worker.protocol.results import (
     SurveyResult,
     VerifyResult,
 )
+from convkit.worker.protocol.steps import (
+    Feed,
+    GreedyRow,
+    Steps,
+    StepTrial,
+    TrialKind,
+    call_name,
+    is_step,
+)
 
 __all__ = [
     "DEFAULT_BLOCK_SIZE",
@@ -99,8 +108,10 @@ __all__ = [
     "ExportResult",
     "Exporter",
     "Fallback",
+    "Feed",
     "FileComparison",
     "Format",
+    "GreedyRow",
     "InspectRequest",
     "InspectResult",
     "InvarianceCheck",
@@ -134,10 +145,15 @@ __all__ = [
     "StageKind",
     "StageRequest",
     "StageResult",
+    "StepTrial",
+    "Steps",
     "SurveyRequest",
     "SurveyResult",
     "TensorMetrics",
     "UnpaddedMetrics",
+    "TrialKind",
     "VerifyRequest",
     "VerifyResult",
+    "call_name",
+    "is_step",
 ]

@@ -6,6 +6,7 @@ from typing import Generic, Literal, TypeVar
 from convkit.codec import Json
 from convkit.tensors import Contract
 from convkit.worker.protocol.model import Device, Exporter, Original, Precision, Sample, Source
+from convkit.worker.protocol.steps import Steps
 
 # The runtime's own options: a frozen dataclass defined in its folder.
 OptionsT = TypeVar("OptionsT")
@@ -43,6 +44,7 @@ class ReferenceRequest:
     budget_seconds: float | None
     skip_cases: tuple[str, ...]
     graph: str | None = None
+    steps: Steps | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +106,7 @@ class VerifyRequest(Generic[OptionsT]):
     exported: str | None = None
     decision: str | None = None
     stand_in: bool = False
+    steps: Steps | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ from convkit.worker.protocol.measurements import (
     SimulatedCase,
 )
 from convkit.worker.protocol.model import Precision, Sample
+from convkit.worker.protocol.steps import GreedyRow, StepTrial
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +30,7 @@ class ExportResult:
     size_bytes: int
 
 
-CaseKind = Literal["ladder", "probe", "invariance"]
+CaseKind = Literal["ladder", "probe", "invariance", "step"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,7 +39,8 @@ class CaseRecord:
 
     Probes make one `change` to the case `base`. `runnable` is False if the original model rejected
     it. Invariance cases change something that must not affect the outputs (see
-    `InvarianceMetrics`).
+    `InvarianceMetrics`). A step's `base` is the call before it, whose outputs feed it; only inputs
+    that nothing feeds are stored for it.
     """
 
     name: str
@@ -162,7 +164,8 @@ class BuildResult:
 @dataclasses.dataclass(frozen=True)
 class VerifyResult:
     """Metrics, independent of thresholds. `evidence` states how they were obtained; `simulated`
-    accompanies the results of a device.
+    accompanies the results of a device. `trials` may explain steps that are off, `greedy` compares
+    generated tokens.
     """
 
     evidence: Literal["device", "simulated"]
@@ -174,6 +177,8 @@ class VerifyResult:
     probes: tuple[ProbeMetrics, ...]
     simulated: tuple[SimulatedCase, ...] = ()
     invariance: tuple[InvarianceMetrics, ...] = ()
+    trials: tuple[StepTrial, ...] = ()
+    greedy: tuple[GreedyRow, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

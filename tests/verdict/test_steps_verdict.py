@@ -1,0 +1,136 @@
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+from records import contract
+from small_recipe import recipe
+from test_judge import GOOD
+
+from convkit.findings.model import Finding
+from convkit.record.model import Verification
+from convkit.verdict.judge import judge
+from convkit.worker.protocol import (
+    CaseMetrics,
+    CaseRecord,
+    GreedyRow,
+    ReferenceResult,
+    StepTrial,
+    VerifyResult,
+)
+
+BAD = dataclasses.replace(GOOD, max_abs=0.5)
+NAMES = ("smallest", "steps:prefill", "steps:1", "steps:2")
+STEPS = {"feeds": {"y": "x"}, "axis": "sequence", "greedy": "y"}
+
+
+def judged(
+    bad: tuple[str, ...] = (),
+    trials: tuple[StepTrial, ...] = (),
+    greedy: tuple[GreedyRow, ...] = (),
+    tolerance: dict[str, float] | None = None,
+) -> Verification:
+    values: dict[str, Any] = {"verify": {"tolerance": tolerance}} if tolerance else {}
+    made = recipe(
+        inputs=[
+            {
+                "name": "ids",
+                "dtype": "int64",
+                "shape": ["batch", "sequence"],
+                "sample": "token_ids",
+            },
+            {"name": "x", "dtype": "float32", "shape": ["batch", "sequence", 4]},
+        ],
+        axes={
+            "batch": {"min": 1, "typical": 2, "max": 4},
+            "sequence": {"min": 1, "typical": 8, "max": 16},
+        },
+        steps=STEPS,
+        **values,
+    )
+    kinds = {name: "step" if name.startswith("steps") else "ladder" for name in NAMES}
+    sizes = {"batch": 1, "sequence": 1}
+    cases = tuple(CaseRecord(n, kinds[n], n, sizes, 0.1) for n in NAMES)  # type: ignore[arg-type]
+    metrics = tuple(CaseMetrics(n, 0.1, (BAD if n in bad else GOOD,)) for n in NAMES)
+    measured = VerifyResult(
+        "device", contract(), ("CPU",), (), metrics, (), (), trials=trials, greedy=greedy
+    )
+    reference = ReferenceResult(cases, ())
+    return judge(made, made.targets["ort"], reference, measured, stage="verify:ort", version=None)
+
+
+def trial(kind: Any, *tensors: str, after: Any = GOOD, shift: int = 0) -> StepTrial:
+    cases = tuple(CaseMetrics(name, 0.0, (after,)) for name in NAMES[1:])
+    return StepTrial(kind, tensors, 1, cases, shift)
+
+
+def codes(verification: Verification) -> list[str]:
+    return [finding.code for finding in verification.findings]
+
+
+def one(verification: Verification, code: str) -> Finding:
+    (finding,) = [each for each in verification.findings if each.code == code]
+    return finding
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "text"),
+    [
+        (trial("layers", "a.0", "a.1"), "C502", "'a.0' and 'a.1' are exchanged"),
+        (trial("parts", "key", "value"), "C503", "fed the other way round, the error falls from"),
+        (trial("positions", "ids", shift=-1), "C504", r"are off by +1 from call 2 on: with -1"),
+        (trial("stale", "y"), "C505", "'y' is not updated"),
+        (trial("updated", "y"), "C505", "'y' is wrong, and with it every later call"),
+        (trial("reset", "x"), "C506", "the state ('x') has no effect from call 2 on"),
+    ],
+)
+def test_a_correction_that_mends_every_call_is_the_cause(
+    found: StepTrial, code: str, text: str
+) -> None:
+    verification = judged(bad=("steps:1", "steps:2"), trials=(found,))
+    assert verification.status == "failed"
+    assert verification.leading is not None
+    assert verification.leading.code == code  # before the symptoms
+    finding = one(verification, code)
+    assert text in finding.message
+    assert "0.5 to 1e-06" in finding.message
+    assert finding.place.case == "steps:1"
+    assert "N101" in codes(verification)
+
+
+def test_a_correction_that_leaves_an_error_proves_nothing() -> None:
+    left = trial("layers", "a", "b", after=dataclasses.replace(GOOD, max_abs=2e-4))
+    not_a_number = trial("layers", "a", "b", after=dataclasses.replace(GOOD, max_abs=math.nan))
+    empty = StepTrial("layers", ("a", "b"), 1, ())
+    failed = StepTrial("layers", ("a", "b"), 1, (CaseMetrics("steps:1", 0.0, (), "refused"),))
+    for each in (left, not_a_number, empty, failed):
+        assert codes(judged(bad=("steps:1",), trials=(each,))) == ["N101"]
+
+
+def test_a_correction_explains_failed_steps_only() -> None:
+    fitting = trial("layers", "a", "b")
+    assert codes(judged(trials=(fitting,))) == []
+    assert codes(judged(bad=("smallest",), trials=(fitting,))) == ["N101"]
+
+
+def row(margin: float | None, agreed: int = 3) -> GreedyRow:
+    return GreedyRow(0, agreed, 8, 5, 6, margin)
+
+
+def test_tokens_that_differ_at_a_tie_pass() -> None:
+    assert codes(judged(greedy=(GreedyRow(0, 8, 8), row(1.9e-4)))) == []  # max_abs is 1e-4
+    assert judged(greedy=(row(1.9e-4),)).greedy == (row(1.9e-4),)
+
+
+@pytest.mark.parametrize("margin", [2.1e-4, math.nan])
+def test_tokens_that_differ_by_more_fail(margin: float) -> None:
+    verification = judged(greedy=(row(1e-5), row(margin, agreed=2)))
+    assert verification.status == "failed"
+    finding = one(verification, "N601")
+    assert finding.place.case == "steps-greedy:2"
+    assert "after 2 equal tokens of 8" in finding.message
+
+
+def test_without_an_absolute_limit_the_loop_s_own_error_says_what_a_tie_is() -> None:
+    assert codes(judged(greedy=(row(1.9e-6),), tolerance={"cosine": 0.9})) == []  # max_abs 1e-6
+    assert "N601" in codes(judged(greedy=(row(2.1e-6),), tolerance={"cosine": 0.9}))
