@@ -57,7 +57,7 @@ class BuiltGraph(Generic[OptionsT]):
         self.evidence: Literal["device", "simulated"] = "simulated" if simulated else "device"
         self._device: Device = "cpu" if request.stand_in else request.device
         self.suspected = suspected_refusals(runtime, operators, request)
-        self._opens_slowly = opens_slowly(operators)
+        self._opens_slowly = opens_slowly(operators, self.suspected)
 
     def open(self, context: Context) -> Opened:
         """Load the graph, or its simulation instead; raises ModelRefusedError."""

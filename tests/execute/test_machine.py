@@ -109,7 +109,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> Iterator[dict
         yield threads
 
 
-def test_threads_are_in_no_key_and_change_no_built_file(
+def test_threads_are_in_no_key_and_change_no_artifact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe, home = write_recipe(tmp_path), tmp_path / "home"
@@ -122,15 +122,15 @@ def test_threads_are_in_no_key_and_change_no_built_file(
         again = run(recipe, home, jobs=1, force=True)
     assert threads["export"] == threads["build"] == 1
     assert not [finding for finding in again.record.findings if finding.is_error]
-    built = [
+    stages = [
         {stage.id: (stage.key, stage.artifact) for stage in outcome.record.stages}
         for outcome in (first, again)
     ]
-    assert {name: each[0] for name, each in built[0].items()} == {
-        name: each[0] for name, each in built[1].items()
+    assert {name: key for name, (key, _) in stages[0].items()} == {
+        name: key for name, (key, _) in stages[1].items()
     }
-    for name in ("export", "build:ort"):
-        assert built[0][name] == built[1][name]
+    for name in ("export", "reference", "build:ort"):
+        assert stages[0][name] == stages[1][name]
 
 
 def test_weights_are_counted_and_other_files_are_not(tmp_path: Path) -> None:

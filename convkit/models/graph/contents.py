@@ -1,7 +1,7 @@
 """Finds tensors with equal contents, and reads only those whole that may have an equal.
 
 Almost all weights of a model differ in a handful of elements, so comparing those first spares
-digesting gigabytes. Equality is always decided by a digest of every byte.
+digesting gigabytes. Equality is always decided by the SHA-256 of every byte.
 """
 
 import functools
@@ -39,7 +39,10 @@ class Content:
 
 
 class ContentIndex(Generic[T]):
-    """Items by content; of items with equal content, the first."""
+    """Items by content; of items with equal content, the first.
+
+    An item is digested only once another has its fingerprint.
+    """
 
     def __init__(self) -> None:
         self._first: dict[bytes, tuple[Content, T]] = {}
