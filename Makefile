@@ -12,7 +12,7 @@ ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test test-gpu lint types unit plan ui docs pictures benchmark faults fuzz-store fuzz-files clean
+.PHONY: run test test-gpu lint types unit plan ui docs pictures bench benchmark faults fuzz-store fuzz-files clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
@@ -51,6 +51,15 @@ pictures: $(VENV)/.test
 benchmark: $(VENV)/.test
 	$(BIN)/python benchmarks/spine.py
 
+# convkit beside optimum-cli, which gets an environment of its own.
+bench: $(VENV)/.test $(VENV)-optimum/.test
+	$(BIN)/python benchmarks/optimum.py --optimum $(VENV)-optimum/bin/optimum-cli
+
+$(VENV)-optimum/.test: $(VENV)/bin/uv
+	$(BIN)/uv venv --quiet --clear $(VENV)-optimum
+	$(BIN)/uv pip install --quiet --python $(VENV)-optimum/bin/python optimum-onnx "onnxruntime==1.31.*" "transformers==4.57.*" torch==2.13.0
+	touch $@
+
 # The corpus of faults, scored; FAULTS='contract:*' runs a part of it.
 faults: $(VENV)/.test
 	PYTHONPATH=tests $(BIN)/python -m faults $(if $(FAULTS),$(foreach name,$(FAULTS),'$(name)'))
@@ -83,4 +92,4 @@ $(VENV)-gpu/.test: $(VENV)/bin/uv pyproject.toml
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-gpu build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-gpu $(VENV)-optimum build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -16,9 +16,10 @@ from convkit.audit.folders import is_run_id, run_folders
 from convkit.audit.making import tool_uses
 from convkit.audit.reproductions import acceptance_of, reproductions_of
 from convkit.errors import ConvkitError, ProvenanceError, UsageError
-from convkit.execute.run_folder import read_record
+from convkit.execute.run_folder import summary_of
 from convkit.home import Home
-from convkit.record.model import RunRecord, TargetStatus
+from convkit.record.model import TargetStatus
+from convkit.record.run_summary import RunSummary
 from convkit.runtimes.registry import runtimes
 
 # The packages that determine a converted model; the record lists the others, too.
@@ -73,13 +74,13 @@ def list_runs(home: Home, wanted: Filter) -> list[RunEntry]:
     entries = []
     for folder in run_folders(home):
         try:
-            record = read_record(folder)
+            run = summary_of(folder)
         except ConvkitError as error:
             entry = _damaged(folder, str(error))
             fits = True
         else:
-            entry = _entry(folder, record)
-            fits = _fits(entry, record, wanted)
+            entry = _entry(folder, run)
+            fits = _fits(entry, run, wanted)
         if fits and _in_time(entry, wanted) and wanted.recipe in (None, entry.recipe):
             entries.append(entry)
     return sorted(entries, key=lambda entry: (entry.started or 0.0, entry.run), reverse=True)
@@ -120,23 +121,23 @@ def parse_date(option: str, text: str | None, *, end: bool = False) -> float | N
     return (moment + dt.timedelta(days=1 if whole_day else 0)).timestamp()
 
 
-def _fits(entry: RunEntry, record: RunRecord, wanted: Filter) -> bool:
+def _fits(entry: RunEntry, run: RunSummary, wanted: Filter) -> bool:
     if wanted.target is not None and wanted.target not in entry.targets:
         return False
     verdict = entry.targets[wanted.target] if wanted.target is not None else entry.status
     if wanted.verdict is not None and verdict != wanted.verdict:
         return False
-    return all(_used(record, wanted.target, requirement) for requirement in wanted.tools)
+    return all(_used(run, wanted.target, requirement) for requirement in wanted.tools)
 
 
-def _used(record: RunRecord, target: str | None, requirement: Requirement) -> bool:
+def _used(run: RunSummary, target: str | None, requirement: Requirement) -> bool:
     """Return True if a stage used a package in a matching version. For a target, its own and the
     shared stages count.
     """
     name = canonicalize_name(requirement.name)
     return any(
         canonicalize_name(package) == name and _contains(requirement, version)
-        for stage in record.stages
+        for stage in run.stages
         if target is None or stage.target in (None, target)
         for package, version in stage.versions.items()
     )
@@ -156,9 +157,9 @@ def _in_time(entry: RunEntry, wanted: Filter) -> bool:
     return after and (wanted.until is None or entry.started < wanted.until)
 
 
-def _entry(folder: Path, record: RunRecord) -> RunEntry:
+def _entry(folder: Path, run: RunSummary) -> RunEntry:
     used: dict[str, tuple[str, ...]] = {}
-    for use in tool_uses(record):
+    for use in tool_uses(run):
         used[use.name] = (*used.get(use.name, ()), use.version)
     remarks: list[str] = []
     accepted, reproduced = False, None
@@ -168,12 +169,12 @@ def _entry(folder: Path, record: RunRecord) -> RunEntry:
     except ProvenanceError as error:
         remarks.append(str(error))
     return RunEntry(
-        run=record.id,
-        recipe=record.recipe,
+        run=run.id,
+        recipe=run.recipe,
         folder=str(folder),
-        started=record.started,
-        status=record.status,
-        targets={target.name: target.status for target in record.targets},
+        started=run.started,
+        status=run.status,
+        targets=run.targets,
         tools=used,
         accepted=accepted,
         reproduced=reproduced,

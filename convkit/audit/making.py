@@ -6,6 +6,7 @@ from pathlib import Path
 from convkit.codec import Json
 from convkit.record.model import RunRecord
 from convkit.record.provenance import Dependency, Provenance
+from convkit.record.run_summary import RunSummary
 from convkit.store.digests import digest_file
 
 
@@ -93,7 +94,7 @@ def build_inputs_of(
     )
 
 
-def tool_uses(record: RunRecord) -> tuple[ToolUse, ...]:
+def tool_uses(record: RunRecord | RunSummary) -> tuple[ToolUse, ...]:
     """Return every package version that a run's stages used."""
     stages: dict[tuple[str, str], list[str]] = {}
     for stage in record.stages:

@@ -11,10 +11,13 @@ from convkit.cases.samples import Draw, sample_for
 from convkit.cases.sizes import largest_sizes, off_typical_sizes, smallest_sizes
 from convkit.cases.small_cases import decided_sizes, decided_values, mask_patterns, small_batches
 from convkit.cases.texts import Tokenizer, text_cases
-from convkit.worker.protocol import CaseName, OmittedCase
+from convkit.worker.protocol import CaseName, Ladder, OmittedCase
 
 # The order in which cases run and are reported.
 LADDER: tuple[str, ...] = get_args(CaseName)
+
+# The quick ladder: the sizes are small or typical, and masks are tried.
+QUICK = frozenset({"smallest", "typical", "padded", "masked-row"})
 
 _NO_MASK = "no input is drawn as padding_mask"
 
@@ -25,6 +28,8 @@ def build_ladder(
     tokenizer: Tokenizer | None,
     skip: Sequence[str] = (),
     decisions: Decisions = NO_DECISIONS,
+    *,
+    ladder: Ladder = "full",
 ) -> tuple[list[Case], list[OmittedCase]]:
     """Return the cases in order, and those that mean nothing here or that the recipe skips, each
     with the reason.
@@ -34,6 +39,9 @@ def build_ladder(
     for name in LADDER:
         if name in skip:
             omitted.append(OmittedCase(name, "skipped by the recipe (verify.skip)"))
+            continue
+        if ladder == "quick" and name not in QUICK:
+            omitted.append(OmittedCase(name, "not in the quick ladder (verify.ladder)"))
             continue
         made = (
             text_cases(made_from, texts, tokenizer)

@@ -13,7 +13,9 @@ from convkit.home import Home
 from convkit.plan.stages import Stage
 from convkit.record.model import FORMAT, RunRecord
 from convkit.record.provenance import FileDigest, Materials, read_provenance, write_provenance
-from convkit.store.digests import DigestCache, write_json
+from convkit.record.run_summary import FILE_NAME as SUMMARY
+from convkit.record.run_summary import RunSummary, read_summary, summarize
+from convkit.store.digests import DigestCache, digest_file, write_json
 from convkit.store.files import sync_folder, sync_tree
 from convkit.store.store import Store
 
@@ -55,7 +57,9 @@ def write_folder(
                 if built.artifact is not None:
                     store.copy_into(built.artifact, whole / "models" / target.name)
             write_report(record, whole)
-            write_json(whole / "result.json", record)
+            result = whole / "result.json"
+            write_json(result, record)
+            write_json(whole / SUMMARY, summarize(record, digest_file(result)))
             made = built_files(record, store)
             write_provenance(whole, record, materials, made)
             folder.parent.mkdir(parents=True, exist_ok=True)
@@ -115,3 +119,11 @@ def read_record(folder: Path) -> RunRecord:
         return decode(RunRecord, value)
     except (OSError, ValueError, AttributeError) as error:
         raise ConvkitError(f"{folder}: no readable result.json: {error}") from error
+
+
+def summary_of(folder: Path) -> RunSummary:
+    """Return a finished run's summary, which earlier releases did not write.
+
+    Raises ConvkitError if the run's record cannot be read.
+    """
+    return read_summary(folder) or summarize(read_record(folder), "")

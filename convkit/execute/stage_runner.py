@@ -13,9 +13,11 @@ from typing import Protocol
 from convkit.codec import CodecError, decode, encode
 from convkit.errors import Interrupted, WorkerError
 from convkit.execute.events import Listener
+from convkit.execute.expected_memory import expected_memory
 from convkit.execute.facts import ResolvedFacts
 from convkit.execute.key_lock import KeyLock
 from convkit.execute.locations import Locations
+from convkit.execute.machine import MACHINE, Machine, Tenant
 from convkit.execute.opened_files import facts_after, known_stage
 from convkit.execute.stage_findings import absent, addressed, two_artifacts
 from convkit.execute.variation import Variation
@@ -96,6 +98,7 @@ class StageRunner:
     variation: Variation | None = None
     rerun: tuple[StageKind, ...] = ()
     elsewhere: Elsewhere | None = None
+    machine: Machine = dataclasses.field(default_factory=lambda: MACHINE)
 
     def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
         """Settle a stage whose inputs (artifact digests by stage id) are known.
@@ -188,7 +191,8 @@ class StageRunner:
         if absent is not None:
             return Settled(_skipped(dataclasses.replace(report, ended=time.time()), stage, absent))
         with self.store.staging() as folder:
-            outcome = self._work(stage, inputs, folder)
+            with self.machine.tenant() as tenant:
+                outcome = self._work(stage, inputs, folder, tenant)
             if outcome.ending == "cancelled":
                 raise Interrupted("interrupted")
             report = dataclasses.replace(
@@ -256,7 +260,9 @@ class StageRunner:
         message, severity = target.absent(why)
         return dataclasses.replace(absent(stage, message), severity=severity)
 
-    def _work(self, stage: Stage, inputs: Mapping[str, str], folder: Path) -> WorkerOutcome:
+    def _work(
+        self, stage: Stage, inputs: Mapping[str, str], folder: Path, tenant: Tenant
+    ) -> WorkerOutcome:
         def progress(message: str, done: float | None = None) -> None:
             self.listener.stage_progress(stage.id, message, done)
 
@@ -276,14 +282,14 @@ class StageRunner:
             runtime_folder=str(outside) if outside is not None else None,
             expected=self._expected(stage),
         )
+        needed = expected_memory(stage, request, inputs, self.loaded.recipe.name, self.store)
+        threads = self.machine.admit(
+            tenant, needed, self.cancelled, lambda: progress("waiting until memory is free")
+        )
         varied = self.variation
         return run_worker(
             python,
-            (
-                dataclasses.replace(envelope, threads=varied.threads)
-                if varied is not None
-                else envelope
-            ),
+            dataclasses.replace(envelope, threads=threads if varied is None else varied.threads),
             folder,
             workers=WORKERS[self.surroundings.facts.toolchain],
             timeout_seconds=self.loaded.recipe.verify.timeout,

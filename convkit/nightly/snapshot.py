@@ -17,7 +17,7 @@ from convkit.record.provenance import Dependency
 PARITY = ("max_abs", "mean_abs", "rms", "cosine")
 LARGER_IS_BETTER = frozenset({"cosine"})
 # The recipe keys that determine the inputs and the compared outputs. Keys that only select cases
-# (verify.skip, verify.budget) show up as dropped cases.
+# (verify.skip, verify.ladder, verify.budget) show up as dropped cases.
 _VERIFIED_ON = ("axes.", "inputs.", "outputs.", "verify.seed", "verify.texts")
 _SOURCES = ("source", "original", "file")
 

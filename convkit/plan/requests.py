@@ -72,6 +72,7 @@ def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
                 texts=places.texts(),
                 budget_seconds=recipe.verify.budget,
                 skip_cases=recipe.verify.skip,
+                ladder=recipe.verify.ladder,
                 graph=places.source(recipe.model) if recipe.model.onnx is not None else None,
                 steps=steps_of(recipe),
             )

@@ -98,16 +98,18 @@ class Reductions:
         source = value
         if value.dtype != ir.DataType.FLOAT:
             value = self.op(nodes, "Cast", [value], {"to": int(ir.DataType.FLOAT)})
+        # A vector's reduction is a vector of one element, which needs no further node to be joined
+        # with the others.
+        everything = self.constant("vector", np.array([-1], np.int64))
+        vector = self.op(nodes, "Reshape", [value, everything])
         for statistic in statistics:
-            scalar = self.reduce(nodes, value, statistic)
-            scope.parts.append(
-                self.op(nodes, "Reshape", [scalar, self.constant("one", np.array([1], np.int64))])
-            )
+            scope.parts.append(self.reduce(nodes, vector, statistic))
             scope.keys.append((named or source.name or "", statistic))
         self.insert(graph, source, nodes)
 
     def reduce(self, nodes: list[ir.Node], value: ir.Value, statistic: Statistic) -> ir.Value:
-        whole = {"keepdims": 0}
+        """Return a statistic of a vector, as a vector of one element."""
+        whole = {"keepdims": 1}
         match statistic:
             case "max" | "min" | "sum":
                 return self.op(nodes, f"Reduce{statistic.capitalize()}", [value], whole)

@@ -44,7 +44,7 @@ from convkit.recipe.sources import (
 from convkit.recipe.steps import StepsModel
 from convkit.recipe.target_consistency import faults_between_parts
 from convkit.recipe.targets import BaseTarget, GraphTarget
-from convkit.worker.protocol import CaseName
+from convkit.worker.protocol import CaseName, Ladder
 
 __all__ = [
     "ALWAYS_RUN",
@@ -120,6 +120,13 @@ class Verify(RecipeModel):
         None,
         description=(
             "seconds of inference per verification; cases left out are listed in the result"
+        ),
+    )
+    ladder: Ladder = Field(
+        "full",
+        description=(
+            "quick: only smallest, typical, padded and masked-row, for trying things out; what is"
+            " left out is listed in the result"
         ),
     )
     skip: tuple[CaseName, ...] = Field((), description="cases to leave out; listed in the result")

@@ -12,7 +12,7 @@ import numpy as np
 from convkit.cases.acceptance import restricted_axes
 from convkit.cases.budget import Budget, running_order
 from convkit.cases.case import Case, CaseInputs, Feeds, case_cost, sizes_text
-from convkit.cases.decisions import Decisions, outcomes
+from convkit.cases.decisions import NO_DECISIONS, Decisions, outcomes
 from convkit.cases.files import read_tensors, write_cases, write_tensors
 from convkit.cases.ladder import build_ladder
 from convkit.cases.probes import BASE, base_case, build_probes
@@ -49,10 +49,17 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     context.progress("loading the original model")
     original = open_original(request.source, request.contract)
     made_from = CaseInputs(request.contract, request.samples, request.seed, original.facts)
-    context.progress("looking at what the model decides by sizes and values")
-    decisions = _decisions(original, made_from, request.graph)
+    decisions = NO_DECISIONS
+    if request.ladder == "full":
+        context.progress("looking at what the model decides by sizes and values")
+        decisions = _decisions(original, made_from, request.graph)
     cases, omitted = build_ladder(
-        made_from, request.texts, original.tokenizer, request.skip_cases, decisions
+        made_from,
+        request.texts,
+        original.tokenizer,
+        request.skip_cases,
+        decisions,
+        ladder=request.ladder,
     )
     stage = _Reference(original, made_from, context)
     budget = Budget(request.budget_seconds)

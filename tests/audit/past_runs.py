@@ -53,6 +53,7 @@ FILES = (
     "recipe.yaml",
     "report.html",
     "result.json",
+    "summary.json",
 )
 
 

@@ -37,10 +37,16 @@ class WordTokenizer:
 
 
 def ladder(
-    contract=CONTRACT, samples=SAMPLES, texts=(), tokenizer=None, skip=(), decisions=NO_DECISIONS
+    contract=CONTRACT,
+    samples=SAMPLES,
+    texts=(),
+    tokenizer=None,
+    skip=(),
+    decisions=NO_DECISIONS,
+    ladder="full",
 ):
     cases, omitted = build_ladder(
-        CaseInputs(contract, samples, 0, FACTS), texts, tokenizer, skip, decisions
+        CaseInputs(contract, samples, 0, FACTS), texts, tokenizer, skip, decisions, ladder=ladder
     )
     return {case.name: case for case in cases}, {case.name: case.reason for case in omitted}
 
@@ -48,6 +54,20 @@ def ladder(
 def test_names_are_the_recipes():
     assert get_args(CaseName) == LADDER
     assert set(ALWAYS_RUN) == set(RECIPES_ALWAYS_RUN)
+
+
+def test_the_quick_ladder_lists_what_it_leaves_out():
+    full, _ = ladder(texts=["a bb ccc", "dd"], tokenizer=WordTokenizer)
+    quick, omitted = ladder(
+        texts=["a bb ccc", "dd"], tokenizer=WordTokenizer, skip=("padded",), ladder="quick"
+    )
+    assert list(quick) == ["smallest", "typical", "masked-row"]
+    for name, case in quick.items():
+        for tensor_name, values in case.inputs().items():
+            np.testing.assert_array_equal(values, full[name].inputs()[tensor_name])
+    assert set(omitted) == set(LADDER) - set(quick)
+    assert omitted["padded"] == "skipped by the recipe (verify.skip)"
+    assert omitted["largest"] == "not in the quick ladder (verify.ladder)"
 
 
 def test_every_case_in_order_with_its_sizes():

@@ -3,6 +3,7 @@ tiny seeded model.
 """
 
 import dataclasses
+import hashlib
 import json
 import os
 import random
@@ -22,6 +23,7 @@ from convkit.execute.rejudge import parse_tolerance, rejudge
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.execute.run_folder import read_record
 from convkit.home import Home
+from convkit.record.run_summary import read_summary, summarize
 from convkit.store.store import Store
 from convkit.toolchain.devices import find_device
 
@@ -93,6 +95,28 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, RunO
     return recipe, folder / "home", run(recipe, folder / "home")
 
 
+def test_a_quick_ladder_verifies_less_and_says_so(
+    finished: tuple[Path, Path, RunOutcome], tmp_path: Path
+) -> None:
+    _, home, full = finished
+    verify = {"tolerance": {"max_abs": 1e-5}, "ladder": "quick"}
+    outcome = run(write_recipe(tmp_path, verify=verify), home)
+    status = {stage.id: stage.status for stage in outcome.record.stages}
+    assert status == {
+        "export": "hit",
+        "reference": "done",
+        "build:ort": "hit",
+        "verify:ort": "done",
+    }
+    assert outcome.record.status == "verified"
+    (before,), (after,) = (each.record.targets[0].verifications for each in (full, outcome))
+    assert [case.case for case in after.cases] == ["smallest", "typical", "padded", "masked-row"]
+    left_out = {each.name for each in after.omitted}
+    assert {"ragged", "largest", "off-typical", "mask-patterns", "batch", "extreme"} <= left_out
+    assert [each.probe for each in after.probes] == [each.probe for each in before.probes]
+    assert [each.case for each in after.invariance] == [each.case for each in before.invariance]
+
+
 def test_a_run_verifies_and_leaves_its_folder(finished: tuple[Path, Path, RunOutcome]) -> None:
     _, _, outcome = finished
     assert (outcome.record.status, outcome.record.exit_code) == ("verified", 0)
@@ -103,8 +127,11 @@ def test_a_run_verifies_and_leaves_its_folder(finished: tuple[Path, Path, RunOut
         "recipe.yaml",
         "report.html",
         "result.json",
+        "summary.json",
     }
     assert read_record(outcome.folder) == outcome.record
+    result = hashlib.sha256((outcome.folder / "result.json").read_bytes()).hexdigest()
+    assert read_summary(outcome.folder) == summarize(outcome.record, result)
     assert (outcome.folder / "models" / "ort" / "model.onnx").is_file()
     cases = [case.case for case in outcome.record.targets[0].verifications[0].cases]
     assert {

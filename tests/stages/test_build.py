@@ -7,10 +7,13 @@ from small_graphs import CONTRACT, body, graph, save
 from stage_requests import build_request
 
 from convkit.codec import decode
+from convkit.findings.model import Finding, Place, Remedy
 from convkit.runtimes.onnxruntime import build
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
+from convkit.stages.graph_build import opens_slowly
 from convkit.tensors import Axis, Contract
 from convkit.worker.context import Context, StageFailedError, StageSkippedError
+from convkit.worker.operators import Operator, Operators
 
 
 def run(tmp_path, model, *, contract=CONTRACT, device="cpu", options=None, low=None):
@@ -143,3 +146,15 @@ def test_a_graph_without_types_is_not_lowered(tmp_path):
     )
     with pytest.raises(StageFailedError, match=r"com\.example\.Custom"):
         run(tmp_path, save(tmp_path / "export", text), low="float16")
+
+
+def test_a_huge_low_graph_is_opened_if_an_operator_is_doubtful():
+    text = "the runtime has no kernel for it"
+    doubt = Finding("T101", text, Place(), {}, Remedy(""))
+    operator = Operator("Neg", "float16 -> float16", 20_000, "", "", "", None)
+    operators = Operators("", 8, {"": 17}, (operator,))
+    assert opens_slowly(operators, [])
+    assert not opens_slowly(operators, [doubt])
+    few = dataclasses.replace(operators, operators=(dataclasses.replace(operator, count=9_999),))
+    assert not opens_slowly(few, [])
+    assert not opens_slowly(None, [])

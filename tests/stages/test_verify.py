@@ -14,7 +14,7 @@ from convkit.cases.files import read_tensors
 from convkit.runtimes.onnxruntime import build, verify
 from convkit.runtimes.onnxruntime import session as onnxruntime
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
-from convkit.stages import reference, verification
+from convkit.stages import graph_build, reference, verification
 from convkit.tensors import Contract
 from convkit.worker.context import Context, StageFailedError, StageSkippedError
 from convkit.worker.protocol import Fallback, ReferenceRequest, Source
@@ -423,3 +423,29 @@ def test_a_low_precision_is_simulated_beside_its_device_here_mocked_by_the_cpu(
         case.case for case in result.cases
     ]
     assert all(pair.agreement.outputs[0].max_abs == 0 for pair in result.simulated)
+
+
+def test_a_graph_of_very_many_low_nodes_is_read_and_not_opened(original, tmp_path, monkeypatch):
+    """Opening it takes onnxruntime minutes; what is found must be the same."""
+    request = lower(original, graph())
+    built = Path(request.built)
+    opened = []
+
+    def watched(path, *rest):
+        opened.append(Path(path).parent)
+        return open_session(path, *rest)
+
+    open_session = onnxruntime.open
+    monkeypatch.setattr(onnxruntime, "open", watched)
+    expected, findings = verify.run(request, Context(tmp_path))
+    assert built in opened
+    opened.clear()
+    monkeypatch.setattr(graph_build, "_MOST_LOW_NODES", 1)
+    result, again = verify.run(request, Context(tmp_path))
+    output = tmp_path / "again"
+    output.mkdir()
+    made, _ = build.run(build_request(original.parent / "exported", low="float16"), Context(output))
+    assert not {built, output} & set(opened)
+    assert again == findings
+    assert result.session == expected.session == made.session
+    assert [case.outputs for case in result.cases] == [case.outputs for case in expected.cases]

@@ -1,12 +1,12 @@
 """A graph's weights: their names, and each of them stored once."""
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx_ir
 
+from convkit.models.graph.contents import Content, ContentIndex, array_content, sampled_places
 from convkit.models.graph.traversal import constant_tensor, free_name
 
 if TYPE_CHECKING:
@@ -50,19 +50,24 @@ def name_transposed(model: onnx_ir.Model, state: Mapping[str, "torch.Tensor"]) -
         for value in numbered
         if value.const_value.nbytes >= _SMALL_BYTES
     }
-    originals: dict[bytes, str] = {}
+    originals: ContentIndex[str] = ContentIndex()
     for name, tensor in state.items():
         if tensor.dim() == 2 and tuple(tensor.shape)[::-1] in wanted:
-            originals.setdefault(_digest(tuple(tensor.shape)[::-1], _torch_bytes(tensor.t())), name)
+            originals.add(_torch_content(tensor.t()), name)
     taken = _names(graph)
     for value in numbered:
-        found = originals.get(
-            _digest(tuple(value.const_value.shape), _bytes(value.const_value.numpy()))
-        )
+        shape = tuple(value.const_value.shape)
+        found = originals.find(array_content(shape, value.const_value.numpy))
         if found is not None and f"{found}.T" not in taken:
             taken.add(f"{found}.T")
             _rename(graph, value, f"{found}.T")
     _sort(graph)
+
+
+def _torch_content(tensor: "torch.Tensor") -> Content:
+    shape = tuple(tensor.shape)
+    sample = tensor[sampled_places(shape)]
+    return Content(shape, _torch_bytes(sample).tobytes(), lambda: _torch_bytes(tensor))
 
 
 def _torch_bytes(tensor: "torch.Tensor") -> np.ndarray:
@@ -100,7 +105,8 @@ def share_weights(model: onnx_ir.Model) -> int:
     """
     graph = model.graph
     saved = 0
-    kept: dict[bytes, onnx_ir.Value] = {}
+    kept: ContentIndex[onnx_ir.Value] = ContentIndex()
+    distinct: list[onnx_ir.Value] = []
     outputs = {id(value) for value in graph.outputs}
     inputs = {id(value) for value in graph.inputs}
     for value in list(graph.initializers.values()):
@@ -112,24 +118,24 @@ def share_weights(model: onnx_ir.Model) -> int:
             or id(value) in inputs
         ):
             continue
-        first = kept.setdefault(
-            _digest((tensor.dtype, *tensor.shape), _bytes(tensor.numpy())), value
-        )
-        if first is not value:
+        first = kept.add(array_content((tensor.dtype, *tensor.shape), tensor.numpy), value)
+        if first is value:
+            distinct.append(value)
+        else:
             value.replace_all_uses_with(first)
             graph.initializers.pop(value.name)
             saved += tensor.nbytes
-    return saved + _share_transposes(graph, kept)
+    return saved + _share_transposes(graph, distinct, kept)
 
 
-def _share_transposes(graph: onnx_ir.Graph, kept: dict[bytes, onnx_ir.Value]) -> int:
+def _share_transposes(
+    graph: onnx_ir.Graph, distinct: Sequence[onnx_ir.Value], kept: ContentIndex[onnx_ir.Value]
+) -> int:
     saved = 0
     shapes = {
-        tuple(value.const_value.shape)
-        for value in kept.values()
-        if len(value.const_value.shape) == 2
+        tuple(value.const_value.shape) for value in distinct if len(value.const_value.shape) == 2
     }
-    for value in list(kept.values()):
+    for value in distinct:
         tensor = value.const_value
         shape = tuple(tensor.shape)
         if (
@@ -139,7 +145,7 @@ def _share_transposes(graph: onnx_ir.Graph, kept: dict[bytes, onnx_ir.Value]) ->
             or value.name not in graph.initializers
         ):
             continue
-        other = kept.get(_digest((tensor.dtype, *shape[::-1]), _bytes(tensor.numpy().T)))
+        other = kept.find(array_content((tensor.dtype, *shape[::-1]), _transposed(tensor)))
         # Of the two the one that is looked up by rows (an embedding) stays; both or neither: the
         # first by name.
         if (
@@ -159,22 +165,15 @@ def _share_transposes(graph: onnx_ir.Graph, kept: dict[bytes, onnx_ir.Value]) ->
     return saved
 
 
+def _transposed(tensor: onnx_ir.TensorProtocol) -> Callable[[], np.ndarray]:
+    return lambda: tensor.numpy().T
+
+
 def _yields(value: onnx_ir.Value, other: onnx_ir.Value) -> bool:
     by_rows = [any(use.node.op_type == "Gather" for use in one.uses()) for one in (value, other)]
     if by_rows[0] != by_rows[1]:
         return by_rows[1]
     return bool(value.name > other.name)
-
-
-def _digest(kind: tuple[object, ...], content: np.ndarray) -> bytes:
-    digest = hashlib.sha256(repr(kind).encode())
-    digest.update(content.reshape(-1).data)
-    return digest.digest()
-
-
-def _bytes(array: np.ndarray) -> np.ndarray:
-    """Return an array's content as bytes: 4-, 8- and 16-bit floats have no buffer of their own."""
-    return np.ascontiguousarray(array).view(np.uint8)
 
 
 def lift_weights(model: onnx_ir.Model) -> None:

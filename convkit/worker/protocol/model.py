@@ -112,6 +112,8 @@ CaseName = Literal[
     "texts",
     "extreme",
 ]
+# All cases, or those that reveal the most common mistakes in a fraction of the time.
+Ladder = Literal["full", "quick"]
 QuantizationKind = Literal["dynamic-int8", "static-int8", "int4-weights"]
 Format = Literal["qdq", "operators"]
 Method = Literal["minmax", "entropy", "percentile"]

@@ -5,7 +5,15 @@ from typing import Generic, Literal, TypeVar
 
 from convkit.codec import Json
 from convkit.tensors import Contract
-from convkit.worker.protocol.model import Device, Exporter, Original, Precision, Sample, Source
+from convkit.worker.protocol.model import (
+    Device,
+    Exporter,
+    Ladder,
+    Original,
+    Precision,
+    Sample,
+    Source,
+)
 from convkit.worker.protocol.steps import Steps
 
 # The runtime's own options: a frozen dataclass defined in its folder.
@@ -33,7 +41,8 @@ class ReferenceRequest:
     """The original model on every case: `cases.json`, `<case>/inputs/<name>.npy`,
     `<case>/outputs/<name>.npy`.
 
-    `graph` is an ONNX file that was made elsewhere, whose comparisons cases are made for too.
+    `graph` is an ONNX file that was made elsewhere, whose comparisons cases are made for too. For
+    the `quick` ladder, nothing is searched for comparisons.
     """
 
     source: Source
@@ -45,6 +54,7 @@ class ReferenceRequest:
     skip_cases: tuple[str, ...]
     graph: str | None = None
     steps: Steps | None = None
+    ladder: Ladder = "full"
 
 
 @dataclasses.dataclass(frozen=True)

