@@ -20,6 +20,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 gc.set_threshold(10_000, 10, 10)
 # Helpers that several test modules share lie beside this file and in the tests' folders.
 sys.path.insert(0, str(Path(__file__).parent))
+from worker_tools import usual_tools
 
 
 # Files whose tests share no costly fixture: any worker of pytest-xdist may run any of them.
@@ -69,13 +70,16 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _forked_workers() -> Iterator[None]:
-    """Fork the workers of the host toolchain: over a thousand of them would import torch anew.
+    """Fork the workers of the host toolchain: thousands of them would import their tools anew.
 
     Isolated toolchains keep their fresh processes, and so do the tests of these themselves.
     """
     from convkit.execute.fork_servers import ForkServers
     from convkit.execute.workers import WORKERS
 
-    with contextlib.closing(ForkServers()) as servers, pytest.MonkeyPatch.context() as patch:
+    with (
+        contextlib.closing(ForkServers(tools=usual_tools)) as servers,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setitem(WORKERS, "host", servers)
         yield
