@@ -20,7 +20,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 gc.set_threshold(10_000, 10, 10)
 # Helpers that several test modules share lie beside this file and in the tests' folders.
 sys.path.insert(0, str(Path(__file__).parent))
-from worker_tools import usual_tools
 
 
 # Files whose tests share no costly fixture: any worker of pytest-xdist may run any of them.
@@ -74,6 +73,8 @@ def _forked_workers() -> Iterator[None]:
 
     Isolated toolchains keep their fresh processes, and so do the tests of these themselves.
     """
+    from worker_tools import usual_tools
+
     from convkit.execute.fork_servers import ForkServers
     from convkit.execute.workers import WORKERS
 

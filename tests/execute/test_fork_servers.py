@@ -23,7 +23,6 @@ from faults.recipes import write_recipe
 from test_worker_process import alive, gone_soon
 
 from convkit.codec import encode
-from convkit.execute import fork_servers
 from convkit.execute.fork_servers import ForkServers
 from convkit.execute.run import RunOptions, run_recipe
 from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
