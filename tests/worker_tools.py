@@ -1,6 +1,6 @@
 """What the workers of the tests' fork servers have imported before they start.
 
-More than what a stage always imports, so three servers do for all jobs: importing onnx_ir costs a
+More than what a stage always imports, so four servers do for all jobs: importing onnx_ir costs a
 worker half a second, the exporter and transformers four seconds, coremltools three. Stages
 therefore report versions of packages that they did not use; tests of these reports use fork servers
 of their own, which import what convkit's own do.
@@ -16,8 +16,7 @@ _TORCH = (
     "torch.onnx._internal.exporter._core",
     "transformers.modeling_utils",
 )
-# coremltools must be imported before transformers or without it: it looks for it.
-_COREML = ("torch", "torch._dynamo", "convkit.mil.library:load_library")
+_COREML = "convkit.mil.library:load_library"
 
 
 def usual_tools(envelope: Envelope) -> tuple[str, ...]:
@@ -27,9 +26,10 @@ def usual_tools(envelope: Envelope) -> tuple[str, ...]:
     source = (original if isinstance(original, dict) else request).get("source")
     kind = source.get("kind") if isinstance(source, dict) else None
     if envelope.runtime == "convkit.runtimes.coreml":
-        loads_model = envelope.job in ("precision", "build", "diagnose")
-        # A model that imports transformers does so before coremltools is imported.
-        return _TORCH if loads_model and kind != "factory" else _COREML
+        # coremltools looks for transformers, so the order must be that of a stage: models other
+        # than factories have imported transformers by then, and a verification loads no model.
+        loads_transformers = kind not in (None, "factory") and envelope.job != "verify"
+        return (*_TORCH, _COREML) if loads_transformers else ("torch", "torch._dynamo", _COREML)
     if envelope.runtime is None and kind not in (None, "onnx"):
         return _TORCH
     return _GRAPH
