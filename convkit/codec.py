@@ -7,6 +7,7 @@ and JSON scalars.
 """
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -110,18 +111,37 @@ def _decode_dict(kind: Any, value: Json, place: str) -> dict[str, Any]:  # noqa:
 def _decode_dataclass(kind: Any, value: Json, place: str, arguments: tuple[Any, ...] = ()) -> Any:  # noqa: ANN401
     if not isinstance(value, dict):
         raise CodecError(f"{place}: expected a {kind.__name__}, found {type(value).__name__}")
-    parameters = dict(zip(getattr(kind, "__parameters__", ()), arguments, strict=False))
-    hints = {name: parameters.get(hint, hint) for name, hint in typing.get_type_hints(kind).items()}
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    if unknown := sorted(set(value) - set(fields)):
+    fields = _fields(kind)
+    if arguments:
+        parameters = dict(zip(kind.__parameters__, arguments, strict=False))
+        fields = {
+            name: (parameters.get(hint, hint), required)
+            for name, (hint, required) in fields.items()
+        }
+    if unknown := sorted(value.keys() - fields.keys()):
         raise CodecError(f"{place}: unknown keys {', '.join(unknown)}")
     values = {}
-    for name, field in fields.items():
+    for name, (hint, required) in fields.items():
         if name in value:
-            values[name] = _decode(hints[name], value[name], f"{place}.{name}")
-        elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
+            values[name] = _decode(hint, value[name], f"{place}.{name}")
+        elif required:
             raise CodecError(f"{place}: {name} is missing")
     return kind(**values)
+
+
+@functools.cache
+def _fields(kind: type) -> dict[str, tuple[Any, bool]]:
+    """Return each field's type and whether it is required; reading a large record would evaluate
+    the type hints thousands of times.
+    """
+    hints = typing.get_type_hints(kind)
+    return {
+        field.name: (
+            hints[field.name],
+            field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING,
+        )
+        for field in dataclasses.fields(kind)
+    }
 
 
 def _decode_scalar(kind: Any, value: Json, place: str) -> Any:  # noqa: ANN401

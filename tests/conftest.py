@@ -23,7 +23,13 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 
 # Files whose tests share no costly fixture: any worker of pytest-xdist may run any of them.
-_INDEPENDENT = frozenset({"tests/faults/test_corpus.py"})
+_INDEPENDENT = frozenset(
+    {
+        "tests/faults/test_corpus.py",
+        "tests/nightly/test_simulated_year.py",
+        "tests/runtimes/coreml/test_architectures.py",
+    }
+)
 
 
 class _Scheduling(LoadScopeScheduling):
@@ -45,17 +51,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> _Schedu
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the tests: files with slow tests begin, the quick files come last, and independent
-    tests fill what is left.
+    """Order the tests: files that build environments begin, because they wait longest; then come
+    files with slow tests, then independent tests. The quick files come last: they even out the
+    workers' ends.
     """
+    fetching = {item.path for item in items if item.get_closest_marker("network")}
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
 
     def turn(item: pytest.Item) -> tuple[int, int]:
         if item.nodeid.partition("::")[0] in _INDEPENDENT:
-            return 1, 0
-        return (0, -slow[item.path]) if slow[item.path] else (2, 0)
+            return 2, 0
+        if item.path in fetching:
+            return 0, -slow[item.path]
+        return (1, -slow[item.path]) if slow[item.path] else (3, 0)
 
     items.sort(key=turn)  # stable: a file's tests stay in order
+
+
+def pytest_collection_finish() -> None:
+    """Exempt all that was imported from garbage collections, of which some tests ask for one
+    each.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -69,13 +87,26 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _forked_workers() -> Iterator[None]:
-    """Fork the workers of the host toolchain: over a thousand of them would import torch anew.
+    """Fork the workers of the host toolchain: thousands of them would import their tools anew.
 
     Isolated toolchains keep their fresh processes, and so do the tests of these themselves.
     """
+    from worker_tools import usual_tools
+
     from convkit.execute.fork_servers import ForkServers
     from convkit.execute.workers import WORKERS
 
-    with contextlib.closing(ForkServers()) as servers, pytest.MonkeyPatch.context() as patch:
+    with (
+        contextlib.closing(ForkServers(tools=usual_tools)) as servers,
+        pytest.MonkeyPatch.context() as patch,
+    ):
         patch.setitem(WORKERS, "host", servers)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _unsynced() -> Iterator[None]:
+    """Do not wait for the disk: no test cuts the power, and a run syncs dozens of files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", os.fstat)  # which still refuses what is not open
         yield

@@ -16,13 +16,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from convkit.codec import encode
 from convkit.execute.workers import BOOTSTRAP, FreshProcesses, Launch, WorkerProcess, command
 from convkit.worker.fork_server import READY, ForkOrder
 from convkit.worker.preloading import preloaded_tools
+from convkit.worker.protocol import Envelope
 
 _Key = tuple[Path, tuple[tuple[str, str], ...], tuple[str, ...]]
 
@@ -41,10 +42,15 @@ class ForkServers:
     Workers without costly imports are fresh processes, and so are those whose server must not fork
     (an import failed or started threads; any system but Linux). At most `most` idle servers are
     kept, the most recently used ones.
+
+    `tools` says what a worker's server imports ahead. With more than what its stage always imports,
+    workers start sooner, but report versions of packages that they did not use.
     """
 
-    def __init__(self, most: int = 4) -> None:
-        self._most = most
+    def __init__(
+        self, most: int = 4, tools: Callable[[Envelope], tuple[str, ...]] = preloaded_tools
+    ) -> None:
+        self._most, self._tools = most, tools
         self._fresh = FreshProcesses()
         # most recently used last; None: must not fork
         self._servers: dict[_Key, _Server | None] = {}
@@ -52,7 +58,7 @@ class ForkServers:
 
     def start(self, launch: Launch) -> WorkerProcess:
         """Fork a worker, or start a fresh one if that is impossible."""
-        tools = preloaded_tools(launch.envelope)
+        tools = self._tools(launch.envelope)
         if not tools or sys.platform != "linux":
             return self._fresh.start(launch)
         key = (launch.python, tuple(sorted(launch.environment.items())), tools)

@@ -1,6 +1,7 @@
 """Writes `report.html` into a run's folder."""
 
 import base64
+import functools
 import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -88,7 +89,9 @@ def _policy(style: str) -> str:
     return f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
 
 
+@functools.cache
 def _environment() -> "Environment":
+    """Return the templates' environment; compiling the templates costs more than rendering them."""
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - only reports need it
 
     environment = Environment(

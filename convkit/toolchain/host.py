@@ -1,6 +1,8 @@
 """`--toolchain host`: uses the current environment instead of isolated ones."""
 
+import functools
 import importlib.metadata
+import os
 import platform
 import sys
 from collections.abc import Mapping
@@ -77,6 +79,7 @@ def check_host(spec: EnvironmentSpec) -> list[str]:
 
 def _installed(spec: EnvironmentSpec) -> dict[str, str]:
     """Return the installed versions of the named packages and all their transitive dependencies."""
+    folders = _searched_folders()
     versions: dict[str, str] = {}
     waiting = [Requirement(line) for line in spec.requirements]
     seen: set[tuple[str, frozenset[str]]] = set()
@@ -86,18 +89,51 @@ def _installed(spec: EnvironmentSpec) -> dict[str, str]:
         if (name, extras) in seen:
             continue
         seen.add((name, extras))
-        try:
-            distribution = importlib.metadata.distribution(name)
-        except importlib.metadata.PackageNotFoundError:
+        found = _read(name, extras, folders)
+        if found is None:
             continue  # optional, or reported by check_host
-        versions[name] = distribution.version
-        waiting += _dependencies(distribution, extras)
+        versions[name], dependencies = found
+        waiting += dependencies
     return dict(sorted(versions.items()))
+
+
+_Folders = tuple[tuple[str, int], ...]
+
+
+def _searched_folders() -> _Folders:
+    """Return the folders that packages are found in, each with the time of its last change:
+    installing or removing a package changes it.
+    """
+    found = []
+    for folder in sys.path:
+        try:
+            found.append((folder, os.stat(folder or os.curdir).st_mtime_ns))  # noqa: PTH116 - not a Path
+        except OSError:
+            continue  # an archive's entry, or a folder that does not exist
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=4096)
+def _read(
+    name: str,
+    extras: frozenset[str],
+    folders: _Folders,  # noqa: ARG001 - a changed folder is read again
+) -> tuple[str, tuple[Requirement, ...]] | None:
+    """Return a package's version and dependencies; None if it is not installed.
+
+    Every stage's environment lists a hundred packages, and parsing their metadata costs more than
+    the rest of a plan.
+    """
+    try:
+        distribution = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    return distribution.version, _dependencies(distribution, extras)
 
 
 def _dependencies(
     distribution: importlib.metadata.Distribution, extras: frozenset[str]
-) -> list[Requirement]:
+) -> tuple[Requirement, ...]:
     found = []
     for line in distribution.requires or ():
         try:
@@ -109,11 +145,9 @@ def _dependencies(
             requirement.marker.evaluate(dict(values)) for values in environments
         ):
             found.append(requirement)
-    return found
+    return tuple(found)
 
 
 def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    found = _read(canonicalize_name(name), frozenset(), _searched_folders())
+    return None if found is None else found[0]

@@ -2,12 +2,11 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from answers import answer_for, audit_record, command_line, problems
+from command_line import Done, convkit
 from past_runs import flip_byte
 
 from convkit.errors import UnknownBytesError, UsageError
@@ -64,25 +63,17 @@ def test_bytes_that_several_runs_made_name_them_all(folder: Path) -> None:
     assert artifact.runs == (f"small/{folder.name}", f"small/{twin.name}")
 
 
-def test_the_program_itself_exits_with_what_it_found(folder: Path) -> None:
-    def convkit(*arguments: object) -> "subprocess.CompletedProcess[str]":
-        command = [
-            sys.executable,
-            "-m",
-            "convkit.cli.main",
-            *map(str, arguments),
-            "--home",
-            str(home_around(folder)),
-        ]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+def test_the_commands_exit_with_what_they_found(folder: Path) -> None:
+    def run(*arguments: object) -> Done:
+        return convkit(*arguments, "--home", home_around(folder))
 
-    assert convkit("audit", folder.name).returncode == 0
-    unknown = convkit("audit", "f" * 64)
+    assert run("audit", folder.name).returncode == 0
+    unknown = run("audit", "f" * 64)
     assert (unknown.returncode, "no run in this home" in unknown.stderr) == (1, True)
-    assert convkit("audit", "nothing").returncode == 2
-    assert convkit("diff", folder.name, "nothing").returncode == 2
+    assert run("audit", "nothing").returncode == 2
+    assert run("diff", folder.name, "nothing").returncode == 2
     (folder / "report.html").unlink()
-    broken = convkit("audit", folder.name)
+    broken = run("audit", folder.name)
     assert (broken.returncode, "report.html: missing" in broken.stdout) == (1, True)
     assert "Traceback" not in unknown.stderr + broken.stderr
 

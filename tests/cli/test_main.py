@@ -13,6 +13,7 @@ import onnx
 import onnx.parser
 import pytest
 import yaml
+from command_line import convkit
 
 from convkit.errors import ConvkitError, UsageError
 from convkit.findings.catalogue import CATALOGUE
@@ -21,13 +22,14 @@ from convkit.findings.severity import severity_of
 RECIPES = Path(__file__).parent.parent.parent / "recipes"
 
 
-def convkit(*arguments: object) -> "subprocess.CompletedProcess[str]":
+def program(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    """Run the command line in a process of its own."""
     command = [sys.executable, "-m", "convkit.cli.main", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_help_names_every_command() -> None:
-    done = convkit("--help")
+    done = program("--help")
     assert done.returncode == 0
     for command in (
         "run",
@@ -51,6 +53,16 @@ def test_help_names_every_command() -> None:
 
 def test_the_version() -> None:
     assert convkit("--version").stdout.startswith("convkit 0.")
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("show", "nothing"), ("explain", "C999")])
+def test_a_process_prints_and_exits_as_the_other_tests_see_it(arguments: tuple[str, ...]) -> None:
+    done, here = program(*arguments), convkit(*arguments)
+    assert (done.returncode, done.stdout, done.stderr) == (
+        here.returncode,
+        here.stdout,
+        here.stderr,
+    )
 
 
 MALFORMED = {

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import convkit
 from records import RECIPE_TEXT, build_record, verified_record
 from rich.console import Console
 
@@ -164,11 +165,6 @@ class TestARecordOfARepair:
         Console(file=file, width=200).print(summary(verified_record(), up_to_date=False))
         assert "repair" not in file.getvalue().lower()
         assert "<h2>Repair</h2>" not in render_report(verified_record())
-
-
-def convkit(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "convkit.cli.main", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_write_alone_is_refused(recipe: Path) -> None:

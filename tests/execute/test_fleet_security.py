@@ -2,12 +2,11 @@
 
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import psutil
 import pytest
+from command_line import convkit
 from small_fleet import SmallFleet, soon
 
 from convkit.errors import FleetError, UsageError
@@ -21,11 +20,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 def tls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CONVKIT_FLEET_TLS", str(tmp_path / "tls"))
     return tmp_path / "tls"
-
-
-def convkit(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "convkit.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_one_command_makes_a_certificate_and_says_what_to_do(tls: Path) -> None:

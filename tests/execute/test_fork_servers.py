@@ -23,7 +23,6 @@ from faults.recipes import write_recipe
 from test_worker_process import alive, gone_soon
 
 from convkit.codec import encode
-from convkit.execute import fork_servers
 from convkit.execute.fork_servers import ForkServers
 from convkit.execute.run import RunOptions, run_recipe
 from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
@@ -274,11 +273,10 @@ def test_closing_ends_the_servers(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("tools", [("onnxruntime",), ("no_such_module",)], ids=lambda each: each[0])
 def test_a_server_that_must_not_fork_leaves_it_to_fresh_processes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tools: tuple[str, ...]
+    tmp_path: Path, tools: tuple[str, ...]
 ) -> None:
     """onnxruntime starts a thread when it is imported: its locks could be held at a fork."""
-    monkeypatch.setattr(fork_servers, "preloaded_tools", lambda _: tools)
-    with contextlib.closing(ForkServers()) as servers:
+    with contextlib.closing(ForkServers(tools=lambda _: tools)) as servers:
         workers = Watched(servers)
         for _ in range(2):
             state(tmp_path, workers, "probe")

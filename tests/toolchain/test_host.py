@@ -1,6 +1,8 @@
 import importlib.metadata
 import platform
+import shutil
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +34,26 @@ def test_extras_bring_their_dependencies_and_their_absence_does_not() -> None:
     plain, extra = host_packages(spec("jinja2")), host_packages(spec("mlflow[extras]"))
     assert "babel" not in plain
     assert set(plain) < set(extra)
+
+
+def test_packages_installed_or_removed_meanwhile_are_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def install(version: str) -> None:
+        folder = tmp_path / f"recently_installed-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: recently-installed\nVersion: {version}\n"
+        )
+
+    monkeypatch.syspath_prepend(tmp_path)
+    wanted = spec("recently-installed")
+    assert check_host(wanted) != []
+    install("1.0")
+    assert host_packages(wanted) == {"recently-installed": "1.0"}
+    shutil.rmtree(tmp_path / "recently_installed-1.0.dist-info")
+    install("2.0")
+    assert host_packages(wanted) == {"recently-installed": "2.0"}
 
 
 def test_everything_missing_or_of_another_release_is_listed_at_once() -> None:

@@ -1,0 +1,35 @@
+"""What the workers of the tests' fork servers have imported before they start.
+
+More than what a stage always imports, so four servers do for all jobs: importing onnx_ir costs a
+worker half a second, the exporter and transformers four seconds, coremltools three. Stages
+therefore report versions of packages that they did not use; tests of these reports use fork servers
+of their own, which import what convkit's own do.
+"""
+
+from convkit.worker.protocol import Envelope
+
+_GRAPH = ("onnx_ir",)
+_TORCH = (
+    "torch",
+    "onnx_ir",
+    "torch._dynamo",
+    "torch.onnx._internal.exporter._core",
+    "transformers.modeling_utils",
+)
+_COREML = "convkit.mil.library:load_library"
+
+
+def usual_tools(envelope: Envelope) -> tuple[str, ...]:
+    """Return the tools that most workers with this job import."""
+    request = envelope.request if isinstance(envelope.request, dict) else {}
+    original = request.get("original")
+    source = (original if isinstance(original, dict) else request).get("source")
+    kind = source.get("kind") if isinstance(source, dict) else None
+    if envelope.runtime == "convkit.runtimes.coreml":
+        # coremltools looks for transformers, so the order must be that of a stage: models other
+        # than factories have imported transformers by then, and a verification loads no model.
+        loads_transformers = kind not in (None, "factory") and envelope.job != "verify"
+        return (*_TORCH, _COREML) if loads_transformers else ("torch", "torch._dynamo", _COREML)
+    if envelope.runtime is None and kind not in (None, "onnx"):
+        return _TORCH
+    return _GRAPH
