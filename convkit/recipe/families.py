@@ -45,12 +45,15 @@ class DraftOutput:
 
 @dataclasses.dataclass(frozen=True)
 class DraftSignature:
-    """Inputs, outputs, task and the sizes of the axes (min, typical, max)."""
+    """Inputs, outputs, task and the sizes of the axes (min, typical, max); `data_axes` as in a
+    recipe.
+    """
 
     task: str
     inputs: tuple[DraftInput, ...]
     outputs: tuple[DraftOutput, ...]
     axes: Mapping[str, tuple[int, int, int]]
+    data_axes: Mapping[str, Mapping[str, Json]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

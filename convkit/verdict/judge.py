@@ -267,6 +267,12 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
     if metrics.mismatch is not None:
         code = "C205" if metrics.mismatch_kind == "dtype" else "C207"
         return Finding(code, what, place, evidence, Remedy("Correct the output in the recipe."))
+    if any(problem.kind == "rows" for problem in output.problems):
+        remedy = search or Remedy(
+            "If such rows do not matter to you, raise this output's max_abs: it bounds how far a"
+            " score may be from the threshold."
+        )
+        return Finding("N105", what, place, evidence, remedy)
     if metrics.elements == 0:
         return Finding(
             "N104", what, place, evidence, Remedy("Every axis needs a size of at least 1.")
@@ -301,7 +307,10 @@ def _completeness_findings(
         compared = [o for case in cases for o in case.outputs if o.output == output.name]
         if compared and not any(o.metrics.elements or o.problems for o in compared):
             message = f"output {output.name!r} is empty in every case, so nothing is proven of it"
-            advice = Remedy("Keep a case in which every axis of the output is at least 1.")
+            advice = Remedy(
+                "Keep a case in which every axis of the output is at least 1. If its rows depend on"
+                " the data, choose samples for which the model returns some."
+            )
             findings.append(Finding("N104", message, Place(tensor=output.name), remedy=advice))
         missing = [
             c.case

@@ -17,6 +17,7 @@ import torch
 from convkit.cases.decisions import Decisions, Turn, turns
 from convkit.cases.sizes import smallest_sizes
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.metrics.row_sets import align_rows
 from convkit.models.exporters import torchscript
 from convkit.models.exporters.dynamic_trace import recurrent_modules
 from convkit.models.exporters.job import Job
@@ -96,8 +97,10 @@ def _error(job: Job, runner: "_Runner", sizes: dict[str, int]) -> float:
         found = runner.run(names, feeds)
     except Exception:  # noqa: BLE001 - a model and two runtimes may raise anything: no proof
         return math.nan
-    pairs = [(to_array(each), found[name]) for name, each in zip(names, outputs, strict=True)]
-    return float(np.max([_relative(*pair) for pair in pairs], initial=0.0))  # NaN wins
+    expected = {name: to_array(each) for name, each in zip(names, outputs, strict=True)}
+    first, second = align_rows(job.contract, expected, found)
+    errors = [_relative(first[name], second[name]) for name in names]
+    return float(np.max(errors, initial=0.0))  # NaN wins
 
 
 def _relative(expected: np.ndarray, found: np.ndarray) -> float:

@@ -15,8 +15,10 @@ from convkit.worker.protocol.measurements import (
     InvarianceMetrics,
     ProbeChange,
     ProbeMetrics,
+    RowMetrics,
     SimulatedCase,
     TensorMetrics,
+    UnmatchedRow,
 )
 from convkit.worker.protocol.model import (
     DEFAULT_BLOCK_SIZE,
@@ -125,6 +127,7 @@ __all__ = [
     "QuantizationKind",
     "ReferenceRequest",
     "ReferenceResult",
+    "RowMetrics",
     "Sample",
     "SimulatedCase",
     "SizeBranch",
@@ -136,6 +139,7 @@ __all__ = [
     "SurveyRequest",
     "SurveyResult",
     "TensorMetrics",
+    "UnmatchedRow",
     "VerifyRequest",
     "VerifyResult",
 ]
