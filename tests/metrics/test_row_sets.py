@@ -1,4 +1,4 @@
-"""Sets of rows: matched in any order, a row at the threshold may differ, a confident one may not."""
+"""Sets of rows match in any order; a row at the threshold may differ, a confident one may not."""
 
 import dataclasses
 import math
