@@ -64,7 +64,7 @@ class Export(RecipeModel):
         "torch",
         description=(
             "torch: torch.onnx.export(dynamo=True); torchscript: the older one; optimum:"
-            " optimum-onnx"
+            " optimum-onnx; auto: the first of torch, torchscript, optimum whose graph is right"
         ),
     )
     opset: Annotated[int, Field(strict=True, ge=11, le=26)] = Field(

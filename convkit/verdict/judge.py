@@ -305,7 +305,7 @@ def _completeness_findings(
     findings = []
     for output in recipe.outputs:
         compared = [o for case in cases for o in case.outputs if o.output == output.name]
-        if compared and not any(o.metrics.elements or o.problems for o in compared):
+        if compared and not any(_has_evidence(o) for o in compared):
             message = f"output {output.name!r} is empty in every case, so nothing is proven of it"
             advice = Remedy(
                 "Keep a case in which every axis of the output is at least 1. If its rows depend on"
@@ -321,6 +321,14 @@ def _completeness_findings(
             message = f"output {output.name!r} was not compared in {', '.join(missing)}"
             findings.append(Finding("C201", message, Place(tensor=output.name, case=missing[0])))
     return findings
+
+
+def _has_evidence(output: OutputVerdict) -> bool:
+    """Say whether an output had elements to compare, or something wrong with it. A row of the
+    original without a counterpart is reported with the output that is judged for its axis.
+    """
+    rows = output.metrics.rows
+    return bool(output.metrics.elements or output.problems or (rows is not None and rows.reference))
 
 
 def _headline(leading: Finding | None, cases: Sequence[CaseVerdict]) -> str:

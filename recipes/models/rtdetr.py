@@ -16,6 +16,10 @@ class Detector(torch.nn.Module):
         super().__init__()
         self.detr = RTDetrForObjectDetection(config)
         self.threshold = threshold
+        # New class heads score every place alike: which of them are best would be chance.
+        for name, weight in self.detr.named_parameters():
+            if "class_embed" in name or "enc_score_head" in name:
+                torch.nn.init.normal_(weight)
 
     def forward(self, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
         """pixel_values: (1, 3, height, width).

@@ -30,27 +30,31 @@ class CountedRows:
 
 
 def count_rows(
-    outputs: Sequence[TensorSpec], runs: Sequence[Shapes], taken: Sequence[str]
+    outputs: Sequence[TensorSpec], alike: Sequence[Sequence[Shapes]], taken: Sequence[str]
 ) -> CountedRows:
-    """Name the sizes that differ between runs at the same axis sizes; equal counts share an axis.
+    """Name the sizes that differ between runs at the same axis sizes, which are listed together;
+    equal counts share an axis.
 
     `taken` are names of other axes.
     """
     counts: dict[tuple[int, ...], list[tuple[TensorSpec, int]]] = {}
     unstable = set()
     for spec in outputs:
-        shapes = [run[spec.name] for run in runs]
-        if len(set(shapes)) < 2:
+        groups = [[run[spec.name] for run in runs] for runs in alike]
+        if all(len(set(shapes)) < 2 for shapes in groups):
             continue
         unstable.add(spec.name)
-        if len(set(map(len, shapes))) > 1:
+        every = [shape for shapes in groups for shape in shapes]
+        if len(set(map(len, every))) > 1:
             continue
         places = [
-            place for place, sizes in enumerate(zip(*shapes, strict=True)) if len(set(sizes)) > 1
+            place
+            for place in range(len(every[0]))
+            if any(len({shape[place] for shape in shapes}) > 1 for shapes in groups)
         ]
         if len(places) == 1:
             (place,) = places
-            counts.setdefault(tuple(shape[place] for shape in shapes), []).append((spec, place))
+            counts.setdefault(tuple(shape[place] for shape in every), []).append((spec, place))
     axes: list[DataAxis] = []
     names: dict[tuple[str, int], str] = {}
     for number, (seen, members) in enumerate(counts.items(), 1):

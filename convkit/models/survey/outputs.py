@@ -105,9 +105,12 @@ class OutputSizes:
 
     def data_dependent(self, inputs: tuple[TensorSpec, ...], axes: tuple[Axis, ...]) -> CountedRows:
         """Return which sizes of the outputs depend on the inputs' values."""
-        sizes = Contract(inputs, (), axes).typical_sizes()
-        given = at_full_length(inputs, self._samples, sizes)
-        cases = ("example", "other", "third", "fourth")
-        found = [self._trials.run(inputs, given, sizes, case).shapes or {} for case in cases]
-        runs = [shapes for shapes in found if shapes]
-        return count_rows(self._stated, runs, [axis.name for axis in axes])
+        contract = Contract(inputs, (), axes)
+        alike = []
+        # In few elements, different values may well give as many rows.
+        for sizes in (contract.typical_sizes(), largest_sizes(contract)):
+            given = at_full_length(inputs, self._samples, sizes)
+            cases = ("example", "other", "third", "fourth")
+            found = [self._trials.run(inputs, given, sizes, case).shapes for case in cases]
+            alike.append([shapes for shapes in found if shapes])
+        return count_rows(self._stated, alike, [axis.name for axis in axes])
