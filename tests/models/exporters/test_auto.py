@@ -117,6 +117,13 @@ def test_models_that_none_can_export_say_why_for_each(tmp_path, code, why):
     assert list(out.iterdir()) == []
 
 
+def test_experts_as_batched_products_are_exported(tmp_path):
+    code = EXPERTS.format(experts="batched_mm")
+    result, findings, _ = export_factory(tmp_path, code, SAME_SHAPE, "auto")
+    assert told(findings, "E303").evidence["exporter"] == "torch"
+    assert result.graph.outputs == SAME_SHAPE.outputs
+
+
 def test_what_no_exporter_can_do_is_said_in_one_sentence(tmp_path):
     code = module("return x + 1 if x.sum() > 0 else x - 1")
     _, findings, out = export_factory(tmp_path, code, SAME_SHAPE, "auto")
