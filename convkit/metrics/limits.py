@@ -52,11 +52,21 @@ def problems(metrics: TensorMetrics, limits: Limits) -> tuple[Problem, ...]:
     if metrics.mismatch is not None:
         return (Problem(metrics.mismatch_kind or "shape", metrics.mismatch),)
     if metrics.rows is not None:
-        rows = tuple(_row_problems(metrics.rows, absolute_limit(limits) or 0.0))
+        rows = tuple(_row_problems(metrics.rows, _score_error(metrics, limits)))
         return (*rows, *_not_finite(metrics), *breaches(metrics, limits))
     if metrics.elements == 0:
         return (Problem("empty", "no elements to compare"),)
     return (*_not_finite(metrics), *breaches(metrics, limits))
+
+
+def _score_error(metrics: TensorMetrics, limits: Limits) -> float:
+    """Return how far a score may be off: by the limit on each element, or else the share of the
+    scores' root mean square that `nrmse` allows.
+    """
+    if (absolute := absolute_limit(limits)) is not None:
+        return absolute
+    share = limits.get("nrmse", 0.0) * metrics.reference_rms
+    return max(0.0, share)  # NaN: no scores were compared
 
 
 def _row_problems(rows: RowMetrics, allowed: float) -> Iterator[Problem]:
@@ -89,8 +99,9 @@ def _row_text(row: UnmatchedRow) -> str:
 
 def _not_finite(metrics: TensorMetrics) -> Iterator[Problem]:
     if metrics.nan_candidate or metrics.nan_reference:
+        original = metrics.nan_reference or "none"
         yield Problem(
-            "nan", f"NaN: {metrics.nan_candidate} here, {metrics.nan_reference} in the original"
+            "nan", f"{metrics.nan_candidate} NaN in the converted model, {original} in the original"
         )
     if metrics.inf_mismatched:
         yield Problem("infinity", f"infinities that do not match: {metrics.inf_mismatched}")

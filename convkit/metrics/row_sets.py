@@ -181,6 +181,7 @@ class _RowSet:
                 rms=0.0,
                 cosine=1.0,
                 agreement=1.0,
+                nrmse=0.0,
                 frontier=((0.0, 0.0),),
             )
         else:

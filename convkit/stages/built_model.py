@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from convkit.cases.padding import padding_positions
 from convkit.metrics.collapse import Spread, measure_spread
 from convkit.metrics.invariance import compare_cases
 from convkit.metrics.row_sets import compare_outputs, largest_output_difference
-from convkit.metrics.tensors import largest_difference
+from convkit.metrics.tensors import compare, largest_difference
 from convkit.tensors import Contract
 from convkit.worker.context import Context
 from convkit.worker.protocol import (
@@ -28,6 +28,7 @@ from convkit.worker.protocol import (
     ProbeMetrics,
     SimulatedCase,
     TensorMetrics,
+    UnpaddedMetrics,
     VerifyRequest,
 )
 from convkit.worker.sessions import NotServedError, RunFailedError, RuntimeSession
@@ -92,9 +93,11 @@ class BuiltModel:
         expected = self.expected(case.name)
         padding = {name: padding_positions(feeds, specs[name].mask) for name in expected}
         metrics = compare_outputs(self._contract, expected, outputs, padding.get)
-        for name, values in expected.items():
-            if name not in outputs:
-                continue
+        unpadded: list[UnpaddedMetrics] = []
+        for measured in metrics:
+            name, values = measured.output, expected[measured.output]
+            if specs[name].mask is None and measured.rows is None:
+                unpadded += self._unpadded(measured, feeds, values, outputs[name])
             rows = self._layout.rows is not None and specs[name].shape[:1] == (self._layout.rows,)
             if (
                 spread := measure_spread(
@@ -102,7 +105,22 @@ class BuiltModel:
                 )
             ) is not None:
                 self.spreads.append(spread)
-        return CaseMetrics(case.name, seconds, metrics)
+        return CaseMetrics(case.name, seconds, metrics, unpadded=tuple(unpadded))
+
+    def _unpadded(
+        self, metrics: TensorMetrics, feeds: Feeds, expected: np.ndarray, found: np.ndarray
+    ) -> Iterator[UnpaddedMetrics]:
+        """Measure an output without padding if its worst element is at padding."""
+        for mask in self._layout.masks:
+            padding = padding_positions(feeds, mask)
+            if (
+                padding is not None
+                and len(metrics.worst_index) >= padding.ndim
+                and expected.shape[: padding.ndim] == padding.shape
+                and padding[metrics.worst_index[: padding.ndim]]
+            ):
+                yield UnpaddedMetrics(mask, compare(metrics.output, expected, found, padding))
+                return
 
     def probes(self, cases: Sequence[CaseRecord]) -> list[ProbeMetrics]:
         """Measure every probe; the base case's outputs, which are small, are kept in memory."""

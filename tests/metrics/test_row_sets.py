@@ -84,6 +84,13 @@ def test_a_row_at_the_threshold_may_be_on_either_side(score, fails):
     assert bool(failures(without, with_it)) == fails
 
 
+def test_a_limit_in_parts_of_the_scores_bounds_the_distance_too():
+    found = compared(detections((0, 0.9, 1), (50, 0.504, 2)), detections((0, 0.9, 1)))["scores"]
+    assert is_within(found, {"nrmse": 0.01})  # of 0.9
+    assert not is_within(found, {"nrmse": 0.001})
+    assert not is_within(found, {"cosine": 0.9})
+
+
 def test_without_a_threshold_every_row_counts():
     axis = dataclasses.replace(DETECTIONS, threshold=None)
     (problem,) = failures(THREE, detections((0, 0.9, 1), (50, 0.8, 2)), axis)

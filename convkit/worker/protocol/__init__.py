@@ -19,6 +19,7 @@ from convkit.worker.protocol.measurements import (
     SimulatedCase,
     TensorMetrics,
     UnmatchedRow,
+    UnpaddedMetrics,
 )
 from convkit.worker.protocol.model import (
     DEFAULT_BLOCK_SIZE,
@@ -140,6 +141,7 @@ __all__ = [
     "SurveyResult",
     "TensorMetrics",
     "UnmatchedRow",
+    "UnpaddedMetrics",
     "VerifyRequest",
     "VerifyResult",
 ]
