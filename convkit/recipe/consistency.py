@@ -134,61 +134,6 @@ def _axes_are_declared(recipe: Mapping[str, object]) -> Iterator[Fault]:
             yield Fault(("axes", axis), "no input or output uses this axis; remove it")
 
 
-def _data_axes_fit(recipe: Mapping[str, object]) -> Iterator[Fault]:
-    """Data axes count rows of outputs: inputs have none, and nothing can be computed from them."""
-    axes = {name: mapping(axis) for name, axis in mapping(recipe.get("axes")).items()}
-    counts = [name for name, axis in axes.items() if axis.get("from") == "data"]
-    seen: dict[KeyPath, str] = {}
-    for path, dimension, names in dimensions(recipe):
-        for name in (name for name in names if name in counts):
-            if path[0] == "inputs":
-                yield Fault(
-                    path,
-                    f"the size of {name!r} comes from data, so only outputs can have it; give an"
-                    " input's axis min, typical and max",
-                )
-            elif dimension != name:
-                yield Fault(path, f"the size of {name!r} comes from data; write {name!r} alone")
-            elif path[:2] in seen:
-                yield Fault(
-                    path,
-                    f"a shape can have one axis from data; this one has {seen[path[:2]]!r} already",
-                )
-            seen.setdefault(path[:2], name)
-    for path, tensor in _tensors(recipe, ("outputs",)):
-        if tensor.get("mask") is not None and path in seen:
-            yield Fault((*path, "mask"), "an output along an axis from data can have no mask")
-    for name in counts:
-        yield from _match_faults(name, mapping(axes[name].get("match")), recipe)
-
-
-def _match_faults(
-    axis: str, match: Mapping[str, object], recipe: Mapping[str, object]
-) -> Iterator[Fault]:
-    shapes = {}
-    for _, tensor in _tensors(recipe, ("outputs",)):
-        shape = tensor.get("shape")
-        if isinstance(shape, list | tuple) and axis in shape:
-            shapes[str(tensor.get("name"))] = list(shape)
-    for key in ("boxes", "equal", "scores"):
-        output = match.get(key)
-        if not isinstance(output, str):
-            continue
-        path = ("axes", axis, "match", key)
-        if output not in shapes:
-            yield Fault(
-                path,
-                f"{output!r} is no output with the axis {axis!r}{perhaps(output, shapes)}; outputs"
-                f" with it: {', '.join(shapes) or 'none'}",
-            )
-        elif key == "boxes" and shapes[output][-1] != 4:
-            yield Fault(path, f"boxes have 4 numbers in a row; {output!r} is {shapes[output]}")
-        elif key == "scores" and any(
-            isinstance(size, int) and size != 1 for size in shapes[output]
-        ):
-            yield Fault(path, f"scores have one number in a row; {output!r} is {shapes[output]}")
-
-
 def _sizes_are_possible(recipe: Mapping[str, object]) -> Iterator[Fault]:
     axes = {name: mapping(axis) for name, axis in mapping(recipe.get("axes")).items()}
     for path, dimension, names in dimensions(recipe):
@@ -310,7 +255,6 @@ _CHECKS: tuple[Callable[[Mapping[str, object]], Iterator[Fault]], ...] = (
     _names_are_unique,
     _origins_are_unique,
     _axes_are_declared,
-    _data_axes_fit,
     _sizes_are_possible,
     _outputs_exist,
     _omissions_are_omitted,

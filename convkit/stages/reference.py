@@ -23,7 +23,8 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.tensors import largest_difference
 from convkit.stages.original import Original, TorchOriginal, open_original
 from convkit.stages.original_invariance import run_original
-from convkit.tensors import Contract, DataAxis, Dimension, TensorSpec
+from convkit.stages.row_counts import row_counts
+from convkit.tensors import Dimension, TensorSpec
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.protocol import (
     CaseRecord,
@@ -244,7 +245,7 @@ class _Reference:
             if nans := _count_nan(values):
                 self.findings.append(_nan(spec.name, nans, values.size, case))
         for axis in self._contract.data_axes:
-            if finding := _row_counts(axis, self._contract, outputs, case):
+            if finding := row_counts(axis, self._contract, outputs, case):
                 self._note(finding)
 
     def _note(self, finding: Finding) -> None:
@@ -330,42 +331,3 @@ def _other_shape(
         {"declared": list(declared), "found": list(found), "sizes": case.sizes},
         Remedy(f"Set the shape of output {output!r} to the model's, in terms of the axes."),
     )
-
-
-def _row_counts(axis: DataAxis, contract: Contract, outputs: Feeds, case: Case) -> Finding | None:
-    """Return C207 if the outputs along a data axis differ in their number of rows, or have more
-    than declared.
-    """
-    counts = {
-        spec.name: outputs[spec.name].shape[spec.shape.index(axis.name)]
-        for spec in contract.outputs
-        if axis.name in spec.shape and outputs[spec.name].ndim == len(spec.shape)
-    }
-    if not counts:
-        return None
-    output, most = max(counts.items(), key=lambda each: each[1])
-    where = f"of the original model on case {case.name!r} ({sizes_text(case.sizes)})"
-    place = Place(tensor=output, case=case.name)
-    evidence = {"counts": counts, "max": axis.max}
-    if len(set(counts.values())) > 1:
-        listed = ", ".join(f"{name!r} has {count}" for name, count in counts.items())
-        return Finding(
-            "C207",
-            f"the outputs {where} share the axis {axis.name!r}, but {listed} along it",
-            place,
-            evidence,
-            Remedy("Declare an axis of its own for each number of rows."),
-        )
-    if most > axis.max:
-        return Finding(
-            "C207",
-            f"output {output!r} {where} has {most} rows along {axis.name!r}; declared are at most"
-            f" {axis.max}",
-            place,
-            evidence,
-            Remedy(
-                f"Set axes.{axis.name}.max to the most rows that the model can return.",
-                {f"axes.{axis.name}.max": most},
-            ),
-        )
-    return None
