@@ -287,7 +287,7 @@ def _shape_finding(
             wrong = [
                 i
                 for i, (found, wanted) in enumerate(zip(shape, declared, strict=True))
-                if found != wanted and wanted != spec.shape[i]
+                if found != wanted and not isinstance(wanted, str)
             ]
             if all(isinstance(spec.shape[i], str) and shape[i] == other[i] for i in wrong):
                 code = "C206"
