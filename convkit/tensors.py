@@ -126,6 +126,26 @@ class Axis:
 
 
 @dataclasses.dataclass(frozen=True)
+class DataAxis:
+    """An axis of outputs whose size depends on the inputs' values: the number of detections.
+
+    The rows along it are a set. `max` is the largest size. Rows of two models belong together by
+    the overlap of their boxes in the output `boxes` (`box_format`: x1, y1, x2, y2 or center x,
+    center y, width, height), by equal values in the output `equal`, or else by being nearest.
+    `scores` is the output with a score per row; the model keeps rows whose score exceeds
+    `threshold`.
+    """
+
+    name: str
+    max: int
+    boxes: str | None = None
+    box_format: Literal["corners", "center"] = "corners"
+    equal: str | None = None
+    scores: str | None = None
+    threshold: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class TensorSpec:
     """One input or output: its name in the converted model, element type and shape.
 
@@ -143,6 +163,23 @@ class TensorSpec:
         """Return the shape for given axis sizes."""
         return tuple(dimension_size(dimension, sizes) for dimension in self.shape)
 
+    def shape_at(self, sizes: Mapping[str, int]) -> tuple[Dimension, ...]:
+        """Return the shape for given axis sizes; axes without a size, those of data, stay names."""
+        return tuple(
+            dimension_size(dimension, sizes)
+            if set(dimension_axes(dimension)) <= set(sizes)
+            else dimension
+            for dimension in self.shape
+        )
+
+    def fits(self, shape: tuple[int, ...], sizes: Mapping[str, int]) -> bool:
+        """Say whether a tensor of this shape is right at these sizes, whatever its data axes."""
+        declared = self.shape_at(sizes)
+        return len(shape) == len(declared) and all(
+            isinstance(wanted, str) or wanted == found
+            for wanted, found in zip(declared, shape, strict=True)
+        )
+
     @property
     def type_text(self) -> str:
         """The type without the name: `float32[batch, 4]`."""
@@ -154,15 +191,23 @@ class TensorSpec:
 
 @dataclasses.dataclass(frozen=True)
 class Contract:
-    """A model's inputs and outputs, in order, and the axes in their shapes."""
+    """A model's inputs and outputs, in order, and the axes in their shapes.
+
+    `data_axes` occur in outputs only.
+    """
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     axes: tuple[Axis, ...]
+    data_axes: tuple[DataAxis, ...] = ()
 
     def axis(self, name: str) -> Axis:
         """Return an axis by name; raises KeyError."""
         return {axis.name: axis for axis in self.axes}[name]
+
+    def data_axis_of(self, spec: TensorSpec) -> DataAxis | None:
+        """Return the data axis of an output; None if its size depends on the inputs' alone."""
+        return next((axis for axis in self.data_axes if axis.name in spec.shape), None)
 
     def typical_sizes(self) -> dict[str, int]:
         """Return every axis at its typical size."""

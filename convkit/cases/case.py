@@ -80,7 +80,8 @@ def sizes_text(sizes: Mapping[str, int]) -> str:
 
 def case_cost(contract: Contract, sizes: Mapping[str, int]) -> int:
     """Return the number of elements of all inputs and outputs at the given sizes, the basis of a
-    case's predicted duration.
+    case's predicted duration. Axes from data count with their largest size.
     """
+    known = {**sizes, **{axis.name: axis.max for axis in contract.data_axes}}
     specs = (*contract.inputs, *contract.outputs)
-    return sum(math.prod(spec.concrete_shape(sizes)) for spec in specs)
+    return sum(math.prod(spec.concrete_shape(known)) for spec in specs)

@@ -14,12 +14,13 @@ from convkit.tensors import Contract
 @dataclasses.dataclass(frozen=True)
 class JudgedCase:
     """One case: inputs and the original's outputs by name, and the positions where outputs are
-    meaningless (see `compare`).
+    meaningless (see `compare`). `contract` says which outputs are sets of rows.
     """
 
     feeds: Mapping[str, np.ndarray]
     expected: Mapping[str, np.ndarray]
     padding: Mapping[str, np.ndarray]
+    contract: Contract = dataclasses.field(default_factory=lambda: Contract((), (), ()))
 
 
 def ladder_cases(reference: Path, contract: Contract) -> dict[str, JudgedCase]:
@@ -32,5 +33,5 @@ def ladder_cases(reference: Path, contract: Contract) -> dict[str, JudgedCase]:
         expected = read_tensors(reference, case.name, "outputs", contract.outputs)
         padding = {spec.name: padding_positions(feeds, spec.mask) for spec in contract.outputs}
         known = {name: positions for name, positions in padding.items() if positions is not None}
-        cases[case.name] = JudgedCase(feeds, expected, known)
+        cases[case.name] = JudgedCase(feeds, expected, known, contract)
     return cases

@@ -40,7 +40,13 @@ class Match:
 
 
 def worst_output_error(recording: Recording, found: Mapping[str, np.ndarray]) -> float:
-    """Return the outputs' largest error, in parts of their rms; infinite if one is missing."""
+    """Return the outputs' largest error, in parts of their rms; infinite if one is missing.
+
+    Infinite also if the original returns no element, as a detector that sees nothing: a change that
+    empties the graph's outputs, too, would look like the cause.
+    """
+    if not any(recording.output(name).size for name in recording.outputs):
+        return math.inf
     return max(
         relative_error(found[name], recording.output(name)) if name in found else math.inf
         for name in recording.outputs

@@ -1,10 +1,12 @@
 """Compares low precision on a device with its simulation, case by case."""
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
-from convkit.metrics.tensors import compare
+from convkit.metrics.row_sets import compare_outputs
+from convkit.tensors import Contract
 from convkit.worker.protocol import CaseMetrics, SimulatedCase
 from convkit.worker.sessions import RunFailedError, RuntimeSession
 
@@ -12,6 +14,7 @@ Tensors = Mapping[str, np.ndarray]
 
 
 def compare_with_simulation(
+    contract: Contract,
     device: RuntimeSession,
     simulation: RuntimeSession,
     cases: Iterable[str],
@@ -33,26 +36,8 @@ def compare_with_simulation(
             on_device, simulated = device.run(given), simulation.run(given)
         except RunFailedError:
             continue
-        original = expected(case)
-        measured.append(
-            SimulatedCase(
-                simulation=_compared(case, original, simulated, given, padding),
-                agreement=_compared(case, simulated, on_device, given, padding),
-            )
-        )
+        padded = functools.partial(padding, given)
+        pairs = ((expected(case), simulated), (simulated, on_device))
+        both = (CaseMetrics(case, 0.0, compare_outputs(contract, *each, padded)) for each in pairs)
+        measured.append(SimulatedCase(*both))
     return tuple(measured)
-
-
-def _compared(
-    case: str,
-    reference: Tensors,
-    candidate: Tensors,
-    feeds: Tensors,
-    padding: Callable[[Tensors, str], np.ndarray | None],
-) -> CaseMetrics:
-    outputs = tuple(
-        compare(name, values, candidate[name], padding(feeds, name))
-        for name, values in reference.items()
-        if name in candidate
-    )
-    return CaseMetrics(case, 0.0, outputs)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from convkit.cases.invariance import ROW, real_elements, row_dimension
+from convkit.metrics.row_sets import compare_outputs
 from convkit.metrics.tensors import compare
 from convkit.tensors import Contract, TensorSpec
 from convkit.worker.protocol import InvarianceCheck, Layout, TensorMetrics
@@ -25,12 +26,14 @@ def compare_cases(
 
     `feeds` are the base case's inputs; their masks mark the real positions. Outputs that are
     missing, or whose shapes share no elements, are skipped: the contract or parity checks report
-    them. Metrics of part of an output treat its elements as a vector in row-major order
-    (`worst_index` indexes it).
+    them. Sets of rows are compared only if the same inputs are run again. Metrics of part of an
+    output treat its elements as a vector in row-major order (`worst_index` indexes it).
     """
     metrics = []
+    if check == "determinism":
+        metrics += [each for each in compare_outputs(contract, base, other) if each.rows]
     for spec in contract.outputs:
-        if spec.name not in base or spec.name not in other:
+        if spec.name not in base or spec.name not in other or contract.data_axis_of(spec):
             continue
         pair = _shared(
             check,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from convkit.metrics.limit_kinds import Limits
-from convkit.metrics.registry import limits_set
-from convkit.worker.protocol import TensorMetrics
+from convkit.metrics.registry import absolute_limit, limits_set
+from convkit.worker.protocol import RowMetrics, TensorMetrics, UnmatchedRow
 
 __all__ = ["Limits", "Problem", "breaches", "is_same", "is_within", "overshoot", "problems"]
 
@@ -18,12 +18,13 @@ __all__ = ["Limits", "Problem", "breaches", "is_same", "is_within", "overshoot",
 class Problem:
     """One reason why an output failed, with a `message` for display.
 
-    `dtype`, `shape`: nothing was compared. `empty`: there was nothing to compare. `nan`,
-    `infinity`: some elements are NaN or infinite. `limit`: a limit was exceeded; only then `limit`
-    names it, with the figure `found` and the value `allowed`.
+    `dtype`, `shape`: nothing was compared. `empty`: there was nothing to compare. `rows`: rows are
+    missing, additional or out of order. `nan`, `infinity`: some elements are NaN or infinite.
+    `limit`: a limit was exceeded; only then `limit` names it, with the figure `found` and the value
+    `allowed`.
     """
 
-    kind: Literal["dtype", "shape", "empty", "nan", "infinity", "limit"]
+    kind: Literal["dtype", "shape", "empty", "rows", "nan", "infinity", "limit"]
     message: str
     limit: str | None = None
     found: float | None = None
@@ -50,9 +51,50 @@ def problems(metrics: TensorMetrics, limits: Limits) -> tuple[Problem, ...]:
     """Return all problems with an output; empty if it is within its limits."""
     if metrics.mismatch is not None:
         return (Problem(metrics.mismatch_kind or "shape", metrics.mismatch),)
+    if metrics.rows is not None:
+        rows = tuple(_row_problems(metrics.rows, _score_error(metrics, limits)))
+        return (*rows, *_not_finite(metrics), *breaches(metrics, limits))
     if metrics.elements == 0:
         return (Problem("empty", "no elements to compare"),)
     return (*_not_finite(metrics), *breaches(metrics, limits))
+
+
+def _score_error(metrics: TensorMetrics, limits: Limits) -> float:
+    """Return how far a score may be off: by the limit on each element, or else the share of the
+    scores' root mean square that `nrmse` allows.
+    """
+    if (absolute := absolute_limit(limits)) is not None:
+        return absolute
+    share = limits.get("nrmse", 0.0) * metrics.reference_rms
+    return max(0.0, share)  # NaN: no scores were compared
+
+
+def _row_problems(rows: RowMetrics, allowed: float) -> Iterator[Problem]:
+    """Yield what is wrong with a set of rows. A row whose score may be off by `allowed` may be on
+    either side of the threshold, and rows whose scores are that close may be in any order.
+    """
+    off = [row for row in rows.unmatched if not row.margin <= allowed]
+    if off:
+        counts = f"{rows.candidate} rows; the original has {rows.reference}, {rows.matched} match"
+        listed = ", ".join(map(_row_text, off[:3])) + (", ..." if len(off) > 3 else "")
+        yield Problem("rows", f"{counts} ({listed})", found=off[0].margin, allowed=allowed)
+    if not rows.disorder <= allowed:
+        yield Problem(
+            "rows",
+            f"the rows are out of order: a later score is {rows.disorder:.3g} higher",
+            found=rows.disorder,
+            allowed=allowed,
+        )
+
+
+def _row_text(row: UnmatchedRow) -> str:
+    place = row.index[0] if len(row.index) == 1 else list(row.index)
+    text = f"row {place} is {row.kind}"
+    if math.isnan(row.score):
+        return text
+    if math.isinf(row.margin):
+        return f"{text}, with score {row.score:.4g}"
+    return f"{text}, with score {row.score:.4g}, {row.margin:.3g} from the threshold"
 
 
 def _not_finite(metrics: TensorMetrics) -> Iterator[Problem]:
@@ -75,6 +117,7 @@ def is_within(metrics: TensorMetrics, limits: Limits) -> bool:
 def is_same(metrics: TensorMetrics) -> bool:
     """Return True if two tensors are equal as far as metrics show, including NaN and infinities."""
     alike = metrics.nan_reference == metrics.nan_candidate and metrics.inf_mismatched == 0
+    alike = alike and (metrics.rows is None or metrics.rows.is_complete)
     return alike and metrics.mismatch is None and (metrics.max_abs == 0.0 or not metrics.frontier)
 
 

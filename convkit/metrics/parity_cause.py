@@ -2,12 +2,14 @@
 exported graph itself.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from convkit.findings.model import Finding, Place, Remedy
-from convkit.metrics.tensors import compare
+from convkit.metrics.row_sets import compare_outputs
+from convkit.tensors import Contract
 from convkit.worker.protocol import CaseMetrics, OptionsT, TensorMetrics
 from convkit.worker.sessions import ModelRefusedError, RunFailedError, RuntimeSession
 
@@ -21,6 +23,7 @@ Padding = Callable[[Tensors, str], np.ndarray | None]
 
 
 def parity_cause(
+    contract: Contract,
     reopened: Callable[[OptionsT], RuntimeSession],
     plainer: Sequence[tuple[str, OptionsT]],
     cases: Sequence[CaseMetrics],
@@ -44,11 +47,8 @@ def parity_cause(
             found = reopened(options).run(given)
         except (ModelRefusedError, RunFailedError):
             continue
-        agrees = not any(
-            _diverges(compare(name, values, found[name], padding(given, name)))
-            for name, values in original.items()
-            if name in found
-        )
+        compared = compare_outputs(contract, original, found, functools.partial(padding, given))
+        agrees = not any(map(_diverges, compared))
         if not agrees:
             break
         right = name
@@ -59,6 +59,8 @@ def _diverges(output: TensorMetrics) -> bool:
     if output.mismatch is not None or output.nan_reference:
         return False  # the contract check and N103 report it
     if output.nan_candidate or output.inf_mismatched:
+        return True
+    if output.rows is not None and any(row.margin > _NOISE for row in output.rows.unmatched):
         return True
     # The direction of noise around zero is chance, and a single number has none.
     directed = output.elements > 1 and not output.max_abs <= _NOISE

@@ -170,9 +170,17 @@ def source_of(model: Model, places: Places) -> Source:
 def contract_of(recipe: Recipe) -> Contract:
     """Return the recipe's contract."""
     axes = tuple(
-        tensors.Axis(name, axis.min, axis.typical, axis.max) for name, axis in recipe.axes.items()
+        tensors.Axis(name, axis.min, axis.typical, axis.max)
+        for name, axis in recipe.axes.items()
+        if isinstance(axis, models.Axis)
     )
-    return Contract(tuple(map(_spec, recipe.inputs)), tuple(map(_spec, recipe.outputs)), axes)
+    data_axes = tuple(
+        tensors.DataAxis(name, axis.max, **axis.match.model_dump())
+        for name, axis in recipe.axes.items()
+        if isinstance(axis, models.DataAxis)
+    )
+    inputs, outputs = tuple(map(_spec, recipe.inputs)), tuple(map(_spec, recipe.outputs))
+    return Contract(inputs, outputs, axes, data_axes)
 
 
 def _spec(tensor: models.Tensor) -> TensorSpec:

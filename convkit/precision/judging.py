@@ -8,7 +8,7 @@ import numpy as np
 
 from convkit.cases.judged import JudgedCase
 from convkit.metrics.limits import Limits, overshoot
-from convkit.metrics.tensors import compare
+from convkit.metrics.row_sets import compare_outputs
 from convkit.worker.protocol import PlanRound, TensorMetrics
 
 Outputs = Mapping[str, np.ndarray]
@@ -66,11 +66,7 @@ def judge_round(
 
 def compared(case: JudgedCase, found: Outputs) -> tuple[TensorMetrics, ...]:
     """Return the metrics of every output found, in the original's order."""
-    return tuple(
-        compare(name, expected, found[name], case.padding.get(name))
-        for name, expected in case.expected.items()
-        if name in found
-    )
+    return compare_outputs(case.contract, case.expected, found, case.padding.get)
 
 
 def worst(metrics: Sequence[TensorMetrics], limits: Mapping[str, Limits]) -> float:

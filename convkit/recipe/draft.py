@@ -277,7 +277,7 @@ def _render(
 
 
 def _render_signature(signature: DraftSignature) -> Iterator[str]:
-    if signature.axes:
+    if signature.axes or signature.data_axes:
         yield (
             "# The sizes the converted model must support. Verification tries the smallest,"
             " typical and largest."
@@ -285,6 +285,8 @@ def _render_signature(signature: DraftSignature) -> Iterator[str]:
         yield "axes:"
         for axis, (low, typical, high) in signature.axes.items():
             yield f"  {_scalar(axis)}: {{ min: {low}, typical: {typical}, max: {high} }}"
+        for axis, written in signature.data_axes.items():
+            yield f"  {_scalar(axis)}: {json.dumps(written)}"
         yield ""
     yield "# The order of inputs and outputs is part of the contract."
     yield "inputs:"

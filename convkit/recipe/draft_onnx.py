@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from convkit.codec import Json
 from convkit.recipe.families import DraftInput, DraftOutput, DraftSample, DraftSignature, Drawn
-from convkit.tensors import Dimension
+from convkit.tensors import DataAxis, Dimension
 from convkit.worker.protocol import Sample, SurveyResult
 
 # Of an output's largest magnitude, as the default limit is of values around 1.
@@ -40,7 +40,14 @@ def signature_of_survey(survey: SurveyResult) -> DraftSignature:
         DraftOutput(spec.name, _named(spec.shape, names), spec.dtype) for spec in contract.outputs
     )
     axes = {names[axis.name]: (axis.min, axis.typical, axis.max) for axis in contract.axes}
-    return DraftSignature("", inputs, outputs, axes)
+    data_axes = {axis.name: _data_axis(axis) for axis in contract.data_axes}
+    return DraftSignature("", inputs, outputs, axes, data_axes)
+
+
+def _data_axis(axis: DataAxis) -> dict[str, Json]:
+    named: dict[str, Json] = {"boxes": axis.boxes, "scores": axis.scores}
+    match = {key: output for key, output in named.items() if output is not None}
+    return {"from": "data", "max": axis.max} | ({"match": match} if match else {})
 
 
 def comments_of(survey: SurveyResult) -> tuple[str, ...] | None:

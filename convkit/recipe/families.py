@@ -50,7 +50,7 @@ class DraftOutput:
 @dataclasses.dataclass(frozen=True)
 class DraftSignature:
     """Inputs, outputs, task and the sizes of the axes (min, typical, max). `steps` are the lines of
-    a recipe that say how a model is called in a loop.
+    a recipe that say how a model is called in a loop, `data_axes` as in a recipe.
     """
 
     task: str
@@ -58,6 +58,7 @@ class DraftSignature:
     outputs: tuple[DraftOutput, ...]
     axes: Mapping[str, tuple[int, int, int]]
     steps: tuple[str, ...] = ()
+    data_axes: Mapping[str, Mapping[str, Json]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

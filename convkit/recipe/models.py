@@ -17,7 +17,7 @@ from convkit.recipe.consistency import FaultsError
 from convkit.recipe.fields import AxisName, Name, RecipeModel, Seconds, Seed, Text
 from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.recipe.registry import target_models
-from convkit.recipe.settings import Axis, Export, Tolerance, Tools
+from convkit.recipe.settings import AnyAxis, Axis, DataAxis, Export, Match, Tolerance, Tools
 from convkit.recipe.signature import (
     Audio,
     Constant,
@@ -53,6 +53,7 @@ __all__ = [
     "Axis",
     "ConfigModel",
     "Constant",
+    "DataAxis",
     "Export",
     "FactoryModel",
     "File",
@@ -61,6 +62,7 @@ __all__ = [
     "Image",
     "Input",
     "Integers",
+    "Match",
     "MixedPrecision",
     "Model",
     "Normal",
@@ -171,9 +173,9 @@ class Recipe(RecipeModel):
     )
     tools: Tools = Field(default_factory=Tools, description="tool versions, as PEP 440 specifiers")
     export: Export = Field(default_factory=Export, description="how the model becomes ONNX")
-    axes: dict[AxisName, Axis] = Field(
+    axes: dict[AxisName, AnyAxis] = Field(
         default_factory=dict,
-        description="symbolic axes and their sizes, by name",
+        description="symbolic axes and their sizes, by name; from: data for a count of rows",
         examples=[{"batch": {"min": 1, "typical": 4, "max": 16}}],
     )
     inputs: Annotated[tuple[Input, ...], Field(min_length=1)] = Field(

@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, create_model, model_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, create_model, model_validator
 
 from convkit.metrics.limit_kinds import Parameter
 from convkit.metrics.registry import PARAMETERS
@@ -11,10 +11,12 @@ from convkit.recipe.consistency import Fault, FaultsError
 from convkit.recipe.fields import (
     PACKAGE_PATTERN,
     PYTHON_PATTERN,
+    Number,
     RecipeModel,
     Size,
     SizeOrNone,
     Specifier,
+    TensorName,
 )
 from convkit.worker.protocol import Exporter
 
@@ -62,7 +64,7 @@ class Export(RecipeModel):
         "torch",
         description=(
             "torch: torch.onnx.export(dynamo=True); torchscript: the older one; optimum:"
-            " optimum-onnx"
+            " optimum-onnx; auto: the first of torch, torchscript, optimum whose graph is right"
         ),
     )
     opset: Annotated[int, Field(strict=True, ge=11, le=26)] = Field(
@@ -96,6 +98,71 @@ class Axis(RecipeModel):
                 f"found {self.min}, {self.typical}, {self.max}; write min <= typical <= max"
             )
         return self
+
+
+class Match(RecipeModel):
+    """Which rows of two models belong together along a data axis, and which of them may differ."""
+
+    boxes: TensorName | None = Field(
+        None,
+        description="an output of boxes: rows belong together whose boxes overlap most",
+        examples=["boxes"],
+    )
+    box_format: Literal["corners", "center"] = Field(
+        "corners",
+        description=(
+            "corners: x1, y1, x2, y2 (or y1, x1, y2, x2); center: center x, center y, width, height"
+        ),
+    )
+    equal: TensorName | None = Field(
+        None,
+        description="an output whose rows are equal if they belong together",
+        examples=["selected_indices"],
+    )
+    scores: TensorName | None = Field(
+        None, description="an output with one score per row", examples=["scores"]
+    )
+    threshold: Number | None = Field(
+        None, description="the model keeps rows whose score exceeds this", examples=[0.5]
+    )
+
+    @model_validator(mode="after")
+    def _clear(self) -> Self:
+        if self.boxes is not None and self.equal is not None:
+            raise ValueError("has both boxes and equal; keep one of them")
+        if self.threshold is not None and self.scores is None:
+            raise ValueError("has a threshold without scores; name the output with the scores")
+        return self
+
+
+class DataAxis(RecipeModel):
+    """An axis of outputs whose size depends on the inputs' values: the number of detections."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    origin: Literal["data"] = Field(
+        alias="from", description="data: the size depends on the inputs' values"
+    )
+    max: Size = Field(
+        description="most rows that the model returns: its own limit, such as top-k's k",
+        examples=[300],
+    )
+    match: Match = Field(
+        default_factory=Match,
+        description="which rows of two models belong together; default: the nearest",
+    )
+
+
+def _axis_kind(value: object) -> str:
+    """Return the union tag that an axis seems to mean."""
+    if isinstance(value, dict):
+        return "DataAxis" if {"from", "origin", "match"} & set(value) else "Axis"
+    return type(value).__name__ if isinstance(value, Axis | DataAxis) else "Axis"
+
+
+AnyAxis = Annotated[
+    Annotated[Axis, Tag("Axis")] | Annotated[DataAxis, Tag("DataAxis")], Discriminator(_axis_kind)
+]
 
 
 def _limit(parameter: Parameter) -> tuple[object, object]:

@@ -14,6 +14,7 @@ from convkit.cases.invariance import BASE, CHECKS
 from convkit.cases.padding import padding_positions
 from convkit.metrics.collapse import Spread, measure_spread
 from convkit.metrics.invariance import compare_cases
+from convkit.metrics.row_sets import compare_outputs, largest_output_difference
 from convkit.metrics.tensors import compare, largest_difference
 from convkit.tensors import Contract
 from convkit.worker.context import Context
@@ -89,21 +90,22 @@ class BuiltModel:
         # The contract check reports outputs that the built model lost. An output missing here fails
         # the case.
         specs = {spec.name: spec for spec in self._contract.outputs}
-        metrics: list[TensorMetrics] = []
+        expected = self.expected(case.name)
+        padding = {name: padding_positions(feeds, specs[name].mask) for name in expected}
+        metrics = compare_outputs(self._contract, expected, outputs, padding.get)
         unpadded: list[UnpaddedMetrics] = []
-        for name, values in self.expected(case.name).items():
-            if name not in outputs:
-                continue
-            padding = padding_positions(feeds, specs[name].mask)
-            metrics.append(compare(name, values, outputs[name], padding))
-            if specs[name].mask is None:
-                unpadded += self._unpadded(metrics[-1], feeds, values, outputs[name])
+        for measured in metrics:
+            name, values = measured.output, expected[measured.output]
+            if specs[name].mask is None and measured.rows is None:
+                unpadded += self._unpadded(measured, feeds, values, outputs[name])
             rows = self._layout.rows is not None and specs[name].shape[:1] == (self._layout.rows,)
             if (
-                spread := measure_spread(case.name, name, values, outputs[name], padding, rows=rows)
+                spread := measure_spread(
+                    case.name, name, values, outputs[name], padding[name], rows=rows
+                )
             ) is not None:
                 self.spreads.append(spread)
-        return CaseMetrics(case.name, seconds, tuple(metrics), unpadded=tuple(unpadded))
+        return CaseMetrics(case.name, seconds, metrics, unpadded=tuple(unpadded))
 
     def _unpadded(
         self, metrics: TensorMetrics, feeds: Feeds, expected: np.ndarray, found: np.ndarray
@@ -136,11 +138,11 @@ class BuiltModel:
             measured.append(
                 ProbeMetrics(
                     probe=probe.name,
-                    moved_reference=_difference(expected_base, expected),
-                    moved_candidate=_difference(found_base, found),
-                    matches_base=_difference(expected_base, found),
-                    matches_probe=_difference(expected, found_base),
-                    base_error=_difference(expected_base, found_base),
+                    moved_reference=self._difference(expected_base, expected),
+                    moved_candidate=self._difference(found_base, found),
+                    matches_base=self._difference(expected_base, found),
+                    matches_probe=self._difference(expected, found_base),
+                    base_error=self._difference(expected_base, found_base),
                     change=probe.change,
                 )
             )
@@ -187,6 +189,11 @@ class BuiltModel:
         self._budget.record(cost, time.perf_counter() - started)
         return measured, omitted
 
+    def _difference(self, reference: Feeds | None, candidate: Feeds | None) -> float | None:
+        if reference is None or candidate is None:
+            return None
+        return largest_output_difference(self._contract, reference, candidate)
+
     def _unchanged(self, case: CaseRecord, base: Feeds, other: Feeds) -> tuple[TensorMetrics, ...]:
         assert case.base is not None
         # The inputs as the original received them, including any that the built model lost: masks
@@ -202,6 +209,7 @@ class BuiltModel:
 
         masks = {spec.name: spec.mask for spec in self._contract.outputs}
         return compare_with_simulation(
+            self._contract,
             self._session,
             simulation,
             [case.case for case in cases if case.error is None],
@@ -263,9 +271,3 @@ def _output_probes(expected: Feeds, found: Feeds | None) -> list[ProbeMetrics]:
             )
         )
     return measured
-
-
-def _difference(reference: Feeds | None, candidate: Feeds | None) -> float | None:
-    return (
-        None if reference is None or candidate is None else largest_difference(reference, candidate)
-    )

@@ -33,7 +33,7 @@ from convkit.precision.quantization.dequantization import check_dequantization
 from convkit.tensors import Contract
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.operators import write_operators
-from convkit.worker.protocol import ExportRequest, ExportResult
+from convkit.worker.protocol import Exporter, ExportRequest, ExportResult
 
 if TYPE_CHECKING:
     from convkit.models.sources.loaded import LoadedModel
@@ -102,12 +102,13 @@ def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, lis
     with tempfile.TemporaryDirectory(prefix="export-", dir=context.output.parent) as scratch:
         job = Job(loaded, module, examples, base, request.opset, request.source.task, Path(scratch))
         try:
-            model = _trace(job, request)
+            model, exporter, told = _trace(job, request)
         except StageFailedError as error:
             found = _unexportable(job, request, error)
             return _nothing(request, prepared.parameters), [*findings, *found]
+        findings += told
         context.progress("checking and writing the graph", done=0.8)
-        _tidy(model, request, loaded)
+        _tidy(model, exporter, request, loaded)
         findings += _finish(model, request, context, input_order="signature")
     names = [spec.name for spec in request.contract.inputs]
     findings += [
@@ -118,9 +119,14 @@ def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, lis
     return _result(model, request, context, base.sizes, prepared.parameters), findings
 
 
-def _trace(job: Job, request: ExportRequest) -> onnx_ir.Model:
+def _trace(job: Job, request: ExportRequest) -> tuple[onnx_ir.Model, Exporter, list[Finding]]:
+    """Return the graph, the exporter that it is from, and what is to be said of the choice."""
+    from convkit.models.exporters.auto import choose
     from convkit.models.exporters.registry import REGISTRY
 
+    if request.exporter == "auto":
+        choice = choose(job)
+        return choice.model, choice.exporter, [choice.finding()]
     model: onnx_ir.Model = REGISTRY[request.exporter].export(job)
     opset = model.opset_imports.get("")
     if opset != request.opset:
@@ -129,7 +135,7 @@ def _trace(job: Job, request: ExportRequest) -> onnx_ir.Model:
             f" {request.opset}. Set export.opset: {opset}, or choose another exporter or release of"
             " it under tools."
         )
-    return model
+    return model, request.exporter, []
 
 
 def _unexportable(job: Job, request: ExportRequest, error: StageFailedError) -> list[Finding]:
@@ -144,18 +150,21 @@ def _unexportable(job: Job, request: ExportRequest, error: StageFailedError) -> 
 
         # A trace follows one side of such a branch: no comparison would prove the other.
         lines = value_dependent_lines(job.module, job.probe.inputs, job.loaded.source_root)
-        if findings or not lines:
+        decides = any(finding.code == "E305" for finding in findings)
+        if not lines or (findings and not decides):
             findings = with_alternative(job, findings, str(error))
     if not findings:
         raise error
     return findings
 
 
-def _tidy(model: onnx_ir.Model, request: ExportRequest, loaded: "LoadedModel") -> None:
+def _tidy(
+    model: onnx_ir.Model, exporter: Exporter, request: ExportRequest, loaded: "LoadedModel"
+) -> None:
     """Remove what depends on the exporter and this machine; apply the contract's names and
     order.
     """
-    wrapper = "" if request.exporter == "optimum" else WRAPPER
+    wrapper = "" if exporter == "optimum" else WRAPPER
     # TorchScript writes equal weights once and reads them through Identity nodes, which would hide
     # them from later stages.
     IdentityEliminationPass()(model)

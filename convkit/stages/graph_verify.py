@@ -112,6 +112,7 @@ class BuiltGraph(Generic[OptionsT]):
             )
         if self._low is None and quantized is None:
             findings += parity_cause(
+                request.contract,
                 lambda options: self._runtime.open(self._model, self._device, options),
                 self._runtime.plain(request.options),
                 cases,

@@ -24,7 +24,8 @@ from convkit.metrics.tensors import largest_difference
 from convkit.stages.original import Original, TorchOriginal, open_original
 from convkit.stages.original_invariance import run_original
 from convkit.stages.reference_steps import ReferenceSteps
-from convkit.tensors import TensorSpec
+from convkit.stages.row_counts import row_counts
+from convkit.tensors import Dimension, TensorSpec
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.protocol import (
     CaseRecord,
@@ -251,13 +252,16 @@ class _Reference:
         """
         for spec in self._contract.outputs:
             values = outputs[spec.name]
-            found, declared = dtype_name(values.dtype), spec.concrete_shape(case.sizes)
+            found, declared = dtype_name(values.dtype), spec.shape_at(case.sizes)
             if found != spec.dtype:
                 self._note(_other_dtype(spec, self._contract.outputs.index(spec), found, case))
-            if values.shape != declared:
+            if not spec.fits(values.shape, case.sizes):
                 self._note(_other_shape(spec.name, declared, values.shape, case))
             if nans := _count_nan(values):
                 self.findings.append(_nan(spec.name, nans, values.size, case))
+        for axis in self._contract.data_axes:
+            if finding := row_counts(axis, self._contract, outputs, case):
+                self._note(finding)
 
     def _note(self, finding: Finding) -> None:
         key = (finding.code, finding.place.tensor or "")
@@ -332,7 +336,7 @@ def _other_dtype(spec: TensorSpec, place: int, found: str, case: Case) -> Findin
 
 
 def _other_shape(
-    output: str, declared: tuple[int, ...], found: tuple[int, ...], case: Case
+    output: str, declared: tuple[Dimension, ...], found: tuple[int, ...], case: Case
 ) -> Finding:
     return Finding(
         "C207",

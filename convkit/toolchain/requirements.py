@@ -25,6 +25,8 @@ _TORCH = ("torch", "onnx", "onnx-ir", "onnxscript", "numpy", "safetensors")
 NEEDS: dict[str, tuple[str, ...]] = {
     "export torch": _TORCH,
     "export torchscript": _TORCH,
+    # optimum takes part if the recipe lists it: it allows few releases of transformers.
+    "export auto": (*_TORCH, "onnxruntime"),
     "export optimum": (*_TORCH, "transformers", "optimum-onnx", "onnxruntime"),
     "export onnx": ("onnx", "onnx-ir", "numpy"),
     "reference onnx": ("onnxruntime", "onnx", "numpy"),
@@ -171,6 +173,8 @@ def _export_spec(recipe: Recipe, target: str | None) -> EnvironmentSpec:
     if owner is not None:
         choices |= _choices(owner.tools, f"targets.{target}.tools")
     names = [*NEEDS[f"export {kind}"], *_model_packages(recipe.model, choices)]
+    if kind == "auto" and "optimum-onnx" in choices:
+        names.append("optimum-onnx")
     defaults = {
         name: default.specifier for name, default in DEFAULTS_BY_EXPORTER.get(kind, {}).items()
     }

@@ -280,6 +280,12 @@ def _output_failure(case: CaseVerdict, output: OutputVerdict, search: Remedy | N
     if metrics.mismatch is not None:
         code = "C205" if metrics.mismatch_kind == "dtype" else "C207"
         return Finding(code, what, place, evidence, Remedy("Correct the output in the recipe."))
+    if any(problem.kind == "rows" for problem in output.problems):
+        remedy = search or Remedy(
+            "If such rows do not matter to you, raise this output's max_abs: it bounds how far a"
+            " score may be from the threshold."
+        )
+        return Finding("N105", what, place, evidence, remedy)
     if metrics.elements == 0:
         return Finding(
             "N104", what, place, evidence, Remedy("Every axis needs a size of at least 1.")
@@ -312,9 +318,12 @@ def _completeness_findings(
     findings = []
     for output in recipe.outputs:
         compared = [o for case in cases for o in case.outputs if o.output == output.name]
-        if compared and not any(o.metrics.elements or o.problems for o in compared):
+        if compared and not any(_has_evidence(o) for o in compared):
             message = f"output {output.name!r} is empty in every case, so nothing is proven of it"
-            advice = Remedy("Keep a case in which every axis of the output is at least 1.")
+            advice = Remedy(
+                "Keep a case in which every axis of the output is at least 1. If its rows depend on"
+                " the data, choose samples for which the model returns some."
+            )
             findings.append(Finding("N104", message, Place(tensor=output.name), remedy=advice))
         missing = [
             c.case
@@ -325,6 +334,14 @@ def _completeness_findings(
             message = f"output {output.name!r} was not compared in {', '.join(missing)}"
             findings.append(Finding("C201", message, Place(tensor=output.name, case=missing[0])))
     return findings
+
+
+def _has_evidence(output: OutputVerdict) -> bool:
+    """Say whether an output had elements to compare, or something wrong with it. A row of the
+    original without a counterpart is reported with the output that is judged for its axis.
+    """
+    rows = output.metrics.rows
+    return bool(output.metrics.elements or output.problems or (rows is not None and rows.reference))
 
 
 def _headline(leading: Finding | None, cases: Sequence[CaseVerdict]) -> str:

@@ -1,6 +1,8 @@
 """The first place where a graph parts from its original is found, proven and explained."""
 
+import math
 import random
+import types
 
 import numpy as np
 import onnx
@@ -15,6 +17,7 @@ from onnx import helper, numpy_helper
 from convkit.localize.diagnosis import Diagnosis
 from convkit.localize.findings import findings_of
 from convkit.localize.graph import make_graph
+from convkit.localize.matching import worst_output_error
 from convkit.localize.search import localize
 
 SUBJECTS = {architecture.name: architecture for architecture in ARCHITECTURES}
@@ -167,3 +170,9 @@ def test_the_generator_is_seeded_and_has_many_kinds() -> None:
         mutation = MUTATIONS[0](model, given.shapes, random.Random(5))
         made.append((model.SerializeToString(), mutation))
     assert made[0] == made[1]
+
+
+def test_an_original_without_a_row_proves_no_cause() -> None:
+    empty = np.empty((0, 4), np.float32)
+    recording = types.SimpleNamespace(outputs=["boxes"], output=lambda _: empty)
+    assert worst_output_error(recording, {"boxes": empty}) == math.inf

@@ -13,8 +13,10 @@ from convkit.metrics.device_comparison import compare_with_simulation
 from convkit.precision.simulation.session import open_simulation
 from convkit.runtimes.onnxruntime import session as runtime
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
+from convkit.tensors import Contract
 from convkit.worker.sessions import RuntimeSession
 
+NO_SETS = Contract((), (), ())
 OPTIONS = OnnxRuntimeOptions()
 HIDDEN = """
 <ir_version: 8, opset_import: ["": 17]>
@@ -42,6 +44,7 @@ def compare(sessions: tuple[RuntimeSession, RuntimeSession], x: list[float]):
     feeds = {"case": {"x": np.array(x, np.float32)}}
     expected = {"case": {"y": np.square(np.array(x, np.float32)) * 1e-3}}
     (pair,) = compare_with_simulation(
+        NO_SETS,
         *sessions,
         ["case"],
         feeds.__getitem__,
@@ -71,6 +74,7 @@ def test_a_case_that_fails_on_either_is_passed_over(
     sessions: tuple[RuntimeSession, RuntimeSession],
 ) -> None:
     found = compare_with_simulation(
+        NO_SETS,
         *sessions,
         ["case"],
         lambda _case: {"x": np.array([1], np.int64)},

@@ -5,6 +5,7 @@ import pytest
 
 from convkit.metrics.parity_cause import parity_cause
 from convkit.metrics.tensors import compare
+from convkit.tensors import Contract
 from convkit.worker.protocol import CaseMetrics
 
 
@@ -23,6 +24,7 @@ def cause(original, built):
     metrics = compare("y", expected, np.asarray(built, np.float32))
     case = CaseMetrics(case="typical", outputs=(metrics,), seconds=0.0)
     return parity_cause(
+        Contract((), (), ()),
         lambda _: Plain(expected),
         [("none", None)],
         [case],

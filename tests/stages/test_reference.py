@@ -10,7 +10,7 @@ from small_graphs import CONTRACT, HEADER, SAMPLES, graph, save, tensor
 from convkit.cases.files import read_tensors
 from convkit.codec import decode
 from convkit.stages import reference
-from convkit.tensors import Axis, Contract
+from convkit.tensors import Axis, Contract, DataAxis
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.protocol import ReferenceRequest, ReferenceResult, Sample, Source
 
@@ -49,6 +49,39 @@ def run(tmp_path, source, contract=CONTRACT, samples=SAMPLES, *, texts=(), budge
     written = decode(ReferenceResult, json.loads((output / "cases.json").read_text()))
     assert written == timeless(result)  # the file is keyed by its content, so it holds no times
     return result, findings, output
+
+
+COUNTED = Contract(
+    (tensor("ids", "int64"),),
+    (tensor("kept", "int64", ("hits",)), tensor("again", "int64", ("hits", 2))),
+    CONTRACT.axes,
+    (DataAxis("hits", 2),),
+)
+
+
+@pytest.mark.parametrize(
+    ("forward", "says", "change"),
+    [
+        (
+            'return {"kept": ids[ids > 9], "again": torch.nonzero(ids > 9)}',
+            "rows along 'hits'; declared are at most 2",
+            {"axes.hits.max"},
+        ),
+        (
+            'return {"kept": ids[ids > 48][:2], "again": torch.nonzero(ids > 99)}',
+            "share the axis 'hits', but 'kept' has ",
+            set(),
+        ),
+    ],
+)
+def test_rows_that_the_contract_does_not_allow(tmp_path, forward, says, change):
+    source = factory(tmp_path, forward, "ids")
+    samples = {"ids": Sample("integers", (48.0, 50.0))}
+    _, findings, _ = run(tmp_path, source, COUNTED, samples)
+    found = [finding for finding in findings if finding.code == "C207"]
+    assert len(found) == 1
+    assert says in found[0].message
+    assert found[0].remedy.change.keys() == change
 
 
 def test_a_torch_model_on_every_case(tmp_path):

@@ -15,7 +15,9 @@ from convkit.worker.protocol import (
     ProbeChange,
     ProbeMetrics,
     ReferenceResult,
+    RowMetrics,
     TensorMetrics,
+    UnmatchedRow,
     VerifyResult,
 )
 
@@ -95,6 +97,26 @@ def test_all_within_the_limits_is_verified() -> None:
     assert result.status == "verified"
     assert result.findings == ()
     assert all(case.passed for case in result.cases)
+
+
+def test_rows_without_a_counterpart_fail_as_such() -> None:
+    confident = UnmatchedRow("missing", (3,), 0.9, 0.4)
+    rows = RowMetrics("found", 4, 3, 3, (confident,))
+    result = verdict({"typical": changed(rows=rows)})
+    assert codes(result) == ["N105"]
+    assert "row 3 is missing, with score 0.9, 0.4 from the threshold" in result.headline
+    at_the_threshold = dataclasses.replace(confident, margin=5e-5)
+    rows = dataclasses.replace(rows, unmatched=(at_the_threshold,))
+    assert verdict({"typical": changed(rows=rows)}).status == "verified"
+
+
+def test_sets_that_are_empty_in_every_case_prove_nothing() -> None:
+    def each(rows: RowMetrics) -> dict[str, tuple[TensorMetrics, ...]]:
+        return dict.fromkeys(SIZES, changed(rows=rows, elements=0, max_abs=0.0))
+
+    assert codes(verdict(each(RowMetrics("found", 0, 0, 0)))) == ["N104"]
+    lost = RowMetrics("found", 2, 0, 0, (UnmatchedRow("missing", (0,), 0.9, 0.4),))
+    assert codes(verdict(each(lost))) == ["N105"]
 
 
 def test_the_headline_is_the_first_failing_case() -> None:

@@ -5,42 +5,16 @@ to fix; TorchScript's exporter translates them directly.
 """
 
 import dataclasses
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
-import numpy as np
-import onnx
-import torch
+from collections.abc import Mapping, Sequence
 
 from convkit.cases.decisions import Decisions, Turn, turns
-from convkit.cases.sizes import smallest_sizes
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.exporters import torchscript
 from convkit.models.exporters.dynamic_trace import recurrent_modules
 from convkit.models.exporters.job import Job
+from convkit.models.exporters.proof import Proof, prove
 from convkit.models.sources.decisions import find_decisions
-from convkit.models.sources.example_sizes import other_sizes
-from convkit.models.sources.torch_dtypes import to_array
 from convkit.worker.context import StageFailedError
-
-# Relative to the outputs' largest magnitude: above the differences between float32 kernels, far
-# below those of a wrong branch.
-_SAME = 1e-3
-# How many sizes on either side of the model's size decisions are compared, in addition to those
-# always compared.
-_MOST_COMPARED = 8
-
-
-@dataclasses.dataclass(frozen=True)
-class Proof:
-    """TorchScript's exporter works: `sizes` that were compared, and the largest error relative to
-    the outputs' largest magnitude.
-    """
-
-    sizes: tuple[dict[str, int], ...]
-    error: float
 
 
 def prove_torchscript(job: Job, decisions: Decisions) -> Proof | None:
@@ -51,87 +25,10 @@ def prove_torchscript(job: Job, decisions: Decisions) -> Proof | None:
     folder.mkdir()
     try:
         torchscript.export(dataclasses.replace(job, scratch=folder))
-        runner = _Runner(folder / "first" / "model.onnx")
     except StageFailedError:
         return None
-    compared, largest = [], 0.0
-    for sizes in _sizes(job, decisions):
-        error = _error(job, runner, sizes)
-        if not error <= _SAME:
-            return None
-        compared.append(sizes)
-        largest = max(largest, error)
-    return Proof(tuple(compared), largest)
-
-
-def _sizes(job: Job, decisions: Decisions) -> Iterator[dict[str, int]]:
-    """Yield different sizes, small ones first: the traced ones, others, each axis alone at its
-    maximum, and both sides of the model's size decisions.
-    """
-    contract, example = job.contract, job.probe.sizes
-    sides = [
-        side
-        for decision in decisions.sizes
-        for turn in turns(decision, contract, example)
-        for side in (turn.below, turn.above)
-    ]
-    choices = [example, other_sizes(contract, example), smallest_sizes(contract)]
-    choices += [{**example, axis.name: axis.max} for axis in contract.axes]
-    choices += sides[:_MOST_COMPARED]
-    distinct = {tuple(sizes.items()): sizes for sizes in choices if sizes is not None}
-    yield from distinct.values()
-
-
-def _error(job: Job, runner: "_Runner", sizes: dict[str, int]) -> float:
-    """Return the largest error relative to its output's magnitude; NaN if one does not run."""
-    inputs = job.examples.draw(sizes, turn=1)
-    names = [spec.name for spec in job.contract.outputs]
-    feeds = {
-        spec.name: to_array(tensor)
-        for spec, tensor in zip(job.contract.inputs, inputs, strict=True)
-    }
-    try:
-        with torch.inference_mode():
-            outputs = job.module(*inputs)
-        found = runner.run(names, feeds)
-    except Exception:  # noqa: BLE001 - a model and two runtimes may raise anything: no proof
-        return math.nan
-    pairs = [(to_array(each), found[name]) for name, each in zip(names, outputs, strict=True)]
-    return float(np.max([_relative(*pair) for pair in pairs], initial=0.0))  # NaN wins
-
-
-def _relative(expected: np.ndarray, found: np.ndarray) -> float:
-    """Return the largest error of one output, in parts of its largest magnitude."""
-    if expected.shape != found.shape or expected.dtype != found.dtype:
-        return math.inf
-    one, other = expected.astype(np.float64), found.astype(np.float64)
-    with np.errstate(invalid="ignore"):  # infinity less infinity: no proof
-        error = float(np.abs(one - other).max(initial=0.0))
-    return error / (float(np.abs(one).max(initial=0.0)) or 1.0)
-
-
-class _Runner:
-    """A graph, run by onnxruntime if installed, otherwise by ONNX's reference evaluator."""
-
-    def __init__(self, path: Path) -> None:
-        self._session: Any
-        try:
-            import onnxruntime
-        except ImportError:
-            from onnx.reference import ReferenceEvaluator
-
-            self._session = ReferenceEvaluator(onnx.load(path))
-            self._inputs = set(self._session.input_names)
-        else:
-            self._session = onnxruntime.InferenceSession(
-                str(path), providers=["CPUExecutionProvider"]
-            )
-            self._inputs = {value.name for value in self._session.get_inputs()}
-
-    def run(self, names: list[str], feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Return outputs by name; inputs that the exporter dropped are left out."""
-        given = {name: values for name, values in feeds.items() if name in self._inputs}
-        return dict(zip(names, self._session.run(names, given), strict=True))
+    proof = prove(job, folder / "first" / "model.onnx", decisions)
+    return None if isinstance(proof, str) else proof
 
 
 def with_alternative(job: Job, findings: Sequence[Finding], error: str) -> list[Finding]:

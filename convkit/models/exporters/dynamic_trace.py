@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.exporters.data_guards import data_guard
 from convkit.models.exporters.job import WRAPPER, UnexportableError
 from convkit.tensors import Contract, dimension_axes
 from convkit.worker.context import StageFailedError
@@ -24,12 +25,16 @@ _SUGGESTION = re.compile(r"Suggested fixes:\n(?P<fixes>(?:  .+\n?)+)")
 
 
 def trace(
-    module: torch.nn.Module, inputs: Sequence[torch.Tensor], contract: Contract
+    module: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    contract: Contract,
+    root: str | None = None,
 ) -> torch.export.ExportedProgram:
-    """Trace a module that accepts the contract's inputs.
+    """Trace a module that accepts the contract's inputs. `root` is the folder of its source files.
 
-    Raises UnexportableError with C106 for an axis that the model fixes, and with C113 for one that
-    it restricts; StageFailedError if torch.export cannot trace it.
+    Raises UnexportableError with C106 for an axis that the model fixes, with C113 for one that it
+    restricts, and with E305 for a decision about data; StageFailedError if torch.export cannot
+    trace it.
     """
     try:
         with warnings.catch_warnings(), torch.no_grad():
@@ -40,6 +45,8 @@ def trace(
     except Exception as error:
         if findings := _constraint_findings(str(error), contract, recurrent_modules(module)):
             raise UnexportableError(findings) from error
+        if (guard := data_guard(error, root)) is not None:
+            raise UnexportableError([guard]) from error
         raise StageFailedError(
             f"export: torch.export cannot trace the model: {innermost(error)}"
         ) from error

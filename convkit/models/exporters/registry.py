@@ -2,11 +2,12 @@
 
 from types import ModuleType
 
-from convkit.models.exporters import optimum, torch, torchscript
+from convkit.models.exporters import auto, optimum, torch, torchscript
 from convkit.worker.protocol import Exporter
 
 REGISTRY: dict[Exporter, ModuleType] = {
     "torch": torch,
     "optimum": optimum,
     "torchscript": torchscript,
+    "auto": auto,
 }

@@ -14,10 +14,11 @@ from convkit.worker.context import StageFailedError
 def export(job: Job) -> onnx_ir.Model:
     """Export with every axis symbolic.
 
-    Raises UnexportableError with C106 for an axis that the model fixes, and with C113 for one that
-    it restricts; StageFailedError if torch.export cannot trace it.
+    Raises UnexportableError with C106 for an axis that the model fixes, with C113 for one that it
+    restricts, and with E305 for a decision about data; StageFailedError if torch.export cannot
+    trace it.
     """
-    program = trace(job.module, job.probe.inputs, job.contract)
+    program = trace(job.module, job.probe.inputs, job.contract, job.loaded.source_root)
     names = [spec.name for spec in job.contract.inputs]
     outputs = [spec.name for spec in job.contract.outputs]
     try:

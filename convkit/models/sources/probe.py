@@ -16,7 +16,7 @@ from convkit.models.sources.input_structure import parameter_of
 from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.signature import forward_parameters, unknown_input
 from convkit.models.sources.torch_dtypes import contract_dtype, to_tensor
-from convkit.tensors import Contract, DType, TensorSpec, dimension_size
+from convkit.tensors import Contract, DType, TensorSpec, dimension_axes, dimension_size
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Sample
 
@@ -184,16 +184,14 @@ def _output_findings(
             findings.append(
                 Finding("C205", text, Place(tensor=spec.name), evidence, order or remedy)
             )
-        if tuple(output.shape) != spec.concrete_shape(sizes):
+        if not spec.fits(tuple(output.shape), sizes):
             finding = _shape_finding(index, spec, output, sizes, elsewhere)
             findings.append(dataclasses.replace(finding, remedy=order or finding.remedy))
     return findings
 
 
 def _fits(spec: TensorSpec, output: torch.Tensor, sizes: Mapping[str, int]) -> bool:
-    return contract_dtype(output.dtype) == spec.dtype and tuple(
-        output.shape
-    ) == spec.concrete_shape(sizes)
+    return contract_dtype(output.dtype) == spec.dtype and spec.fits(tuple(output.shape), sizes)
 
 
 def _fitting_order(
@@ -244,10 +242,7 @@ def _orders(
         return all(_fits(spec, output, sizes) for spec, output in zip(order, outputs, strict=True))
 
     def fit_in_shape(order: Sequence[TensorSpec]) -> bool:
-        return all(
-            tuple(y.shape) == spec.concrete_shape(sizes)
-            for spec, y in zip(order, outputs, strict=True)
-        )
+        return all(spec.fits(tuple(y.shape), sizes) for spec, y in zip(order, outputs, strict=True))
 
     if len(specs) > _MOST_PERMUTED:
         return []
@@ -285,7 +280,7 @@ def _shape_finding(
     sizes: Mapping[str, int],
     elsewhere: _Elsewhere | None,
 ) -> Finding:
-    shape, declared = tuple(output.shape), spec.concrete_shape(sizes)
+    shape, declared = tuple(output.shape), spec.shape_at(sizes)
     code, change = "C207", {}
     if elsewhere is not None:
         other = tuple(elsewhere.outputs[index].shape)
@@ -293,7 +288,7 @@ def _shape_finding(
             wrong = [
                 i
                 for i, (found, wanted) in enumerate(zip(shape, declared, strict=True))
-                if found != wanted
+                if found != wanted and not isinstance(wanted, str)
             ]
             if all(isinstance(spec.shape[i], str) and shape[i] == other[i] for i in wrong):
                 code = "C206"
@@ -323,10 +318,12 @@ def _in_axes(
     found: list[int | str] = []
     for place, (one, two) in enumerate(zip(shape, other, strict=True)):
         declared = [spec.shape[place]] if len(spec.shape) == len(shape) else []
+        # A data axis, which has no size, may have any.
         kept = [
             d
             for d in declared
-            if (dimension_size(d, sizes), dimension_size(d, elsewhere)) == (one, two)
+            if not set(dimension_axes(d)) <= set(sizes)
+            or (dimension_size(d, sizes), dimension_size(d, elsewhere)) == (one, two)
         ]
         axes = [axis for axis in sizes if (sizes[axis], elsewhere[axis]) == (one, two)]
         candidates: list[int | str] = kept or [*axes, *([one] if one == two else [])]

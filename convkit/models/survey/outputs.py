@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 
 from convkit.cases.sizes import largest_sizes, off_typical_sizes, probe_sizes, smallest_sizes
+from convkit.models.survey.counted_rows import CountedRows, count_rows
 from convkit.models.survey.fitting import fit_dimension
 from convkit.models.survey.start import at_full_length
 from convkit.models.survey.trials import Trials
@@ -28,7 +29,7 @@ class OutputSizes:
         self._samples = samples
 
     def fit(
-        self, inputs: tuple[TensorSpec, ...], axes: tuple[Axis, ...], unstable: frozenset[str]
+        self, inputs: tuple[TensorSpec, ...], axes: tuple[Axis, ...], counted: CountedRows
     ) -> tuple[tuple[TensorSpec, ...], str | None]:
         """Return the outputs in terms of the axes, and the first that has no such terms."""
         runs = list(self._runs(inputs, axes))
@@ -44,8 +45,9 @@ class OutputSizes:
                     for sizes, shapes in runs
                     if place < len(shapes[spec.name])
                 ]
-                fitted = fit_dimension(seen, names, hints)
-                if (fitted is None or len(ranks) > 1) and spec.name not in unstable:
+                name = counted.names.get((spec.name, place))
+                fitted = name or fit_dimension(seen, names, hints)
+                if (fitted is None or len(ranks) > 1) and spec.name not in counted.unstable:
                     failed = failed or spec.name
                 shape.append(fitted if fitted is not None else seen[0][1])
             outputs.append(dataclasses.replace(spec, shape=tuple(shape)))
@@ -101,16 +103,14 @@ class OutputSizes:
             low, high = (middle, high) if shapes(middle) == shapes(low) else (low, middle)
         return [{**typical, axis.name: count} for count in (low, high)]
 
-    def data_dependent(
-        self, inputs: tuple[TensorSpec, ...], axes: tuple[Axis, ...]
-    ) -> frozenset[str]:
-        """Return the outputs whose sizes depend on the inputs' values."""
-        sizes = Contract(inputs, (), axes).typical_sizes()
-        given = at_full_length(inputs, self._samples, sizes)
-        cases = ("example", "other", "third", "fourth")
-        found = [self._trials.run(inputs, given, sizes, case).shapes or {} for case in cases]
-        return frozenset(
-            name
-            for name in found[0]
-            if any(other.get(name, found[0][name]) != found[0][name] for other in found)
-        )
+    def data_dependent(self, inputs: tuple[TensorSpec, ...], axes: tuple[Axis, ...]) -> CountedRows:
+        """Return which sizes of the outputs depend on the inputs' values."""
+        contract = Contract(inputs, (), axes)
+        alike = []
+        # In few elements, different values may well give as many rows.
+        for sizes in (contract.typical_sizes(), largest_sizes(contract)):
+            given = at_full_length(inputs, self._samples, sizes)
+            cases = ("example", "other", "third", "fourth")
+            found = [self._trials.run(inputs, given, sizes, case).shapes for case in cases]
+            alike.append([shapes for shapes in found if shapes])
+        return count_rows(self._stated, alike, [axis.name for axis in axes])

@@ -13,6 +13,7 @@ from convkit.cases.sizes import largest_sizes, off_typical_sizes, smallest_sizes
 from convkit.models.graph.contract import graph_contract
 from convkit.models.graph.preparation import inlined
 from convkit.models.survey.axes import OpenInputs, name_axes
+from convkit.models.survey.counted_rows import CountedRows
 from convkit.models.survey.inputs import Guess, guess_sample, is_length
 from convkit.models.survey.outputs import OutputSizes
 from convkit.models.survey.ranges import Range, find_range
@@ -27,6 +28,7 @@ from convkit.models.survey.start import (
 from convkit.models.survey.trials import Trials
 from convkit.models.survey.usage import rounds_activations, usage_of
 from convkit.models.survey.wording import (
+    data_axis,
     data_dependent,
     fixed_axis,
     near_zero,
@@ -142,7 +144,7 @@ class _Survey:
         for axis in list(self._base):
             self._ranges[axis] = self._range(axis)
         self._settle_together()
-        outputs = self._fitted_outputs()
+        outputs, counted = self._fitted_outputs()
         inputs, axes = self._shapes()
         if self._trials.is_over:
             self._notes.append(out_of_time())
@@ -153,7 +155,7 @@ class _Survey:
                 self._notes.append(fixed_axis(axis, found.size(found.low)))
             elif found.step > 1:
                 self._notes.append(steps_of_axis(axis, found))
-        contract = Contract(inputs, outputs, axes)
+        contract = Contract(inputs, outputs, axes, counted.axes)
         self._notes += [
             near_zero(name) for name, most in self._trials.magnitudes.items() if most < _NEAR_ZERO
         ]
@@ -244,29 +246,32 @@ class _Survey:
             axis = open_axes[attempt % len(open_axes)]
             self._ranges[axis] = change(self._ranges[axis])
 
-    def _fitted_outputs(self) -> tuple[TensorSpec, ...]:
-        """Return the outputs; an axis that some output's size does not follow becomes fixed."""
-        unstable = self._sizes.data_dependent(*self._shapes())
+    def _fitted_outputs(self) -> tuple[tuple[TensorSpec, ...], CountedRows]:
+        """Return the outputs, and those of their axes that come from data; an axis that some
+        output's size does not follow becomes fixed.
+        """
+        counted = self._sizes.data_dependent(*self._shapes())
         for _ in range(len(self._ranges) + 1):
-            outputs, failed = self._sizes.fit(*self._shapes(), unstable)
+            outputs, failed = self._sizes.fit(*self._shapes(), counted)
             if failed is None:
                 break
             varying = [axis for axis, found in self._ranges.items() if not found.is_fixed]
             if not varying:
                 break
-            self._fix_one(varying, unstable)
-        for name in unstable:
-            self._notes.append(data_dependent(name))
-        return outputs
+            self._fix_one(varying, counted)
+        self._notes += [data_axis(axis) for axis in counted.axes]
+        known = {name for name, _ in counted.names}
+        self._notes += [data_dependent(name) for name in sorted(counted.unstable - known)]
+        return outputs, counted
 
-    def _fix_one(self, varying: Sequence[str], unstable: frozenset[str]) -> None:
+    def _fix_one(self, varying: Sequence[str], counted: CountedRows) -> None:
         # The last axes are the likeliest: those of time or space.
         for axis in reversed(varying):
             before = self._ranges[axis]
             self._ranges[axis] = dataclasses.replace(
                 before, low=before.typical, high=before.typical
             )
-            if self._sizes.fit(*self._shapes(), unstable)[1] is None:
+            if self._sizes.fit(*self._shapes(), counted)[1] is None:
                 return
             self._ranges[axis] = before
         axis = varying[-1]

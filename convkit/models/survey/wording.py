@@ -1,6 +1,7 @@
 """A survey's messages: what it found, and what only the user can know."""
 
 from convkit.models.survey.ranges import Range
+from convkit.tensors import DataAxis
 
 
 def refused(error: str) -> str:
@@ -34,10 +35,17 @@ def near_zero(output: str) -> str:
     )
 
 
+def data_axis(axis: DataAxis) -> str:
+    return (
+        f"the size of {axis.name!r} depends on the inputs' values: set its max to the most rows"
+        " that the model can return, and match.threshold to the score that they must exceed, if any"
+    )
+
+
 def data_dependent(output: str) -> str:
     return (
-        f"the shape of {output!r} depends on the inputs' values, so no recipe can state it yet: the"
-        " sizes below are those of one run"
+        f"the shape of {output!r} depends on the inputs' values in more than one axis, which no"
+        " recipe can state: the sizes below are those of one run"
     )
 
 

@@ -15,8 +15,10 @@ from convkit.worker.protocol.measurements import (
     InvarianceMetrics,
     ProbeChange,
     ProbeMetrics,
+    RowMetrics,
     SimulatedCase,
     TensorMetrics,
+    UnmatchedRow,
     UnpaddedMetrics,
 )
 from convkit.worker.protocol.model import (
@@ -139,6 +141,7 @@ __all__ = [
     "QuantizationKind",
     "ReferenceRequest",
     "ReferenceResult",
+    "RowMetrics",
     "Sample",
     "SimulatedCase",
     "SizeBranch",
@@ -153,6 +156,7 @@ __all__ = [
     "SurveyResult",
     "TensorMetrics",
     "TrialKind",
+    "UnmatchedRow",
     "UnpaddedMetrics",
     "VerifyRequest",
     "VerifyResult",

@@ -6,6 +6,43 @@ from typing import Literal
 
 
 @dataclasses.dataclass(frozen=True)
+class UnmatchedRow:
+    """A row of one model that has no counterpart in the other, along a data axis.
+
+    `index` is its place in the model that has it. `score` is NaN if no output holds scores.
+    `margin` is how far the score is from what the other model keeps: 0 at its threshold, infinity
+    if there is none.
+    """
+
+    kind: Literal["missing", "additional"]
+    index: tuple[int, ...]
+    score: float
+    margin: float
+
+
+@dataclasses.dataclass(frozen=True)
+class RowMetrics:
+    """How two sets of rows along a data axis were matched, `reference` and `candidate` in number.
+
+    `unmatched` lists the rows with the largest margins, at most ten, and is filled for one of the
+    outputs that share the axis only: the scores, or else the first. So is `disorder`: how much
+    greater a later score is than an earlier one, where the original's never is.
+    """
+
+    axis: str
+    reference: int
+    candidate: int
+    matched: int
+    unmatched: tuple[UnmatchedRow, ...] = ()
+    disorder: float = 0.0
+
+    @property
+    def is_complete(self) -> bool:
+        """True if every row has a counterpart."""
+        return self.matched == self.reference == self.candidate
+
+
+@dataclasses.dataclass(frozen=True)
 class TensorMetrics:
     """How one output differs from the reference in one case. Errors are over elements finite on
     both sides.
@@ -17,6 +54,7 @@ class TensorMetrics:
     `agreement` is the share of elements that are equal, `reference_rms` and `reference_max` are the
     original's root mean square and largest magnitude, `nrmse` is `rms` in parts of `reference_rms`;
     NaN in records of older releases.
+    With `rows`, the figures cover the rows that both models return.
     """
 
     output: str
@@ -43,6 +81,7 @@ class TensorMetrics:
     reference_rms: float = math.nan
     reference_max: float = math.nan
     nrmse: float = math.nan
+    rows: RowMetrics | None = None
 
 
 @dataclasses.dataclass(frozen=True)

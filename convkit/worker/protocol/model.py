@@ -7,7 +7,7 @@ from convkit.codec import Json
 from convkit.tensors import DType
 
 SourceKind = Literal["hub", "path", "package", "config", "factory", "onnx"]
-Exporter = Literal["torch", "optimum", "torchscript"]
+Exporter = Literal["torch", "optimum", "torchscript", "auto"]
 Device = Literal["cpu", "cuda"]
 
 

@@ -45,6 +45,22 @@ def test_ids_stay_below_the_rows_of_the_table_they_index(tmp_path):
     assert shapes(result) == {"tokens": ("batch", "sequence"), "y": ("batch", "sequence", 4)}
 
 
+def test_sizes_that_follow_values_become_axes_from_data(tmp_path):
+    text = """g (float[n] x) => (int64[1,a] places, float[b] kept, float[n] y) {
+        most = Constant<value_float=0.4>()
+        over = Greater(x, most)
+        places = NonZero(over)
+        kept = Compress<axis=0>(x, over)
+        y = Identity(x)
+    }"""
+    result = surveyed(saved(tmp_path, text))
+    assert shapes(result) == {"x": ("n",), "places": (1, "rows"), "kept": ("rows",), "y": ("n",)}
+    (axis,) = result.contract.data_axes
+    assert axis.name == "rows"
+    assert axis.max >= 16
+    assert any("set its max to the most rows" in note for note in result.notes)
+
+
 def test_one_hot_by_comparison_bounds_ids_too(tmp_path):
     text = """g (int32[n,8] letters) => (float[n,8,12] y) {
         axes = Constant<value_ints=[2]>()

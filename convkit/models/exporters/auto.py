@@ -1,0 +1,121 @@
+"""Tries the exporters in turn, and takes the first whose graph is seen to match the original."""
+
+import dataclasses
+from collections.abc import Mapping
+from types import ModuleType
+
+import onnx_ir
+
+from convkit.cases.decisions import Decisions
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.exporters import optimum, torch, torchscript
+from convkit.models.exporters.job import Job, UnexportableError
+from convkit.models.exporters.proof import Proof, prove
+from convkit.models.graph.binding import rename_to_contract
+from convkit.models.sources.branches import value_dependent_lines
+from convkit.models.sources.decisions import find_decisions
+from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Exporter
+
+# In this order: torch.export tracks sizes through Python code, a trace does not, and optimum knows
+# certain architectures only.
+_CANDIDATES: dict[Exporter, ModuleType] = {
+    "torch": torch,
+    "torchscript": torchscript,
+    "optimum": optimum,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The exporter that was chosen, with its graph and its proof; `refused` says what was wrong
+    with those before it.
+    """
+
+    exporter: Exporter
+    model: onnx_ir.Model
+    proof: Proof
+    refused: Mapping[Exporter, str]
+
+    def finding(self) -> Finding:
+        """Return E303, which tells the choice."""
+        compared = f"{len(self.proof.sizes)} sizes (relative error {self.proof.error:.1e})"
+        before = "".join(f". Not {name}: {why}" for name, why in self.refused.items())
+        return Finding(
+            "E303",
+            f"exporter auto used {self.exporter}, whose graph matches the original at {compared}"
+            f"{before}",
+            evidence={
+                "exporter": self.exporter,
+                "refused": dict(self.refused),
+                "compared": [dict(sizes) for sizes in self.proof.sizes],
+                "error": self.proof.error,
+            },
+            remedy=Remedy(f"To skip the attempts, set export.exporter: {self.exporter}."),
+        )
+
+
+def export(job: Job) -> onnx_ir.Model:
+    """Export with the first exporter that works; see `choose`."""
+    return choose(job).model
+
+
+def choose(job: Job) -> Choice:
+    """Export with each exporter until a graph matches the original at the small cases' sizes.
+
+    Raises UnexportableError with E304, which says why each of them fails.
+    """
+    root = job.loaded.source_root
+    decisions, _ = find_decisions(
+        job.module, job.examples.draw, job.contract, job.probe.sizes, root
+    )
+    refused: dict[Exporter, str] = {}
+    causes: list[Finding] = []
+    branches: tuple[str, ...] = ()
+    for name in _CANDIDATES:
+        if refused and not branches:  # torch.export has failed, and the others trace
+            branches = value_dependent_lines(job.module, job.probe.inputs, root)
+        if branches:
+            refused[name] = f"would keep one side of the branch on values at {branches[0]}"
+            continue
+        try:
+            model, proof = _attempt(job, name, decisions)
+        except StageFailedError as error:
+            refused[name] = _first_line(error)
+            causes += error.findings if isinstance(error, UnexportableError) else []
+            continue
+        if isinstance(proof, Proof):
+            return Choice(name, model, proof, refused)
+        refused[name] = proof
+    raise UnexportableError([_nothing_works(refused, causes)])
+
+
+def _attempt(job: Job, name: Exporter, decisions: Decisions) -> tuple[onnx_ir.Model, Proof | str]:
+    """Return an exporter's graph, and its proof or why there is none; raises StageFailedError."""
+    folder = job.scratch / name
+    folder.mkdir()
+    model: onnx_ir.Model = _CANDIDATES[name].export(dataclasses.replace(job, scratch=folder))
+    if (opset := model.opset_imports.get("")) != job.opset:
+        return model, f"it gave opset {opset} in place of {job.opset}"
+    rename_to_contract(model, job.contract)
+    graph = folder / "proof.onnx"
+    onnx_ir.save(model, graph, external_data="proof.onnx.data")
+    return model, prove(job, graph, decisions)
+
+
+def _nothing_works(refused: Mapping[Exporter, str], causes: list[Finding]) -> Finding:
+    """Return E304, at the place that the first cause names."""
+    remedy = next((cause.remedy for cause in causes if cause.remedy is not None), None)
+    return Finding(
+        "E304",
+        "no exporter can convert this model: "
+        + "; ".join(f"{name}: {why}" for name, why in refused.items()),
+        causes[0].place if causes else Place(),
+        {"refused": dict(refused)},
+        Remedy(remedy.text) if remedy is not None else None,
+    )
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0].removeprefix("export: ").rstrip(".")
