@@ -4,14 +4,15 @@ import dataclasses
 from pathlib import Path
 
 from convkit.codec import Json
+from convkit.record.materials import Dependency
 from convkit.record.model import RunRecord
-from convkit.record.provenance import Dependency, Provenance
+from convkit.record.provenance import Provenance
 from convkit.store.digests import digest_file
 
 
 @dataclasses.dataclass(frozen=True)
 class ToolUse:
-    """A package version that some stages used; `version` is empty if only a lock mentions it."""
+    """A package version, and the stages that imported it: none if it was only installed."""
 
     name: str
     version: str

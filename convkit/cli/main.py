@@ -23,6 +23,7 @@ from convkit.cli import (
     reporting,
     running,
     runs,
+    signing,
     stores,
 )
 from convkit.cli.plain import PrintableStream
@@ -56,6 +57,7 @@ app.command("diagnose")(diagnosing.diagnose)
 app.command("runs")(auditing.runs)
 app.command("audit")(auditing.audit)
 app.command("diff")(auditing.diff)
+app.command("sign")(signing.sign)
 app.command("track")(runs.track)
 app.command("ui")(runs.ui)
 app.command("init")(recipes.init)
@@ -64,6 +66,7 @@ app.command("explain")(recipes.explain)
 app.command("inspect")(inspecting.inspect)
 app.command("doctor")(inspecting.doctor)
 app.add_typer(stores.app, name="store")
+app.add_typer(signing.app, name="keys")
 app.add_typer(fleet.app, name="fleet")
 app.add_typer(environments.app, name="env")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from answers import answer_for, audit_folder, audit_record, command_line, problems
 from past_runs import FILES, flip_byte, make_run
-from records import build_record, write_run
+from records import build_record, write_built_run, write_run
 
 from convkit.audit.reproductions import (
     Acceptance,
@@ -22,7 +22,8 @@ from convkit.codec import encode
 from convkit.errors import ProvenanceError
 from convkit.execute.run import RunOutcome
 from convkit.home import home_around
-from convkit.record.provenance import Materials, write_provenance
+from convkit.record.materials import Materials
+from convkit.record.provenance import write_provenance
 from convkit.store.digests import digest_file
 from convkit.store.store import Store
 
@@ -215,7 +216,7 @@ def test_nothing_readable_at_all_is_said(folder: Path) -> None:
 
 def test_it_says_what_was_verified_and_how_it_was_made(finished: RunOutcome) -> None:
     home = home_around(finished.folder)
-    code, output = command_line("audit", "latest", home=home)
+    code, output = command_line("audit", "latest", "--full", home=home)
     assert code == 0
     words = " ".join(output.split())
     for said in (
@@ -230,18 +231,21 @@ def test_it_says_what_was_verified_and_how_it_was_made(finished: RunOutcome) -> 
         "seed: 11",
     ):
         assert said in words
+    summary = command_line("audit", "latest", home=home)[1]
+    assert "seed: 11" not in summary
+    assert "ort: verified" in summary
+    assert len(summary.splitlines()) < 25
     told = json.loads(command_line("audit", "latest", "--json", home=home)[1])
     assert (told["integrity"], told["exit_code"], told["run"]) == ("intact", 0, finished.record.id)
     assert told["targets"][0]["verifications"][0]["evidence"] == "device"
 
 
 def test_a_failed_and_a_skipped_target_are_told_as_such(tmp_path: Path) -> None:
-    record = build_record(provenance=True)
-    folder = write_run(tmp_path, record)
+    folder, record = write_built_run(tmp_path, build_record(provenance=True))
     write_provenance(folder, record, Materials())
     answer = audit_folder(folder)
     assert (answer.integrity, answer.exit_code, answer.verdict) == ("intact", 0, "failed")
-    output = command_line("audit", folder, home=tmp_path)[1]
+    output = command_line("audit", folder, "--full", home=tmp_path)[1]
     verdicts = "(ort-cpu verified, ort-optimized failed, ort-cuda skipped)"
     assert f"Verification: failed {verdicts}" in output
     assert "SKIPPED, nothing was verified" in output

@@ -30,8 +30,9 @@ from convkit.nightly.accepting import Accepted, accept_run
 from convkit.nightly.model import NightlyRun, RecipeResult
 from convkit.nightly.nightly_run import recipe_files, run_nightly
 from convkit.nightly.recipe_check import NightlyOptions
+from convkit.record.materials import Dependency, Materials
 from convkit.record.model import RunRecord, StageReport, TargetReport, Verification
-from convkit.record.provenance import Dependency, Materials, write_provenance
+from convkit.record.provenance import write_provenance
 from convkit.store.digests import write_json
 from convkit.tensors import Axis, Contract, TensorSpec
 from convkit.track.tracker import prepare

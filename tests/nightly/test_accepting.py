@@ -122,7 +122,8 @@ def test_the_accepted_run_itself_is_checked(simulation: Simulation) -> None:
     (fault,) = simulation.night().faults
     assert fault.message == "the baseline's run changed: result.json: changed"
     # Sealed again, as somebody would who hides the change: its digest is not the accepted one.
-    from convkit.record.provenance import Materials, write_provenance
+    from convkit.record.materials import Materials
+    from convkit.record.provenance import write_provenance
 
     write_provenance(folder, record, Materials())
     (fault,) = simulation.night().faults
