@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 # What a signature is over; a policy names these.
 Signed = Literal["provenance", "models", "acceptance", "reproduction"]
-_ENDING = ".signatures"
+# The folder beside the run's ends in this.
+SIGNATURES = ".signatures"
 _DSSE, _MODEL = ".dsse.json", ".sig"
 _PAYLOAD_TYPE: Mapping[Signed, str] = {
     "provenance": "application/vnd.in-toto+json",
@@ -83,7 +84,7 @@ def sign_folder(folder: Path, key: Path) -> tuple[Signature, ...]:
     does not check what it signs: see `convkit.audit.signing`.
     """
     signer = read_signer(key)
-    place, name = beside(folder, _ENDING), signer.public_key.keyid[:_DIGITS]
+    place, name = beside(folder, SIGNATURES), signer.public_key.keyid[:_DIGITS]
     made = []
     try:
         place.mkdir(exist_ok=True)
@@ -108,7 +109,7 @@ def sign_folder(folder: Path, key: Path) -> tuple[Signature, ...]:
 
 def check_signatures(folder: Path) -> SignatureCheck:
     """Verify every signature beside a run."""
-    place = beside(folder, _ENDING)
+    place = beside(folder, SIGNATURES)
     files = sorted(place.iterdir()) if place.is_dir() else []
     if not files:
         return SignatureCheck()

@@ -12,9 +12,11 @@ from typing import NoReturn
 import typer
 
 from convkit.cli import (
+    affected,
     auditing,
     diagnosing,
     environments,
+    evidence,
     fleet,
     inspecting,
     locking,
@@ -56,8 +58,11 @@ app.command("report")(reporting.report)
 app.command("diagnose")(diagnosing.diagnose)
 app.command("runs")(auditing.runs)
 app.command("audit")(auditing.audit)
+app.command("affected")(affected.affected)
 app.command("diff")(auditing.diff)
 app.command("sign")(signing.sign)
+app.command("evidence")(evidence.evidence)
+app.command("import")(evidence.import_)
 app.command("track")(runs.track)
 app.command("ui")(runs.ui)
 app.command("init")(recipes.init)

@@ -19,6 +19,7 @@ import yaml
 from past_runs import MODEL, RECIPE
 from records import case_verdict, output_verdict
 
+from convkit.audit.policy import Policy
 from convkit.audit.reproduce import ArtifactOutcome, ReproductionReport
 from convkit.audit.reproductions import Reproduction, ReproductionClass, write_reproduction
 from convkit.errors import TrackingError
@@ -51,6 +52,7 @@ class Simulation:
 
     folder: Path
     track: bool = False
+    policy: Policy | None = None
     home_name: str = "home"
     now: float = BEGIN
     runs: int = 0
@@ -100,7 +102,7 @@ class Simulation:
 
     def nightly(self) -> NightlyRun:
         """Run tonight's nightly run, over the whole folder of recipes, and go to tomorrow."""
-        options = NightlyOptions(self.home, toolchain="host", track=self.track)
+        options = NightlyOptions(self.home, toolchain="host", track=self.track, policy=self.policy)
         files = recipe_files([self.folder / "recipes"], self.home)
         try:
             return run_nightly(files, options, tell=lambda _: None)
