@@ -111,7 +111,7 @@ def _signed(answer: Answer) -> str:
     if keys:
         return f"signed by {', '.join(keys)}, whom no policy vouches for (--policy)"
     if answer.integrity == "intact":
-        return "unsigned; consistent with itself, which whoever wrote it all could arrange"
+        return "unsigned; consistent with itself, but nobody vouches for it"
     return "unsigned"
 
 
