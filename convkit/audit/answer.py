@@ -92,22 +92,7 @@ def audit(located: Located, home: Home, policy: Policy | None = None) -> Answer:
     later, signed = since(folder, record), check_signatures(folder)
     lost = lost_link(folder, provenance) if provenance is not None else None
     extra = [problem for problem in (damage, unreadable) if problem is not None]
-    extra += [*later.problems, *signed.problems]
-    known = {problem.path for problem in checked.problems}
-    problems = (
-        *checked.problems,
-        *(
-            problem
-            for problem in (*extra, *later.problems, *signed.problems)
-            if problem.path not in known
-        ),
-    )
-    gone = {problem.path for problem in problems}
-    checked = dataclasses.replace(
-        checked,
-        problems=problems,
-        unproven=tuple(name for name in checked.unproven if name not in gone),
-    )
+    checked = _with_problems(checked, [*extra, *later.problems, *signed.problems])
     if provenance is None:
         notes.append(_without_provenance(checked))
     if record is None:
@@ -121,6 +106,7 @@ def audit(located: Located, home: Home, policy: Policy | None = None) -> Answer:
         contradictions += found
         notes += differences
     notes += [note for note in (lost, signed.unchecked) if note]
+    notes += [f"{name} has no digest: an earlier release wrote it" for name in later.undigested]
     stored = check_store(_artifacts(record, provenance), _keys(record, provenance), store, digester)
     broken = bool(checked.problems or stored.problems or contradictions)
     return Answer(
@@ -141,6 +127,18 @@ def audit(located: Located, home: Home, policy: Policy | None = None) -> Answer:
         signers=_signers(signed, policy),
         violations=tuple(violations(folder, record, signed, policy, lost=lost)) if policy else (),
         notes=tuple(notes),
+    )
+
+
+def _with_problems(checked: FolderCheck, more: list[FileProblem]) -> FolderCheck:
+    """Return a folder's check with further problems, of files that it has not named already."""
+    known = {problem.path for problem in checked.problems}
+    problems = (*checked.problems, *(problem for problem in more if problem.path not in known))
+    gone = {problem.path for problem in problems}
+    return dataclasses.replace(
+        checked,
+        problems=problems,
+        unproven=tuple(name for name in checked.unproven if name not in gone),
     )
 
 

@@ -322,3 +322,12 @@ def test_a_provenance_of_another_run_does_not_fit(folder: Path, tmp_path: Path) 
     shutil.copyfile(other / "provenance.json", folder / "provenance.json")
     assert problems(audit_folder(folder))["result.json"] == "changed"
     assert encode(record)["id"] != folder.name
+
+
+def test_an_acceptance_of_an_earlier_release_has_no_digest_which_is_said(folder: Path) -> None:
+    path = write_acceptance(folder, Acceptance(folder.name, 4e9, "release team"))
+    assert audit_folder(folder).notes == ()
+    path.write_text(json.dumps(json.loads(path.read_text())["content"]))
+    answer = audit_folder(folder)
+    assert answer.acceptance is not None
+    assert answer.notes == (f"../{path.name} has no digest: an earlier release wrote it",)

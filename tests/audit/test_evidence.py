@@ -1,5 +1,6 @@
 """Evidence: exported, imported elsewhere, validated by others; hostile files do no harm."""
 
+import hashlib
 import json
 import shutil
 import stat
@@ -115,8 +116,6 @@ def rewritten(place: Path, target: Path, change: Callable[[dict[str, bytes]], No
     with zipfile.ZipFile(place / "run.zip") as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     change(members)
-    import hashlib
-
     manifest = json.loads(members.pop("evidence.json"))
     manifest["files"] = {
         name: {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
@@ -227,6 +226,33 @@ def test_a_bomb_is_refused_before_it_is_unpacked(place: Path, tmp_path: Path) ->
             archive.writestr(each, content)
     assert file.stat().st_size < 1 << 20
     refused(file, tmp_path, "compressed")
+
+
+def test_files_that_overlap_are_refused(place: Path, tmp_path: Path) -> None:
+    """One megabyte that two entries share: nested deeper, a small archive would fill a disk."""
+    run = run_in(place).name
+    inner = zipfile.ZipInfo(f"{run}/inner")
+    content = bytes(1 << 20)
+    inner.file_size = inner.compress_size = len(content)
+    inner.CRC = zipfile.crc32(content)
+    outer = inner.FileHeader() + content
+    members = {f"{run}/outer": outer, inner.filename: content}
+    files = {
+        name: {"sha256": hashlib.sha256(each).hexdigest(), "size": len(each)}
+        for name, each in members.items()
+    }
+    manifest = {"format": 1, "recipe": "small", "run": run, "files": files}
+    file = tmp_path / "run.zip"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("evidence.json", json.dumps(manifest))
+        archive.writestr(f"{run}/outer", outer)
+        place_of_outer = archive.getinfo(f"{run}/outer").header_offset
+        inner.header_offset = place_of_outer + 30 + len(f"{run}/outer")
+        archive.filelist.append(inner)
+        archive.NameToInfo[inner.filename] = inner
+    with zipfile.ZipFile(file) as archive:
+        assert archive.namelist()[-1] == inner.filename
+    refused(file, tmp_path, "overlap")
 
 
 @pytest.mark.parametrize("content", [b"", b"PK", b"not a zip" * 100])

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from answers import answer_for, command_line, problems
+from answers import answer_for, command_line
 from forging import CONSISTENT, CONTRADICTORY, forge
 from past_runs import flip_byte
 
@@ -140,7 +140,9 @@ def test_every_signature_file_counts(copy: Path, policy: Policy) -> None:
         flip_byte(path)
         answer = audited(copy, policy)
         assert answer.exit_code == 1, path.name
-        assert any(name.startswith(f"../{place.name}/") for name in problems(answer)), path.name
+        named = [problem.path for problem in answer.problems]
+        assert any(name.startswith(f"../{place.name}/") for name in named), path.name
+        assert len(named) == len(set(named)), "each problem is named once"
         path.write_bytes(content)
     assert audited(copy, policy).exit_code == 0
 

@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import stat
+import struct
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
@@ -28,6 +29,11 @@ _MOST_FILES = 20_000
 _MOST_MANIFEST_BYTES = 16 << 20
 _RECIPE = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _BLOCK = 1 << 20
+# What `zipfile` raises for a damaged or unsupported archive.
+_UNREADABLE = (
+    *(zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError),
+    *(EOFError, ValueError, struct.error),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +68,7 @@ def import_evidence(file: Path, home: Home, policy: Policy | None = None) -> tup
                 path = staging / f"{manifest.run}{ending}"
                 if path.exists():  # the run itself last: only then is it one
                     path.rename(place / path.name)
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError, RuntimeError) as error:
+    except _UNREADABLE as error:
         raise ProvenanceError(f"{file}: not a readable file of evidence: {error}") from error
     except OSError as error:
         raise storage_error(error, file) from error
