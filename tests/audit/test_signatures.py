@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -237,3 +238,17 @@ def test_a_removed_or_changed_run_shows_in_the_one_after_it(tmp_path: Path) -> N
     shutil.rmtree(first)
     assert f"the run before it, {first.name}, is gone" in audited(second, None).notes
     assert answer_for(second, tmp_path).exit_code == 0
+
+
+def test_what_is_missing_is_said_with_the_library_hidden(
+    signed: Path, keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "securesystemslib.signer", None)
+    with pytest.raises(UsageError, match=r"pip install .*sign"):
+        make_key("another", tmp_path)
+    with pytest.raises(UsageError, match=r"pip install .*sign"):
+        read_policy(keys / "policy.yaml")
+    answer = audited(signed, None)
+    assert any("signatures need securesystemslib" in note for note in answer.notes)
+    output = command_line("audit", signed, home=tmp_path)[1]
+    assert "Signature: not checked." in output
