@@ -182,11 +182,20 @@ def _files(record: RunRecord, files: Mapping[str, FileDigest]) -> Iterator[Contr
 
 
 def _recipe(folder: Path, record: RunRecord) -> Iterator[Contradiction]:
-    try:
-        text = (folder / "recipe.yaml").read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return  # the integrity check reports it
+    text = plain_text(folder / "recipe.yaml")
+    if text is None:
+        return
     if text != record.recipe_text:
         yield Contradiction(("recipe.yaml", "result.json"), "the recipe differs")
     if hashlib.sha256(text.encode()).hexdigest() != record.recipe_digest:
         yield Contradiction(("recipe.yaml", "result.json"), "the recipe has a different digest")
+
+
+def plain_text(path: Path) -> str | None:
+    """Return a file's text; None if it is no readable plain file, which the integrity check
+    reports. A pipe would be waited for.
+    """
+    try:
+        return path.read_text(encoding="utf-8") if path.is_file() else None
+    except (OSError, ValueError):
+        return None

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
-from convkit.audit.contradictions import Contradiction
+from convkit.audit.contradictions import Contradiction, plain_text
 from convkit.audit.measured import impossible_figures
 from convkit.errors import ConvkitError
 from convkit.execute.rejudge import recorded_recipe, rejudge_record
@@ -180,9 +180,6 @@ def _errors(verification: Verification) -> set[str]:
 
 def report_differs(folder: Path, record: RunRecord) -> Iterator[Contradiction]:
     """Compare a run's report with the one that this convkit makes of the record."""
-    try:
-        shown = (folder / REPORT_NAME).read_text(encoding="utf-8")
-    except (OSError, ValueError):
-        return  # the integrity check reports it
-    if shown != render_report(record):
+    shown = plain_text(folder / REPORT_NAME)
+    if shown is not None and shown != render_report(record):
         yield Contradiction((REPORT_NAME, "result.json"), "the report shows a different result")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from convkit.audit.contradictions import Contradiction
+from convkit.audit.contradictions import Contradiction, plain_text
 from convkit.codec import encode
 from convkit.execute.run_folder import stage_file
 from convkit.plan.keys import stage_key
@@ -30,10 +30,10 @@ def with_locks(folder: Path, record: RunRecord) -> Iterator[Contradiction]:
 
 def _with_lock(path: Path, stage: StageReport) -> Iterator[Contradiction]:
     place = (f"locks/{path.name}", "result.json")
-    try:
-        resolution = read_pins(path.read_text(encoding="utf-8"), "")
-    except (OSError, ValueError):
-        return  # the integrity check reports it
+    text = plain_text(path)
+    if text is None:
+        return
+    resolution = read_pins(text, "")
     if resolution is None:
         yield Contradiction(place, "the lock is not a list of pins with hashes")
         return

@@ -309,10 +309,11 @@ def test_reproductions_lie_beside_and_do_not_break_the_bytes(folder: Path) -> No
     assert damaged.exit_code == 1
 
 
-def test_what_is_no_file_any_more_is_named_and_not_waited_for(folder: Path) -> None:
-    (folder / "report.html").unlink()
-    os.mkfifo(folder / "report.html")
-    assert problems(audit_folder(folder)) == {"report.html": "unreadable"}
+@pytest.mark.parametrize("name", ["report.html", "recipe.yaml", "models/ort/model.onnx"])
+def test_what_is_no_file_any_more_is_named_and_not_waited_for(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    assert problems(audit_folder(folder)) == {name: "unreadable"}
 
 
 def test_a_provenance_of_another_run_does_not_fit(folder: Path, tmp_path: Path) -> None:
