@@ -53,7 +53,7 @@ HOST = {
     },
     "audit": {
         *("execute", "recipe", "record", "findings", "store", "plan", "toolchain"),
-        *("worker.protocol", *ROWS, *METRICS),
+        *("report", "verdict", "worker.protocol", *ROWS, *METRICS),
     },
     "nightly": {
         *("audit", "execute", "recipe", "record", "findings", "store", "toolchain", "track")
@@ -102,6 +102,7 @@ HOST_ONLY = {
     "sqlalchemy",
 }
 HOST_ONLY |= {"dask", "distributed", "fsspec"}
+HOST_ONLY |= {"cryptography", "model_signing", "packageurl", "securesystemslib"}
 STAGE_ONLY = {
     "openvino",
     "torch",
@@ -216,6 +217,8 @@ def test_help_imports_nothing_heavy() -> None:
         "transformers",
         "distributed",
         "fsspec",
+        "securesystemslib",
+        "model_signing",
     ]
     done = subprocess.run(
         [sys.executable, "-c", HEAVY % heavy], capture_output=True, text=True, check=True

@@ -5,6 +5,8 @@ verification, and later events.
 import dataclasses
 from pathlib import Path
 
+from convkit.audit.chain import lost_link, with_next
+from convkit.audit.contradictions import Contradiction, between_records, within_record
 from convkit.audit.integrity import (
     Digester,
     FileProblem,
@@ -16,23 +18,24 @@ from convkit.audit.integrity import (
     readable_provenance,
     store_near,
 )
+from convkit.audit.judged import judge_again, report_differs
+from convkit.audit.later import since
 from convkit.audit.locating import Artifact, Located
 from convkit.audit.making import BuildInputs, build_inputs_of
+from convkit.audit.policy import Policy, violations
 from convkit.audit.proof import TargetProof, proofs_of
-from convkit.audit.reproductions import (
-    Acceptance,
-    Reproduction,
-    acceptance_of,
-    read_reproduction,
-    reproduction_files,
-)
-from convkit.errors import ConvkitError, ProvenanceError
+from convkit.audit.remembered import with_locks, with_store
+from convkit.audit.reproductions import Acceptance, Reproduction
+from convkit.audit.signatures import SignatureCheck, check_signatures
+from convkit.errors import ConvkitError
+from convkit.execute.materials import code_digest
 from convkit.execute.run_folder import read_record
 from convkit.home import Home
 from convkit.record.model import RunRecord
 from convkit.record.provenance import Provenance
 from convkit.record.summary import Located as LocatedFinding
 from convkit.record.summary import located_findings
+from convkit.store.store import Store
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +43,9 @@ class Answer:
     """Result of an audit.
 
     `making` is None if neither the record nor the provenance can be read. `artifact` is the subject
-    of the audit, unless that was the run itself. `notes` list questions that could not be answered.
+    of the audit, unless that was the run itself. `contradictions` are statements about the run that
+    cannot all be true, `violations` what the policy requires and the run lacks, `signers` the
+    trusted keys that signed its provenance, `notes` questions that could not be answered.
     """
 
     run: str
@@ -55,12 +60,18 @@ class Answer:
     reproductions: tuple[Reproduction, ...] = ()
     acceptance: Acceptance | None = None
     artifact: Artifact | None = None
+    contradictions: tuple[Contradiction, ...] = ()
+    signatures: SignatureCheck = dataclasses.field(default_factory=SignatureCheck)
+    signers: tuple[str, ...] = ()
+    violations: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
-        """1 if anything is broken, else 0. The verdicts of the run's targets do not count here."""
-        return 1 if self.integrity == "broken" else 0
+        """1 if anything is broken or violates the policy, else 0. The verdicts of the run's targets
+        do not count here.
+        """
+        return 1 if self.integrity == "broken" or self.violations else 0
 
     @property
     def problems(self) -> tuple[FileProblem, ...]:
@@ -68,27 +79,20 @@ class Answer:
         return (*self.folder_check.problems, *self.store_check.problems)
 
 
-def audit(located: Located, home: Home) -> Answer:
-    """Audit a run's folder. If there is a store, also check its copy of the run's artifacts."""
+def audit(located: Located, home: Home, policy: Policy | None = None) -> Answer:
+    """Audit a run's folder. If there is a store, also check its copy of the run's artifacts; with a
+    policy, also what it requires.
+    """
     folder = located.folder
     notes: list[str] = []
     provenance, damage = readable_provenance(folder)
     record, unreadable = _record(folder)
     digester, store = Digester(), store_near(folder, home.root)
     checked = check_folder(folder, record, provenance, store, digester)
-    later, acceptance, lost = _since(folder)
+    later, signed = since(folder, record), check_signatures(folder)
+    lost = lost_link(folder, provenance) if provenance is not None else None
     extra = [problem for problem in (damage, unreadable) if problem is not None]
-    known = {problem.path for problem in checked.problems}
-    problems = (
-        *checked.problems,
-        *(problem for problem in (*extra, *lost) if problem.path not in known),
-    )
-    gone = {problem.path for problem in problems}
-    checked = dataclasses.replace(
-        checked,
-        problems=problems,
-        unproven=tuple(name for name in checked.unproven if name not in gone),
-    )
+    checked = _with_problems(checked, [*extra, *later.problems, *signed.problems])
     if provenance is None:
         notes.append(_without_provenance(checked))
     if record is None:
@@ -96,8 +100,15 @@ def audit(located: Located, home: Home) -> Answer:
             "result.json cannot be read; of what was verified, only the verdicts in provenance.json"
             " are known"
         )
+    contradictions = list(later.contradictions)
+    if record is not None:
+        found, differences = _contradictions(folder, record, provenance, store)
+        contradictions += found
+        notes += differences
+    notes += [note for note in (lost, signed.unchecked) if note]
+    notes += [f"{name} has no digest: an earlier release wrote it" for name in later.undigested]
     stored = check_store(_artifacts(record, provenance), _keys(record, provenance), store, digester)
-    broken = bool(checked.problems or stored.problems)
+    broken = bool(checked.problems or stored.problems or contradictions)
     return Answer(
         run=record.id if record else provenance.run if provenance else folder.name,
         folder=str(folder),
@@ -108,10 +119,26 @@ def audit(located: Located, home: Home) -> Answer:
         verdict=record.status if record else None,
         targets=proofs_of(record, provenance),
         findings=located_findings(record) if record else (),
-        reproductions=tuple(sorted(later, key=lambda each: each.when)),
-        acceptance=acceptance,
+        reproductions=later.reproductions,
+        acceptance=later.acceptance,
         artifact=located.artifact,
+        contradictions=tuple(contradictions),
+        signatures=signed,
+        signers=_signers(signed, policy),
+        violations=tuple(violations(folder, record, signed, policy, lost=lost)) if policy else (),
         notes=tuple(notes),
+    )
+
+
+def _with_problems(checked: FolderCheck, more: list[FileProblem]) -> FolderCheck:
+    """Return a folder's check with further problems, of files that it has not named already."""
+    known = {problem.path for problem in checked.problems}
+    problems = (*checked.problems, *(problem for problem in more if problem.path not in known))
+    gone = {problem.path for problem in problems}
+    return dataclasses.replace(
+        checked,
+        problems=problems,
+        unproven=tuple(name for name in checked.unproven if name not in gone),
     )
 
 
@@ -124,25 +151,28 @@ def _record(folder: Path) -> tuple[RunRecord | None, FileProblem | None]:
         return None, FileProblem("result.json", "changed", str(error).removeprefix(f"{folder}: "))
 
 
-def _since(folder: Path) -> tuple[list[Reproduction], Acceptance | None, list[FileProblem]]:
-    """Return events since the run, and related files that cannot be read."""
-    found: list[Reproduction] = []
-    problems: list[FileProblem] = []
-    for path in reproduction_files(folder):
-        try:
-            found.append(read_reproduction(path))
-        except ProvenanceError as error:
-            problems.append(
-                FileProblem(f"../{path.parent.name}/{path.name}", "unreadable", str(error))
-            )
-    try:
-        return found, acceptance_of(folder), problems
-    except ProvenanceError as error:
-        return (
-            found,
-            None,
-            [*problems, FileProblem(f"../{folder.name}.accepted.json", "unreadable", str(error))],
-        )
+def _contradictions(
+    folder: Path, record: RunRecord, provenance: Provenance | None, store: Store | None
+) -> tuple[list[Contradiction], tuple[str, ...]]:
+    """Return the contradictions among a run's files, and notes on what judging again has shown."""
+    found = [*within_record(folder, record), *with_locks(folder, record)]
+    found += with_store(record, store)
+    if provenance is not None:
+        found += between_records(folder, record, provenance)
+        found += with_next(folder, provenance)
+    same_code = provenance is not None and provenance.code == code_digest()
+    judged = judge_again(folder, record, same_code=same_code)
+    found += judged.contradictions
+    if same_code:
+        found += report_differs(folder, record)
+    return found, judged.notes
+
+
+def _signers(checked: SignatureCheck, policy: Policy | None) -> tuple[str, ...]:
+    """Return the names of the trusted keys that signed a run's provenance."""
+    made = [each for each in checked.signatures if each.what == "provenance"]
+    names = [policy.signer(each) for each in made] if policy is not None else []
+    return tuple(name for name in names if name is not None)
 
 
 def _keys(record: RunRecord | None, provenance: Provenance | None) -> list[str]:

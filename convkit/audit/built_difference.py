@@ -50,6 +50,10 @@ def describe_built(
         told: dict[str, str] = {}  # packages with several changed files are described once
         for name in members:
             file = _entry(compared, name.removeprefix(f"{artifact}/"))
+            if file is not None:
+                file = _with_weights(
+                    file, compared, {each.removeprefix(f"{artifact}/") for each in members}
+                )
             if file is None:
                 found[name] = _by_bytes(folder_a / name, folder_b / name, reason)
             else:
@@ -80,6 +84,24 @@ def _entry(files: dict[str, FileComparison], name: str) -> FileComparison | None
     return next(
         (files[each.as_posix()] for each in (path, *path.parents) if each.as_posix() in files), None
     )
+
+
+def _with_weights(
+    file: FileComparison, compared: dict[str, FileComparison], changed: set[str]
+) -> FileComparison:
+    """Return a weights file with the differences that its model lists, if the model's own bytes are
+    the same and so nothing else shows them.
+    """
+    if file.differences or file.likeness not in ("STRUCTURAL", "DIFFERENT"):
+        return file
+    folder = Path(file.name).parent
+    listed = [
+        difference
+        for name, model in compared.items()
+        if name not in changed and Path(name).parent == folder
+        for difference in model.differences
+    ]
+    return dataclasses.replace(file, differences=tuple(listed))
 
 
 def _by_bytes(file_a: Path, file_b: Path, reason: str) -> Description:

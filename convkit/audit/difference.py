@@ -22,6 +22,9 @@ from convkit.record.text import first_line
 from convkit.store.digests import digest_file
 from convkit.worker.protocol import Likeness
 
+# Relative difference up to which two figures are equal: the sums of a metric have 16 digits.
+_LAST_DIGITS = 1e-12
+
 
 @dataclasses.dataclass(frozen=True)
 class Change:
@@ -259,7 +262,10 @@ def _all_figures(record: RunRecord, metrics: Sequence[Metric]) -> dict[_Key, flo
 def _equal(before: float | None, after: float | None) -> bool:
     if before is not None and after is not None and math.isnan(before) and math.isnan(after):
         return True
-    return before == after
+    if before is None or after is None:
+        return before is after
+    # Two sums of the same numbers may differ in their last digits.
+    return math.isclose(before, after, rel_tol=_LAST_DIGITS, abs_tol=0.0)
 
 
 def _ratio(before: float | None, after: float | None) -> float | None:

@@ -9,17 +9,14 @@ from pathlib import Path
 from typing import Literal
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
 
+from convkit.audit.affected import is_match
 from convkit.audit.folders import is_run_id, run_folders
-from convkit.audit.making import tool_uses
+from convkit.audit.index import RunSummary, readable_summary
 from convkit.audit.reproductions import acceptance_of, reproductions_of
 from convkit.errors import ConvkitError, ProvenanceError, UsageError
-from convkit.execute.run_folder import summary_of
 from convkit.home import Home
 from convkit.record.model import TargetStatus
-from convkit.record.run_summary import RunSummary
 from convkit.runtimes.registry import runtimes
 
 # The packages that determine a converted model; the record lists the others, too.
@@ -73,14 +70,13 @@ def list_runs(home: Home, wanted: Filter) -> list[RunEntry]:
     """
     entries = []
     for folder in run_folders(home):
-        try:
-            run = summary_of(folder)
-        except ConvkitError as error:
-            entry = _damaged(folder, str(error))
+        summary = readable_summary(folder)
+        if isinstance(summary, ConvkitError):
+            entry = _damaged(folder, str(summary))
             fits = True
         else:
-            entry = _entry(folder, run)
-            fits = _fits(entry, run, wanted)
+            entry = _entry(folder, summary)
+            fits = _fits(entry, summary, wanted)
         if fits and _in_time(entry, wanted) and wanted.recipe in (None, entry.recipe):
             entries.append(entry)
     return sorted(entries, key=lambda entry: (entry.started or 0.0, entry.run), reverse=True)
@@ -121,33 +117,28 @@ def parse_date(option: str, text: str | None, *, end: bool = False) -> float | N
     return (moment + dt.timedelta(days=1 if whole_day else 0)).timestamp()
 
 
-def _fits(entry: RunEntry, run: RunSummary, wanted: Filter) -> bool:
+def _fits(entry: RunEntry, summary: RunSummary, wanted: Filter) -> bool:
     if wanted.target is not None and wanted.target not in entry.targets:
         return False
     verdict = entry.targets[wanted.target] if wanted.target is not None else entry.status
     if wanted.verdict is not None and verdict != wanted.verdict:
         return False
-    return all(_used(run, wanted.target, requirement) for requirement in wanted.tools)
+    return all(_used(summary, wanted.target, requirement) for requirement in wanted.tools)
 
 
-def _used(run: RunSummary, target: str | None, requirement: Requirement) -> bool:
-    """Return True if a stage used a package in a matching version. For a target, its own and the
-    shared stages count.
+def _used(summary: RunSummary, target: str | None, requirement: Requirement) -> bool:
+    """Return True if a stage imported a package in a matching version, or could have. For a target,
+    its own and the shared stages count.
     """
-    name = canonicalize_name(requirement.name)
     return any(
-        canonicalize_name(package) == name and _contains(requirement, version)
-        for stage in run.stages
-        if target is None or stage.target in (None, target)
-        for package, version in stage.versions.items()
+        is_match(package, requirement)
+        for package in summary.packages
+        if target is None
+        or any(
+            summary.stages.get(stage) in (None, target)
+            for stage in (*package.imported, *package.installed)
+        )
     )
-
-
-def _contains(requirement: Requirement, version: str) -> bool:
-    try:
-        return requirement.specifier.contains(Version(version), prereleases=True)
-    except InvalidVersion:
-        return not requirement.specifier  # not a PEP 440 version: no specifier matches it
 
 
 def _in_time(entry: RunEntry, wanted: Filter) -> bool:
@@ -157,10 +148,11 @@ def _in_time(entry: RunEntry, wanted: Filter) -> bool:
     return after and (wanted.until is None or entry.started < wanted.until)
 
 
-def _entry(folder: Path, run: RunSummary) -> RunEntry:
+def _entry(folder: Path, summary: RunSummary) -> RunEntry:
     used: dict[str, tuple[str, ...]] = {}
-    for use in tool_uses(run):
-        used[use.name] = (*used.get(use.name, ()), use.version)
+    for package in summary.packages:
+        if package.imported:
+            used[package.name] = (*used.get(package.name, ()), package.version)
     remarks: list[str] = []
     accepted, reproduced = False, None
     try:
@@ -169,12 +161,12 @@ def _entry(folder: Path, run: RunSummary) -> RunEntry:
     except ProvenanceError as error:
         remarks.append(str(error))
     return RunEntry(
-        run=run.id,
-        recipe=run.recipe,
+        run=summary.run,
+        recipe=summary.recipe,
         folder=str(folder),
-        started=run.started,
-        status=run.status,
-        targets=run.targets,
+        started=summary.started,
+        status=summary.status,
+        targets=dict(summary.targets),
         tools=used,
         accepted=accepted,
         reproduced=reproduced,

@@ -4,15 +4,15 @@ import dataclasses
 from pathlib import Path
 
 from convkit.codec import Json
+from convkit.record.materials import Dependency
 from convkit.record.model import RunRecord
-from convkit.record.provenance import Dependency, Provenance
-from convkit.record.run_summary import RunSummary
+from convkit.record.provenance import Provenance
 from convkit.store.digests import digest_file
 
 
 @dataclasses.dataclass(frozen=True)
 class ToolUse:
-    """A package version that some stages used; `version` is empty if only a lock mentions it."""
+    """A package version, and the stages that imported it: none if it was only installed."""
 
     name: str
     version: str
@@ -94,7 +94,7 @@ def build_inputs_of(
     )
 
 
-def tool_uses(record: RunRecord | RunSummary) -> tuple[ToolUse, ...]:
+def tool_uses(record: RunRecord) -> tuple[ToolUse, ...]:
     """Return every package version that a run's stages used."""
     stages: dict[tuple[str, str], list[str]] = {}
     for stage in record.stages:

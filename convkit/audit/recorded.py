@@ -11,8 +11,8 @@ from convkit.execute.run_folder import stage_file
 from convkit.home import Home
 from convkit.plan.stages import Stage
 from convkit.recipe.loading import LoadedRecipe, parse_recipe
+from convkit.record.materials import Dependency
 from convkit.record.model import RunRecord
-from convkit.record.provenance import Dependency
 from convkit.store.digests import DigestCache
 from convkit.toolchain.requirements import EnvironmentSpec
 from convkit.toolchain.resolution import Resolution, read_pins

@@ -1,7 +1,8 @@
 """Events after a run: its reproductions and its acceptance.
 
 These files are stored next to the run's folder, never inside: there, the provenance covers every
-file.
+file. Each holds its own digest and that of the run's provenance, so that it cannot be edited, or
+moved to another run, unnoticed.
 
     <home>/<recipe>/<id>.reproductions/<time>-<random>.json   one per attempt
     <home>/<recipe>/<id>.accepted.json
@@ -16,7 +17,8 @@ from typing import Literal, TypeVar, get_args
 
 from convkit.codec import Json, decode
 from convkit.errors import ProvenanceError, storage_error
-from convkit.store.digests import write_json
+from convkit.record.provenance import FILE_NAME
+from convkit.store.digests import digest_file, read_sealed, write_sealed
 
 T = TypeVar("T")
 
@@ -40,6 +42,7 @@ class Reproduction:
 
     `run` is the id of the reproduced run, `when` is in seconds since the epoch, `worst` the worst
     class of all artifacts, `artifacts` the class of each (by target), `host` the machine.
+    `provenance` is the SHA-256 of the run's provenance.json; empty in files of earlier releases.
     """
 
     run: str
@@ -47,6 +50,7 @@ class Reproduction:
     worst: ReproductionClass
     artifacts: dict[str, ReproductionClass]
     host: dict[str, Json] = dataclasses.field(default_factory=dict)
+    provenance: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +58,7 @@ class Acceptance:
     """A user's decision to make a run its recipe's baseline. `when` is in seconds since the epoch.
 
     `recipe_file` is the recipe next to which the baseline was written. `retired`: the recipe no
-    longer needs a baseline.
+    longer needs a baseline. `provenance`: as in `Reproduction`.
     """
 
     run: str
@@ -63,6 +67,7 @@ class Acceptance:
     note: str = ""
     recipe_file: str = ""
     retired: bool = False
+    provenance: str = ""
 
 
 def reproductions_of(folder: Path) -> list[Reproduction]:
@@ -75,7 +80,7 @@ def reproductions_of(folder: Path) -> list[Reproduction]:
 
 def reproduction_files(folder: Path) -> list[Path]:
     """Return the files of a run's reproductions."""
-    return sorted(_beside(folder, ".reproductions").glob("*.json"))
+    return sorted(beside(folder, ".reproductions").glob("*.json"))
 
 
 def read_reproduction(path: Path) -> Reproduction:
@@ -86,12 +91,12 @@ def read_reproduction(path: Path) -> Reproduction:
 def write_reproduction(folder: Path, reproduction: Reproduction) -> Path:
     """Store a reproduction next to the run's folder; return the file."""
     moment = time.strftime("%Y%m%d-%H%M%S-", time.gmtime(reproduction.when)) + secrets.token_hex(2)
-    return _write(_beside(folder, ".reproductions") / f"{moment}.json", reproduction)
+    return _write(folder, beside(folder, ".reproductions") / f"{moment}.json", reproduction)
 
 
 def acceptance_of(folder: Path) -> Acceptance | None:
     """Return a run's acceptance, or None; raises ProvenanceError if the file is damaged."""
-    path = _beside(folder, ".accepted.json")
+    path = beside(folder, ".accepted.json")
     return _read(path, Acceptance) if path.exists() else None
 
 
@@ -111,24 +116,41 @@ def newest_acceptance(runs: Path) -> Acceptance | None:
 
 def write_acceptance(folder: Path, acceptance: Acceptance) -> Path:
     """Store an acceptance next to the run's folder; return the file."""
-    return _write(_beside(folder, ".accepted.json"), acceptance)
+    return _write(folder, beside(folder, ".accepted.json"), acceptance)
 
 
-def _beside(folder: Path, ending: str) -> Path:
+def beside(folder: Path, ending: str) -> Path:
+    """Return the path next to a run's folder that belongs to the run."""
     whole = folder.resolve()
     return whole.with_name(whole.name + ending)
 
 
-def _write(path: Path, value: object) -> Path:
+def provenance_digest(folder: Path) -> str:
+    """Return the SHA-256 of a run's provenance.json; empty if there is none."""
+    path = folder / FILE_NAME
+    return digest_file(path) if path.is_file() else ""
+
+
+def _write(folder: Path, path: Path, value: Reproduction | Acceptance) -> Path:
     try:
-        write_json(path, value)
+        write_sealed(path, dataclasses.replace(value, provenance=provenance_digest(folder)))
     except OSError as error:
         raise storage_error(error, path) from error
     return path
 
 
 def _read(path: Path, kind: type[T]) -> T:
+    """Return the value in a file; earlier releases wrote it without a digest."""
     try:
-        return decode(kind, json.loads(path.read_text(encoding="utf-8")))
+        plain = is_plain(path)
+        return decode(kind, json.loads(path.read_bytes())) if plain else read_sealed(path, kind)
     except (OSError, ValueError) as error:
         raise ProvenanceError(f"{path}: not a readable {kind.__name__.lower()}: {error}") from error
+
+
+def is_plain(path: Path) -> bool:
+    """Return True if a file holds no digest of itself; raises OSError or ValueError if it cannot be
+    read.
+    """
+    value = json.loads(path.read_bytes())
+    return not (isinstance(value, dict) and {"digest", "content"} & set(value))

@@ -10,7 +10,7 @@ from convkit.audit.making import BuildInputs
 from convkit.audit.proof import TargetProof, VerificationProof
 from convkit.cli.history_table import STYLES
 from convkit.cli.plain import Encodable
-from convkit.record.provenance import Dependency
+from convkit.record.materials import Dependency
 from convkit.record.text import bytes_text, sizes_text
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ _VERDICTS = {
     "intact": (
         "INTACT",
         "bold green",
-        "every file in the run's folder is unchanged since the run ended",
+        "every file is unchanged since it was sealed, and nothing in the run contradicts the rest",
     ),
-    "broken": ("BROKEN", "bold red", "files have changed since the run ended"),
+    "broken": ("BROKEN", "bold red", "files have changed, or statements contradict each other"),
     "unproven": (
         "UNPROVEN",
         "bold yellow",
@@ -33,33 +33,37 @@ _VERDICTS = {
 _MOST_TOOLS = 40
 
 
-def audit_text(answer: Answer) -> "RenderableType":
-    """Format an audit's answer for the terminal: verdict, integrity, origin, verification, later
-    events.
+def audit_text(answer: Answer, *, full: bool = False) -> "RenderableType":
+    """Format an audit's answer for the terminal: verdict, integrity, verification, later events;
+    with `full`, also the origin, the tools, the recipe, and every file, case and tolerance.
     """
     from rich.console import Group
     from rich.text import Text
 
     word, style, meaning = _VERDICTS[answer.integrity]
     head = Text.assemble(f"Audit of run {answer.run}: ", (word, style), f", {meaning}.")
-    parts: list[RenderableType] = [head]
+    parts: list[RenderableType] = [head, Text(f"Signature: {_signed(answer)}.")]
     if answer.verdict is not None:
         parts.append(
             Text.assemble(
                 "Verification: ", (answer.verdict, STYLES[answer.verdict]), f" ({_counts(answer)})."
             )
         )
+    making = answer.making if full else None
     for title, lines in (
+        ("The policy is violated", iter(answer.violations)),
         ("Artifact", _artifact(answer)),
         ("Integrity", _bytes(answer)),
-        ("Built from", _sources(answer.making)),
-        ("Built with", _making(answer.making)),
-        ("Verified", _verified(answer)),
+        ("Built from", _sources(making)),
+        ("Built with", _making(making)),
+        ("Verified", _verified(answer) if full else _verified_briefly(answer)),
         ("Findings", _findings(answer)),
         ("Afterwards", _since(answer)),
-        ("Recipe", _recipe(answer.making)),
+        ("Recipe", _recipe(making)),
     ):
         parts += _section(title, list(lines))
+    if not full:
+        parts += [Text(), Text("--full: sources, tools, files, cases and the recipe", style="dim")]
     return Encodable(Group(*parts))
 
 
@@ -95,6 +99,22 @@ def _artifact(answer: Answer) -> Iterator[str]:
     )
 
 
+def _signed(answer: Answer) -> str:
+    """Say who vouches for the run. Without a trusted signature, nobody does."""
+    if answer.signers:
+        return f"signed by {', '.join(answer.signers)}"
+    if answer.signatures.unchecked:
+        return "not checked"
+    keys = dict.fromkeys(
+        each.key[:16] for each in answer.signatures.signatures if each.what == "provenance"
+    )
+    if keys:
+        return f"signed by {', '.join(keys)}, whom no policy vouches for (--policy)"
+    if answer.integrity == "intact":
+        return "unsigned; consistent with itself, but nobody vouches for it"
+    return "unsigned"
+
+
 def _bytes(answer: Answer) -> Iterator[str]:
     folder, store = answer.folder_check, answer.store_check
     yield (
@@ -111,6 +131,8 @@ def _bytes(answer: Answer) -> Iterator[str]:
         yield f"no longer in the store: {len(store.absent)} artifacts of this run"
     for problem in answer.problems:
         yield f"!! {problem}"
+    for contradiction in answer.contradictions:
+        yield f"!! {contradiction}"
     yield from answer.notes
     if folder.unproven:
         yield f"unverified: {', '.join(folder.unproven)}"
@@ -162,10 +184,12 @@ def _making(making: BuildInputs | None) -> Iterator[str]:
         yield f"lock {lock.path}: sha256 {lock.sha256}"
     if not making.locks:
         yield "lock: none; the stages ran in convkit's own environment"
-    for use in making.tools[:_MOST_TOOLS]:
+    imported = [use for use in making.tools if use.stages]
+    for use in imported[:_MOST_TOOLS]:
         yield f"{use.name} {use.version} in {', '.join(use.stages)}"
-    if len(making.tools) > _MOST_TOOLS:
-        yield f"and {len(making.tools) - _MOST_TOOLS} more packages (--json lists them)"
+    if len(making.tools) > len(imported[:_MOST_TOOLS]):
+        more = len(making.tools) - len(imported[:_MOST_TOOLS])
+        yield f"and {more} more packages, imported or installed (--json lists them)"
 
 
 def _pairs(values: dict[str, int]) -> str:
@@ -175,6 +199,15 @@ def _pairs(values: dict[str, int]) -> str:
 def _verified(answer: Answer) -> Iterator[str]:
     for target in answer.targets:
         yield from _target(target)
+
+
+def _verified_briefly(answer: Answer) -> Iterator[str]:
+    for target in answer.targets:
+        cases = sum(len(each.cases) for each in target.verifications)
+        evidence = ", ".join(dict.fromkeys(each.evidence for each in target.verifications))
+        yield f"{target.target}: {target.status}, {cases} cases ({evidence or 'no evidence'})"
+        closest = [each.closest for each in target.verifications if each.closest]
+        yield from (f"  closest to its limit: {each}" for each in closest)
 
 
 def _target(target: TargetProof) -> Iterator[str]:

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from convkit.cli.options import HomeFolder, Json, Toolchain
+from convkit.cli.options import HomeFolder, Json, PolicyFile, Toolchain
 
 Verdict = Literal["verified", "failed", "skipped", "broken"]
 
@@ -72,12 +72,17 @@ def audit(
             ),
         ),
     ],
+    full: Annotated[
+        bool, typer.Option("--full", help="Also sources, tools, files, cases and the recipe.")
+    ] = False,
+    policy: PolicyFile = None,
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
     """Check a run's or file's integrity and provenance, offline."""
     from convkit.audit.answer import audit as answer_for
     from convkit.audit.locating import locate
+    from convkit.audit.policy import read_policy
     from convkit.errors import UnknownBytesError
     from convkit.home import Home
 
@@ -96,7 +101,7 @@ def audit(
             }
         )
         raise typer.Exit(error.exit_code) from error
-    answer = answer_for(located, place)
+    answer = answer_for(located, place, read_policy(policy) if policy is not None else None)
     if json:
         _print_json(answer, exit_code=answer.exit_code)
     else:
@@ -104,7 +109,7 @@ def audit(
 
         from convkit.cli.audit_text import audit_text
 
-        Console().print(audit_text(answer))
+        Console().print(audit_text(answer, full=full))
     raise typer.Exit(answer.exit_code)
 
 

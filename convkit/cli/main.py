@@ -12,9 +12,11 @@ from typing import NoReturn
 import typer
 
 from convkit.cli import (
+    affected,
     auditing,
     diagnosing,
     environments,
+    evidence,
     fleet,
     inspecting,
     locking,
@@ -23,6 +25,7 @@ from convkit.cli import (
     reporting,
     running,
     runs,
+    signing,
     stores,
 )
 from convkit.cli.plain import PrintableStream
@@ -55,7 +58,11 @@ app.command("report")(reporting.report)
 app.command("diagnose")(diagnosing.diagnose)
 app.command("runs")(auditing.runs)
 app.command("audit")(auditing.audit)
+app.command("affected")(affected.affected)
 app.command("diff")(auditing.diff)
+app.command("sign")(signing.sign)
+app.command("evidence")(evidence.evidence)
+app.command("import")(evidence.import_)
 app.command("track")(runs.track)
 app.command("ui")(runs.ui)
 app.command("init")(recipes.init)
@@ -64,6 +71,7 @@ app.command("explain")(recipes.explain)
 app.command("inspect")(inspecting.inspect)
 app.command("doctor")(inspecting.doctor)
 app.add_typer(stores.app, name="store")
+app.add_typer(signing.app, name="keys")
 app.add_typer(fleet.app, name="fleet")
 app.add_typer(environments.app, name="env")
 

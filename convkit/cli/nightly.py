@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from convkit.cli.options import HomeFolder, Json, Quiet, Run, Toolchain
+from convkit.cli.options import HomeFolder, Json, PolicyFile, Quiet, Run, Toolchain
 
 Jobs = Annotated[
     int, typer.Option("--jobs", "-j", min=1, max=64, help="How many stages may run at once.")
@@ -77,6 +77,7 @@ def nightly(
     markdown: Annotated[
         Path | None, typer.Option("--markdown", metavar="FILE", help="Also write Markdown here.")
     ] = None,
+    policy: PolicyFile = None,
     json: Json = False,
     quiet: Quiet = False,
     home: HomeFolder = None,
@@ -85,6 +86,7 @@ def nightly(
 
     Every recipe is verified anew, and its baseline is reproduced.
     """
+    from convkit.audit.policy import read_policy
     from convkit.cli.live import LiveProgress
     from convkit.cli.nightly_table import print_nightly
     from convkit.errors import Interrupted, storage_error
@@ -95,7 +97,8 @@ def nightly(
     from convkit.nightly.nightly_run import recipe_files, run_nightly
     from convkit.nightly.recipe_check import NightlyOptions
 
-    options = NightlyOptions(Home.find(home), toolchain, jobs, reuse_builds, canary, track)
+    trusted = read_policy(policy) if policy is not None else None
+    options = NightlyOptions(Home.find(home), toolchain, jobs, reuse_builds, canary, track, trusted)
     files = recipe_files(recipes or [Path("recipes")], options.home)
     silent = quiet or json
     try:

@@ -36,3 +36,12 @@ Toolchain = Annotated[
         help="isolated: environments built from the recipe's tools; host: the current environment.",
     ),
 ]
+PolicyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--policy",
+        metavar="FILE",
+        envvar="CONVKIT_POLICY",
+        help="Whose signatures count, and what is required (docs/audit.md).",
+    ),
+]

@@ -1,17 +1,27 @@
 """A run's inputs, for its provenance: the models' origins, files named in the recipe, seeds."""
 
-from collections.abc import Mapping
+import functools
+import importlib.metadata
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
+import convkit
 from convkit.codec import Json, encode
 from convkit.execute.facts import ResolvedFacts
 from convkit.home import Home
+from convkit.installation import full_version
 from convkit.plan.keys import Facts
+from convkit.plan.stages import Stage
 from convkit.recipe.loading import LoadedRecipe
 from convkit.recipe.models import Model
+from convkit.record.materials import Dependency, LockedPackage, Materials, package_url
 from convkit.record.model import RunRecord
-from convkit.record.provenance import Dependency, FileDigest, Materials
-from convkit.store.digests import DigestCache
+from convkit.record.provenance import TREE, FileDigest
+from convkit.store.digests import DigestCache, digest_tree
 from convkit.store.store import Store
+from convkit.toolchain.requirements import EnvironmentSpec
+from convkit.toolchain.resolution import Resolution
 
 
 def materials_of(
@@ -40,6 +50,41 @@ def materials_of(
         | _seeds("original", recipe.original),
         platform=facts.platform,
         worker_code=dict(facts.code),
+        builder=_builder(),
+    )
+
+
+def locked_in(
+    stages: Iterable[Stage], resolutions: Mapping[EnvironmentSpec, Resolution]
+) -> tuple[LockedPackage, ...]:
+    """Return every package of the stages' environments, whether a stage imported it or not."""
+    users: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    for stage in stages:
+        resolution = resolutions.get(stage.environment)
+        for name, version in resolution.packages.items() if resolution is not None else ():
+            assert resolution is not None
+            key = (name, version, resolution.hashes.get(name, ()))
+            users.setdefault(key, []).append(stage.id)
+    return tuple(LockedPackage(*key, tuple(used)) for key, used in sorted(users.items()))
+
+
+@functools.cache
+def code_digest() -> str:
+    """Return the digest of convkit's own files, those that judge and record included."""
+    return digest_tree(Path(convkit.__file__).parent)
+
+
+def _builder() -> tuple[Dependency, ...]:
+    """Return what made the run: convkit, to the commit and its files' digest, and uv."""
+    version = full_version()
+    digest = {TREE: code_digest()}
+    commit = re.fullmatch(r".*\+g([0-9a-f]{40})(\.dirty)?", version)
+    if commit is not None:
+        digest["gitCommit"] = commit[1]
+    uv = importlib.metadata.version("uv")
+    return (
+        Dependency("convkit", "builder", None, digest, {"version": version}),
+        Dependency("uv", "builder", package_url("pypi", "uv", uv), {}, {"version": uv}),
     )
 
 
@@ -75,7 +120,7 @@ def _source(kind: str, model: Model, identity: str, home: Home) -> Dependency:
     notes: dict[str, Json]
     tree = {"convkitTree": identity}
     if model.hub is not None:
-        uri = f"pkg:huggingface/{model.hub.id}@{model.hub.revision}"
+        uri = package_url("huggingface", model.hub.id, model.hub.revision)
         return _dependency(
             kind,
             model.hub.id,
@@ -93,7 +138,7 @@ def _source(kind: str, model: Model, identity: str, home: Home) -> Dependency:
         )
         notes = {"version": package.version, "path": package.path}
         return _dependency(
-            kind, package.name, f"pkg:pypi/{package.name}@{package.version}", digest, notes
+            kind, package.name, package_url("pypi", package.name, package.version), digest, notes
         )
     if model.config is not None:
         config = model.config

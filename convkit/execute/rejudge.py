@@ -15,6 +15,7 @@ from convkit.record.model import RunRecord, TargetReport, Verification
 from convkit.verdict.judge import judge
 from convkit.verdict.probes import with_changes
 from convkit.verdict.targets import exit_code, worst_status
+from convkit.verdict.without_device import without_device
 from convkit.worker.protocol import CaseMetrics, CaseRecord, ReferenceResult, VerifyResult
 
 
@@ -46,14 +47,23 @@ def rejudge(folder: Path, tolerance: Tolerance | None) -> RunRecord:
     recipe's.
     """
     record = read_record(folder)
-    recipe = _recorded_recipe(record, folder)
+    return rejudge_record(record, recorded_recipe(record, folder), tolerance)
+
+
+def rejudge_record(
+    record: RunRecord, recipe: Recipe, tolerance: Tolerance | None = None
+) -> RunRecord:
+    """Like `rejudge`, for a record and its recipe that have been read. Pure."""
     targets = tuple(_rejudge_target(target, record, recipe, tolerance) for target in record.targets)
     status = worst_status([target.status for target in targets])
     return dataclasses.replace(record, targets=targets, status=status, exit_code=exit_code(status))
 
 
-def _recorded_recipe(record: RunRecord, folder: Path) -> Recipe:
-    """Return the recipe as it was when it ran; files that it refers to may no longer exist."""
+def recorded_recipe(record: RunRecord, folder: Path) -> Recipe:
+    """Return the recipe as it was when it ran; files that it refers to may no longer exist.
+
+    Raises UsageError if this version of convkit cannot read it.
+    """
     try:
         return Recipe.model_validate(
             read_document(record.recipe_text, str(folder / "recipe.yaml")).content
@@ -126,9 +136,10 @@ def _rejudge_verification(
         invariance=old.invariance,
     )
     stage = next(stage for stage in record.stages if stage.id == old.stage)
-    return judge(
+    chosen = recipe.targets[target.name]
+    judged = judge(
         recipe,
-        recipe.targets[target.name],
+        chosen,
         reference,
         measured,
         stage=old.stage,
@@ -137,3 +148,5 @@ def _rejudge_verification(
         stage_findings=stage.findings,
         example_sizes=target.traced_at,
     )
+    foreseen = chosen.verdict_without_device == "foreseen"
+    return without_device(judged) if foreseen and old.evidence == "simulated" else judged

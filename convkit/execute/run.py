@@ -17,9 +17,10 @@ from convkit.execute.events import Listener, Silence
 from convkit.execute.executor import execute
 from convkit.execute.facts import ResolvedFacts, ToolchainKind, describe_host, gather
 from convkit.execute.fleet.fleet import Fleet, fleet_of
-from convkit.execute.materials import materials_of
+from convkit.execute.materials import locked_in, materials_of
 from convkit.execute.opened_files import opened_in
 from convkit.execute.run_folder import is_intact, locks_of, read_record, stage_file, write_folder
+from convkit.execute.run_key import run_key
 from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.execute.tools import Resolver, recipe_tools, recorded_tools
 from convkit.execute.variation import Variation
@@ -30,7 +31,6 @@ from convkit.plan.requests import contract_of
 from convkit.plan.stages import Stage, plan_stages
 from convkit.recipe.loading import LoadedRecipe, load_recipe
 from convkit.record.model import FORMAT, RepairStep, RunRecord, StageReport, TargetReport
-from convkit.store.digests import digest_json
 from convkit.store.store import StageRecord, Store
 from convkit.verdict.targets import Finished, exit_code, judge_target, worst_status
 from convkit.worker.protocol import StageKind
@@ -236,7 +236,7 @@ def find_settled(
     if len(records) < len(stages):
         return None
     keys = {name: record.key for name, record in records.items()}
-    folder = store.settled_run(run_key(loaded, keys))
+    folder = store.settled_run(run_key(loaded.recipe, keys))
     return folder if folder is not None and is_intact(folder, store.digests) else None
 
 
@@ -254,15 +254,6 @@ def settled_records(
         if record is not None:
             records[stage.id] = record
     return records
-
-
-def run_key(loaded: LoadedRecipe, stage_keys: Mapping[str, str]) -> str:
-    """Return the digest of everything that determines a run's outcome: its stages and their
-    limits.
-    """
-    dump = loaded.recipe.model_dump(mode="json")
-    judged = {name: dump[name] for name in ("name", "description", "verify", "targets", "track")}
-    return digest_json([FORMAT, dict(stage_keys), judged])
 
 
 def _judged(work: _Work, settled: Mapping[str, Settled]) -> tuple[TargetReport, ...]:
@@ -285,7 +276,7 @@ def _finish(
         dataclasses.replace(settled[stage.id].report, log=f"logs/{stage_file(stage.id)}.log")
         for stage in stages
     )
-    key = run_key(loaded, {report.id: report.key for report in reports})
+    key = run_key(loaded.recipe, {report.id: report.key for report in reports})
     record = RunRecord(
         format=FORMAT,
         convkit=full_version(),
@@ -313,7 +304,10 @@ def _finish(
         repair=lineage.ended_as(targets) if lineage else (),
         provenance=True,
     )
-    materials = materials_of(loaded, surroundings, options.home, _opened_files(reports, work.store))
+    materials = dataclasses.replace(
+        materials_of(loaded, surroundings, options.home, _opened_files(reports, work.store)),
+        locked=locked_in(stages, surroundings.resolutions),
+    )
     folder = write_folder(
         record, settled, locks_of(stages, surroundings), materials, work.store, options.home
     )

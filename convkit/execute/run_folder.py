@@ -1,5 +1,6 @@
 """A finished run's folder, written to a temporary path and moved into place atomically."""
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,12 +10,11 @@ from convkit.errors import ConvkitError, ProvenanceError, storage_error
 from convkit.execute.facts import ResolvedFacts
 from convkit.execute.materials import built_files
 from convkit.execute.stage_runner import Settled
-from convkit.home import Home
+from convkit.home import Home, is_run_id
 from convkit.plan.stages import Stage
+from convkit.record.materials import Materials, PreviousRun
 from convkit.record.model import FORMAT, RunRecord
-from convkit.record.provenance import FileDigest, Materials, read_provenance, write_provenance
-from convkit.record.run_summary import FILE_NAME as SUMMARY
-from convkit.record.run_summary import RunSummary, read_summary, summarize
+from convkit.record.provenance import FILE_NAME, FileDigest, read_provenance, write_provenance
 from convkit.store.digests import DigestCache, digest_file, write_json
 from convkit.store.files import sync_folder, sync_tree
 from convkit.store.store import Store
@@ -56,13 +56,13 @@ def write_folder(
                 built = settled[f"build:{target.name}"].report
                 if built.artifact is not None:
                     store.copy_into(built.artifact, whole / "models" / target.name)
-            write_report(record, whole)
-            result = whole / "result.json"
-            write_json(result, record)
-            write_json(whole / SUMMARY, summarize(record, digest_file(result)))
+            write_json(whole / "result.json", record)
+            # From the file, whose keys are sorted: an audit renders the same bytes from it.
+            write_report(read_record(whole), whole)
             made = built_files(record, store)
-            write_provenance(whole, record, materials, made)
             folder.parent.mkdir(parents=True, exist_ok=True)
+            materials = dataclasses.replace(materials, previous=_previous(folder))
+            write_provenance(whole, record, materials, made)
             sync_tree(whole)
             whole.rename(folder)
             sync_folder(folder.parent)
@@ -71,6 +71,16 @@ def write_folder(
     except OSError as error:
         raise storage_error(error, folder) from error
     return folder
+
+
+def _previous(folder: Path) -> PreviousRun | None:
+    """Return the newest of a recipe's runs that are older than the one to be written."""
+    names = (path.name for path in folder.parent.iterdir() if is_run_id(path.name))
+    for name in sorted((name for name in names if name < folder.name), reverse=True):
+        path = folder.parent / name / FILE_NAME
+        if path.is_file():
+            return PreviousRun(name, digest_file(path))
+    return None
 
 
 def is_intact(folder: Path, digests: DigestCache) -> bool:
@@ -119,11 +129,3 @@ def read_record(folder: Path) -> RunRecord:
         return decode(RunRecord, value)
     except (OSError, ValueError, AttributeError) as error:
         raise ConvkitError(f"{folder}: no readable result.json: {error}") from error
-
-
-def summary_of(folder: Path) -> RunSummary:
-    """Return a finished run's summary, which earlier releases did not write.
-
-    Raises ConvkitError if the run's record cannot be read.
-    """
-    return read_summary(folder) or summarize(read_record(folder), "")

@@ -5,7 +5,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from convkit.audit.answer import audit
 from convkit.audit.folders import run_folders
+from convkit.audit.locating import Located
+from convkit.audit.policy import Policy
 from convkit.audit.reproduce import ReproductionReport, reproduce
 from convkit.audit.reproductions import CLASSES, ReproductionClass, reproductions_of
 from convkit.errors import ConvkitError, Interrupted, UsageError
@@ -40,7 +43,7 @@ _NUMERIC_OK = CLASSES.index("NUMERIC_OK")
 @dataclasses.dataclass(frozen=True)
 class NightlyOptions:
     """Command-line options of a nightly run. With `reuse_builds`, exports and builds may come from
-    the store.
+    the store. `policy` is what the baseline's run must satisfy.
     """
 
     home: Home
@@ -49,6 +52,7 @@ class NightlyOptions:
     reuse_builds: bool = False
     canary: bool = False
     track: bool = True
+    policy: Policy | None = None
 
 
 def check_recipe(file: Path, options: NightlyOptions, listener: Listener) -> RecipeResult:
@@ -86,7 +90,7 @@ def _check(
 ) -> RecipeResult:
     name = loaded.recipe.name
     baseline, baseline_faults = find_baseline(loaded.path, name, options)
-    accepted = _AcceptedRun.before(baseline, name, options.home)
+    accepted = _AcceptedRun.before(baseline, name, options)
     outcome = run_recipe(_run_options(loaded.path, options), listener)
     record = outcome.record
     reproduction = accepted.reproduce(loaded.path, options, listener)
@@ -193,11 +197,13 @@ class _AcceptedRun:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def before(cls, baseline: Baseline | None, name: str, home: Home) -> "_AcceptedRun":
+    def before(
+        cls, baseline: Baseline | None, name: str, options: NightlyOptions
+    ) -> "_AcceptedRun":
         """Inspect the baseline's run before anything else runs."""
         if baseline is None:
             return cls()
-        run = baseline.run
+        run, home = baseline.run, options.home
         folder = next((each for each in run_folders(home) if each.name == run), None)
         if folder is None:
             # The note next to a run survives its folder.
@@ -213,6 +219,7 @@ class _AcceptedRun:
             Fault("baseline", each.partition(":")[0], f"the baseline's run changed: {each}")
             for each in damaged
         )
+        faults += policy_faults(folder, options)
         return cls(folder, damaged, best_classes(baseline, folder), faults)
 
     def reproduce(
@@ -232,6 +239,18 @@ class _AcceptedRun:
             if self.damaged:
                 return None  # the damage has already been reported as a fault
             raise
+
+
+def policy_faults(folder: Path, options: NightlyOptions) -> tuple[Fault, ...]:
+    """Return what the policy requires of the baseline's run and does not find."""
+    if options.policy is None:
+        return ()
+    answer = audit(Located(folder), options.home, options.policy)
+    found = (*answer.violations, *map(str, answer.contradictions))
+    return tuple(
+        Fault("baseline", folder.name, f"the policy on the baseline's run: {each}")
+        for each in found
+    )
 
 
 def best_classes(baseline: Baseline, folder: Path) -> dict[str, ReproductionClass]:

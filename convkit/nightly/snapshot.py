@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterable, Iterator
 
 from convkit.audit.difference import recipe_keys
+from convkit.record.materials import Dependency
 from convkit.record.model import RunRecord, TargetReport, TargetStatus, Verification
-from convkit.record.provenance import Dependency
 
 # The figures that track parity. max_rel is excluded: it is dominated by elements near zero, and
 # jumps by orders of magnitude while everything else is stable.

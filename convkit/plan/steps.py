@@ -1,6 +1,6 @@
 """Turns a recipe's `steps` into what the workers run. Pure."""
 
-from convkit.recipe.models import Recipe
+from convkit.recipe.models import Axis, Recipe
 from convkit.recipe.steps import growing_axes, lengths_of, mask_name, resolve_feeds, tokens_of
 from convkit.worker.protocol import Steps
 
@@ -13,7 +13,11 @@ def steps_of(recipe: Recipe) -> Steps | None:
     shapes = {tensor.name: tensor.shape for tensor in (*recipe.inputs, *recipe.outputs)}
     feeds, _ = resolve_feeds(given.feeds, [tensor.name for tensor in recipe.outputs], list(inputs))
     grows, _ = growing_axes(feeds, shapes, given.axis)
-    axes = {name: {"min": axis.min, "max": axis.max} for name, axis in recipe.axes.items()}
+    axes = {
+        name: {"min": axis.min, "max": axis.max}
+        for name, axis in recipe.axes.items()
+        if isinstance(axis, Axis)
+    }
     lengths = lengths_of(
         given.prefill,
         given.count,

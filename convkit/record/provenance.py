@@ -16,6 +16,13 @@ from pathlib import Path, PurePosixPath
 
 from convkit.codec import CodecError, Json, decode, encode
 from convkit.errors import ProvenanceError
+from convkit.record.materials import (
+    Dependency,
+    Materials,
+    PreviousRun,
+    lock_dependencies,
+    tool_dependencies,
+)
 from convkit.record.model import RunRecord
 from convkit.store.digests import digest_file
 
@@ -23,10 +30,14 @@ FILE_NAME = "provenance.json"
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE_TYPE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:convkit:run:1"
+# The algorithm of a folder's digest: SHA-256 over the JSON of its files' paths and SHA-256.
+TREE = "convkitTree"
 # Identifies the kind of builder, not its version, which is a separate field (SLSA v1, builder.id).
 BUILDER_ID = "urn:convkit:builder"
-# An extension of SLSA's metadata: the digest of the file's text with this digest empty.
-_OWN_DIGEST = "convkit_digest"
+# The digest of the file's text with this digest empty. SLSA leaves the internal parameters to the
+# builder; earlier releases extended its metadata, which strict parsers reject.
+_OWN_DIGEST = "statementDigest"
+_OLD_DIGEST = "convkit_digest"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,35 +46,6 @@ class FileDigest:
 
     sha256: str
     size: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Dependency:
-    """An input to a run. `kind`: source, original, file, lock or tool.
-
-    `digest` is keyed by algorithm, as in in-toto: `sha256` of a file, `gitCommit`, `convkitTree`
-    (paths and contents of a folder, or of an ONNX file with its weights).
-    """
-
-    name: str
-    kind: str
-    uri: str | None = None
-    digest: dict[str, str] = dataclasses.field(default_factory=dict)
-    notes: dict[str, Json] = dataclasses.field(default_factory=dict)
-
-
-@dataclasses.dataclass(frozen=True)
-class Materials:
-    """Inputs that a run's record does not contain: the models' origin, other files, seeds,
-    convkit's code.
-
-    `worker_code` is the digest of convkit's own code by job.
-    """
-
-    dependencies: tuple[Dependency, ...] = ()
-    seeds: dict[str, int] = dataclasses.field(default_factory=dict)
-    platform: str = ""
-    worker_code: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,11 +60,13 @@ class StageClaim:
 @dataclasses.dataclass(frozen=True)
 class Provenance:
     """Contents of `provenance.json`. `verdicts` are by target, `files` by path inside the run's
-    folder.
+    folder. `code` is the digest of convkit's own files, empty in provenances of earlier releases.
+    `previous` is the recipe's run before this one, None for the first.
     """
 
     run: str
     convkit: str
+    code: str
     started: str
     ended: str
     recipe: str
@@ -93,9 +77,12 @@ class Provenance:
     host: dict[str, Json]
     seeds: dict[str, int]
     stages: dict[str, StageClaim]
+    run_key: str
+    verdict: str
     verdicts: dict[str, str]
     dependencies: tuple[Dependency, ...]
     files: dict[str, FileDigest]
+    previous: PreviousRun | None = None
 
 
 def digest_folder(folder: Path, built: Mapping[str, FileDigest]) -> dict[str, FileDigest]:
@@ -152,11 +139,12 @@ def make_statement(
                         "convkit": record.convkit,
                         "python": str(record.host.get("python", "")),
                     },
+                    "builderDependencies": [_descriptor(item) for item in materials.builder],
                 },
                 "metadata": {
                     "invocationId": record.id,
-                    "startedOn": _time(record.started),
-                    "finishedOn": _time(record.ended),
+                    "startedOn": moment_text(record.started),
+                    "finishedOn": moment_text(record.ended),
                 },
                 "byproducts": [
                     _byproduct(name, files[name], record) for name in files if name not in built
@@ -169,7 +157,9 @@ def make_statement(
 def _definition(
     record: RunRecord, files: Mapping[str, FileDigest], materials: Materials
 ) -> dict[str, Json]:
-    dependencies = (*materials.dependencies, *_locks(files), *_tools(record))
+    locks = lock_dependencies({name: entry.sha256 for name, entry in files.items()})
+    tools = tool_dependencies(record, materials.locked)
+    dependencies = (*materials.dependencies, *locks, *tools)
     return {
         "buildType": BUILD_TYPE,
         "externalParameters": {
@@ -192,6 +182,7 @@ def _definition(
             "platform": materials.platform,
             "host": encode(record.host),
             "workerCode": materials.worker_code,
+            "previousRun": encode(materials.previous),
         },
         "resolvedDependencies": [_descriptor(item) for item in dependencies],
     }
@@ -199,9 +190,12 @@ def _definition(
 
 def seal(statement: dict[str, Json]) -> str:
     """Return a statement's text, including its own digest."""
-    metadata = statement["predicate"]["runDetails"]["metadata"]
-    metadata[_OWN_DIGEST] = ""
-    metadata[_OWN_DIGEST] = hashlib.sha256(_text(statement).encode()).hexdigest()
+    predicate = statement["predicate"]
+    holder, name = predicate["buildDefinition"]["internalParameters"], _OWN_DIGEST
+    if _OLD_DIGEST in predicate["runDetails"]["metadata"]:
+        holder, name = predicate["runDetails"]["metadata"], _OLD_DIGEST
+    holder[name] = ""
+    holder[name] = hashlib.sha256(_text(statement).encode()).hexdigest()
     return _text(statement)
 
 
@@ -240,10 +234,13 @@ def _parse(statement: Json) -> Provenance:
     )
     given, chosen = definition["externalParameters"], definition["internalParameters"]
     entries = [*statement["subject"], *details["byproducts"]]
+    builder = [_dependency(entry) for entry in details["builder"].get("builderDependencies", ())]
     result = next(entry for entry in details["byproducts"] if entry["name"] == "result.json")
     return Provenance(
         run=decode(str, details["metadata"]["invocationId"]),
         convkit=decode(str, details["builder"]["version"]["convkit"]),
+        previous=decode(PreviousRun | None, chosen.get("previousRun")),  # type: ignore[arg-type]
+        code=next((item.digest.get(TREE, "") for item in builder if item.name == "convkit"), ""),
         started=decode(str, details["metadata"]["startedOn"]),
         ended=decode(str, details["metadata"]["finishedOn"]),
         recipe=decode(str, given["recipe"]["name"]),
@@ -254,6 +251,8 @@ def _parse(statement: Json) -> Provenance:
         host=decode(dict[str, Json], chosen["host"]),
         seeds=decode(dict[str, int], chosen["seeds"]),
         stages=decode(dict[str, StageClaim], chosen["stages"]),
+        run_key=decode(str, chosen["runKey"]),
+        verdict=decode(str, result["annotations"]["verdict"]),
         verdicts=decode(dict[str, str], result["annotations"]["verdicts"]),
         dependencies=tuple(_dependency(entry) for entry in definition["resolvedDependencies"]),
         files={_inside(entry["name"]): _file_digest(entry) for entry in entries},
@@ -262,30 +261,6 @@ def _parse(statement: Json) -> Provenance:
 
 def _stage_claim(key: str, status: str, artifact: str | None) -> Json:
     return encode(StageClaim(key, status, artifact))
-
-
-def _locks(files: Mapping[str, FileDigest]) -> list[Dependency]:
-    locks = {name: entry for name, entry in files.items() if name.startswith("locks/")}
-    return [
-        Dependency(name, "lock", digest={"sha256": entry.sha256}) for name, entry in locks.items()
-    ]
-
-
-def _tools(record: RunRecord) -> list[Dependency]:
-    """Return every package version that any stage used, with the stages that used it."""
-    stages: dict[tuple[str, str], list[str]] = {}
-    for stage in record.stages:
-        for name, version in stage.versions.items():
-            stages.setdefault((name, version), []).append(stage.id)
-    return [
-        Dependency(
-            name,
-            "tool",
-            f"pkg:{'generic' if name == 'python' else 'pypi'}/{name}@{version}",
-            notes={"version": version, "stages": used},
-        )
-        for (name, version), used in sorted(stages.items())
-    ]
 
 
 def _descriptor(item: Dependency) -> dict[str, Json]:
@@ -339,7 +314,8 @@ def _inside(name: Json) -> str:
     return str(path)
 
 
-def _time(seconds: float) -> str:
+def moment_text(seconds: float) -> str:
+    """Format seconds since the epoch as a time in UTC: 2026-01-31T18:00:00Z."""
     return (
         dt.datetime.fromtimestamp(seconds, dt.UTC)
         .isoformat(timespec="seconds")

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,6 +35,19 @@ def digest_file(path: Path) -> str:
     """Return a file's digest."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def digest_tree(folder: Path, digest: Callable[[Path], str] = digest_file) -> str:
+    """Return a folder's digest, over relative paths and contents only. Caches inside it are
+    excluded.
+    """
+    entries = {}
+    for parent, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = sorted(name for name in folders if name not in ("__pycache__", ".git"))
+        for name in sorted(files):
+            path = Path(parent) / name
+            entries[path.relative_to(folder).as_posix()] = digest(path)
+    return digest_json(entries)
 
 
 def write_json(path: Path, value: object, *, durable: bool = True) -> None:
@@ -149,16 +163,8 @@ class DigestCache:
             self._remember(self._entry(path), status, sha256)
 
     def tree(self, folder: Path) -> str:
-        """Return a folder's digest, over relative paths and contents only. Caches inside it are
-        excluded.
-        """
-        entries = {}
-        for parent, folders, files in os.walk(folder, followlinks=True):
-            folders[:] = sorted(name for name in folders if name not in ("__pycache__", ".git"))
-            for name in sorted(files):
-                path = Path(parent) / name
-                entries[path.relative_to(folder).as_posix()] = self.file(path)
-        return digest_json(entries)
+        """Return a folder's digest, as `digest_tree` does."""
+        return digest_tree(folder, self.file)
 
     def _entry(self, path: Path) -> Path:
         # As bytes: names need not be UTF-8.

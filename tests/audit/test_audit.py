@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from answers import answer_for, audit_folder, audit_record, command_line, problems
 from past_runs import FILES, flip_byte, make_run
-from records import build_record, write_run
+from records import build_record, write_built_run, write_run
 
 from convkit.audit.reproductions import (
     Acceptance,
@@ -22,7 +22,8 @@ from convkit.codec import encode
 from convkit.errors import ProvenanceError
 from convkit.execute.run import RunOutcome
 from convkit.home import home_around
-from convkit.record.provenance import Materials, write_provenance
+from convkit.record.materials import Materials
+from convkit.record.provenance import write_provenance
 from convkit.store.digests import digest_file
 from convkit.store.store import Store
 
@@ -215,7 +216,7 @@ def test_nothing_readable_at_all_is_said(folder: Path) -> None:
 
 def test_it_says_what_was_verified_and_how_it_was_made(finished: RunOutcome) -> None:
     home = home_around(finished.folder)
-    code, output = command_line("audit", "latest", home=home)
+    code, output = command_line("audit", "latest", "--full", home=home)
     assert code == 0
     words = " ".join(output.split())
     for said in (
@@ -230,18 +231,21 @@ def test_it_says_what_was_verified_and_how_it_was_made(finished: RunOutcome) -> 
         "seed: 11",
     ):
         assert said in words
+    summary = command_line("audit", "latest", home=home)[1]
+    assert "seed: 11" not in summary
+    assert "ort: verified" in summary
+    assert len(summary.splitlines()) < 25
     told = json.loads(command_line("audit", "latest", "--json", home=home)[1])
     assert (told["integrity"], told["exit_code"], told["run"]) == ("intact", 0, finished.record.id)
     assert told["targets"][0]["verifications"][0]["evidence"] == "device"
 
 
 def test_a_failed_and_a_skipped_target_are_told_as_such(tmp_path: Path) -> None:
-    record = build_record(provenance=True)
-    folder = write_run(tmp_path, record)
+    folder, record = write_built_run(tmp_path, build_record(provenance=True))
     write_provenance(folder, record, Materials())
     answer = audit_folder(folder)
     assert (answer.integrity, answer.exit_code, answer.verdict) == ("intact", 0, "failed")
-    output = command_line("audit", folder, home=tmp_path)[1]
+    output = command_line("audit", folder, "--full", home=tmp_path)[1]
     verdicts = "(ort-cpu verified, ort-optimized failed, ort-cuda skipped)"
     assert f"Verification: failed {verdicts}" in output
     assert "SKIPPED, nothing was verified" in output
@@ -305,10 +309,11 @@ def test_reproductions_lie_beside_and_do_not_break_the_bytes(folder: Path) -> No
     assert damaged.exit_code == 1
 
 
-def test_what_is_no_file_any_more_is_named_and_not_waited_for(folder: Path) -> None:
-    (folder / "report.html").unlink()
-    os.mkfifo(folder / "report.html")
-    assert problems(audit_folder(folder)) == {"report.html": "unreadable"}
+@pytest.mark.parametrize("name", ["report.html", "recipe.yaml", "models/ort/model.onnx"])
+def test_what_is_no_file_any_more_is_named_and_not_waited_for(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    assert problems(audit_folder(folder)) == {name: "unreadable"}
 
 
 def test_a_provenance_of_another_run_does_not_fit(folder: Path, tmp_path: Path) -> None:
@@ -318,3 +323,12 @@ def test_a_provenance_of_another_run_does_not_fit(folder: Path, tmp_path: Path) 
     shutil.copyfile(other / "provenance.json", folder / "provenance.json")
     assert problems(audit_folder(folder))["result.json"] == "changed"
     assert encode(record)["id"] != folder.name
+
+
+def test_an_acceptance_of_an_earlier_release_has_no_digest_which_is_said(folder: Path) -> None:
+    path = write_acceptance(folder, Acceptance(folder.name, 4e9, "release team"))
+    assert audit_folder(folder).notes == ()
+    path.write_text(json.dumps(json.loads(path.read_text())["content"]))
+    answer = audit_folder(folder)
+    assert answer.acceptance is not None
+    assert answer.notes == (f"../{path.name} has no digest: an earlier release wrote it",)

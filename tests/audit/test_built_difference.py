@@ -114,3 +114,33 @@ def test_differences_as_lines() -> None:
         difference_text(Difference("file", "", "1 bytes", "2 bytes", "why"))
         == "file: 1 bytes -> 2 bytes (why)"
     )
+
+
+def test_a_tensor_is_named_if_only_the_weights_file_changed(tmp_path: Path) -> None:
+    import numpy as np
+    import onnx
+    from onnx import TensorProto, helper, numpy_helper
+
+    folders = []
+    for name, value in (("first", 1.0), ("second", 2.0)):
+        folder = tmp_path / name
+        (folder / "models" / "ort").mkdir(parents=True)
+        weight = numpy_helper.from_array(np.full((64, 64), value, np.float32), "scale.weight")
+        graph = helper.make_graph(
+            [helper.make_node("MatMul", ["x", "scale.weight"], ["y"])],
+            "g",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 64])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 64])],
+            [weight],
+        )
+        onnx.save_model(
+            helper.make_model(graph),
+            folder / MODEL_FILE,
+            save_as_external_data=True,
+            location="model.onnx.data",
+        )
+        folders.append(folder)
+    assert (folders[0] / MODEL_FILE).read_bytes() == (folders[1] / MODEL_FILE).read_bytes()
+    weights = f"{MODEL_FILE}.data"
+    told = describe_built(*folders, [weights], Comparing(Home(tmp_path / "home"), "host"))
+    assert any(line.startswith("initializer scale.weight") for line in told[weights].lines)

@@ -263,8 +263,16 @@ def test_describe_difference_says_where_bytes_part(tmp_path: Path) -> None:
 
 
 def test_figures_are_told_apart(tmp_path: Path) -> None:
-    close = replace_metric(build_record(), "ort-cpu", "padded", cosine=1.0 - 1e-15)
+    close = replace_metric(build_record(), "ort-cpu", "padded", cosine=1.0 - 1e-11)
     write_run(tmp_path, replace_metric(build_record(), "ort-cpu", "padded", cosine=1.0))
     write_run(tmp_path, dataclasses.replace(close, id=B))
     done = CliRunner().invoke(app, ["diff", A, B, "--home", str(tmp_path)], env={"COLUMNS": "200"})
-    assert "cosine 1 -> 0.99999999999999" in done.output
+    assert "cosine 1 -> 0.99999999999" in done.output
+
+
+def test_the_last_digit_of_a_figure_is_no_difference(tmp_path: Path) -> None:
+    once = replace_metric(build_record(), "ort-cpu", "padded", cosine=0.9999999999999998)
+    again = replace_metric(build_record(), "ort-cpu", "padded", cosine=0.9999999999999997)
+    assert compare(tmp_path / "last digit", once, again).same
+    other = replace_metric(build_record(), "ort-cpu", "padded", cosine=0.99999999999)
+    assert changed_parts(compare(tmp_path / "tenth digit", once, other)) == {"metrics"}

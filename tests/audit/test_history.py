@@ -1,7 +1,6 @@
 """`convkit runs`: which runs are listed, in which order, and that damaged ones are."""
 
 import dataclasses
-import hashlib
 import json
 from pathlib import Path
 
@@ -18,13 +17,9 @@ from convkit.audit.reproductions import (
 )
 from convkit.cli.main import app
 from convkit.errors import UsageError
-from convkit.execute import run_folder
 from convkit.execute.run import RunOutcome
-from convkit.execute.run_folder import read_record
 from convkit.execute.selecting import find_run
 from convkit.home import Home, home_around
-from convkit.record.run_summary import summarize
-from convkit.store.digests import write_json
 
 DAY = 86_400.0
 NEW, OLD, OTHER = "20251010-085320-0001", "20251009-085320-3f9a", "20251011-085320-0002"
@@ -203,39 +198,3 @@ def test_a_real_run_is_listed_and_the_store_beside_it_is_not(finished: RunOutcom
     entries = list_runs(Home(home), Filter())
     assert [entry.run for entry in entries] == [finished.record.id]
     assert entries[0].targets == {"ort": "verified"}
-
-
-def with_summaries(home: Path) -> None:
-    """Write the summaries that runs of earlier releases, and of these tests, do not have."""
-    for folder in Home(home).run_folders():
-        result = hashlib.sha256((folder / "result.json").read_bytes()).hexdigest()
-        write_json(folder / "summary.json", summarize(read_record(folder), result))
-
-
-def test_a_list_from_summaries_is_the_list_from_records(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    wanted = [Filter(), Filter(target="ort"), Filter(tools=parse_tools(["onnxruntime>=1.22"]))]
-    expected = [list_runs(Home(home), each) for each in wanted]
-    with_summaries(home)
-    monkeypatch.setattr(run_folder, "read_record", lambda _: pytest.fail("decoded"))
-    assert [list_runs(Home(home), each) for each in wanted] == expected
-
-
-def test_a_run_whose_record_was_edited_is_not_listed_by_its_summary(home: Path) -> None:
-    with_summaries(home)
-    result = home / "vit" / OTHER / "result.json"
-    value = json.loads(result.read_text())
-    result.write_text(json.dumps(value | {"status": "failed"}))
-    entries = {entry.run: entry for entry in list_runs(Home(home), Filter())}
-    assert entries[OTHER].status == "failed"
-    result.write_text("{")
-    assert list_runs(Home(home), Filter())[0].status == "damaged"
-
-
-@pytest.mark.parametrize("damage", ["", "[]", "{}", "[" * 100_000])
-def test_a_damaged_summary_is_made_up_for_by_the_record(home: Path, damage: str) -> None:
-    expected = list_runs(Home(home), Filter())
-    with_summaries(home)
-    (home / "vit" / OTHER / "summary.json").write_text(damage)
-    assert list_runs(Home(home), Filter()) == expected

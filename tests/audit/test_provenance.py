@@ -9,18 +9,19 @@ import pytest
 from past_runs import FILES, MODEL, flip_byte, make_run
 from records import build_record, non_finite_record, write_run
 
+import convkit
 from convkit.codec import encode
 from convkit.errors import ProvenanceError
 from convkit.execute.run import RunOutcome
+from convkit.record.materials import Dependency, LockedPackage, Materials, tool_dependencies
 from convkit.record.provenance import (
-    Dependency,
     FileDigest,
-    Materials,
     make_statement,
     read_provenance,
     seal,
     write_provenance,
 )
+from convkit.store.digests import digest_tree
 
 
 def statement_of(folder: Path):
@@ -154,3 +155,59 @@ def test_it_is_strict_json_whatever_a_recipe_holds() -> None:
     text = seal(make_statement(record, files, materials))
     assert json.loads(text, parse_constant=pytest.fail)["predicate"]
     assert encode(float("nan")) in text
+
+
+def test_a_strict_parser_of_slsa_provenance_accepts_it(finished: RunOutcome) -> None:
+    from google.protobuf.json_format import ParseDict, ParseError
+    from in_toto_attestation.predicates.provenance.v1.provenance_pb2 import Provenance
+    from in_toto_attestation.v1.resource_descriptor import ResourceDescriptor
+    from in_toto_attestation.v1.statement import Statement
+    from in_toto_attestation.v1.statement_pb2 import Statement as StatementMessage
+
+    text = statement_of(finished.folder)
+    Statement.copy_from_pb(ParseDict(text, StatementMessage())).validate()
+    predicate = ParseDict(text["predicate"], Provenance())
+    for descriptor in predicate.build_definition.resolved_dependencies:
+        ResourceDescriptor.copy_from_pb(descriptor).validate()
+    text["predicate"]["runDetails"]["metadata"]["more"] = "what SLSA does not know"
+    with pytest.raises(ParseError):
+        ParseDict(text["predicate"], Provenance())
+
+
+def test_what_made_the_run_is_stated_to_the_byte(finished: RunOutcome) -> None:
+    builder = statement_of(finished.folder)["predicate"]["runDetails"]["builder"]
+    made = {entry["name"]: entry for entry in builder["builderDependencies"]}
+    assert made["convkit"]["digest"]["convkitTree"] == digest_tree(Path(convkit.__file__).parent)
+    assert made["uv"]["uri"].startswith("pkg:pypi/uv@")
+    assert read_provenance(finished.folder).code == made["convkit"]["digest"]["convkitTree"]
+
+
+def test_every_locked_package_is_a_material_with_its_hash() -> None:
+    locked = (
+        LockedPackage("flatbuffers", "25.1", ("sha256:" + "a" * 64,), ("export",)),
+        LockedPackage("torch", "2.13.0", ("sha256:" + "b" * 64, "sha256:" + "c" * 64), ("export",)),
+        LockedPackage("Odd_Name", "1.0+cpu", (), ("export",)),
+    )
+    tools = {
+        (each.name, each.notes["version"]): each
+        for each in tool_dependencies(build_record(), locked)
+    }
+    unused = tools["flatbuffers", "25.1"]
+    assert unused.digest == {"sha256": "a" * 64}
+    assert (unused.notes["stages"], unused.notes["installed"]) == ([], ["export"])
+    several = tools["torch", "2.13.0"]
+    assert (several.digest, len(several.notes["hashes"])) == ({}, 2)
+    assert "export" in several.notes["stages"]
+    assert tools["Odd_Name", "1.0+cpu"].uri == "pkg:pypi/odd-name@1.0%2Bcpu"
+
+
+def test_an_older_provenance_still_reads(folder: Path) -> None:
+    statement = statement_of(folder)
+    del statement["predicate"]["buildDefinition"]["internalParameters"]["statementDigest"]
+    del statement["predicate"]["runDetails"]["builder"]["builderDependencies"]
+    statement["predicate"]["runDetails"]["metadata"]["convkit_digest"] = ""
+    (folder / "provenance.json").write_text(seal(statement))
+    assert read_provenance(folder).code == ""
+    flip_byte(folder / "provenance.json", 700)
+    with pytest.raises(ProvenanceError):
+        read_provenance(folder)

@@ -47,6 +47,11 @@ def test_help_names_every_command() -> None:
         "inspect",
         "doctor",
         "store",
+        "affected",
+        "sign",
+        "keys",
+        "evidence",
+        "import",
     ):
         assert f"  {command} " in done.stdout
 

@@ -12,7 +12,7 @@ from convkit.execute.tools import recorded_tools
 from convkit.home import Home
 from convkit.plan.stages import plan_stages
 from convkit.recipe.loading import load_recipe
-from convkit.record.provenance import Dependency, Materials
+from convkit.record.materials import Dependency, Materials
 
 COMMIT = "86b5e0934494bd15c9632b12f734a8a67f723594"
 RECIPE: dict[str, Any] = {

@@ -19,6 +19,7 @@ import yaml
 from past_runs import MODEL, RECIPE
 from records import case_verdict, output_verdict
 
+from convkit.audit.policy import Policy
 from convkit.audit.reproduce import ArtifactOutcome, ReproductionReport
 from convkit.audit.reproductions import Reproduction, ReproductionClass, write_reproduction
 from convkit.errors import TrackingError
@@ -30,8 +31,9 @@ from convkit.nightly.accepting import Accepted, accept_run
 from convkit.nightly.model import NightlyRun, RecipeResult
 from convkit.nightly.nightly_run import recipe_files, run_nightly
 from convkit.nightly.recipe_check import NightlyOptions
+from convkit.record.materials import Dependency, Materials
 from convkit.record.model import RunRecord, StageReport, TargetReport, Verification
-from convkit.record.provenance import Dependency, Materials, write_provenance
+from convkit.record.provenance import write_provenance
 from convkit.store.digests import write_json
 from convkit.tensors import Axis, Contract, TensorSpec
 from convkit.track.tracker import prepare
@@ -50,6 +52,7 @@ class Simulation:
 
     folder: Path
     track: bool = False
+    policy: Policy | None = None
     home_name: str = "home"
     now: float = BEGIN
     runs: int = 0
@@ -99,7 +102,7 @@ class Simulation:
 
     def nightly(self) -> NightlyRun:
         """Run tonight's nightly run, over the whole folder of recipes, and go to tomorrow."""
-        options = NightlyOptions(self.home, toolchain="host", track=self.track)
+        options = NightlyOptions(self.home, toolchain="host", track=self.track, policy=self.policy)
         files = recipe_files([self.folder / "recipes"], self.home)
         try:
             return run_nightly(files, options, tell=lambda _: None)

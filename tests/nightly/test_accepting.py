@@ -9,6 +9,8 @@ import pytest
 from synthetic import Simulation
 from typer.testing import CliRunner
 
+from convkit.audit.keys import make_key
+from convkit.audit.policy import read_policy
 from convkit.cli.main import app
 from convkit.errors import UsageError
 from convkit.execute.run_folder import read_record
@@ -122,7 +124,8 @@ def test_the_accepted_run_itself_is_checked(simulation: Simulation) -> None:
     (fault,) = simulation.night().faults
     assert fault.message == "the baseline's run changed: result.json: changed"
     # Sealed again, as somebody would who hides the change: its digest is not the accepted one.
-    from convkit.record.provenance import Materials, write_provenance
+    from convkit.record.materials import Materials
+    from convkit.record.provenance import write_provenance
 
     write_provenance(folder, record, Materials())
     (fault,) = simulation.night().faults
@@ -217,3 +220,14 @@ def test_the_command_prints_what_moves(simulation: Simulation) -> None:
     done = CliRunner().invoke(app, [*command, "--note", "why"], env={"COLUMNS": "300"})
     assert "accepted: target trt was removed; it was verified in the baseline" in done.output
     assert json.loads(simulation.baseline_file.read_text())["note"] == "why"
+
+
+def test_a_policy_holds_for_the_baselines_run(simulation: Simulation, tmp_path: Path) -> None:
+    make_key("release", tmp_path)
+    (tmp_path / "policy.yaml").write_text("trust: [{name: release, key: release.pub}]")
+    simulation.accept()
+    assert simulation.night().status == "green"
+    simulation.policy = read_policy(tmp_path / "policy.yaml")
+    result = simulation.night()
+    assert result.status == "regressed"
+    assert any("provenance.json: not signed" in fault.message for fault in result.faults)

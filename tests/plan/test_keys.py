@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from small_recipe import recipe
 from test_stages import ORT, facts, keys
 
-from convkit.execute.run import run_key
+from convkit.execute.run_key import run_key
 from convkit.plan.keys import Contents, ingredients, stage_key
 from convkit.plan.requests import request_for
 from convkit.plan.stages import plan_stages
@@ -165,7 +165,7 @@ def decides(given: Recipe) -> str:
     found = keys(given, files=FILES)
     loaded = LoadedRecipe.__new__(LoadedRecipe)
     object.__setattr__(loaded, "recipe", given)
-    return run_key(loaded, found)
+    return run_key(loaded.recipe, found)
 
 
 @pytest.mark.parametrize("key", CHANGES)

@@ -1,0 +1,180 @@
+"""What is searched in past runs, in a small file beside each run's folder: `<id>.summary.json`.
+
+Reading a thousand records takes many seconds, a thousand summaries a fraction of one. A summary is
+a cache: it holds its own digest and the status of the files it was made from, and is made again if
+either differs.
+"""
+
+import contextlib
+import dataclasses
+import hashlib
+import json
+import os
+from pathlib import Path
+
+from convkit.audit.integrity import readable_provenance
+from convkit.audit.reproductions import beside
+from convkit.codec import Json
+from convkit.errors import ConvkitError
+from convkit.execute.run_folder import read_record
+from convkit.record.materials import Dependency
+from convkit.record.model import RunRecord, TargetStatus
+from convkit.record.provenance import FILE_NAME, Provenance
+from convkit.record.summary import located_findings
+
+_ENDING = ".summary.json"
+_FORMAT = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Package:
+    """A package version, the stages that imported it, and those whose environment contained it."""
+
+    name: str
+    version: str
+    imported: tuple[str, ...]
+    installed: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Material:
+    """A model, file or lock that a run was made from. `identities` are its digests and revision."""
+
+    kind: str
+    name: str
+    uri: str
+    identities: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunSummary:
+    """One run. `started` in seconds since the epoch, `stages` are the targets of the stages (None:
+    shared), `files` the SHA-256 of the folder's files by path, `codes` the targets or stages that
+    show a finding, by its code.
+    """
+
+    run: str
+    recipe: str
+    started: float
+    status: TargetStatus
+    targets: dict[str, TargetStatus]
+    stages: dict[str, str | None]
+    packages: tuple[Package, ...]
+    materials: tuple[Material, ...]
+    files: dict[str, str]
+    codes: dict[str, list[str]]
+
+
+def summary_of(folder: Path) -> RunSummary:
+    """Return a run's summary; raises ConvkitError if its record cannot be read."""
+    stamp = _stamp(folder)
+    path = beside(folder, _ENDING)
+    known = _known(path, stamp)
+    if known is not None:
+        return known
+    record = read_record(folder)
+    summary = _summarize(record, readable_provenance(folder)[0])
+    _remember(path, stamp, summary)
+    return summary
+
+
+def _stamp(folder: Path) -> list[int]:
+    """Return the status of the files that a summary is made from."""
+    stamp = [_FORMAT]
+    for name in ("result.json", FILE_NAME):
+        try:
+            status = (folder / name).stat()
+        except OSError:
+            stamp.append(0)
+        else:
+            stamp += [status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns]
+    return stamp
+
+
+def _known(path: Path, stamp: list[int]) -> RunSummary | None:
+    try:
+        digest, _, text = path.read_bytes().partition(b"\n")
+        if hashlib.sha256(text).hexdigest() != digest.decode():
+            return None
+        content = json.loads(text)
+        if content["stamp"] != stamp:
+            return None
+        return _read(content["summary"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _read(value: Json) -> RunSummary:
+    """Build a summary from JSON. Its digest was checked: it is what `_remember` wrote."""
+    value["packages"] = tuple(
+        Package(name, version, tuple(imported), tuple(installed))
+        for name, version, imported, installed in value["packages"]
+    )
+    value["materials"] = tuple(
+        Material(kind, name, uri, tuple(identities))
+        for kind, name, uri, identities in value["materials"]
+    )
+    return RunSummary(**value)
+
+
+def _remember(path: Path, stamp: list[int], summary: RunSummary) -> None:
+    content = {field.name: getattr(summary, field.name) for field in dataclasses.fields(summary)}
+    for name in ("packages", "materials"):
+        content[name] = [dataclasses.astuple(each) for each in content[name]]
+    text = json.dumps({"stamp": stamp, "summary": content}).encode()
+    staging = path.with_name(f".{path.name}.{os.getpid()}.part")
+    with contextlib.suppress(OSError):  # somebody else's folder, or a full disk
+        staging.write_bytes(hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
+        staging.replace(path)
+
+
+def _summarize(record: RunRecord, provenance: Provenance | None) -> RunSummary:
+    codes: dict[str, list[str]] = {}
+    for located in located_findings(record):
+        places = codes.setdefault(located.finding.code, [])
+        places += [where for where in located.where if where not in places]
+    dependencies = provenance.dependencies if provenance is not None else ()
+    return RunSummary(
+        run=record.id,
+        recipe=record.recipe,
+        started=record.started,
+        status=record.status,
+        targets={target.name: target.status for target in record.targets},
+        stages={stage.id: stage.target for stage in record.stages},
+        packages=_packages(record, dependencies),
+        materials=tuple(_material(item) for item in dependencies if item.kind != "tool"),
+        files={name: entry.sha256 for name, entry in provenance.files.items()}
+        if provenance is not None
+        else {},
+        codes=codes,
+    )
+
+
+def _packages(record: RunRecord, dependencies: tuple[Dependency, ...]) -> tuple[Package, ...]:
+    imported: dict[tuple[str, str], list[str]] = {}
+    for stage in record.stages:
+        for name, version in stage.versions.items():
+            imported.setdefault((name, version), []).append(stage.id)
+    installed = {
+        (item.name, str(item.notes["version"])): item.notes.get("installed", ())
+        for item in dependencies
+        if item.kind == "tool"
+    }
+    return tuple(
+        Package(*key, tuple(imported.get(key, ())), tuple(installed.get(key, ())))
+        for key in sorted({*imported, *installed})
+    )
+
+
+def _material(item: Dependency) -> Material:
+    revision = item.notes.get("revision") or item.notes.get("version")
+    identities = [*item.digest.values(), *([str(revision)] if revision else [])]
+    return Material(item.kind, item.name, item.uri or "", tuple(identities))
+
+
+def readable_summary(folder: Path) -> RunSummary | ConvkitError:
+    """Return a run's summary, or why it cannot be read."""
+    try:
+        return summary_of(folder)
+    except ConvkitError as error:
+        return error

@@ -1,0 +1,185 @@
+"""Judges a run's recorded metrics again, and compares the outcome with its recorded verdicts."""
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+
+from convkit.audit.contradictions import Contradiction, plain_text
+from convkit.audit.measured import impossible_figures
+from convkit.errors import ConvkitError
+from convkit.execute.rejudge import recorded_recipe, rejudge_record
+from convkit.execute.run_key import run_key
+from convkit.metrics.limits import problems
+from convkit.plan.requests import contract_of
+from convkit.recipe.models import Axis, Recipe
+from convkit.recipe.tolerances import limits_for, limits_of, tolerance_for
+from convkit.record.model import CaseVerdict, OutputVerdict, RunRecord, TargetReport, Verification
+from convkit.report.render import REPORT_NAME, render_report
+from convkit.verdict.targets import exit_code, worst_status
+
+
+@dataclasses.dataclass(frozen=True)
+class JudgedAgain:
+    """What judging a run again has shown. `notes` are differences that a newer release of convkit
+    may explain.
+    """
+
+    contradictions: tuple[Contradiction, ...]
+    notes: tuple[str, ...] = ()
+
+
+def judge_again(folder: Path, record: RunRecord, *, same_code: bool) -> JudgedAgain:
+    """Derive every verdict of a run from its metrics and its recipe again.
+
+    `same_code`: this very convkit judged the run. Then an error that it finds in the metrics and
+    that the record lacks is a contradiction. Otherwise a newer check may explain it: a note.
+    """
+    try:
+        recipe = recorded_recipe(record, folder)
+    except ConvkitError as error:
+        return JudgedAgain((), (f"its metrics were not judged again: {error}",))
+    found = [
+        Contradiction(("result.json", place), message)
+        for target in record.targets
+        for place, message in _target(target, recipe)
+    ]
+    status = worst_status([target.status for target in record.targets])
+    if (status, exit_code(status)) != (record.status, record.exit_code):
+        found.append(
+            Contradiction(
+                ("result.json",),
+                f"the run is {record.status} with exit code {record.exit_code}, its targets make it"
+                f" {status} with {exit_code(status)}",
+            )
+        )
+    if found:
+        return JudgedAgain(tuple(found))
+    differences = tuple(_rejudged(record, recipe))
+    if same_code:
+        return JudgedAgain((*_derived(record, recipe), *differences))
+    return JudgedAgain((), tuple(f"judged by this convkit, {each.message}" for each in differences))
+
+
+def _derived(record: RunRecord, recipe: Recipe) -> Iterator[Contradiction]:
+    """Compare what a run's record derives from its recipe: the contract and the run's key."""
+    place = ("result.json", "recipe.yaml")
+    if record.contract != contract_of(recipe):
+        yield Contradiction(place, "the contract is not the recipe's")
+    if record.key != run_key(recipe, {stage.id: stage.key for stage in record.stages}):
+        yield Contradiction(place, "the run's key is not that of its stages and its recipe")
+
+
+def _target(target: TargetReport, recipe: Recipe) -> Iterator[tuple[str, str]]:
+    if target.name not in recipe.targets:
+        yield "recipe.yaml", f"the recipe has no target {target.name}"
+        return
+    asked = recipe.targets[target.name]
+    for name in ("runtime", "device"):
+        if getattr(target, name) != getattr(asked, name):
+            found, wanted = getattr(target, name), getattr(asked, name)
+            yield "recipe.yaml", f"{target.name}: {name} {found}, but the recipe says {wanted}"
+    for verification in target.verifications:
+        yield from _verification(target, verification, recipe)
+    statuses = [verification.status for verification in target.verifications]
+    if any(finding.is_error for finding in target.findings) and "broken" not in statuses:
+        statuses.append("failed")
+    if target.status != worst_status(statuses):
+        yield (
+            target.name,
+            f"recorded as {target.status}, its verifications make it {worst_status(statuses)}",
+        )
+
+
+def _verification(
+    target: TargetReport, verification: Verification, recipe: Recipe
+) -> Iterator[tuple[str, str]]:
+    place = verification.stage
+    for case in verification.cases:
+        yield from _case(place, case, target, recipe)
+    wrong = [case.case for case in verification.cases if not case.passed]
+    errors = sorted({finding.code for finding in verification.findings if finding.is_error})
+    if verification.status == "verified" and (wrong or errors or not verification.cases):
+        reasons = wrong or errors or ["it has no cases"]
+        yield place, f"recorded as verified despite {', '.join(reasons)}"
+    if verification.status == "failed" and verification.cases and not (wrong or errors):
+        yield place, "recorded as failed, but no case failed and no finding is an error"
+
+
+def _case(
+    place: str, case: CaseVerdict, target: TargetReport, recipe: Recipe
+) -> Iterator[tuple[str, str]]:
+    for output in case.outputs:
+        where = f"case {case.case}, {output.output}"
+        for message in impossible_figures(output.metrics):
+            yield place, f"{where}: {message}"
+        yield from ((place, f"{where}: {each}") for each in _output(output, target, recipe))
+    for name, size in case.sizes.items():
+        axis = recipe.axes.get(name)
+        if isinstance(axis, Axis) and not axis.min <= size <= axis.max:
+            yield place, f"case {case.case}: {name} is {size}, outside {axis.min} to {axis.max}"
+    complete = {output.name for output in recipe.outputs} == {
+        output.output for output in case.outputs
+    }
+    passed = case.error is None and complete and all(output.passed for output in case.outputs)
+    if case.passed != passed:
+        word = "passed" if case.passed else "failed"
+        yield place, f"case {case.case}: recorded as {word}, its outputs say otherwise"
+
+
+def _output(output: OutputVerdict, target: TargetReport, recipe: Recipe) -> Iterator[str]:
+    """Judge an output by the limits it was judged by, if the recipe sets those.
+
+    Which of a tolerance's limits apply to whole numbers differs between releases, so that any of
+    them will do.
+    """
+    asked = recipe.targets[target.name]
+    limits = limits_for(recipe, asked, output.output, None)
+    given = limits_of(tolerance_for(recipe, asked, output.output, None))
+    if output.limits != limits:
+        if not output.limits or not output.limits.items() <= given.items():
+            yield f"judged by {_limits(output.limits)}, but the recipe says {_limits(limits)}"
+            return
+        limits = output.limits
+    found = [each for each in problems(output.metrics, limits) if each.kind != "empty"]
+    if output.passed and found:
+        yield f"recorded as passed, but {found[0].message}"
+    if not output.passed and not problems(output.metrics, limits):
+        yield "recorded as failed, but its figures are within the tolerance"
+
+
+def _limits(limits: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in limits.items()) or "no limit"
+
+
+def _rejudged(record: RunRecord, recipe: Recipe) -> Iterator[Contradiction]:
+    """Compare with the outcome of the whole verdict, which includes probes and invariance.
+
+    A record lacks some of what a run's verdict could use (the branches that the original takes), so
+    that only an error that the record hides is a contradiction.
+    """
+    for before, after in zip(record.targets, rejudge_record(record, recipe).targets, strict=True):
+        for old, new in zip(before.verifications, after.verifications, strict=True):
+            place = ("result.json", old.stage)
+            hidden = _errors(new) - _errors(old)
+            if (old.status, new.status) == ("verified", "failed"):
+                yield Contradiction(place, f"{before.name} is recorded as verified, but it failed")
+            if hidden:
+                codes = ", ".join(sorted(hidden))
+                yield Contradiction(
+                    place, f"the metrics of {before.name} show {codes}, the record does not"
+                )
+            elif old.headline != new.headline and old.findings == new.findings:
+                yield Contradiction(
+                    place, f"the headline says {old.headline!r}, the figures say {new.headline!r}"
+                )
+
+
+def _errors(verification: Verification) -> set[str]:
+    return {finding.code for finding in verification.findings if finding.is_error}
+
+
+def report_differs(folder: Path, record: RunRecord) -> Iterator[Contradiction]:
+    """Compare a run's report with the one that this convkit makes of the record."""
+    shown = plain_text(folder / REPORT_NAME)
+    if shown is not None and shown != render_report(record):
+        yield Contradiction((REPORT_NAME, "result.json"), "the report shows a different result")

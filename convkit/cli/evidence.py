@@ -1,0 +1,48 @@
+"""`convkit evidence` and `convkit import`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from convkit.cli.options import HomeFolder, PolicyFile, Run
+
+
+def evidence(
+    run: Run,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="[RECIPE-ID.evidence.zip]")
+    ] = None,
+    home: HomeFolder = None,
+) -> None:
+    """Write a run into one file for an auditor.
+
+    It holds the run with its signatures, an ML-BOM, a model card and a verifier.
+    """
+    from convkit.audit.evidence.exporting import export
+    from convkit.execute.selecting import find_run
+    from convkit.home import Home
+    from convkit.record.text import bytes_text
+
+    place = Home.find(home)
+    folder = find_run(run, place)
+    file = output or Path(f"{folder.parent.name}-{folder.name}.evidence.zip")
+    export(folder, place, file)
+    typer.echo(f"{file}: {bytes_text(file.stat().st_size)}")
+    typer.echo("Check it without convkit: unzip verify.py, then python verify.py FILE [KEY.pub]")
+
+
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of `convkit evidence`.")],
+    policy: PolicyFile = None,
+    home: HomeFolder = None,
+) -> None:
+    """Check a file of evidence, and take its run into the home."""
+    from convkit.audit.evidence.importing import import_evidence
+    from convkit.audit.policy import read_policy
+    from convkit.home import Home
+
+    trusted = read_policy(policy) if policy is not None else None
+    folder, answer = import_evidence(file, Home.find(home), trusted)
+    typer.echo(f"imported {folder}")
+    typer.echo(f"signed by: {', '.join(answer.signers) or 'nobody whom a policy trusts'}")

@@ -1,0 +1,56 @@
+"""`convkit keys new` and `convkit sign`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from convkit.cli.options import HomeFolder, Run
+
+app = typer.Typer(no_args_is_help=True, help="Keys that sign runs.", rich_markup_mode=None)
+
+
+@app.callback()
+def keys() -> None:
+    """Keep `new` a subcommand although it is the only one."""
+
+
+@app.command("new")
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Such as release.")],
+    folder: Annotated[
+        Path | None,
+        typer.Option("--folder", metavar="DIR", help="Where to write it. [~/.config/convkit/keys]"),
+    ] = None,
+) -> None:
+    """Make a key pair: NAME.key signs and stays secret, NAME.pub goes into a policy."""
+    from convkit.audit.keys import default_folder, make_key
+
+    key = make_key(name, folder or default_folder())
+    typer.echo(f"private key: {key.private} (not encrypted; keep it secret)")
+    typer.echo(f"public key:  {key.public}")
+    typer.echo(f"key id:      {key.keyid}")
+
+
+def sign(
+    run: Run,
+    key: Annotated[
+        Path,
+        typer.Option(
+            "--key", metavar="FILE", envvar="CONVKIT_KEY", help="A private key of `keys new`."
+        ),
+    ],
+    home: HomeFolder = None,
+) -> None:
+    """Sign a run: its provenance, models, acceptance and reproductions.
+
+    The signatures lie beside the run. Only an intact run is signed.
+    """
+    from convkit.audit.signing import sign_run
+    from convkit.execute.selecting import find_run
+    from convkit.home import Home
+
+    place = Home.find(home)
+    folder = find_run(run, place)
+    for signature in sign_run(folder, key, place):
+        typer.echo(f"signed {signature.path} with {signature.key[:16]}")

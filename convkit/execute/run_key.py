@@ -1,0 +1,16 @@
+"""The key of a run: a digest of everything that determines its outcome. Pure."""
+
+from collections.abc import Mapping
+
+from convkit.recipe.models import Recipe
+from convkit.record.model import FORMAT
+from convkit.store.digests import digest_json
+
+
+def run_key(recipe: Recipe, stage_keys: Mapping[str, str]) -> str:
+    """Return the digest of everything that determines a run's outcome: its stages and their
+    limits.
+    """
+    dump = recipe.model_dump(mode="json")
+    judged = {name: dump[name] for name in ("name", "description", "verify", "targets", "track")}
+    return digest_json([FORMAT, dict(stage_keys), judged])

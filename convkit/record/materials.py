@@ -1,0 +1,112 @@
+"""What a run was made from: models, files, locks, tools, convkit itself."""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+
+from packageurl import PackageURL
+from packaging.utils import canonicalize_name
+
+from convkit.codec import Json
+from convkit.record.model import RunRecord
+
+
+@dataclasses.dataclass(frozen=True)
+class Dependency:
+    """An input to a run. `kind`: source, original, file, lock, tool or builder.
+
+    `digest` is keyed by algorithm, as in in-toto: `sha256` of a file, `gitCommit`, `convkitTree`
+    (paths and contents of a folder, or of an ONNX file with its weights).
+    """
+
+    name: str
+    kind: str
+    uri: str | None = None
+    digest: dict[str, str] = dataclasses.field(default_factory=dict)
+    notes: dict[str, Json] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class LockedPackage:
+    """A package in the locks of some stages, with the SHA-256 of each file it may come from."""
+
+    name: str
+    version: str
+    hashes: tuple[str, ...]
+    stages: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class PreviousRun:
+    """The recipe's run before this one: its id, and the SHA-256 of its provenance.json."""
+
+    run: str
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Materials:
+    """Inputs that a run's record does not contain: the models' origin, other files, seeds, locked
+    packages, convkit's code.
+
+    `builder` is convkit itself and what it builds environments with. `worker_code` is the digest of
+    convkit's own code by job. `previous` is the recipe's run before this one, if there is one.
+    """
+
+    dependencies: tuple[Dependency, ...] = ()
+    seeds: dict[str, int] = dataclasses.field(default_factory=dict)
+    platform: str = ""
+    worker_code: dict[str, str] = dataclasses.field(default_factory=dict)
+    locked: tuple[LockedPackage, ...] = ()
+    builder: tuple[Dependency, ...] = ()
+    previous: PreviousRun | None = None
+
+
+def package_url(kind: str, name: str, version: str) -> str:
+    """Return the canonical package URL of a release: `pkg:pypi/onnx@1.23.0`.
+
+    A hub's model is named `owner/name`. Raises ValueError for what no package URL can name.
+    """
+    space, _, rest = name.rpartition("/")
+    return PackageURL(kind, space or None, rest, version).to_string()
+
+
+def lock_dependencies(files: Mapping[str, str]) -> list[Dependency]:
+    """Return the locks of a run's stages. `files` are the digests of its folder's files by path."""
+    return [
+        Dependency(name, "lock", digest={"sha256": digest})
+        for name, digest in files.items()
+        if name.startswith("locks/")
+    ]
+
+
+def tool_dependencies(record: RunRecord, locked: Iterable[LockedPackage]) -> list[Dependency]:
+    """Return every package version that a stage imported, or that its environment contained.
+
+    `stages` in the notes are those that imported it, `installed` those whose lock pins it. The
+    digest is that of the file it was installed from, if the lock allows only one.
+    """
+    imported: dict[tuple[str, str], list[str]] = {}
+    for stage in record.stages:
+        for name, version in stage.versions.items():
+            imported.setdefault((name, version), []).append(stage.id)
+    pinned = {(each.name, each.version): each for each in locked}
+    return [
+        _tool(name, version, imported.get((name, version), []), pinned.get((name, version)))
+        for name, version in sorted({*imported, *pinned})
+    ]
+
+
+def _tool(name: str, version: str, stages: list[str], pinned: LockedPackage | None) -> Dependency:
+    notes: dict[str, Json] = {"version": version, "stages": stages}
+    hashes = [value.removeprefix("sha256:") for value in pinned.hashes] if pinned else []
+    if pinned is not None:
+        notes["installed"] = list(pinned.stages)
+    if len(hashes) > 1:
+        notes["hashes"] = hashes
+    return Dependency(
+        name,
+        "tool",
+        package_url("generic" if name == "python" else "pypi", canonicalize_name(name), version),
+        {"sha256": hashes[0]} if len(hashes) == 1 else {},
+        notes,
+    )
