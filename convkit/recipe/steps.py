@@ -197,6 +197,10 @@ def steps_faults(recipe: Mapping[str, object]) -> Iterator[Fault]:
     if isinstance(axis, str) and axis not in mapping(recipe.get("axes")):
         yield Fault(("steps", "axis"), f"{axis!r} is not one of the axes{perhaps(axis, axes)}")
         return
+    if mapping(mapping(recipe.get("axes")).get(str(axis))).get("from") == "data":
+        message = f"{axis!r} has no sizes to cut, because data decide them; name an axis of an input"
+        yield Fault(("steps", "axis"), message)
+        return
     yield from _greedy_faults(recipe, inputs, outputs, axis)
     if wrong:
         return

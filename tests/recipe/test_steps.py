@@ -104,6 +104,15 @@ def test_what_does_not_fit_is_named(steps: dict[str, Any], path: str, message: s
     assert path in faults[0].path
 
 
+def test_an_axis_whose_size_the_data_decide_cannot_be_cut() -> None:
+    axes = AXES | {"found": {"from": "data", "max": 5}}
+    (fault,) = faults_between_parts(
+        {"axes": axes, "inputs": INPUTS, "outputs": OUTPUTS, "steps": STEPS | {"axis": "found"}}
+    )
+    assert fault.path == ("steps", "axis")
+    assert "data decide" in fault.message
+
+
 def test_greedy_generation_advances_by_one_token() -> None:
     axes = AXES | {"sequence": {"min": 2, "typical": 8, "max": 32}}
     with pytest.raises(ValidationError, match=r"axes\.sequence\.min is 2; write 1"):
