@@ -52,13 +52,11 @@ def localize(
     error = outputs_error(recording, graph, feeds)
     if error <= _SAME:
         return Diagnosis(error, error, ())
-    rounded, graph = quantized_causes(
+    rounded, graph, remaining = quantized_causes(
         graph, state, error, lambda other: outputs_error(recording, other, feeds)
     )
-    remaining = outputs_error(recording, graph, feeds) if rounded else error
-    causes, graph = _weight_causes(recording, graph, feeds, state, remaining)
+    causes, graph, remaining = _weight_causes(recording, graph, feeds, state, remaining)
     causes = [*rounded, *causes]
-    remaining = outputs_error(recording, graph, feeds) if causes else error
     edge, off, weights = Edge(recording, graph, feeds), remaining, len(causes)
     if off > _SAME and (at_boundary := exchanged(edge, off)):
         return Diagnosis(error, at_boundary.after, (at_boundary, *causes))
@@ -90,25 +88,28 @@ def outputs_error(recording: Recording, graph: Graph, feeds: Values) -> float:
 
 def _weight_causes(
     recording: Recording, graph: Graph, feeds: Values, state: Mapping[str, np.ndarray], error: float
-) -> tuple[list[Cause], Graph]:
-    """Return the weights that matter, and the graph with the original's in their place."""
+) -> tuple[list[Cause], Graph, float]:
+    """Return the weights that matter, the graph with the original's in their place, and its error.
+
+    `error` is that of the graph as given.
+    """
     differences = compare_weights(graph, state, _epsilons(recording)).differences
     if not differences:
-        return [], graph
+        return [], graph, error
     every = {each.weight: each.corrected for each in differences}
     corrected = graph.with_nodes(graph.nodes, every)
     after = outputs_error(recording, corrected, feeds)
     if not after < error * 0.9 and not (math.isinf(error) and after < error):
-        return [], graph
+        return [], graph, error
     if len(differences) > _SINGLE:
-        return [_checkpoint(differences, error, after)], corrected
+        return [_checkpoint(differences, error, after)], corrected, after
     causes = []
     for each in differences:
         others = {name: values for name, values in every.items() if name != each.weight}
         alone = outputs_error(recording, graph.with_nodes(graph.nodes, others), feeds)
         if alone > max(after * 2, _SAME):
             causes.append(_weight_cause(graph, each, before=alone, after=after))
-    return causes, corrected
+    return causes, corrected, after
 
 
 def _epsilons(recording: Recording) -> dict[str, float]:
