@@ -38,18 +38,19 @@ def parity_cause(
     if off is None:
         return []
     given, original = feeds(off), expected(off)
+    built = {each.output: each for case in cases if case.case == off for each in case.outputs}
     right: str | None = None
     for name, options in plainer:
         try:
             found = reopened(options).run(given)
         except (ModelRefusedError, RunFailedError):
             continue
-        agrees = not any(
-            _diverges(compare(name, values, found[name], padding(given, name)))
-            for name, values in original.items()
-            if name in found
-        )
-        if not agrees:
+        plain = [
+            compare(output, values, found[output], padding(given, output))
+            for output, values in original.items()
+            if output in found
+        ]
+        if not all(_is_better(each, built.get(each.output)) for each in plain):
             break
         right = name
     return [_by_optimization(off, right)] if right is not None else [_by_export(off)]
@@ -63,6 +64,17 @@ def _diverges(output: TensorMetrics) -> bool:
     # The direction of noise around zero is chance, and a single number has none.
     directed = output.elements > 1 and not output.max_abs <= _NOISE
     return directed and not output.cosine >= _DIVERGED
+
+
+def _is_better(plain: TensorMetrics, built: TensorMetrics | None) -> bool:
+    """Say whether an output is right at a lower level: where it diverged, nearer as well, since
+    direction says nothing about scale.
+    """
+    if _diverges(plain):
+        return False
+    if built is None or not _diverges(built) or built.nan_candidate or built.inf_mismatched:
+        return True
+    return plain.max_abs < built.max_abs
 
 
 def _by_optimization(case: str, right: str) -> Finding:

@@ -13,7 +13,7 @@ from convkit.recipe.tolerances import limits_for, limits_of, tolerance_for
 from convkit.record.model import CaseVerdict, OutputVerdict, TargetStatus, Verification
 from convkit.tensors import Dimension, dimension_axes, dimension_size
 from convkit.verdict.branches import branch_findings
-from convkit.verdict.invariance import blame_original, invariance_findings
+from convkit.verdict.invariance import blame_original, invariance_findings, not_the_batch
 from convkit.verdict.limits_met import limits_met
 from convkit.verdict.precision_remedy import search_remedy
 from convkit.verdict.probes import probe_findings
@@ -59,7 +59,9 @@ def judge(
             [tensor.name for tensor in recipe.inputs],
         ),
         *_baked_axis_findings(cases, recipe, example_sizes or {}),
-        *invariance_findings(recipe, target, measured, override),
+        *not_the_batch(
+            invariance_findings(recipe, target, measured, override), reference.layout.rows, cases
+        ),
         *_case_findings(cases, search_remedy(recipe, target)),
         *_completeness_findings(cases, recipe, stage_findings),
         *simulation_findings(recipe, target, measured, override),
