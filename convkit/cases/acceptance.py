@@ -39,7 +39,9 @@ def with_values_of(feeds: Feeds, accepted: Feeds) -> dict[str, np.ndarray]:
     return {name: np.resize(accepted[name], values.shape) for name, values in feeds.items()}
 
 
-def refused_values(feeds: Feeds, accepted: Feeds, runs: Callable[[Feeds], bool]) -> str | None:
+def refused_values(
+    feeds: Feeds, accepted: Feeds, runs: Callable[[dict[str, np.ndarray]], bool]
+) -> str | None:
     """Return the input whose values alone the original refuses; None if it is not one input's."""
     other = with_values_of(feeds, accepted)
     for name in feeds:

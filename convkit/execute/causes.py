@@ -37,7 +37,7 @@ _NOT_SEARCHED = "E216"
 # Problems of a file that is already in low precision are explained by that precision.
 _PRECISION = "N2"
 # Findings that a graph's results are wrong, without a cause.
-_UNEXPLAINED = ("N101", "N102", "N402", "E206", "E208")
+_UNEXPLAINED = ("N101", "N102", "N402", "E206")
 
 _AT_ITS_MAKER = Remedy("Correct the file at its source: convkit does not edit its nodes.")
 

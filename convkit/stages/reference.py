@@ -61,12 +61,10 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         for dtype in (request.source.dtype, *(spec.dtype for spec in request.contract.outputs))
     )
     invariance = run_original(original, made_from, context, budget, half=half)
-    lines = original.value_dependent_lines(cases[0].inputs()) if cases else ()
     result = ReferenceResult(
         (*records, *invariance.cases),
         (*omitted, *invariance.omitted),
         invariance.layout,
-        lines,
         _branches(decisions, records),
     )
     write_cases(context.output, result)

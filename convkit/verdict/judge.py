@@ -66,7 +66,7 @@ def judge(
         *_completeness_findings(cases, recipe, stage_findings),
         *simulation_findings(recipe, target, measured, override),
     ]
-    findings += branch_findings(findings, reference, target, cases)
+    findings += branch_findings(reference, cases)
     findings += limits_met(recipe, target, cases)
     findings = without_guesses(findings, recipe)
     findings = list(blame_original(findings, measured))
