@@ -136,6 +136,15 @@ def _product(
     return tuple(nodes)
 
 
+def _as_float(
+    node: onnx.NodeProto, operator: str, given: Sequence[str], made: str
+) -> onnx.NodeProto:
+    """Return a node of another operator with the name and attributes of the given one."""
+    copy = helper.make_node(operator, given, [made], name=node.name)
+    copy.attribute.extend(node.attribute)
+    return copy
+
+
 def _dequantized(node: onnx.NodeProto, value: str, scale: str, zero: str) -> onnx.NodeProto:
     given = [value, scale, zero] if zero else [value, scale]
     return helper.make_node("DequantizeLinear", given, [f"{node.output[0]}//of {value}"])
@@ -205,13 +214,8 @@ def _qlinear_conv(graph: Graph, node: onnx.NodeProto) -> Lowered | None:
         return None
     floats = _dequantized(node, *node.input[:3])
     given = [floats.output[0], weight.floats, *bias]
-
-    def build(made: str) -> list[onnx.NodeProto]:
-        made_node = helper.make_node("Conv", given, [made], name=node.name)
-        made_node.attribute.extend(node.attribute)
-        return [made_node]
-
-    return Lowered(weight, (floats, *_requantized(node, 6, build)), bias)
+    nodes = _requantized(node, 6, lambda made: [_as_float(node, "Conv", given, made)])
+    return Lowered(weight, (floats, *nodes), bias)
 
 
 def _qgemm(graph: Graph, node: onnx.NodeProto) -> Lowered | None:
@@ -220,12 +224,10 @@ def _qgemm(graph: Graph, node: onnx.NodeProto) -> Lowered | None:
     if weight is None or bias is None:
         return None
     floats = _dequantized(node, *node.input[:3])
+    given = [floats.output[0], weight.floats, *bias]
 
     def build(made: str) -> list[onnx.NodeProto]:
-        given = [floats.output[0], weight.floats, *bias]
-        made_node = helper.make_node("Gemm", given, [made], name=node.name)
-        made_node.attribute.extend(node.attribute)
-        return [made_node]
+        return [_as_float(node, "Gemm", given, made)]
 
     # Without a scale of its own, the result stays in float.
     nodes = _requantized(node, 7, build) if _given(node, 7) else tuple(build(node.output[0]))
@@ -252,8 +254,7 @@ def _integer(operator: str, axis: int) -> Lowering:
             ]
             left = f"{left}centered"
         plain = f"{node.output[0]}//floats"
-        product = helper.make_node(operator, [left, weight.floats], [plain], name=node.name)
-        product.attribute.extend(node.attribute)
+        product = _as_float(node, operator, [left, weight.floats], plain)
         last = helper.make_node("Mul", [plain, scaling.computed], [scaling.result])
         return Lowered(weight, (*nodes, product, last), replaced=scaling.replaced)
 
