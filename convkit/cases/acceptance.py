@@ -2,13 +2,16 @@
 from other reasons for an error.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+import numpy as np
 
 from convkit.cases.sizes import smallest_sizes
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.tensors import Axis, Contract
 
 Accepts = Callable[[dict[str, int]], bool]
+Feeds = Mapping[str, np.ndarray]
 
 
 def restricted_axes(contract: Contract, accepts: Accepts) -> list[Finding]:
@@ -26,6 +29,25 @@ def restricted_axes(contract: Contract, accepts: Accepts) -> list[Finding]:
         if limit < axis.max:
             findings.append(_restricted(axis, limit))
     return findings
+
+
+def with_values_of(feeds: Feeds, accepted: Feeds) -> dict[str, np.ndarray]:
+    """Return feeds of the same shapes that repeat values which the original is known to accept.
+
+    If it accepts them as well, its sizes are not why it refused others.
+    """
+    return {name: np.resize(accepted[name], values.shape) for name, values in feeds.items()}
+
+
+def refused_values(
+    feeds: Feeds, accepted: Feeds, runs: Callable[[dict[str, np.ndarray]], bool]
+) -> str | None:
+    """Return the input whose values alone the original refuses; None if it is not one input's."""
+    other = with_values_of(feeds, accepted)
+    for name in feeds:
+        if runs({**feeds, name: other[name]}):
+            return name
+    return None
 
 
 def _largest_accepted(axis: Axis, others: dict[str, int], accepts: Accepts) -> int:

@@ -2,7 +2,8 @@
 
 Runs once per graph and case after the plan, only where a float32 target failed, in an environment
 that has both the original's libraries and onnxruntime. A runtime that converts the model itself
-searches its own program, in the environment of its builds.
+searches its own program, in the environment of its builds; for a lower precision as well, because a
+conversion that is wrong in float32 is no problem of the precision.
 """
 
 import dataclasses
@@ -20,7 +21,7 @@ from convkit.execute.worker_process import run_worker
 from convkit.execute.workers import WORKERS
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.home import Home
-from convkit.plan.requests import contract_of, original_of, source_of
+from convkit.plan.requests import contract_of, limits_by_output, original_of, source_of
 from convkit.plan.stages import export_id, verify_id
 from convkit.recipe.loading import LoadedRecipe
 from convkit.record.model import TargetReport, Verification
@@ -37,7 +38,7 @@ _NOT_SEARCHED = "E216"
 # Problems of a file that is already in low precision are explained by that precision.
 _PRECISION = "N2"
 # Findings that a graph's results are wrong, without a cause.
-_UNEXPLAINED = ("N101", "N102", "N402", "E206", "E208")
+_UNEXPLAINED = ("N101", "N102", "N402", "E206")
 # The error is at padding alone, where any two kernels differ: no place in the graph is wrong.
 _AT_PADDING = "N506"
 
@@ -96,13 +97,15 @@ class Causes:
         ]
 
     def _case(self, name: str, verification: Verification) -> str | None:
-        """Return the first case on which a float32 target failed for no known reason."""
+        """Return the first case on which a target failed for no known reason: in float32, or in a
+        lower precision of which nothing has shown that float32 would be right.
+        """
         target = self.loaded.recipe.targets[name]
+        explained = any(f.is_error and f.code.startswith(_PRECISION) for f in verification.findings)
         if (
             verification.status != "failed"
-            or target.low_precision is not None
             or target.quantization is not None
-            or any(f.is_error and f.code.startswith(_PRECISION) for f in verification.findings)
+            or (explained if target.low_precision is None else not self._converts_itself(name))
             or any(finding.code == _AT_PADDING for finding in verification.findings)
             or not any(finding.code in _UNEXPLAINED for finding in verification.findings)
         ):
@@ -116,6 +119,12 @@ class Causes:
             if case.error is None and not any(o.metrics.nan_reference for o in case.outputs)
         ]
         return next((case.case for case in (*compared, *off)), None)
+
+    def _converts_itself(self, target: str) -> bool:
+        """Say whether a target's runtime converts the model, and can search its own program."""
+        runtime = runtimes()[self.loaded.recipe.targets[target].runtime]
+        searches = runtime.module_of("diagnose") is not None
+        return searches and export_id(self.loaded.recipe, target) is None
 
     def _searches(self, target: str) -> "Iterator[_Search]":
         """Yield what is searched for a target, until a cause is found: its graph, which other
@@ -176,11 +185,13 @@ class Causes:
         )
         if search.target is None or built is None:
             return request
+        target = recipe.targets[search.target]
         return dataclasses.replace(
             request,
+            limits=limits_by_output(recipe, target) if target.low_precision is not None else {},
             original=original_of(recipe, places) if search.graph is None else None,
             built=places.artifact(built),
-            options=encode(recipe.targets[search.target].options()),
+            options=encode(target.options()),
         )
 
     def _python(self, search: "_Search", progress: Callable[[str], None]) -> Path:

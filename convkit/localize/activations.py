@@ -79,7 +79,9 @@ _SIXTH = 1 / 6
 
 # The names of activations, and how to compute them. Formulas: torch.nn.functional's reference.
 _NOTHING = "its input"
+# What changes nothing comes first: on positive values several others do not either.
 FUNCTIONS: dict[str, Build] = {
+    _NOTHING: _single("Identity"),
     "GELU": _GELU,
     "GELU's tanh approximation": _GELU_TANH,
     "GELU's sigmoid approximation": _GELU_SIGMOID,
@@ -114,7 +116,6 @@ FUNCTIONS: dict[str, Build] = {
     "the absolute value": _single("Abs"),
     "the exponential": _single("Exp"),
     "the logarithm": _single("Log"),
-    _NOTHING: _single("Identity"),
 }
 
 

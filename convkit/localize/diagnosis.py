@@ -34,7 +34,8 @@ class Cause:
     original's own inputs, and `corrected` with the change; `before` and `after` are those of the
     outputs. `values` are the graph's and the original's value of the worst element. `growth` leads
     from the place to the outputs. If `restored` is above 0, this is one of several faults: its
-    correction restores that many later values to the original's.
+    correction restores that many later values to the original's. Of several wrong outputs,
+    `output` is the one whose errors `before` and `after` are.
     """
 
     kind: Kind
@@ -53,6 +54,7 @@ class Cause:
     boundary: Literal["input", "output"] | None = None
     restored: int = 0
     explains: float | None = None
+    output: str | None = None
 
     @property
     def share(self) -> float:

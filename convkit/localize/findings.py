@@ -130,8 +130,11 @@ def _proof(cause: Cause) -> str:
             f"; {how} {cause.restored} values after it are the original's again, up to another"
             " fault"
         )
-    before = "cannot be computed" if math.isinf(cause.before) else f"are off by {cause.before:.2g}"
-    return f"; the outputs {before} as it is, and by {cause.after:.2g} {how}"
+    one = cause.output is not None
+    what = f"output {cause.output!r}" if one else "the outputs"
+    off = f"{'is' if one else 'are'} off by {cause.before:.2g}"
+    before = "cannot be computed" if math.isinf(cause.before) else off
+    return f"; {what} {before} as it is, and by {cause.after:.2g} {how}"
 
 
 def _chain(cause: Cause) -> tuple[str, ...]:

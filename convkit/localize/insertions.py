@@ -7,10 +7,12 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+import onnx
 from onnx import helper
 
 from convkit.localize.diagnosis import Kind
 from convkit.localize.edits import Build, Rewrite, appended, inserted
+from convkit.localize.graph import Graph
 from convkit.localize.region import Edge, Region
 
 _IMAGENET_MEAN, _IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -43,7 +45,26 @@ def inside(region: Region) -> Iterator[Rewrite]:
 
 def _insertion(region: Region, edge: Edge, text: str, build: Build) -> Rewrite:
     graph = inserted(region.graph, edge, build)
+    if (both := _transposed_twice(graph, edge)) is not None:
+        return Rewrite("attribute", edge.value, both, graph)
     return Rewrite(_kind(text), edge.reader, f"its input {edge.value} lacks {text}", graph)
+
+
+def _transposed_twice(graph: Graph, edge: Edge) -> str | None:
+    """Return what a Transpose should do that a second one was added to."""
+    reader = graph.nodes[graph.producers[edge.reader]]
+    added = graph.nodes[graph.producers[reader.input[edge.place]]]
+    own = graph.producers.get(edge.value)
+    if own is None or {added.op_type, graph.nodes[own].op_type} != {"Transpose"}:
+        return None
+    first, second = (_axes(graph.nodes[own]), _axes(added))
+    if not first or len(first) != len(second) or len(graph.readers[edge.value]) > 1:
+        return None
+    return f"perm is {first} and should be {[first[axis] for axis in second]}"
+
+
+def _axes(node: onnx.NodeProto) -> list[int]:
+    return next((list(each.ints) for each in node.attribute if each.name == "perm"), [])
 
 
 def _kind(text: str) -> Kind:

@@ -7,21 +7,23 @@ the cause.
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
-import onnx
 
 from convkit.localize.fused import derived_tensors
 from convkit.localize.graph import Graph, label
 from convkit.localize.likeness import permutations_of
+from convkit.localize.quantized_weight import QuantizedWeight
 
 State = Mapping[str, np.ndarray]
 
 # The rounding error in steps, plus float32's own.
 _HALF = 0.51
-# The share of values that must be within it: quantizers leave out the odd outlier.
+# The share of values that must be within it, of all and of each channel: quantizers leave out the
+# odd outlier.
 _MOST = 0.99
+_IN_EACH = 0.75
 # Scales that differ by less are the quantizer's own choice.
 _SAME_SCALE = 0.02
 _SAMPLE = 4096
@@ -29,32 +31,8 @@ _SAMPLE = 4096
 _TRIED = 3
 _RELATED = 0.5
 _SHOWN = 4
-
-
-@dataclasses.dataclass(frozen=True)
-class QuantizedWeight:
-    """A DequantizeLinear of constants: its numbers, and scales and zero points shaped to them."""
-
-    node: onnx.NodeProto
-    numbers: np.ndarray
-    scale: np.ndarray
-    zero_point: np.ndarray
-    axis: int
-
-    @property
-    def name(self) -> str:
-        """The name of the integers."""
-        return str(self.node.input[0])
-
-    @property
-    def output(self) -> str:
-        """The name of the values that the node computes."""
-        return str(self.node.output[0])
-
-    @property
-    def per_channel(self) -> bool:
-        """Whether there is a scale for each channel."""
-        return self.scale.size > 1
+# Sizes of blocks that quantizers use, the largest first.
+_BLOCKS = (256, 128, 64, 32, 16)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,9 +48,8 @@ class QuantizedMatch:
     problem: str | None
 
 
-def compare_quantized(graph: Graph, state: State) -> list[QuantizedMatch]:
-    """Match every quantized weight of a graph with the original's float weight."""
-    weights = list(quantized_weights(graph))
+def compare_quantized(weights: Sequence[QuantizedWeight], state: State) -> list[QuantizedMatch]:
+    """Match quantized weights with the original's float weights; those without one are left out."""
     if not weights:
         return []
     # Convolutions are quantized with their batch norm folded in.
@@ -80,33 +57,6 @@ def compare_quantized(graph: Graph, state: State) -> list[QuantizedMatch]:
     folded = {each.original: each.values for each in derived_tensors(state, shapes)}
     found = (_match(weight, {**state, **folded}) for weight in weights)
     return [match for match in found if match is not None]
-
-
-def quantized_weights(graph: Graph) -> Iterator[QuantizedWeight]:
-    """Yield the weights that DequantizeLinear nodes compute from constants."""
-    for node in graph.nodes:
-        if node.op_type != "DequantizeLinear" or any(
-            name not in graph.constants for name in node.input if name
-        ):
-            continue
-        numbers, scale = (graph.constants[name] for name in node.input[:2])
-        zero = graph.constants[node.input[2]] if len(node.input) > 2 and node.input[2] else None
-        axis = next((each.i for each in node.attribute if each.name == "axis"), 1)
-        axis += numbers.ndim if axis < 0 else 0
-        blocks = any(each.name == "block_size" and each.i for each in node.attribute)
-        if blocks or numbers.ndim < 2 or numbers.dtype.kind not in "iu":
-            continue
-        shape = [1] * numbers.ndim
-        if scale.size > 1:
-            if not axis < numbers.ndim or scale.size != numbers.shape[axis]:
-                continue  # the lint reports it
-            shape[axis] = -1
-        zeros = np.zeros_like(scale, numbers.dtype) if zero is None else zero
-        if zeros.size != scale.size:
-            continue
-        yield QuantizedWeight(
-            node, numbers, scale.astype(np.float64).reshape(shape), zeros.reshape(shape), axis
-        )
 
 
 def _match(weight: QuantizedWeight, state: State) -> QuantizedMatch | None:
@@ -126,7 +76,7 @@ def _match(weight: QuantizedWeight, state: State) -> QuantizedMatch | None:
     named = [
         each
         for each in moved
-        if any(_is_name(each[0], own) for own in (weight.output, weight.name))
+        if any(_is_name(each[0], own) for own in (weight.floats, weight.name))
     ]
     likely = sorted(
         ((_likeness(weight, values), name, values) for name, values in named or moved),
@@ -148,48 +98,78 @@ def _is_name(original: str, own: str) -> bool:
 
 
 def _likeness(weight: QuantizedWeight, values: np.ndarray) -> float:
-    """Return the largest correlation of a sample of the integers, of either sign, with floats."""
+    """Return the largest correlation of floats with a sample of the numbers, however read."""
     size = values.size
     places = np.linspace(0, size - 1, min(size, _SAMPLE)).astype(np.int64)
     floats = values.ravel()[places].astype(np.float64)
     best = 0.0
-    for numbers in (weight.numbers, _other_sign(weight.numbers)):
-        integers = numbers.ravel()[places].astype(np.float64)
+    for numbers in _readings(weight):
+        integers = np.nan_to_num(numbers.ravel()[places].astype(np.float64))
         if floats.std() > 0 and integers.std() > 0:
             best = max(best, float(np.corrcoef(floats, integers)[0, 1]))
     return best
 
 
-def _other_sign(numbers: np.ndarray) -> np.ndarray:
-    """Return the same bytes, reinterpreting unsigned as signed and vice versa."""
-    kind = "i" if numbers.dtype.kind == "u" else "u"
-    return np.ascontiguousarray(numbers).view(np.dtype(f"{kind}{numbers.dtype.itemsize}"))
+def _readings(weight: QuantizedWeight) -> Iterator[np.ndarray]:
+    """Yield the numbers as they are, as what they stand for, and as other bits would read."""
+    yield weight.numbers
+    yield weight.values
+    yield _other_sign(weight, weight.numbers)
+    if weight.pairs is not None and weight.numbers.shape[weight.pairs] % 2 == 0:
+        yield _swapped_pairs(weight, weight.pairs)
+
+
+def _swapped_pairs(weight: QuantizedWeight, axis: int) -> np.ndarray:
+    return weight.numbers.take(np.arange(weight.numbers.shape[axis]) ^ 1, axis=axis)
+
+
+def _other_sign(weight: QuantizedWeight, numbers: np.ndarray) -> np.ndarray:
+    """Return the same bits, reinterpreting unsigned numbers as signed and vice versa."""
+    half = 1 << (weight.bits - 1)
+    whole = numbers.astype(np.int64)
+    return (whole ^ half) - half if weight.is_unsigned else whole & (2 * half - 1)
 
 
 def _verdict(weight: QuantizedWeight, values: np.ndarray) -> tuple[bool, str | None]:
     """Return whether a weight is the correct quantization of the given values; if not, the fault if
     known.
     """
-    original = values.astype(np.float64)
-    if not np.isfinite(weight.scale).all() or not (weight.scale > 0).all():
-        return False, "a scale is zero, negative or not finite"
-    integers = weight.numbers.astype(np.float64) - weight.zero_point
+    original = weight.grouped(values.astype(np.float64))
+    if not np.isfinite(weight.scale).all() or not weight.scale.all():
+        return False, "a scale is zero or not finite"
+    integers = weight.grouped(weight.numbers).astype(np.float64) - weight.zero_point
     if _fits(integers, weight.scale, original):
-        return True, None
+        return True, None  # quantizers to 4 bits write negative scales as well
     told = (explain(weight, integers, original) for explain in _EXPLANATIONS)
     return False, next((text for text in told if text is not None), None)
 
 
 def _fits(integers: np.ndarray, scale: np.ndarray, original: np.ndarray) -> bool:
     """Return True if values are within half a step of the original almost everywhere."""
+    right = _within(integers, scale, original)
+    # Elements that a quantizer clipped on purpose are few, in each channel as well.
+    return bool(right.mean() >= _MOST and (_by_channel(right, scale) >= _IN_EACH).all())
+
+
+def _within(integers: np.ndarray, scale: np.ndarray, original: np.ndarray) -> np.ndarray:
+    """Return which values are within half a step of the original.
+
+    The ends of the range are a step wide: of 4 bits, it holds -8 and not 8.
+    """
     with np.errstate(all="ignore"):
         off = np.abs(integers - original / scale)
-        # Elements that a quantizer clipped on purpose are few; the channel's own fit decides.
-        return bool((off <= _HALF).mean() >= _MOST)
+    ends = (integers == integers.min()) | (integers == integers.max())
+    return np.asarray(off <= _HALF + 0.5 * ends)
+
+
+def _by_channel(right: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """Return the share of values that are right under each scale."""
+    axes = tuple(axis for axis, size in enumerate(scale.shape) if size == 1)
+    return np.asarray(right.mean(axes or None, keepdims=True))
 
 
 def _axis(weight: QuantizedWeight, integers: np.ndarray, original: np.ndarray) -> str | None:
-    if not weight.per_channel:
+    if not weight.per_channel or weight.block:
         return None
     for axis, size in enumerate(integers.shape):
         if axis == weight.axis or size != weight.scale.size:
@@ -202,26 +182,84 @@ def _axis(weight: QuantizedWeight, integers: np.ndarray, original: np.ndarray) -
     return None
 
 
+def _transposed_scales(
+    weight: QuantizedWeight, integers: np.ndarray, original: np.ndarray
+) -> str | None:
+    """Look for scales of blocks that were written in the other order of their two axes."""
+    if not weight.block or weight.numbers.ndim != 2:
+        return None
+    plain = weight.scale.squeeze(weight.axis + 1)
+    # The file holds them in this order of axes, or in the other.
+    for moved in (plain.reshape(plain.shape[::-1]).T, plain.T.reshape(plain.shape)):
+        if _fits(integers, np.expand_dims(moved, weight.axis + 1), original):
+            return "the scales of its blocks are in transposed order"
+    return None
+
+
 def _sign(weight: QuantizedWeight, integers: np.ndarray, original: np.ndarray) -> str | None:  # noqa: ARG001
-    other = _other_sign(weight.numbers)
-    half = float(2 ** (8 * other.dtype.itemsize - 1))
-    for zero in (weight.zero_point.astype(np.float64), _other_sign(weight.zero_point), 0.0, half):
-        if _fits(other.astype(np.float64) - zero, weight.scale, original):
-            return f"it is {weight.numbers.dtype} and its numbers are those of {other.dtype}"
+    other = weight.grouped(_other_sign(weight, weight.numbers)).astype(np.float64)
+    zeros = _other_sign(weight, weight.zero_point)
+    for zero in (weight.zero_point, zeros, 0.0, float(1 << (weight.bits - 1))):
+        if _fits(other - zero, weight.scale, original):
+            own, right = ("uint", "int") if weight.is_unsigned else ("int", "uint")
+            return f"it is {own}{weight.bits} and its numbers are those of {right}{weight.bits}"
     return None
 
 
 def _shifted_sign(
     weight: QuantizedWeight, integers: np.ndarray, original: np.ndarray
 ) -> str | None:
-    half = 2 ** (8 * weight.numbers.dtype.itemsize - 1)
+    half = 1 << (weight.bits - 1)
     for step in (half, -half):
         if _fits(integers + step, weight.scale, original):
             return (
                 f"its zero points are off by {half}, as between signed and unsigned integers"
-                f" (int8 and uint8)"
+                f" (int{weight.bits} and uint{weight.bits})"
             )
     return None
+
+
+def _pairs(weight: QuantizedWeight, integers: np.ndarray, original: np.ndarray) -> str | None:  # noqa: ARG001
+    """Look for numbers of 4 bits that share a byte in the other order."""
+    axis = weight.pairs
+    if axis is None or weight.numbers.shape[axis] % 2:
+        return None
+    swapped = weight.grouped(_swapped_pairs(weight, axis)).astype(np.float64)
+    if not _fits(swapped - weight.zero_point, weight.scale, original):
+        return None
+    return "the two 4-bit numbers of each byte are swapped (low bits come first)"
+
+
+def _block_size(weight: QuantizedWeight, integers: np.ndarray, original: np.ndarray) -> str | None:
+    """Look for another size of the blocks: the largest in which one step explains all numbers."""
+    if not weight.block:
+        return None
+    for size in _BLOCKS:
+        other = dataclasses.replace(weight, block=size)
+        numbers, wanted = (other.grouped(weight.ungrouped(each)) for each in (integers, original))
+        if _fits(numbers, _fitted(numbers, wanted, (weight.axis + 1,)), wanted):
+            if size == weight.block:
+                return None
+            return f"its block size is {weight.block} and it was rounded in blocks of {size}"
+    return None
+
+
+def _fitted(integers: np.ndarray, original: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """Return the scale along some axes that rounds floats to these integers; 1 if all are 0.
+
+    Each number bounds the scale from both sides; if the bounds exclude each other, the scale is the
+    one with the least squares.
+    """
+    power = (integers * integers).sum(axes, keepdims=True)
+    product = (integers * original).sum(axes, keepdims=True)
+    best = np.where(power > 0, product / np.where(power > 0, power, 1), 1.0)
+    steps = np.abs(integers)
+    with np.errstate(all="ignore"):
+        wanted = original * np.sign(integers) * np.sign(product)
+        low = np.where(steps > 0, wanted / (steps + 0.5), -np.inf).max(axes, keepdims=True)
+        high = np.where(steps > 0, wanted / (steps - 0.5), np.inf).min(axes, keepdims=True)
+        middle = np.sign(product) * (low + high) / 2
+    return np.where(np.isfinite(middle) & (low <= high), middle, best)
 
 
 def _zero_point(weight: QuantizedWeight, integers: np.ndarray, original: np.ndarray) -> str | None:
@@ -231,21 +269,22 @@ def _zero_point(weight: QuantizedWeight, integers: np.ndarray, original: np.ndar
     if not off.any() or not _fits(integers - off, weight.scale, original):
         return None
     wrong = np.flatnonzero(off)
+    each = _each(weight)
     given, right = weight.zero_point.ravel().astype(np.int64), (weight.zero_point + off).ravel()
     if not weight.per_channel:
         return f"its zero point is {given[0]} and should be {right[0]:.0f}"
     shown = ", ".join(
-        f"channel {place}: {given[place]} instead of {right[place]:.0f}" for place in wrong[:_SHOWN]
+        f"{each} {place}: {given[place]} instead of {right[place]:.0f}" for place in wrong[:_SHOWN]
     )
-    return f"the zero point of {_count(wrong, off.size)} is wrong ({shown}{_more(wrong)})"
+    return f"the zero point of {_count(wrong, off.size, each)} is wrong ({shown}{_more(wrong)})"
 
 
 def _scale(weight: QuantizedWeight, integers: np.ndarray, original: np.ndarray) -> str | None:
     """Fit a scale for each channel, or one for all."""
     others = tuple(axis for axis in range(integers.ndim) if weight.scale.shape[axis] == 1)
-    power = (integers * integers).sum(others, keepdims=True)
-    right = (integers * original).sum(others, keepdims=True) / np.where(power > 0, power, 1)
-    if not (right > 0).all() or not _fits(integers, right, original):
+    fit = _by_channel(_within(integers, weight.scale, original), weight.scale) >= _IN_EACH
+    right = np.where(fit, weight.scale, _fitted(integers, original, others))
+    if not right.all() or not _fits(integers, right, original):
         return None
     ratio = (weight.scale / right).ravel()
     wrong = np.flatnonzero(np.abs(ratio - 1) > _SAME_SCALE)
@@ -253,9 +292,10 @@ def _scale(weight: QuantizedWeight, integers: np.ndarray, original: np.ndarray) 
         return None
     if not weight.per_channel:
         return f"its scale is {ratio[0]:.4g} times what it should be ({right.ravel()[0]:.4g})"
-    shown = ", ".join(f"channel {place}: {ratio[place]:.4g} times" for place in wrong[:_SHOWN])
+    each = _each(weight)
+    shown = ", ".join(f"{each} {place}: {ratio[place]:.4g} times" for place in wrong[:_SHOWN])
     return (
-        f"the scale of {_count(wrong, ratio.size)} along axis {weight.axis} is wrong"
+        f"the scale of {_count(wrong, ratio.size, each)} along axis {weight.axis} is wrong"
         f" ({shown}{_more(wrong)} what it should be)"
     )
 
@@ -267,7 +307,7 @@ def _clipped(weight: QuantizedWeight, integers: np.ndarray, original: np.ndarray
     clipped = ((integers == high) & (exact > high + _HALF)) | (
         (integers == low) & (exact < low - _HALF)
     )
-    if not clipped.any() or not _fits(integers[~clipped], np.ones(()), exact[~clipped]):
+    if not clipped.any() or not _fits(integers[~clipped], np.ones(1), exact[~clipped]):
         return None
     reach = float(np.abs(integers * weight.scale).max())
     return (
@@ -276,10 +316,14 @@ def _clipped(weight: QuantizedWeight, integers: np.ndarray, original: np.ndarray
     )
 
 
-def _count(wrong: np.ndarray, size: int) -> str:
+def _each(weight: QuantizedWeight) -> str:
+    return "block" if weight.block else "channel"
+
+
+def _count(wrong: np.ndarray, size: int, each: str) -> str:
     if wrong.size == 1:
-        return "one channel"
-    return f"all {size} channels" if wrong.size == size else f"{wrong.size} of {size} channels"
+        return f"one {each}"
+    return f"all {size} {each}s" if wrong.size == size else f"{wrong.size} of {size} {each}s"
 
 
 def _more(wrong: np.ndarray) -> str:
@@ -289,21 +333,23 @@ def _more(wrong: np.ndarray) -> str:
 # The first that brings every value back to half a step is the cause.
 _EXPLANATIONS: tuple[Callable[[QuantizedWeight, np.ndarray, np.ndarray], str | None], ...] = (
     _axis,
+    _transposed_scales,
+    _pairs,
     _sign,
     _shifted_sign,
+    _block_size,
     _zero_point,
     _scale,
     _clipped,
 )
 
 
-def with_floats(graph: Graph, matches: list[QuantizedMatch]) -> Graph:
-    """Return the graph with the original's floats instead of the given quantized weights."""
+def with_floats(graph: Graph, matches: Sequence[QuantizedMatch]) -> Graph:
+    """Return a lowered graph with the original's floats instead of the given quantized weights."""
     floats = {
-        match.weight.output: match.values.astype(np.float32).copy(order="C") for match in matches
+        match.weight.floats: match.values.astype(np.float32).copy(order="C") for match in matches
     }
-    kept = [node for node in graph.nodes if not floats.keys() & set(node.output)]
-    return graph.with_nodes(kept, floats)
+    return graph.with_nodes(graph.nodes, floats)
 
 
 def node_name(match: QuantizedMatch) -> str:

@@ -6,6 +6,7 @@ import numpy as np
 
 from convkit.localize.diagnosis import Cause
 from convkit.localize.graph import Graph
+from convkit.localize.lowering import lowered
 from convkit.localize.quantized import (
     QuantizedMatch,
     State,
@@ -21,28 +22,31 @@ _CHANGES = 0.95
 
 def quantized_causes(
     graph: Graph, state: State, error: float, error_of: Callable[[Graph], float]
-) -> tuple[list[Cause], Graph]:
-    """Return the faults in quantized weights, and the graph with the original's floats.
+) -> tuple[list[Cause], Graph, float]:
+    """Return the faults in quantized weights, the graph with the original's floats, and its error.
 
     `error` is that of the graph's outputs, `error_of` computes another graph's. If no weight is
     wrong, the rounding of all of them is a cause if it explains nearly all of the error.
     """
-    matches = compare_quantized(graph, state)
+    floating, weights = lowered(graph)
+    matches = compare_quantized(weights, state)
     if not matches:
-        return [], graph
-    floats = with_floats(graph, matches)
+        return [], graph, error
+    if any(each.op_type != "DequantizeLinear" for each in (match.weight.node for match in matches)):
+        # What an integer kernel itself does wrong is not the weight's fault.
+        error = error_of(floating)
+    floats = with_floats(floating, matches)
     causes = []
     for match in matches:
         if match.problem is None:
             continue
-        after = error_of(with_floats(graph, [match]))
+        after = error_of(with_floats(floating, [match]))
         if after < error * _CHANGES:
             causes.append(_cause(match, match.problem, error, after))
-    if not causes:
-        after = error_of(floats)
-        if after < error * (1 - _MOST):
-            causes.append(_rounding(matches, error, after))
-    return causes, floats
+    after = error_of(floats)
+    if not causes and after < error * (1 - _MOST):
+        causes.append(_rounding(matches, error, after))
+    return causes, floats, after
 
 
 def _cause(match: QuantizedMatch, problem: str, before: float, after: float) -> Cause:
@@ -59,7 +63,7 @@ def _cause(match: QuantizedMatch, problem: str, before: float, after: float) -> 
 
 
 def _rounding(matches: list[QuantizedMatch], before: float, after: float) -> Cause:
-    bits = sorted({8 * match.weight.numbers.dtype.itemsize for match in matches})
+    bits = sorted({match.weight.bits for match in matches})
     worst = max(matches, key=_step)
     return Cause(
         "rounding",

@@ -13,7 +13,7 @@ from convkit.localize.diagnosis import Cause, Diagnosis
 from convkit.localize.divergence import Divergence
 from convkit.localize.edits import pinned
 from convkit.localize.explanation import Explanation, explain
-from convkit.localize.graph import Graph, Values, label, module_of
+from convkit.localize.graph import Graph, PieceFailedError, Values, label, module_of
 from convkit.localize.isolation import spent
 from convkit.localize.likeness import how_different
 from convkit.localize.matching import relative_error
@@ -52,13 +52,11 @@ def localize(
     error = outputs_error(recording, graph, feeds)
     if error <= _SAME:
         return Diagnosis(error, error, ())
-    rounded, graph = quantized_causes(
+    rounded, graph, remaining = quantized_causes(
         graph, state, error, lambda other: outputs_error(recording, other, feeds)
     )
-    remaining = outputs_error(recording, graph, feeds) if rounded else error
-    causes, graph = _weight_causes(recording, graph, feeds, state, remaining)
+    causes, graph, remaining = _weight_causes(recording, graph, feeds, state, remaining)
     causes = [*rounded, *causes]
-    remaining = outputs_error(recording, graph, feeds) if causes else error
     edge, off, weights = Edge(recording, graph, feeds), remaining, len(causes)
     if off > _SAME and (at_boundary := exchanged(edge, off)):
         return Diagnosis(error, at_boundary.after, (at_boundary, *causes))
@@ -66,12 +64,14 @@ def localize(
         left = deadline - spent()
         if remaining <= _SAME or left <= 0:
             break
-        divergence = Divergence(recording, graph, feeds, seconds=left / 2)
-        found = _first_explained(recording, graph, divergence, state, left / 2)
+        part, several = _first_wrong(recording, graph, feeds)
+        divergence = Divergence(part, graph, feeds, seconds=left / 2)
+        found = _first_explained(part, graph, divergence, state, left / 2, several=several)
         if found is None:
             break
         cause, corrected = found
-        causes.append(cause)
+        named = next(iter(part.outputs)) if several else None
+        causes.append(dataclasses.replace(cause, output=named))
         if corrected is None:
             remaining = min(cause.after, remaining) if not math.isnan(cause.after) else remaining
             break
@@ -88,27 +88,49 @@ def outputs_error(recording: Recording, graph: Graph, feeds: Values) -> float:
     return Edge(recording, graph, feeds).error(feeds)
 
 
+def _first_wrong(recording: Recording, graph: Graph, feeds: Values) -> tuple[Recording, bool]:
+    """Return the recording with the first of several wrong outputs alone, the one that depends on
+    the fewest nodes, and whether there are several: a fault above one may not be above another.
+    """
+    try:
+        found = graph.run(list(recording.outputs), feeds)
+    except PieceFailedError:
+        return recording, False
+    wrong = [
+        name
+        for name in recording.outputs
+        if name in found and not relative_error(found[name], recording.output(name)) <= _SAME
+    ]
+    if len(wrong) < 2:
+        return recording, False
+    first = min(wrong, key=lambda name: len(graph.closure([name], feeds)))
+    return dataclasses.replace(recording, outputs={first: recording.outputs[first]}), True
+
+
 def _weight_causes(
     recording: Recording, graph: Graph, feeds: Values, state: Mapping[str, np.ndarray], error: float
-) -> tuple[list[Cause], Graph]:
-    """Return the weights that matter, and the graph with the original's in their place."""
+) -> tuple[list[Cause], Graph, float]:
+    """Return the weights that matter, the graph with the original's in their place, and its error.
+
+    `error` is that of the graph as given.
+    """
     differences = compare_weights(graph, state, _epsilons(recording)).differences
     if not differences:
-        return [], graph
+        return [], graph, error
     every = {each.weight: each.corrected for each in differences}
     corrected = graph.with_nodes(graph.nodes, every)
     after = outputs_error(recording, corrected, feeds)
     if not after < error * 0.9 and not (math.isinf(error) and after < error):
-        return [], graph
+        return [], graph, error
     if len(differences) > _SINGLE:
-        return [_checkpoint(differences, error, after)], corrected
+        return [_checkpoint(differences, error, after)], corrected, after
     causes = []
     for each in differences:
         others = {name: values for name, values in every.items() if name != each.weight}
         alone = outputs_error(recording, graph.with_nodes(graph.nodes, others), feeds)
         if alone > max(after * 2, _SAME):
             causes.append(_weight_cause(graph, each, before=alone, after=after))
-    return causes, corrected
+    return causes, corrected, after
 
 
 def _epsilons(recording: Recording) -> dict[str, float]:
@@ -164,13 +186,21 @@ def _first_explained(
     divergence: Divergence,
     state: Mapping[str, np.ndarray],
     seconds: float,
+    *,
+    several: bool,
 ) -> tuple[Cause, Graph | None] | None:
-    """Return the first place with a known fault, otherwise the first place."""
+    """Return the first place with a known fault, otherwise the first place; if `several` outputs
+    are wrong, with the graph to go on with.
+    """
     first: tuple[Cause, Graph | None] | None = None
     for parting in itertools.islice(divergence.partings(), _TRIED):
         cause, corrected, known = _at_place(recording, graph, divergence, parting, seconds / _TRIED)
         if known and corrected is not None:
             return _weight_told(cause, graph, corrected, state), corrected
+        if several and corrected is None and cause.kind == "place":
+            expected = recording.values[parting.value].array
+            values = parting.layout.apply(expected).astype(divergence.found[parting.name].dtype)
+            corrected = pinned(graph, parting.name, values)
         first = first or (cause, corrected)
     return first
 

@@ -41,15 +41,15 @@ def parity_cause(
     if off is None:
         return []
     given, original = feeds(off), expected(off)
+    built = {each.output: each for case in cases if case.case == off for each in case.outputs}
     right: str | None = None
     for name, options in plainer:
         try:
             found = reopened(options).run(given)
         except (ModelRefusedError, RunFailedError):
             continue
-        compared = compare_outputs(contract, original, found, functools.partial(padding, given))
-        agrees = not any(map(_diverges, compared))
-        if not agrees:
+        plain = compare_outputs(contract, original, found, functools.partial(padding, given))
+        if not all(_is_better(each, built.get(each.output)) for each in plain):
             break
         right = name
     return [_by_optimization(off, right)] if right is not None else [_by_export(off)]
@@ -60,11 +60,28 @@ def _diverges(output: TensorMetrics) -> bool:
         return False  # the contract check and N103 report it
     if output.nan_candidate or output.inf_mismatched:
         return True
-    if output.rows is not None and any(row.margin > _NOISE for row in output.rows.unmatched):
+    if _has_unmatched_rows(output):
         return True
     # The direction of noise around zero is chance, and a single number has none.
     directed = output.elements > 1 and not output.max_abs <= _NOISE
     return directed and not output.cosine >= _DIVERGED
+
+
+def _has_unmatched_rows(output: TensorMetrics) -> bool:
+    return output.rows is not None and any(row.margin > _NOISE for row in output.rows.unmatched)
+
+
+def _is_better(plain: TensorMetrics, built: TensorMetrics | None) -> bool:
+    """Say whether an output is right at a lower level: where it diverged, nearer as well, since
+    direction says nothing about scale.
+    """
+    if _diverges(plain):
+        return False
+    if built is None or not _diverges(built) or built.nan_candidate or built.inf_mismatched:
+        return True
+    if _has_unmatched_rows(built):
+        return True
+    return plain.max_abs < built.max_abs
 
 
 def _by_optimization(case: str, right: str) -> Finding:

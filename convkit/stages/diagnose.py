@@ -7,6 +7,7 @@ from pathlib import Path
 
 from convkit.cases.files import read_tensors
 from convkit.findings.model import Finding
+from convkit.localize.branches import other_side
 from convkit.localize.findings import findings_of
 from convkit.localize.graph import read_graph
 from convkit.localize.recording import record
@@ -54,7 +55,9 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     result = DiagnoseResult(
         _finite(diagnosis.error), _finite(diagnosis.remaining), len(diagnosis.causes)
     )
-    return result, findings_of(diagnosis, request.case)
+    branch = other_side(module, inputs, names, graph, given, request.case, root=loaded.source_root)
+    found = findings_of(diagnosis, request.case)
+    return result, found if branch is None else [branch, *found]
 
 
 def _finite(value: float) -> float | None:

@@ -48,10 +48,6 @@ class Original(Protocol):
         """Return the model's declared outputs; raises RunFailedError with the model's exception."""
         ...
 
-    def value_dependent_lines(self, feeds: Feeds) -> tuple[str, ...]:
-        """Return source lines of the model where Python control flow depends on tensor values."""
-        ...
-
     def decisions(self, draw: Callable[[Sizes], Feeds], sizes: Sizes) -> Decisions:
         """Return what the model compares its inputs' sizes and values with, from `sizes` on."""
         ...
@@ -83,16 +79,6 @@ class TorchOriginal:
         exception.
         """
         return self._run(feeds, {})
-
-    def value_dependent_lines(self, feeds: Feeds) -> tuple[str, ...]:
-        """Return source lines of the model where Python control flow depends on tensor values; see
-        the function of that name.
-        """
-        from convkit.models.sources.branches import value_dependent_lines
-        from convkit.models.sources.torch_dtypes import to_tensor
-
-        tensors = tuple(to_tensor(feeds[spec.name], spec.dtype) for spec in self._contract.inputs)
-        return value_dependent_lines(self._module, tensors, self._source_root)
 
     def decisions(self, draw: Callable[[Sizes], Feeds], sizes: Sizes) -> Decisions:
         """Run the model on inputs at some sizes; see `models.sources.decisions`."""
@@ -155,10 +141,6 @@ class OnnxOriginal:
             self._session = open_graph(Path(source.path))
         except ModelRefusedError as error:
             raise StageFailedError(f"model.onnx: {error}") from error
-
-    def value_dependent_lines(self, feeds: Feeds) -> tuple[str, ...]:  # noqa: ARG002 - a graph has no Python
-        """Return an empty tuple: no Python runs."""
-        return ()
 
     def decisions(self, draw: Callable[[Sizes], Feeds], sizes: Sizes) -> Decisions:  # noqa: ARG002 - a graph has no Python
         """Return nothing: the nodes of a graph are read, not run (`models.graph.decisions`)."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from convkit.cases.acceptance import restricted_axes
+from convkit.cases.acceptance import refused_values, restricted_axes, with_values_of
 from convkit.cases.budget import Budget, running_order
 from convkit.cases.case import Case, CaseInputs, Feeds, case_cost, sizes_text
 from convkit.cases.decisions import NO_DECISIONS, Decisions, outcomes
@@ -77,12 +77,10 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         steps.run(budget, half=half)
         looped, stage.findings = tuple(steps.records), [*stage.findings, *steps.findings]
         omitted += steps.omitted
-    lines = original.value_dependent_lines(cases[0].inputs()) if cases else ()
     result = ReferenceResult(
         (*records, *invariance.cases, *looped),
         (*omitted, *invariance.omitted),
         invariance.layout,
-        lines,
         _branches(decisions, records),
     )
     write_cases(context.output, result)
@@ -166,8 +164,16 @@ class _Reference:
         return CaseRecord(case.name, case.kind, case.description, case.sizes, seconds)
 
     def _accepts(self, sizes: dict[str, int]) -> bool:
+        """Say whether the original runs at some sizes, with drawn values or with accepted ones."""
+        feeds = self._made_from.draw(sizes, Draw("smallest"))
+        return self._runs(feeds) or self._runs(with_values_of(feeds, self._smallest()))
+
+    def _smallest(self) -> Feeds:
+        return self._made_from.draw(smallest_sizes(self._contract), Draw("smallest"))
+
+    def _runs(self, feeds: Feeds) -> bool:
         try:
-            self._original.run(self._made_from.draw(sizes, Draw("smallest")))
+            self._original.run(feeds)
         except RunFailedError:
             return False
         return True
@@ -270,10 +276,18 @@ class _Reference:
             self.findings.append(finding)
 
     def _explain_refusal(self, case: Case, feeds: Feeds, error: RunFailedError) -> str:
-        """Explain why the original rejects a legal input: its element type, or more positions than
-        it supports.
+        """Explain why the original rejects a legal input: values, its element type, or more
+        positions than it supports.
         """
         what = f"the original model refuses case {case.name!r} ({sizes_text(case.sizes)}): {error}"
+        smallest = self._smallest()
+        name = refused_values(feeds, smallest, self._runs) if self._runs(smallest) else None
+        if name is not None and feeds[name].size:
+            low, high = feeds[name].min(), feeds[name].max()
+            return (
+                f"{what}. It accepts these sizes with other values of {name!r}, which are {low} to"
+                f" {high} here: limit the sample of {name!r} to what the model accepts"
+            )
         accepted = (
             self._original.accepted_dtype(feeds)
             if isinstance(self._original, TorchOriginal)

@@ -12,6 +12,7 @@ from convkit.metrics.registry import limits_set
 from convkit.metrics.text import told_apart
 from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.recipe.tolerances import limits_for
+from convkit.record.model import CaseVerdict
 from convkit.worker.protocol import InvarianceCheck, InvarianceMetrics, TensorMetrics, VerifyResult
 
 # A model's inaccuracy is estimated from its best case, which may have only a few elements; the
@@ -57,6 +58,33 @@ def invariance_findings(
             if finding is not None:
                 findings[code] = finding
     return list(findings.values())
+
+
+def not_the_batch(
+    findings: Sequence[Finding], rows: str | None, cases: Sequence[CaseVerdict]
+) -> list[Finding]:
+    """Reduce N302 to a warning if a single row is wrong as well: the cause is then another.
+
+    `rows` is the batch axis.
+    """
+    alone = {
+        output.output: case.case
+        for case in reversed(cases)
+        if case.sizes.get(rows or "") == 1 and case.error is None
+        for output in case.outputs
+        if not output.passed
+    }
+    return [
+        dataclasses.replace(
+            finding,
+            severity="warning",
+            message=f"{finding.message}; a single row is wrong as well, in case"
+            f" {alone[finding.place.tensor]!r}, so the batch is not the cause",
+        )
+        if finding.code == "N302" and finding.place.tensor in alone
+        else finding
+        for finding in findings
+    ]
 
 
 # If the original's own runs differ by this fraction of a model's error, they explain the error.

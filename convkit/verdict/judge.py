@@ -13,7 +13,7 @@ from convkit.recipe.tolerances import limits_for, limits_of, tolerance_for
 from convkit.record.model import CaseVerdict, OutputVerdict, TargetStatus, Verification
 from convkit.tensors import Dimension, dimension_axes, dimension_size
 from convkit.verdict.branches import branch_findings
-from convkit.verdict.invariance import blame_original, invariance_findings
+from convkit.verdict.invariance import blame_original, invariance_findings, not_the_batch
 from convkit.verdict.limits_met import limits_met
 from convkit.verdict.padding import padding_findings
 from convkit.verdict.precision_remedy import search_remedy
@@ -63,13 +63,15 @@ def judge(
         ),
         *padding_findings(recipe, cases),
         *_baked_axis_findings(cases, recipe, example_sizes or {}),
-        *invariance_findings(recipe, target, measured, override),
+        *not_the_batch(
+            invariance_findings(recipe, target, measured, override), reference.layout.rows, cases
+        ),
         *_case_findings(cases, search_remedy(recipe, target)),
         *_completeness_findings(cases, recipe, stage_findings),
         *simulation_findings(recipe, target, measured, override),
         *step_findings(recipe, target, measured, cases, override),
     ]
-    findings += branch_findings(findings, reference, target, cases)
+    findings += branch_findings(reference, cases)
     findings += limits_met(recipe, target, cases)
     findings = without_guesses(findings, recipe)
     findings = list(blame_original(findings, measured))

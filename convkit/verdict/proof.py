@@ -14,18 +14,12 @@ _KNOWN_BETTER = ("E208", "E302", "N303", *_EXCHANGES)
 # Dependence on padding or the batch: more informative than a place without a known cause.
 _DEPENDS = ("N301", "N302")
 _PLACE_ONLY = "N408"
-# Kinds of causes that a branch made constant by an export can have.
-_BRANCHES = ("missing", "extra", "wiring", "operator", "place")
 
 
 def without_guesses(findings: Sequence[Finding], recipe: Recipe) -> list[Finding]:
     """Drop possible causes if a cause is proven, and remedies that cannot help."""
     proven = [finding for finding in findings if _is_proven(finding)]
-    kinds = {str(finding.evidence["kind"]) for finding in proven}
-    left_out = {"N402"} if proven else set()
-    if proven and not kinds.intersection(_BRANCHES):
-        left_out.add("E208")
-    kept = [finding for finding in findings if finding.code not in left_out]
+    kept = [finding for finding in findings if not (proven and finding.code == "N402")]
     if recipe.model.onnx is None:
         return kept
     remedy = Remedy("Correct the file at its source: convkit does not edit its nodes.")

@@ -317,15 +317,21 @@ def test_a_program_that_differs_in_float32_is_explained_and_no_precision_is_sear
     home: Path, tmp_path: Path
 ) -> None:
     auto = {"default": "float16", "keep_float32": "auto"}
-    targets = {"plain": {"runtime": "coreml"}, "low": {"runtime": "coreml", "precision": auto}}
+    targets = {
+        "plain": {"runtime": "coreml"},
+        "low": {"runtime": "coreml", "precision": auto},
+        "fixed": {"runtime": "coreml", "precision": "float16"},
+    }
     outputs = [{"name": "y", "dtype": "float32", "shape": ["batch", 4]}]
     outcome = run(recipe(tmp_path, HASHED, targets=targets, outputs=outputs), home)
-    assert [target.status for target in outcome.record.targets] == ["failed", "failed"]
-    plain, low = outcome.record.targets
+    assert [target.status for target in outcome.record.targets] == ["failed"] * 3
+    plain, low, fixed = outcome.record.targets
     leading = plain.verifications[0].findings[0]
     assert (leading.code, leading.place.source) == ("T108", "model.py:6")
     assert [finding.code for finding in low.findings if finding.is_error] == ["T108"]
     assert low.plan is None or not low.plan.rounds
+    # A precision that was not searched is not blamed for what is wrong in float32 either.
+    assert fixed.headline.startswith("T108")
 
 
 @pytest.mark.slow

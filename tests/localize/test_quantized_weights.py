@@ -11,7 +11,8 @@ from onnx import helper, numpy_helper
 
 from convkit.localize.findings import findings_of
 from convkit.localize.graph import Graph, make_graph
-from convkit.localize.quantized import compare_quantized
+from convkit.localize.lowering import lowered
+from convkit.localize.quantized import QuantizedMatch, compare_quantized
 from convkit.localize.recording import record
 from convkit.localize.search import localize
 
@@ -52,6 +53,10 @@ def graph_of(parts: dict[str, np.ndarray]) -> Graph:
             helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
         )
     )
+
+
+def matches(graph: Graph, state: dict[str, np.ndarray]) -> list[QuantizedMatch]:
+    return compare_quantized(lowered(graph)[1], state)
 
 
 def zero_point(parts: dict[str, np.ndarray]) -> None:
@@ -103,7 +108,7 @@ FAULTS: dict[Change, str] = {
 def test_what_is_wrong_is_named(fault: Change) -> None:
     parts = quantized()
     fault(parts)
-    (match,) = compare_quantized(graph_of(parts), STATE)
+    (match,) = matches(graph_of(parts), STATE)
     assert match.original == "layer.weight"
     assert match.problem is not None
     assert FAULTS[fault] in match.problem
@@ -112,13 +117,13 @@ def test_what_is_wrong_is_named(fault: Change) -> None:
 @pytest.mark.parametrize("per_channel", [True, False])
 @pytest.mark.parametrize("unsigned", [True, False])
 def test_a_weight_that_is_right_has_no_problem(per_channel: bool, unsigned: bool) -> None:
-    (match,) = compare_quantized(graph_of(quantized(per_channel, unsigned)), STATE)
+    (match,) = matches(graph_of(quantized(per_channel, unsigned)), STATE)
     assert (match.original, match.problem) == ("layer.weight", None)
 
 
 def test_another_model_s_weight_is_not_compared() -> None:
     state = {"a": np.random.default_rng(9).standard_normal((SIZE, SIZE)).astype(np.float32)}
-    assert compare_quantized(graph_of(quantized()), state) == []
+    assert matches(graph_of(quantized()), state) == []
 
 
 class Layer(torch.nn.Module):
@@ -162,7 +167,7 @@ def test_a_convolution_with_its_norm_folded_in_is_compared() -> None:
     for wrong in (False, True):
         given = scale * np.where(np.arange(6) == 2, 1 + wrong, 1).astype(np.float32)
         parts = {"q": numbers, "scale": given, "zero": np.zeros(6, np.int8)}
-        (match,) = compare_quantized(_convolution(parts), state)
+        (match,) = matches(_convolution(parts), state)
         assert "conv.weight" in match.original
         assert (match.problem is not None) == wrong
 

@@ -1,5 +1,8 @@
 """Several faults in one graph: each is found, and ranked by what it explains."""
 
+import io
+import warnings
+
 import numpy as np
 import onnx
 import onnx_ir
@@ -10,6 +13,7 @@ from faults.mutants.scoring import subject
 from onnx import numpy_helper
 
 from convkit.localize.diagnosis import Cause, Diagnosis
+from convkit.localize.findings import findings_of
 from convkit.localize.graph import make_graph
 from convkit.localize.recording import record
 from convkit.localize.search import localize
@@ -154,3 +158,41 @@ def test_the_same_change_in_repeated_modules_is_told_once() -> None:
     (told,) = ranked(given, 4.0)
     assert "likewise in layers.1.norm, layers.2.norm, layers.3.norm" in told.text
     assert (told.before, told.after) == (4.0, 0.0)
+
+
+class TwoOutputs(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = torch.nn.Linear(8, 16), torch.nn.Linear(16, 16)
+        self.inner, self.outer = torch.nn.LayerNorm(16), torch.nn.LayerNorm(16)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        hidden = self.inner(torch.relu(self.first(x)))
+        return self.outer(self.second(hidden)), hidden
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 1e-2, 1e-1])
+def test_a_fault_above_each_of_two_outputs_is_named(epsilon: float) -> None:
+    module = TwoOutputs().eval()
+    x = torch.randn(3, 8, generator=torch.Generator().manual_seed(0))
+    stream = io.BytesIO()
+    names = {"input_names": ["x"], "output_names": ["y", "hidden"]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own deprecation
+        torch.onnx.export(module, (x,), stream, dynamo=False, opset_version=17, **names)
+    model = onnx.load_from_string(stream.getvalue())
+    norms = [node for node in model.graph.node if node.op_type == "LayerNormalization"]
+    for norm in norms:
+        next(each for each in norm.attribute if each.name == "epsilon").f = epsilon
+    state = {name: each.detach().numpy() for name, each in module.state_dict().items()}
+    graph = make_graph(onnx_ir.from_proto(model))
+    recording = record(module, {"x": x}, ("y", "hidden"))
+    diagnosis = localize(recording, graph, {"x": x.numpy()}, state)
+    found = {(cause.kind, cause.module) for cause in diagnosis.causes}
+    assert found == {("attribute", "inner"), ("attribute", "outer")}
+    assert diagnosis.remaining < 2e-5
+    (inner,) = (
+        finding for finding in findings_of(diagnosis, "case") if finding.place.module == "inner"
+    )
+    assert "; output 'hidden' is off by" in inner.message

@@ -19,13 +19,14 @@ class Plain:
         return {"y": self._values}
 
 
-def cause(original, built):
+def cause(original, built, plain=None):
     expected = np.asarray(original, np.float32)
+    unoptimized = expected if plain is None else np.asarray(plain, np.float32)
     metrics = compare("y", expected, np.asarray(built, np.float32))
     case = CaseMetrics(case="typical", outputs=(metrics,), seconds=0.0)
     return parity_cause(
         Contract((), (), ()),
-        lambda _: Plain(expected),
+        lambda _: Plain(unoptimized),
         [("none", None)],
         [case],
         lambda _: {},
@@ -37,6 +38,12 @@ def cause(original, built):
 def test_another_direction_is_traced_to_the_optimizations():
     (finding,) = cause([1, 0, 0], [0, 1, 0])
     assert finding.code == "N401"
+
+
+@pytest.mark.parametrize("plain", [[30, 0, 0], [np.nan, 0, 0]], ids=["farther", "NaN"])
+def test_a_level_that_is_no_nearer_does_not_blame_the_optimizations(plain):
+    (finding,) = cause([1, 0, 0], [0, 1, 0], plain)
+    assert finding.code == "N402"
 
 
 @pytest.mark.parametrize(

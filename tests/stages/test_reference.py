@@ -230,6 +230,20 @@ def test_a_size_that_the_original_refuses_is_named_with_the_largest_it_takes(tmp
     assert finding.remedy.change == {"axes.sequence.max": 9}
 
 
+def test_values_that_the_original_refuses_are_not_blamed_on_the_sizes(tmp_path):
+    _, _, output = run(tmp_path, factory(tmp_path))
+    drawn = {
+        name: read_tensors(output, name, "inputs", CONTRACT.inputs)["ids"].max()
+        for name in ("smallest", "typical", "largest")
+    }
+    assert max(drawn.values()) > drawn["smallest"]
+    source = factory(tmp_path, f"    assert ids.max() <= {drawn['smallest']}" + MODEL)
+    message = r"accepts these sizes with other values of 'ids', which are \d+ to \d+ here"
+    with pytest.raises(StageFailedError, match=message) as raised:
+        run(tmp_path, source)
+    assert not raised.value.findings
+
+
 def test_a_refused_case_is_named_with_its_sizes(tmp_path):
     forward = """
         if ids.shape[1] > 8:

@@ -6,7 +6,8 @@ from small_recipe import recipe
 
 from convkit.findings.model import Finding
 from convkit.recipe.models import Tolerance
-from convkit.verdict.invariance import blame_original, invariance_findings
+from convkit.record.model import CaseVerdict, OutputVerdict
+from convkit.verdict.invariance import blame_original, invariance_findings, not_the_batch
 from convkit.worker.protocol import CaseMetrics, InvarianceMetrics, TensorMetrics, VerifyResult
 
 
@@ -187,3 +188,17 @@ def test_the_graph_stays_at_fault_where_the_original_does_not_explain_the_error(
     assert blame_original(given, measured("determinism", original, metrics(0.4), error)) == list(
         given
     )
+
+
+@pytest.mark.parametrize(
+    ("rows", "passed", "severity"),
+    [(1, False, "warning"), (1, True, "error"), (2, False, "error")],
+    ids=["a single row fails", "a single row passes", "only several rows fail"],
+)
+def test_a_row_does_not_depend_on_its_batch_if_it_fails_alone(rows, passed, severity):
+    given = findings("batch", metrics(1e-7), metrics(0.5))
+    output = OutputVerdict("y", passed, (), {}, metrics(0.5))
+    case = CaseVerdict("smallest", "", {"batch": rows}, passed, 0.1, (output,))
+    (finding,) = not_the_batch(given, "batch", [case])
+    assert (finding.code, finding.severity) == ("N302", severity)
+    assert ("'smallest'" in finding.message) == (severity == "warning")

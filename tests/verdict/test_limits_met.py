@@ -107,10 +107,9 @@ def test_labels_are_judged_by_agreement() -> None:
 
 
 def branch(outcomes: dict[str, bool], passed: dict[str, bool], place: str = "model.py:7"):
-    chosen = recipe()
     reference = ReferenceResult((), (), branches=(SizeBranch(place, outcomes),))
     cases = [CaseVerdict(name, name, {"sequence": 9}, ok, 0.1, ()) for name, ok in passed.items()]
-    return branch_findings([], reference, chosen.targets["ort"], cases)
+    return branch_findings(reference, cases)
 
 
 def test_a_branch_that_tells_failing_cases_from_others() -> None:

@@ -7,6 +7,7 @@ import pytest
 from records import tensor_metrics
 from small_recipe import recipe
 
+from convkit.findings.model import Finding, Place
 from convkit.verdict.judge import judge
 from convkit.worker.protocol import (
     CaseMetrics,
@@ -21,14 +22,22 @@ WITHIN = tensor_metrics(1e-5, output="y")
 OFF = tensor_metrics(3e-4, output="y")  # the recipe's limit is 1e-4
 
 
-def verdict(*cases, reference=None):
+def verdict(*cases, stage_findings=()):
     names = [case.case for case in cases]
-    known = reference or ReferenceResult(
+    known = ReferenceResult(
         tuple(CaseRecord(name, "ladder", name, SIZES, 0.1) for name in names), ()
     )
     chosen = recipe()
     measured = VerifyResult("device", None, ("CPU",), (), cases, (), ())
-    return judge(chosen, chosen.targets["ort"], known, measured, stage="verify:ort", version=None)
+    return judge(
+        chosen,
+        chosen.targets["ort"],
+        known,
+        measured,
+        stage="verify:ort",
+        version=None,
+        stage_findings=stage_findings,
+    )
 
 
 def case(name, metrics, unpadded=None, error=None):
@@ -75,9 +84,8 @@ def test_any_other_failure_is_no_matter_of_padding(other):
 
 
 def test_a_guess_is_left_out_beside_it():
-    records = tuple(CaseRecord(name, "ladder", name, SIZES, 0.1) for name in ("padded",))
-    branching = ReferenceResult(records, (), value_dependent=("model.py:3",))
-    guessed = verdict(case("padded", OFF), reference=branching)
-    assert "E208" in {finding.code for finding in guessed.findings}
-    proven = verdict(case("padded", OFF, WITHIN), reference=branching)
-    assert "E208" not in {finding.code for finding in proven.findings}
+    guess = Finding("N402", "the graph differs", Place(case="padded"))
+    guessed = verdict(case("padded", OFF), stage_findings=[guess])
+    assert "N402" in {finding.code for finding in guessed.findings}
+    proven = verdict(case("padded", OFF, WITHIN), stage_findings=[guess])
+    assert "N402" not in {finding.code for finding in proven.findings}

@@ -52,6 +52,9 @@ from convkit.worker.protocol import LowPrecision
 
 Feeds = Mapping[str, np.ndarray]
 
+# A row is masked if a finite mask makes more than this share of it finite.
+_MASKED = 0.5
+
 
 class PrecisionDiagnosis:
     """The graph that a target was built from, with the requested precision.
@@ -217,6 +220,11 @@ class PrecisionDiagnosis:
             return []
         taken = self._simulated(softmax.input, feeds)
         masked = np.all(np.isneginf(taken), axis=softmax.axis)
+        if masked.any():
+            # What is not finite with a finite mask either has overflowed by itself; a masked score
+            # far below zero may as well.
+            finite = np.isfinite(self._simulated(softmax.input, feeds, saturate=True))
+            masked &= finite.mean(axis=softmax.axis) > _MASKED
         if not masked.any():
             return []
         first = [int(index) for index in np.argwhere(masked)[0]]
@@ -242,9 +250,10 @@ class PrecisionDiagnosis:
             severity=severity,
         )
 
-    def _simulated(self, tensor: str, feeds: Feeds) -> np.ndarray:
-        """Return one tensor's values in the simulation."""
-        lowered = convert(self._model, self._assignment, saturate=self._precision.saturate).model
+    def _simulated(self, tensor: str, feeds: Feeds, *, saturate: bool = False) -> np.ndarray:
+        """Return one tensor's values in the simulation, with finite constants if `saturate`."""
+        saturate = saturate or self._precision.saturate
+        lowered = convert(self._model, self._assignment, saturate=saturate).model
         model = simulate(lowered)
         values = {value.name: value for node in model.graph for value in node.outputs}
         model.graph.outputs.clear()

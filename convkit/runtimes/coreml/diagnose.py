@@ -6,12 +6,13 @@ import math
 from pathlib import Path
 
 from convkit.cases.files import read_tensors
+from convkit.cases.judged import ladder_cases
 from convkit.codec import decode
 from convkit.findings.model import Finding
 from convkit.models.sources.prepared import Unfit, prepare
 from convkit.runtimes.coreml.conversion import Conversion, convert
 from convkit.runtimes.coreml.options import ProgramOptions
-from convkit.runtimes.coreml.parity import explain_float32
+from convkit.runtimes.coreml.parity import explain_float32, first_off
 from convkit.worker.context import Context, StageSkippedError
 from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
 
@@ -38,6 +39,10 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     )
     context.progress("looking for the first difference", done=0.7)
     reference = Path(request.reference)
+    if request.limits:  # a lower precision: it is to blame if float32 is right
+        cases = {request.case: ladder_cases(reference, contract)[request.case]}
+        if first_off(converted, cases, request.limits) is None:
+            return DiagnoseResult(None, None, 0), []
     found, findings = explain_float32(
         converted,
         contract,

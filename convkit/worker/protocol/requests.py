@@ -147,7 +147,9 @@ class DiagnoseRequest:
 
     `exported` and `reference` are the folders of those stages, `source` is the original. A search
     of a runtime's own gets the target's `options`, encoded, and `built`, the folder of its files; a
-    runtime that converts the model itself has no graph, and gets that model as `original`.
+    runtime that converts the model itself has no graph, and gets that model as `original`. If
+    `limits` are given, by output, a float32 conversion within them is right: the difference is the
+    precision's.
     """
 
     source: Source
@@ -158,6 +160,7 @@ class DiagnoseRequest:
     original: Original | None = None
     built: str | None = None
     options: Json = None
+    limits: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -88,14 +88,12 @@ class SizeBranch:
 class ReferenceResult:
     """Also written as `cases.json` among the reference's files, for the verify stage.
 
-    `value_dependent` are lines of the original's code in which Python decides by the values of
-    tensors. `branches` are comparisons of sizes that differ between the cases of the ladder.
+    `branches` are comparisons of sizes that differ between the cases of the ladder.
     """
 
     cases: tuple[CaseRecord, ...]
     omitted: tuple[OmittedCase, ...]
     layout: Layout = Layout()
-    value_dependent: tuple[str, ...] = ()
     branches: tuple[SizeBranch, ...] = ()
 
 

@@ -1,0 +1,128 @@
+"""Branches of the original's Python on tensors' values: did an export keep the other side?
+
+The proof is the original itself: if it computes what the graph computes once the branch is forced
+to its other side, the graph holds that side.
+"""
+
+import inspect
+from collections.abc import Mapping
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.localize.changes import explains
+from convkit.localize.graph import Graph, PieceFailedError, Values
+from convkit.localize.matching import relative_error
+from convkit.models.sources.branches import relative_line
+from convkit.models.sources.torch_dtypes import to_array
+
+# Branches that are tried: each costs a run of the original.
+_TRIED = 4
+
+
+class _Branches(TorchDispatchMode):
+    """Records the lines that turn a tensor into a Python boolean, and inverts those of one line."""
+
+    def __init__(self, root: str | None, inverted: str | None = None) -> None:
+        super().__init__()
+        self._root = root
+        self._inverted = inverted
+        self.lines: dict[str, bool] = {}
+
+    def __torch_dispatch__(
+        self,
+        function: Any,  # noqa: ANN401 - torch's own, untyped
+        types: Any,  # noqa: ANN401
+        args: Any = (),  # noqa: ANN401
+        kwargs: Any = None,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        found = function(*args, **(kwargs or {}))
+        if not isinstance(found, bool) or (line := self._line()) is None:
+            return found
+        self.lines.setdefault(line, found)
+        return not found if line == self._inverted else found
+
+    def _line(self) -> str | None:
+        """Return the line of the model's code that is running, itself or in torch's functions."""
+        frame: FrameType | None = inspect.currentframe()
+        while frame is not None:
+            line = relative_line(frame.f_code.co_filename, frame.f_lineno, self._root)
+            if frame.f_code.co_filename != __file__ and not line.startswith("torch/"):
+                return line
+            frame = frame.f_back
+        return None
+
+
+def other_side(
+    module: torch.nn.Module,
+    inputs: Mapping[str, torch.Tensor],
+    outputs: tuple[str, ...],
+    graph: Graph,
+    feeds: Values,
+    case: str,
+    *,
+    root: str | None = None,
+) -> Finding | None:
+    """Return E208 for the branch whose other side a graph computes, on one case.
+
+    `module` takes the inputs in order and returns the outputs in order. Raises the module's
+    exceptions in its unchanged run; one that fails on the other side proves nothing.
+    """
+    original, lines = _run(module, inputs, outputs, _Branches(root))
+    if not lines:
+        return None
+    try:
+        found = graph.run(list(outputs), feeds)
+    except PieceFailedError:
+        return None
+    before = _error(original, found)
+    for line in list(lines)[:_TRIED]:
+        try:
+            inverted, _ = _run(module, inputs, outputs, _Branches(root, line))
+        except Exception:  # noqa: BLE001, S112 - a model may raise anything on a side it never takes
+            continue
+        after = _error(inverted, found)
+        if explains(before, after):
+            return _finding(line, lines[line], case, before, after)
+    return None
+
+
+def _run(
+    module: torch.nn.Module,
+    inputs: Mapping[str, torch.Tensor],
+    outputs: tuple[str, ...],
+    branches: _Branches,
+) -> tuple[dict[str, np.ndarray], dict[str, bool]]:
+    with torch.no_grad(), branches:
+        found = module(*(tensor.clone() for tensor in inputs.values()))
+    tensors = (found,) if isinstance(found, torch.Tensor) else tuple(found)
+    arrays = {name: to_array(each) for name, each in zip(outputs, tensors, strict=True)}
+    return arrays, branches.lines
+
+
+def _error(expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> float:
+    """Return the largest error of the outputs, in parts of their rms."""
+    return max(relative_error(found[name], values) for name, values in expected.items())
+
+
+def _finding(line: str, outcome: bool, case: str, before: float, after: float) -> Finding:  # noqa: FBT001
+    return Finding(
+        "E208",
+        f"the branch at {line} is {outcome} in case {case!r}, and the graph holds its other side:"
+        f" with the branch inverted, the original computes what the graph computes (they differ by"
+        f" {before:.2g} as they are, and by {after:.2g} then)",
+        Place(source=line, case=case),
+        {
+            "kind": "branch",
+            "proven": True,
+            "line": line,
+            "outcome": outcome,
+            "before": before if np.isfinite(before) else str(before),
+            "after": after,
+        },
+        Remedy("Write the branch with torch.where or torch.cond, or export with exporter: torch."),
+    )
