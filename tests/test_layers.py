@@ -78,7 +78,9 @@ WORKER = {
         *("worker", "dtypes", "cases", "models", "metrics", "precision", "comparison", "bindings"),
         "localize",
     },
+    "bench": {"worker", "dtypes", "cases", "models", "stages"},
     "runtimes": {
+        "bench",
         *("worker", "dtypes", "float_limits", "cases", "models", "metrics", "precision", "mil"),
         *("comparison", "bindings", "stages", "localize"),
     },

@@ -13,6 +13,7 @@ import typer
 
 from convkit.cli import (
     auditing,
+    benching,
     diagnosing,
     environments,
     fleet,
@@ -45,6 +46,7 @@ app = typer.Typer(
 )
 app.command("run")(running.run)
 app.command("plan")(running.plan)
+app.command("bench")(benching.bench)
 app.command("lock")(locking.lock)
 app.command("reproduce")(nightly.reproduce)
 app.command("nightly")(nightly.nightly)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from packaging.specifiers import SpecifierSet
 from pydantic import AfterValidator, Field
 
+from convkit.recipe.bench import Goals
 from convkit.recipe.consistency import Fault, FaultsError
 from convkit.recipe.fields import RecipeModel, Specifier, Switch
 from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
@@ -59,6 +60,7 @@ class BaseTarget(RecipeModel):
     outputs: dict[str, Tolerance] = Field(
         default_factory=dict, description="tolerances by output, in place of all others"
     )
+    goals: Goals | None = Field(None, description="in place of the recipe's goals")
     tools: Tools = Field(default_factory=Tools, description="over the recipe's tools")
 
     @property

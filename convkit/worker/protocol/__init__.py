@@ -7,6 +7,17 @@ an `Envelope`. The worker writes its files under `Envelope.output` and finally, 
 missing RESULT means that the worker died.
 """
 
+from convkit.worker.protocol.bench import (
+    BenchOriginalRequest,
+    BenchRequest,
+    BenchResult,
+    BenchSize,
+    Hello,
+    OperatorCost,
+    Order,
+    Profile,
+    Timing,
+)
 from convkit.worker.protocol.envelope import PROTOCOL, Answer, Envelope, JobKind, Outcome, StageKind
 from convkit.worker.protocol.measurements import (
     CaseMetrics,
@@ -79,6 +90,10 @@ __all__ = [
     "DEFAULT_PERCENTILE",
     "PROTOCOL",
     "Answer",
+    "BenchOriginalRequest",
+    "BenchRequest",
+    "BenchResult",
+    "BenchSize",
     "BuildRequest",
     "BuildResult",
     "Calibration",
@@ -100,6 +115,7 @@ __all__ = [
     "Fallback",
     "FileComparison",
     "Format",
+    "Hello",
     "InspectRequest",
     "InspectResult",
     "InvarianceCheck",
@@ -112,7 +128,9 @@ __all__ = [
     "ModulePrecision",
     "ModuleTypes",
     "OmittedCase",
+    "OperatorCost",
     "OptionsT",
+    "Order",
     "Original",
     "Outcome",
     "PlanRound",
@@ -121,6 +139,7 @@ __all__ = [
     "PrecisionResult",
     "ProbeChange",
     "ProbeMetrics",
+    "Profile",
     "Quantization",
     "QuantizationKind",
     "ReferenceRequest",
@@ -136,6 +155,7 @@ __all__ = [
     "SurveyRequest",
     "SurveyResult",
     "TensorMetrics",
+    "Timing",
     "VerifyRequest",
     "VerifyResult",
 ]
