@@ -75,10 +75,12 @@ WORKER = {
     "mil": {"worker"},
     "comparison": {"worker", "models"},
     "stages": {
+        "evaluate",
         *("worker", "dtypes", "cases", "models", "metrics", "precision", "comparison", "bindings"),
         "localize",
     },
     "bench": {"worker", "dtypes", "cases", "models", "stages"},
+    "evaluate": {"worker", "dtypes", "cases"},
     "runtimes": {
         "bench",
         *("worker", "dtypes", "float_limits", "cases", "models", "metrics", "precision", "mil"),

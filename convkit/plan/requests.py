@@ -12,6 +12,7 @@ from convkit.recipe.tolerances import limits_for
 from convkit.tensors import Contract, TensorSpec
 from convkit.worker.protocol import (
     BuildRequest,
+    Evaluation,
     ExportRequest,
     Original,
     PrecisionRequest,
@@ -72,6 +73,7 @@ def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
                 budget_seconds=recipe.verify.budget,
                 skip_cases=recipe.verify.skip,
                 graph=places.source(recipe.model) if recipe.model.onnx is not None else None,
+                evaluation=_evaluation(recipe, places),
             )
         case "precision" | "build" | "verify":
             return _target_request(stage, recipe, places)
@@ -126,6 +128,27 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
         exported=exported,
         decision=decision,
         stand_in=stage.stand_in,
+        evaluation=_evaluation(recipe, places),
+    )
+
+
+def _evaluation(recipe: Recipe, places: Places) -> Evaluation | None:
+    """Return the user's data and metric as a worker takes them."""
+    asked = recipe.evaluate
+    if asked is None:
+        return None
+    output = next((each for each in recipe.outputs if each.name == asked.output), recipe.outputs[0])
+    masks = [each.name for each in recipe.inputs if each.sample == "padding_mask"]
+    return Evaluation(
+        data=places.file(asked.data),
+        metric=asked.metric.rpartition(":")[2],
+        output=output.name,
+        inputs=dict(asked.inputs),
+        texts=asked.texts,
+        labels=asked.labels,
+        mask=output.mask or next(iter(masks), None),
+        code=places.file(asked.code) if asked.code is not None else None,
+        most_rows=asked.rows,
     )
 
 
@@ -223,4 +246,5 @@ def named_files(recipe: Recipe) -> tuple[str, ...]:
         tensor.sample.file for tensor in recipe.inputs if isinstance(tensor.sample, models.File)
     ]
     files = [file for target in recipe.targets.values() for file in target.files]
-    return tuple(dict.fromkeys([*samples, *files]))
+    rows = recipe.evaluate.files if recipe.evaluate is not None else ()
+    return tuple(dict.fromkeys([*samples, *files, *rows]))

@@ -15,6 +15,7 @@ from convkit.codec import Json
 from convkit.metrics.registry import DEFAULTS
 from convkit.recipe.bench import Bench, Goals
 from convkit.recipe.consistency import FaultsError
+from convkit.recipe.evaluate import Evaluate
 from convkit.recipe.fields import AxisName, Name, RecipeModel, Seconds, Seed, Text
 from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.recipe.registry import target_models
@@ -191,6 +192,19 @@ class Recipe(RecipeModel):
     targets: Annotated[dict[Name, Target], Field(min_length=1)] = Field(
         description="what to build, by name: each has a runtime, device, precision and tolerance",
         examples=[{"ort-cpu": {"runtime": "onnxruntime"}}],
+    )
+    evaluate: Evaluate | None = Field(
+        None,
+        description="a metric on your own data, which must not drop; see docs/evaluate.md",
+        examples=[
+            {
+                "data": "samples/images.npz",
+                "inputs": {"pixel_values": "image"},
+                "labels": "label",
+                "metric": "accuracy",
+                "max_drop": 0.01,
+            }
+        ],
     )
     bench: Bench = Field(default_factory=Bench, description="how `convkit bench` measures")
     goals: Goals | None = Field(

@@ -12,6 +12,7 @@ from convkit.findings.model import Finding
 from convkit.metrics.limits import Problem
 from convkit.tensors import Contract
 from convkit.worker.protocol import (
+    EvaluationMetrics,
     InvarianceMetrics,
     OmittedCase,
     PrecisionResult,
@@ -95,6 +96,8 @@ class Verification:
     """The verdict on one target under one runtime release. `stage` is the id of the verify stage.
 
     `leading` is the finding shown in the headline; None if there is none, and in older records.
+    `evaluation` is the score on the user's rows, `decided_by` what the verdict rests on: tolerance,
+    task metric, or both.
     """
 
     stage: str
@@ -110,6 +113,8 @@ class Verification:
     invariance: tuple[InvarianceMetrics, ...] = ()
     findings: tuple[Finding, ...] = ()
     leading: Finding | None = None
+    evaluation: EvaluationMetrics | None = None
+    decided_by: str = "tolerance"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -105,6 +105,17 @@ def verify(
     if (simulation := subject.simulation()) is not None:
         context.progress("simulating")
         beside = verification.beside_simulation(simulation, cases)
+    scored = None
+    if request.evaluation is not None:
+        from convkit.evaluate.running import score_built
+
+        scored = score_built(
+            request.evaluation,
+            request.contract,
+            session.run,
+            Path(request.reference),
+            lambda message, done: context.progress(message, done=done),
+        )
     result = VerifyResult(
         evidence=subject.evidence,
         session=opened.contract,
@@ -115,6 +126,7 @@ def verify(
         probes=tuple(probes),
         simulated=beside,
         invariance=tuple(invariance),
+        evaluation=scored,
     )
     return result, findings
 

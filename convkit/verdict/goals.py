@@ -116,12 +116,7 @@ def _missed(
             "reasons": [reason.kind for reason in known],
             "most_expensive": expensive,
         },
-        Remedy(
-            " ".join(dict.fromkeys(reason.remedy for reason in known))
-            or "Look at the most expensive operators, or set a goal that this target can meet."
-            if verdict.size is not None
-            else "Choose a lower precision for the target, or another goal."
-        ),
+        Remedy(" ".join(dict.fromkeys(reason.remedy for reason in known)) or _remedy(verdict)),
     )
 
 
@@ -129,6 +124,13 @@ def _unexplained(verdict: GoalVerdict, target: ModelFigures) -> str:
     if verdict.figure in ("memory", "size"):
         return ""
     return target.unprofiled or "the runtime's profile shows no usual reason"
+
+
+def _remedy(verdict: GoalVerdict) -> str:
+    """Return what to do about a goal that is missed for no known reason."""
+    if verdict.size is not None:
+        return "Look at the most expensive operators, or set a goal that this target can meet."
+    return "Choose a lower precision for the target, or another goal."
 
 
 def _name(figure: str) -> str:

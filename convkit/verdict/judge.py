@@ -9,10 +9,11 @@ from convkit.metrics.limits import problems
 from convkit.metrics.registry import absolute_limit
 from convkit.metrics.text import told_apart
 from convkit.recipe.models import Recipe, Target, Tolerance
-from convkit.recipe.tolerances import limits_for, limits_of, tolerance_for
+from convkit.recipe.tolerances import decided_by, limits_for, limits_of, tolerance_for
 from convkit.record.model import CaseVerdict, OutputVerdict, TargetStatus, Verification
 from convkit.tensors import Dimension, dimension_axes, dimension_size
 from convkit.verdict.branches import branch_findings
+from convkit.verdict.evaluation import UNDECIDED, evaluation_findings, evaluation_text
 from convkit.verdict.invariance import blame_original, invariance_findings
 from convkit.verdict.limits_met import limits_met
 from convkit.verdict.precision_remedy import search_remedy
@@ -22,6 +23,7 @@ from convkit.verdict.simulated import simulation_findings
 from convkit.worker.protocol import (
     CaseMetrics,
     CaseRecord,
+    EvaluationMetrics,
     ReferenceResult,
     TensorMetrics,
     VerifyResult,
@@ -63,6 +65,7 @@ def judge(
         *_case_findings(cases, search_remedy(recipe, target)),
         *_completeness_findings(cases, recipe, stage_findings),
         *simulation_findings(recipe, target, measured, override),
+        *evaluation_findings(recipe, target, measured.evaluation),
     ]
     findings += branch_findings(findings, reference, target, cases)
     findings += limits_met(recipe, target, cases)
@@ -74,14 +77,15 @@ def judge(
         or not all(case.passed for case in cases)
         or not cases
     )
-    status: TargetStatus = "failed" if failed else "verified"
-    leading = next((finding for finding in findings if finding.is_error), None)
+    undecided = next((finding for finding in findings if finding.code == UNDECIDED), None)
+    status: TargetStatus = "failed" if failed else "skipped" if undecided else "verified"
+    leading = next((finding for finding in findings if finding.is_error), undecided)
     return Verification(
         stage=stage,
         version=version,
         status=status,
         evidence=measured.evidence,
-        headline=_headline(leading, cases),
+        headline=_headline(leading, cases, measured.evaluation),
         cases=tuple(cases),
         omitted=(*reference.omitted, *measured.omitted),
         probes=measured.probes,
@@ -90,6 +94,8 @@ def judge(
         invariance=measured.invariance,
         findings=tuple(findings),
         leading=leading,
+        evaluation=measured.evaluation,
+        decided_by=decided_by(recipe, target),
     )
 
 
@@ -314,9 +320,13 @@ def _completeness_findings(
     return findings
 
 
-def _headline(leading: Finding | None, cases: Sequence[CaseVerdict]) -> str:
+def _headline(
+    leading: Finding | None, cases: Sequence[CaseVerdict], scored: EvaluationMetrics | None
+) -> str:
     if leading is not None:
         return f"{leading.code} {leading.message}"
+    if scored is not None:
+        return evaluation_text(scored)
     worst = max((output.metrics.max_abs for case in cases for output in case.outputs), default=0.0)
     return f"{len(cases)} cases, largest absolute error {worst:.2g}"
 

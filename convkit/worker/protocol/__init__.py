@@ -19,6 +19,7 @@ from convkit.worker.protocol.bench import (
     Timing,
 )
 from convkit.worker.protocol.envelope import PROTOCOL, Answer, Envelope, JobKind, Outcome, StageKind
+from convkit.worker.protocol.evaluation import Disagreement, Evaluation, EvaluationMetrics
 from convkit.worker.protocol.measurements import (
     CaseMetrics,
     Fallback,
@@ -108,7 +109,10 @@ __all__ = [
     "DiagnoseResult",
     "Difference",
     "DifferenceKind",
+    "Disagreement",
     "Envelope",
+    "Evaluation",
+    "EvaluationMetrics",
     "ExportRequest",
     "ExportResult",
     "Exporter",

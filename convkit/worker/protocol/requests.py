@@ -5,6 +5,7 @@ from typing import Generic, Literal, TypeVar
 
 from convkit.codec import Json
 from convkit.tensors import Contract
+from convkit.worker.protocol.evaluation import Evaluation
 from convkit.worker.protocol.model import Device, Exporter, Original, Precision, Sample, Source
 
 # The runtime's own options: a frozen dataclass defined in its folder.
@@ -33,6 +34,7 @@ class ReferenceRequest:
     `<case>/outputs/<name>.npy`.
 
     `graph` is an ONNX file that was made elsewhere, whose comparisons cases are made for too.
+    `evaluation`: the original also runs on the user's rows.
     """
 
     source: Source
@@ -43,6 +45,7 @@ class ReferenceRequest:
     budget_seconds: float | None
     skip_cases: tuple[str, ...]
     graph: str | None = None
+    evaluation: Evaluation | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +107,7 @@ class VerifyRequest(Generic[OptionsT]):
     exported: str | None = None
     decision: str | None = None
     stand_in: bool = False
+    evaluation: Evaluation | None = None
 
 
 @dataclasses.dataclass(frozen=True)

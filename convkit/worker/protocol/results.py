@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 from convkit.tensors import Contract
+from convkit.worker.protocol.evaluation import EvaluationMetrics
 from convkit.worker.protocol.measurements import (
     CaseMetrics,
     Fallback,
@@ -174,6 +175,7 @@ class VerifyResult:
     probes: tuple[ProbeMetrics, ...]
     simulated: tuple[SimulatedCase, ...] = ()
     invariance: tuple[InvarianceMetrics, ...] = ()
+    evaluation: EvaluationMetrics | None = None
 
 
 @dataclasses.dataclass(frozen=True)
