@@ -42,7 +42,8 @@ def read_rows(evaluation: Evaluation) -> Rows:
     lengths = {name: len(values) for name, values in columns.items()}
     if len(set(lengths.values())) > 1:
         raise StageFailedError(f"evaluate: the columns of {path.name} differ in length: {lengths}")
-    count = min([*lengths.values(), evaluation.most_rows or 1 << 62], default=0)
+    there = min(lengths.values(), default=0)
+    count = min(there, evaluation.most_rows or there)
     if count < 2:
         raise StageFailedError(f"evaluate: {path.name} has {count} rows; a metric needs two")
     return Rows(path.name, {name: values[:count] for name, values in columns.items()}, count)

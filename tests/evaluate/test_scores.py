@@ -95,8 +95,12 @@ def test_the_users_function_gets_outputs_and_labels(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "problem"),
-    [("x = (", "own.py"), ("def other(): ...", "score"), ("def score(a): ...", "score in own.py failed")],
-)  # fmt: skip
+    [
+        ("x = (", "own.py"),
+        ("def other(): ...", "score"),
+        ("def score(a): ...", "score in own.py failed"),
+    ],
+)
 def test_a_broken_function_is_named(tmp_path, text, problem):
     code = tmp_path / "own.py"
     code.write_text(text)

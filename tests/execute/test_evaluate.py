@@ -13,6 +13,7 @@ import yaml
 from convkit.execute.rejudge import rejudge
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.home import Home
+from convkit.recipe.models import Tolerance
 
 # The class is the sign of the first input; both logits rest on a large common part.
 MODEL = """
@@ -53,8 +54,8 @@ def rows(count: int, near: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def run(
-    folder: Path, shift: tuple[float, float], count: int, near: int, suffix: str = ".npz",
-    target: dict[str, Any] | None = None, **evaluate: Any,
+    folder: Path, shift: tuple[float, float], count: int, near: int,
+    target: dict[str, Any] | None = None, suffix: str = ".npz", **targets: Any,
 ) -> RunOutcome:  # fmt: skip
     values, labels = rows(count, near)
     data = folder / f"rows{suffix}"
@@ -76,8 +77,8 @@ def run(
         "axes": {"batch": {"min": 1, "typical": 8, "max": 16}},
         "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 2]}],
         "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 2]}],
-        "evaluate": asked | {"max_drop": 0.01} | evaluate,
-        "targets": {"ort": {"runtime": "onnxruntime"} | (target or {})},
+        "evaluate": asked | {"max_drop": 0.01},
+        "targets": {"ort": {"runtime": "onnxruntime"} | (target or {})} | targets,
     }
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump(recipe, sort_keys=False))
@@ -95,15 +96,19 @@ def codes(outcome: RunOutcome) -> list[str]:
 
 
 def test_a_build_of_cosine_0_999_that_loses_accuracy_fails(tmp_path: Path) -> None:
-    outcome = run(tmp_path, (-0.03, 0.03), 400, 30, target={"tolerance": {"cosine": 0.999}})
+    lenient = {"runtime": "onnxruntime", "max_drop": 0.2}
+    outcome = run(
+        tmp_path, (-0.03, 0.03), 400, 30, {"tolerance": {"cosine": 0.999}}, lenient=lenient
+    )
     (verification,) = outcome.record.targets[0].verifications
     assert cosine(outcome) > 0.999
     assert all(case.passed for case in verification.cases)
-    assert (outcome.record.status, codes(outcome)) == ("failed", ["N601"])
+    assert (outcome.record.targets[0].status, codes(outcome)) == ("failed", ["N601"])
     assert verification.decided_by == "tolerance and task metric"
     assert verification.evaluation.drop == pytest.approx(30 / 400)
     assert verification.evaluation.low > 0.01
     assert verification.evaluation.disagreed == 30
+    assert outcome.record.targets[1].status == "verified"  # it may lose a fifth
     assert "row 0: 1, original 0, label 0" in verification.leading.evidence["disagreements"]
 
 
@@ -114,8 +119,9 @@ def test_a_build_of_cosine_0_97_that_loses_nothing_passes(tmp_path: Path) -> Non
     assert (outcome.record.status, codes(outcome)) == ("verified", [])
     assert verification.decided_by == "task metric"
     assert verification.headline.startswith("accuracy 1, original 1")
-    # Judged again without running anything, and by a tolerance that somebody insists on.
+    # Judged again without running anything; then by a tolerance that somebody insists on.
     assert rejudge(outcome.folder, None).status == "verified"
+    assert rejudge(outcome.folder, Tolerance(cosine=0.999)).status == "failed"
 
 
 def test_too_few_rows_neither_pass_nor_fail(tmp_path: Path) -> None:
@@ -123,20 +129,3 @@ def test_too_few_rows_neither_pass_nor_fail(tmp_path: Path) -> None:
     assert outcome.record.targets[0].status == "skipped"
     assert codes(outcome) == ["N602"]
     assert "the rows cannot tell" in outcome.record.targets[0].headline
-
-
-def test_nan_in_a_row_is_no_score(tmp_path: Path) -> None:
-    outcome = run(tmp_path, (0.0, float("inf")), 40, 0)
-    assert outcome.record.status == "failed"
-
-
-def test_a_target_may_drop_more_than_the_recipe_says(tmp_path: Path) -> None:
-    outcome = run(tmp_path, (-0.03, 0.03), 400, 30, target={"max_drop": 0.2})
-    assert (outcome.record.status, codes(outcome)) == ("verified", [])
-
-
-def test_a_column_that_is_missing_breaks_the_stage_with_its_name(tmp_path: Path) -> None:
-    outcome = run(tmp_path, (0.0, 0.0), 40, 0, inputs={"x": "pixels"})
-    assert outcome.record.status == "broken"
-    errors = [stage.error for stage in outcome.record.stages if stage.error]
-    assert any("has no column 'pixels'; it has x, label" in error for error in errors)
