@@ -56,7 +56,10 @@ HOST = {
     "nightly": {
         *("audit", "execute", "recipe", "record", "findings", "store", "toolchain", "track")
     },
+    # What people call from Python; the command line does, too.
+    "api": {"execute", "recipe", "record", "findings", "session"},
     "cli": {
+        "api",
         *("audit", "nightly", "execute", "plan", "recipe", "record", "findings", "store"),
         *("toolchain", "track", "report", "verdict", "worker.protocol", "precision.naming"),
         *METRICS,
@@ -156,7 +159,9 @@ def test_imports_point_down() -> None:
     for path in MODULES:
         part = part_of(path)
         ways = (
-            {"session"} if part == "__init__" else {part, *BOTTOM, *(HOST | WORKER).get(part, ())}
+            {"session", "api"}
+            if part == "__init__"
+            else {part, *BOTTOM, *(HOST | WORKER).get(part, ())}
         )
         inner = {
             name.removeprefix("convkit.") for name in imports(path) if name.startswith("convkit.")

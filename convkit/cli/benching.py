@@ -86,20 +86,23 @@ def _finished_run(
     what: str, only: tuple[str, ...], toolchain: "ToolchainKind", home: "Home", progress: "Listener"
 ) -> "tuple[Path, LoadedRecipe]":
     """Return a run's folder and recipe; a recipe is run first, which is quick if it is cached."""
+    from convkit.api import Recipe, Run, run
     from convkit.audit.recorded import recorded_recipe
-    from convkit.execute.run import RunOptions, run_recipe
-    from convkit.execute.run_folder import read_record
-    from convkit.execute.selecting import find_run
-    from convkit.recipe.loading import load_recipe
 
     path = Path(what)
     if path.suffix in (".yaml", ".yml") and path.is_file():
-        options = RunOptions(
-            path, home, only, toolchain, track=False, command=("convkit", "bench", what)
+        recipe = Recipe.load(path)
+        finished = run(
+            recipe,
+            only=only,
+            home=home.root,
+            toolchain=toolchain,
+            listener=progress,
+            command=("convkit", "bench", what),
         )
-        return run_recipe(options, progress).folder, load_recipe(path)
-    folder = find_run(what, home)
-    return folder, recorded_recipe(read_record(folder), None)
+        return finished.folder, recipe.loaded
+    known = Run.open(what, home=home.root)
+    return known.folder, recorded_recipe(known.record, None)
 
 
 def _settings(

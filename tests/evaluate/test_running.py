@@ -59,7 +59,7 @@ def test_a_runtime_that_fails_or_loses_the_output_is_no_score(asked, tmp_path):
         raise RunFailedError("too many")
 
     assert "failed on a row: too many" in score(asked, tmp_path / "a", fail).error
-    assert "no output 'y'" in score(asked, tmp_path / "b", lambda feeds: {}).error
+    assert "no output 'y'" in score(asked, tmp_path / "b", lambda _: {}).error
 
 
 @pytest.mark.parametrize(
