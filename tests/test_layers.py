@@ -60,6 +60,7 @@ HOST = {
     "api": {"execute", "recipe", "record", "findings", "session"},
     "cli": {
         "api",
+        *ROWS,
         *("audit", "nightly", "execute", "plan", "recipe", "record", "findings", "store"),
         *("toolchain", "track", "report", "verdict", "worker.protocol", "precision.naming"),
         *METRICS,

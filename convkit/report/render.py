@@ -29,6 +29,7 @@ from convkit.report.view import run_view
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+from convkit.verdict.evaluation import evaluation_text
 
 REPORT_NAME = "report.html"
 _TEMPLATE = "report.html.jinja"
@@ -130,6 +131,7 @@ def _environment() -> "Environment":
         units=_UNITS,
         told_apart=told_apart,
         difference=difference_text,
+        score_text=evaluation_text,
     )
     return environment
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import json
 import shutil
 import sys
 from pathlib import Path
@@ -10,9 +11,11 @@ from typing import Any
 import psutil
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from convkit.audit.integrity import Digester, check_folder
 from convkit.audit.recorded import recorded_resolutions
+from convkit.cli.main import app
 from convkit.errors import ConvkitError, UsageError
 from convkit.execute.bench import BenchOutcome, run_bench
 from convkit.execute.events import Listener, Silence
@@ -237,3 +240,13 @@ def test_mlflow_has_the_figures_of_the_run(finished: Finished, measured: BenchOu
     assert metrics["ort/bench/largest/p50_ratio"] == ort.sizes[1].ratios["p50"].value
     assert metrics["original/bench/peak_memory_bytes"] > 0
     assert not [name for name in metrics if name.startswith("trt/bench")]
+
+
+def test_the_command_prints_json_and_exits_by_the_goals(finished: Finished) -> None:
+    asked = ["bench", str(finished.run.folder), "--home", str(finished.home.root), "--no-track"]
+    asked += ["--only", "slow", "--size", "batch=2", "--seconds", "0.05", "--json"]
+    done = CliRunner().invoke(app, asked)
+    record = json.loads(done.stdout)
+    assert [model["name"] for model in record["models"]] == ["original", "slow"]
+    assert [goal["status"] for goal in record["goals"]] == ["missed"]
+    assert done.exit_code == 1
