@@ -12,7 +12,7 @@ ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test test-gpu lint types unit plan ui benchmark faults fuzz-store fuzz-files clean
+.PHONY: run test test-gpu lint types unit plan ui bench benchmark faults fuzz-store fuzz-files clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
@@ -39,6 +39,10 @@ plan: $(VENV)/.run
 
 ui: $(VENV)/.run
 	$(BIN)/convkit ui
+
+# The recipe's targets and their original, timed side by side.
+bench: $(VENV)/.run
+	$(BIN)/convkit bench $(RECIPE)
 
 benchmark: $(VENV)/.test
 	$(BIN)/python benchmarks/spine.py

@@ -71,4 +71,7 @@ def bench_built(
     if profiler is None:
         return BenchResult(peak, unprofiled="convkit reads no profile of this runtime")
     context.progress("profiling the operators")
-    return BenchResult(peak, profile=profiler(inputs))
+    try:
+        return BenchResult(peak, profile=profiler(inputs))
+    except Exception as error:  # noqa: BLE001 - a profiler can raise anything; the timings stay
+        return BenchResult(peak, unprofiled=f"the runtime's profiler failed: {error}")

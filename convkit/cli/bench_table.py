@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from convkit.cli.plain import Encodable
 from convkit.record.bench import BenchRecord, ModelFigures, SizeFigures
-from convkit.record.text import bytes_text, first_line, sizes_text
-from convkit.report.bench import milliseconds_text
+from convkit.record.text import first_line, sizes_text
+from convkit.report.bench import footprint_row, milliseconds_text
 from convkit.verdict.bench_figures import noise_text
 
 if TYPE_CHECKING:
@@ -39,6 +39,9 @@ class _Summary:
             )
             yield _latencies(record, size)
             yield Text()
+        for figures in record.original.sizes:
+            if figures.error is not None:
+                yield Text(f"{figures.size}: the original fails: {first_line(figures.error)}")
         yield Text("once per model", style="bold")
         yield _footprints(record)
         for model in record.targets:
@@ -84,15 +87,8 @@ def _latency_row(model: ModelFigures, found: SizeFigures) -> tuple[str, ...]:
 def _footprints(record: BenchRecord) -> "Table":
     table = _table("model", "size", "memory", "load", "first call")
     for model in record.models:
-        if model.load_seconds is None and model.size_bytes is None:
-            continue
-        table.add_row(
-            model.name,
-            *("-" if each is None else bytes_text(each)
-              for each in (model.size_bytes, model.peak_memory_bytes)),
-            *("-" if each is None else f"{each * 1e3:.3g} ms"
-              for each in (model.load_seconds, model.first_call_seconds)),
-        )  # fmt: skip
+        if model.load_seconds is not None or model.size_bytes is not None:
+            table.add_row(*footprint_row(model))
     return table
 
 

@@ -36,7 +36,7 @@ def bench_view(record: BenchRecord | None) -> BenchView | None:
     return BenchView(
         record,
         tuple(_size_view(record, size) for size in record.rounds),
-        tuple(_footprint(model) for model in record.models if model.load_seconds is not None),
+        tuple(footprint_row(model) for model in record.models if model.load_seconds is not None),
         tuple((model.name, model.absent) for model in record.targets if model.absent is not None),
     )
 
@@ -72,7 +72,8 @@ def _size_view(record: BenchRecord, size: str) -> BenchSizeView:
     return BenchSizeView(f"{size} ({axes})", how, bar_plot(bars, title), tuple(rows))
 
 
-def _footprint(model: ModelFigures) -> tuple[str, ...]:
+def footprint_row(model: ModelFigures) -> tuple[str, ...]:
+    """Return a model's name, size, peak memory, load time and first call, as text."""
     sizes = (model.size_bytes, model.peak_memory_bytes)
     times = (model.load_seconds, model.first_call_seconds)
     return (

@@ -11,6 +11,7 @@ from convkit.record.bench import GoalVerdict, ModelFigures
 
 # A kind of operator that takes less than this share of the time explains nothing.
 _MATTERS = 0.1
+_HALF = ("float16", "bfloat16")
 _CASTS = ("Cast", "CastLike", "Convert")
 _QUANTIZING = ("QuantizeLinear", "DequantizeLinear", "FakeQuantize")
 _DYNAMIC = (
@@ -112,14 +113,13 @@ def _of_size(target: ModelFigures, original: ModelFigures) -> list[Reason]:
 
 def _low_on_cpu(target: ModelFigures, kinds: Mapping[str, float], total: float) -> list[Reason]:
     """Return that a half precision brings a CPU nothing, if nothing nearer was found."""
-    half = target.precision.startswith(("float16", "bfloat16"))
-    if target.device != "cpu" or not half or _share(kinds, _CASTS, total) >= _MATTERS:
+    half = next((each for each in _HALF if target.precision.startswith(each)), None)
+    if target.device != "cpu" or half is None or _share(kinds, _CASTS, total) >= _MATTERS:
         return []
     return [
         Reason(
             "half-on-cpu",
-            f"most CPUs have no arithmetic in {target.precision.split()[0]}: the runtime widens"
-            " the weights",
+            f"most CPUs have no arithmetic in {half}: the runtime widens the weights",
             "Use float32 or int8 on the CPU.",
         )
     ]

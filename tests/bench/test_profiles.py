@@ -60,3 +60,32 @@ class TestTheChannel:
 
         with pytest.raises(StageFailedError, match="the first call failed: too large"):
             answer_orders(str(tmp_path / "nobody"), fail, {"typical": {}}, 0.1)
+
+
+def test_a_profiler_that_fails_costs_no_timings(tmp_path, monkeypatch):
+    import numpy as np
+
+    from convkit.bench import built
+    from convkit.cases.files import write_tensors
+    from convkit.tensors import Contract, TensorSpec
+    from convkit.worker.context import Context
+    from convkit.worker.protocol import BenchRequest, BenchSize
+
+    contract = Contract((TensorSpec("x", "float32", (2,)),), (), ())
+    write_tensors(tmp_path, "typical", "inputs", {"x": np.ones(2, np.float32)})
+    sizes = (BenchSize("typical", {}),)
+    request = BenchRequest(contract, None, "cpu", "", str(tmp_path), sizes, "", "ort")
+    timed = []
+    monkeypatch.setattr(built, "answer_orders", lambda *given: timed.append(given))
+
+    class Loaded:
+        def run(self, feeds):
+            return feeds
+
+    def fail(inputs):
+        raise ValueError("no events")
+
+    found = built.bench_built(request, Loaded, Context(tmp_path), fail)
+    assert timed
+    assert (found.profile, found.unprofiled) == (None, "the runtime's profiler failed: no events")
+    assert found.peak_memory_bytes > 0
