@@ -12,7 +12,7 @@ ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test test-gpu lint types unit plan ui bench benchmark faults fuzz-store fuzz-files clean
+.PHONY: run test test-gpu lint types unit plan ui bench docs pictures benchmark faults fuzz-store fuzz-files clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
@@ -44,6 +44,14 @@ ui: $(VENV)/.run
 bench: $(VENV)/.run
 	$(BIN)/convkit bench $(RECIPE)
 
+# The documentation as a site: site/index.html, readable without a server.
+docs: $(VENV)/.test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# The documentation's pictures of a terminal, drawn anew from runs.
+pictures: $(VENV)/.test
+	$(BIN)/python docs/draw_pictures.py
+
 benchmark: $(VENV)/.test
 	$(BIN)/python benchmarks/spine.py
 
@@ -68,7 +76,7 @@ $(VENV)/.run: $(VENV)/bin/uv pyproject.toml
 	touch $@
 
 $(VENV)/.test: $(VENV)/bin/uv pyproject.toml
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable ".[ui,test]"
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --editable ".[ui,docs,test]"
 	touch $@ $(VENV)/.run
 
 $(VENV)-gpu/.test: $(VENV)/bin/uv pyproject.toml

@@ -164,12 +164,13 @@ def _print_advice(recipe: "Path", only: "Sequence[str] | None") -> None:
     from convkit.verdict.advice import advice
 
     loaded = load_recipe(recipe).recipe
-    targets: dict[str, list[str]] = {}
+    targets: dict[tuple[str, str], list[str]] = {}
     for name, target in loaded.targets.items():
         for finding in advice(loaded, target) if not only or name in only else ():
-            targets.setdefault(f"{finding.code} {finding.message}", []).append(name)
-    for message, names in targets.items():
-        typer.echo(f"warning: {', '.join(names)}: {message}", err=True)
+            text = f"{finding.code} {finding.message}"
+            targets.setdefault((finding.severity, text), []).append(name)
+    for (severity, text), names in targets.items():
+        typer.echo(f"{severity}: {', '.join(names)}: {text}", err=True)
 
 
 def plan(

@@ -38,6 +38,8 @@ _NOT_SEARCHED = "E216"
 _PRECISION = "N2"
 # Findings that a graph's results are wrong, without a cause.
 _UNEXPLAINED = ("N101", "N102", "N402", "E206", "E208")
+# The error is at padding alone, where any two kernels differ: no place in the graph is wrong.
+_AT_PADDING = "N506"
 
 _AT_ITS_MAKER = Remedy("Correct the file at its source: convkit does not edit its nodes.")
 
@@ -101,6 +103,7 @@ class Causes:
             or target.low_precision is not None
             or target.quantization is not None
             or any(f.is_error and f.code.startswith(_PRECISION) for f in verification.findings)
+            or any(finding.code == _AT_PADDING for finding in verification.findings)
             or not any(finding.code in _UNEXPLAINED for finding in verification.findings)
         ):
             return None

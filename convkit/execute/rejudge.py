@@ -116,6 +116,7 @@ def _rejudge_verification(
                 case.seconds,
                 tuple(output.metrics for output in case.outputs),
                 case.error,
+                tuple(output.unpadded for output in case.outputs if output.unpadded is not None),
             )
             for case in old.cases
         ),

@@ -57,8 +57,9 @@ def problems(metrics: TensorMetrics, limits: Limits) -> tuple[Problem, ...]:
 
 def _not_finite(metrics: TensorMetrics) -> Iterator[Problem]:
     if metrics.nan_candidate or metrics.nan_reference:
+        original = metrics.nan_reference or "none"
         yield Problem(
-            "nan", f"NaN: {metrics.nan_candidate} here, {metrics.nan_reference} in the original"
+            "nan", f"{metrics.nan_candidate} NaN in the converted model, {original} in the original"
         )
     if metrics.inf_mismatched:
         yield Problem("infinity", f"infinities that do not match: {metrics.inf_mismatched}")

@@ -57,6 +57,14 @@ _METRICS = (
         unit="output",
     ),
     Metric(
+        name="nrmse",
+        description="root of the mean squared error, in parts of the reference's root mean square",
+        heading="NRMSE",
+        logged_as="nrmse",
+        unit="ratio",
+        most=1,  # zeros instead of the output have 1
+    ),
+    Metric(
         name="cosine",
         description="smallest cosine similarity",
         heading="1 − cosine",  # noqa: RUF001 - the mathematical minus sign

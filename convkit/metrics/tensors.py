@@ -183,13 +183,14 @@ class _Sums:
             rms, cosine = math.sqrt(self.squares / self.compared), self._cosine()
             agreement = self.equal / self.compared
             reference_rms = math.sqrt(self.reference_squares / self.compared)
+            nrmse = _relative(rms, reference_rms)
             frontier = self.frontier.points()
         elif broken:
-            max_abs = max_rel = mean_abs = rms = cosine = math.nan
+            max_abs = max_rel = mean_abs = rms = nrmse = cosine = math.nan
             agreement = reference_rms = math.nan
             frontier = ()
         else:  # only infinities, all equal
-            max_abs = max_rel = mean_abs = rms = 0.0
+            max_abs = max_rel = mean_abs = rms = nrmse = 0.0
             cosine, frontier = 1.0, ((0.0, 0.0),)
             agreement, reference_rms = 1.0, math.nan
         return TensorMetrics(
@@ -214,6 +215,7 @@ class _Sums:
             agreement=agreement,
             reference_rms=reference_rms,
             reference_max=self.reference_max if self.compared else math.nan,
+            nrmse=nrmse,
         )
 
     def _cosine(self) -> float:
@@ -262,6 +264,13 @@ def _nothing_compared(
         mismatch=mismatch,
         mismatch_kind=kind,
     )
+
+
+def _relative(error: float, magnitude: float) -> float:
+    """Return an error in parts of a magnitude; any error in an output of zeros is infinite."""
+    if magnitude == 0.0:
+        return 0.0 if error == 0.0 else math.inf
+    return error / magnitude
 
 
 def _flat(array: np.ndarray) -> np.ndarray:

@@ -22,7 +22,7 @@ def _in_words(pattern: str) -> str:
     if pattern == ".":
         return "the root module's own operations (`.`)"
     if pattern.endswith("."):
-        return f"the own operations of {pattern[:-1]} (`{pattern}`)"
+        return f"the operations of {pattern[:-1]} itself (`{pattern}`)"
     return pattern
 
 

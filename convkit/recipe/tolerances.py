@@ -3,8 +3,12 @@
 import dataclasses
 from typing import Literal
 
+from convkit.recipe.low_types import derived_tolerance
 from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.tensors import is_whole
+
+# The place of a tolerance that a low-precision target did not declare.
+FROM_PRECISION = "the precision"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,14 +23,17 @@ class Found:
 def tolerance_of(recipe: Recipe, target: Target, output: str, override: Tolerance | None) -> Found:
     """Return the tolerance that applies to an output: the nearest one given, as a whole.
 
-    Nearest first: the command line's, the target's for this output, the target's, the recipe's for
-    this output, the recipe's. A nearer tolerance replaces the others; limits are never combined.
+    Nearest first: the command line's, the target's for this output, the target's, the one that
+    follows from the target's precision (for fractions only), the recipe's for this output, the
+    recipe's. A nearer tolerance replaces the others; limits are never combined.
     """
     name = next((name for name, each in recipe.targets.items() if each is target), "")
+    whole = any(tensor.name == output and is_whole(tensor.dtype) for tensor in recipe.outputs)
     nearest_first = (
         (override, "the command line", False),
         (target.outputs.get(output), f"targets.{name}.outputs.{output}", True),
         (target.tolerance, f"targets.{name}.tolerance", False),
+        (None if whole else derived_tolerance(target), FROM_PRECISION, False),
         (recipe.verify.outputs.get(output), f"verify.outputs.{output}", True),
         (recipe.verify.tolerance, "verify.tolerance", False),
     )

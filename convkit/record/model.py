@@ -20,6 +20,7 @@ from convkit.worker.protocol import (
     SimulatedCase,
     StageKind,
     TensorMetrics,
+    UnpaddedMetrics,
 )
 
 FORMAT = 1
@@ -67,7 +68,7 @@ class OutputVerdict:
     """The verdict on one output of one case.
 
     `problems` are the reasons for a failure, `failures` their messages. Older records contain only
-    messages.
+    messages. `unpadded` are the metrics without padding, if the largest error is at padding.
     """
 
     output: str
@@ -76,6 +77,7 @@ class OutputVerdict:
     limits: dict[str, float]
     metrics: TensorMetrics
     problems: tuple[Problem, ...] = ()
+    unpadded: UnpaddedMetrics | None = None
 
 
 @dataclasses.dataclass(frozen=True)

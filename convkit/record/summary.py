@@ -1,6 +1,7 @@
 """Summarizes a run's record: verdict, findings and their locations, evidence, and gaps. Pure."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 
 from convkit.findings.model import Finding
 from convkit.record.model import CaseVerdict, RunRecord, StageReport, TargetReport, Verification
@@ -79,6 +80,7 @@ def left_out(record: RunRecord) -> tuple[LeftOut, ...]:
 
     Items with the same reason are grouped; consequences of a skipped target are not repeated.
     """
+    omitted: dict[str, dict[str, list[str]]] = {}
     skipped = {target.name for target in record.targets if target.status == "skipped"}
     items: dict[str, list[str]] = {}
     for target in record.targets:
@@ -93,11 +95,40 @@ def left_out(record: RunRecord) -> tuple[LeftOut, ...]:
             name = verified_name(target, verification)
             if verification.status == "skipped" and target.name not in skipped:
                 items.setdefault(verification.headline, []).append(f"verification of {name}")
-            for omitted in verification.omitted:
-                items.setdefault(omitted.reason, []).append(f"case {omitted.name} of {name}")
+            for case in verification.omitted:
+                omitted.setdefault(case.reason, {}).setdefault(case.name, []).append(name)
+    for reason, cases in omitted.items():
+        items.setdefault(reason, []).extend(_cases_by_target(cases, _verified_names(record)))
     for reason, names in _padding(record).items():
         items.setdefault(reason, []).extend(names)
     return tuple(LeftOut(", ".join(dict.fromkeys(what)), reason) for reason, what in items.items())
+
+
+def _cases_by_target(cases: Mapping[str, Sequence[str]], verified: Sequence[str]) -> list[str]:
+    """Return cases with the targets that left them out: `cases padded, ragged of cpu`.
+
+    With a single target, or if all left them out, targets are not listed.
+    """
+    together: dict[tuple[str, ...], list[str]] = {}
+    for case, names in cases.items():
+        together.setdefault(tuple(dict.fromkeys(names)), []).append(case)
+    texts = []
+    for names, those in together.items():
+        text = f"{'case' if len(those) == 1 else 'cases'} {', '.join(those)}"
+        if set(names) != set(verified):
+            text += f" of {', '.join(names)}"
+        elif len(verified) > 1:
+            text += " of all targets"
+        texts.append(text)
+    return texts
+
+
+def _verified_names(record: RunRecord) -> list[str]:
+    return [
+        verified_name(target, verification)
+        for target in record.targets
+        for verification in target.verifications
+    ]
 
 
 def _padding(record: RunRecord) -> dict[str, list[str]]:

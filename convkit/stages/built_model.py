@@ -2,7 +2,7 @@
 
 import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,7 @@ from convkit.worker.protocol import (
     ProbeMetrics,
     SimulatedCase,
     TensorMetrics,
+    UnpaddedMetrics,
     VerifyRequest,
 )
 from convkit.worker.sessions import NotServedError, RunFailedError, RuntimeSession
@@ -88,18 +89,36 @@ class BuiltModel:
         # The contract check reports outputs that the built model lost. An output missing here fails
         # the case.
         specs = {spec.name: spec for spec in self._contract.outputs}
-        metrics = []
+        metrics: list[TensorMetrics] = []
+        unpadded: list[UnpaddedMetrics] = []
         for name, values in self.expected(case.name).items():
             if name not in outputs:
                 continue
             padding = padding_positions(feeds, specs[name].mask)
             metrics.append(compare(name, values, outputs[name], padding))
+            if specs[name].mask is None:
+                unpadded += self._unpadded(metrics[-1], feeds, values, outputs[name])
             rows = self._layout.rows is not None and specs[name].shape[:1] == (self._layout.rows,)
             if (
                 spread := measure_spread(case.name, name, values, outputs[name], padding, rows=rows)
             ) is not None:
                 self.spreads.append(spread)
-        return CaseMetrics(case.name, seconds, tuple(metrics))
+        return CaseMetrics(case.name, seconds, tuple(metrics), unpadded=tuple(unpadded))
+
+    def _unpadded(
+        self, metrics: TensorMetrics, feeds: Feeds, expected: np.ndarray, found: np.ndarray
+    ) -> Iterator[UnpaddedMetrics]:
+        """Measure an output without padding if its worst element is at padding."""
+        for mask in self._layout.masks:
+            padding = padding_positions(feeds, mask)
+            if (
+                padding is not None
+                and len(metrics.worst_index) >= padding.ndim
+                and expected.shape[: padding.ndim] == padding.shape
+                and padding[metrics.worst_index[: padding.ndim]]
+            ):
+                yield UnpaddedMetrics(mask, compare(metrics.output, expected, found, padding))
+                return
 
     def probes(self, cases: Sequence[CaseRecord]) -> list[ProbeMetrics]:
         """Measure every probe; the base case's outputs, which are small, are kept in memory."""

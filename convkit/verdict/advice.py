@@ -6,13 +6,10 @@ from collections.abc import Iterator, Mapping
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.registry import METRICS, absolute_limit
+from convkit.recipe.low_types import RESOLUTION, low_type
 from convkit.recipe.models import Integers, Recipe, Target, Tolerance
-from convkit.recipe.tolerances import limits_for, tolerance_of
+from convkit.recipe.tolerances import FROM_PRECISION, decided_by, limits_for, tolerance_of
 from convkit.tensors import is_whole
-
-# Half the distance between neighboring numbers at 1 (the unit roundoff): the error of one rounding
-# of a value of about 1. int8: half a step of 255 over a range of 2.
-RESOLUTION = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "int8": 2.0**-8, "int4": 2.0**-4}
 
 # Whole numbers of these types are usually labels, tokens and indices, and smaller types pixels.
 _LABELS = ("bool", "int32", "int64", "uint32", "uint64")
@@ -20,8 +17,8 @@ _NAMED_LIKE_MASKS = ("mask", "attention_mask", "padding_mask", "input_mask")
 
 
 def advice(recipe: Recipe, target: Target, override: Tolerance | None = None) -> list[Finding]:
-    """Return the warnings about a target: N502 to N504 on its tolerances, C401 and C402 on the
-    samples that all targets share.
+    """Return what is to be said about a target: N502 to N504 and N507 on its tolerances, C401 and
+    C402 on the samples that all targets share.
     """
     return [*sample_advice(recipe), *_tolerance_advice(recipe, target, override)]
 
@@ -79,7 +76,10 @@ def _plain_mask(name: str, place: int, masks: list[str]) -> Finding:
 def _tolerance_advice(
     recipe: Recipe, target: Target, override: Tolerance | None
 ) -> Iterator[Finding]:
+    if override is None and decided_by(recipe, target) == "task metric":
+        return  # no tolerance decides
     blind: dict[str, float] = {}
+    derived: dict[str, float] = {}
     for output in recipe.outputs:
         found = tolerance_of(recipe, target, output.name, override)
         limits = limits_for(recipe, target, output.name, override)
@@ -87,6 +87,8 @@ def _tolerance_advice(
             if output.dtype in _LABELS and not _is_exact(limits):
                 yield _labels(output.name, output.dtype, limits)
             continue
+        if found.place == FROM_PRECISION:
+            derived[output.name] = limits["nrmse"]
         if set(limits) == {"cosine"}:
             blind[output.name] = limits["cosine"]
         low = low_type(target)
@@ -96,15 +98,20 @@ def _tolerance_advice(
             yield _too_fine(output.name, low, absolute, found.place)
     if blind:
         yield _blind(blind)
+    if derived:
+        yield _derived(derived, str(low_type(target)))
 
 
-def low_type(target: Target) -> str | None:
-    """Return the type with the coarsest steps that a target computes in; None for float32."""
-    if target.low_precision is not None:
-        return str(target.low_precision.default)
-    if target.quantization is not None:
-        return "int4" if "int4" in target.quantization.quantize else "int8"
-    return None
+def _derived(limits: Mapping[str, float], low: str) -> Finding:
+    limit = next(iter(limits.values()))
+    outputs = ", ".join(map(repr, limits))
+    return Finding(
+        "N507",
+        f"no tolerance is declared for this precision, so {low} decides: nrmse <= {limit:g} for"
+        f" {outputs}",
+        evidence={"nrmse": dict(limits), "type": low},
+        remedy=Remedy("Give the target a tolerance of its own once you know what your task needs."),
+    )
 
 
 def _is_exact(limits: Mapping[str, float]) -> bool:
@@ -144,10 +151,9 @@ def _blind(limits: Mapping[str, float]) -> Finding:
 
 def _too_fine(output: str, low: str, limit: float, place: str) -> Finding:
     resolution = RESOLUTION[low]
-    inherited = "" if place.startswith("targets") else f", inherited from {place},"
     return Finding(
         "N502",
-        f"the limit of {limit:g} on {output!r}{inherited} is below the resolution of {low}:"
+        f"the limit of {limit:g} on {output!r} is below the resolution of {low}:"
         f" rounding one value of about 1 is already off by up to {resolution:.1g}",
         Place(tensor=output),
         {"limit": limit, "resolution": resolution, "type": low, "from": place},

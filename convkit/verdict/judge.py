@@ -16,6 +16,7 @@ from convkit.verdict.branches import branch_findings
 from convkit.verdict.evaluation import UNDECIDED, evaluation_findings, evaluation_text
 from convkit.verdict.invariance import blame_original, invariance_findings
 from convkit.verdict.limits_met import limits_met
+from convkit.verdict.padding import padding_findings
 from convkit.verdict.precision_remedy import search_remedy
 from convkit.verdict.probes import probe_findings
 from convkit.verdict.proof import proofs_first, without_guesses
@@ -26,6 +27,7 @@ from convkit.worker.protocol import (
     EvaluationMetrics,
     ReferenceResult,
     TensorMetrics,
+    UnpaddedMetrics,
     VerifyResult,
 )
 
@@ -60,6 +62,7 @@ def judge(
             _strictest(recipe, target, override),
             [tensor.name for tensor in recipe.inputs],
         ),
+        *padding_findings(recipe, cases),
         *_baked_axis_findings(cases, recipe, example_sizes or {}),
         *invariance_findings(recipe, target, measured, override),
         *_case_findings(cases, search_remedy(recipe, target)),
@@ -113,10 +116,12 @@ def _judge_case(
     override: Tolerance | None,
 ) -> CaseVerdict:
     shapes = {output.name: output.shape for output in recipe.outputs}
+    unpadded = {each.metrics.output: each for each in metrics.unpadded}
     outputs = tuple(
         _judge_output(
             output,
             limits_for(recipe, target, output.output, override),
+            unpadded.get(output.output),
             may_be_empty=_is_empty(shapes.get(output.output, ()), case.sizes),
         )
         for output in metrics.outputs
@@ -144,7 +149,11 @@ def _is_empty(shape: Sequence[Dimension], sizes: Mapping[str, int]) -> bool:
 
 
 def _judge_output(
-    metrics: TensorMetrics, limits: dict[str, float], *, may_be_empty: bool
+    metrics: TensorMetrics,
+    limits: dict[str, float],
+    unpadded: UnpaddedMetrics | None,
+    *,
+    may_be_empty: bool,
 ) -> OutputVerdict:
     found = problems(metrics, limits)
     if may_be_empty:  # its shape was right; `_completeness_findings` wants another case
@@ -156,6 +165,7 @@ def _judge_output(
         limits=limits,
         metrics=metrics,
         problems=found,
+        unpadded=unpadded,
     )
 
 

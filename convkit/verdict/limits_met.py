@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.registry import absolute_limit
+from convkit.recipe.low_types import low_type
 from convkit.recipe.models import Recipe, Target
 from convkit.record.model import CaseVerdict
-from convkit.verdict.advice import low_type
 
 # Bits of a significand, with the hidden one.
 _PRECISION = {"float64": 53, "float32": 24, "float16": 11, "bfloat16": 8}

@@ -241,3 +241,26 @@ def test_padding_everywhere_compares_nothing() -> None:
         "y", np.ones((2, 3), np.float32), np.zeros((2, 3), np.float32), np.ones((2, 3), bool)
     )
     assert metrics.elements == 0
+
+
+@pytest.mark.parametrize(
+    ("reference", "candidate", "expected"),
+    [
+        ([3.0, 4.0], [3.0, 4.0], 0.0),
+        ([3.0, 4.0], [6.0, 8.0], 1.0),
+        ([3.0, 4.0], [0.0, 0.0], 1.0),
+        ([300.0, 400.0], [303.0, 404.0], 0.01),
+        ([0.0, 0.0], [0.0, 0.0], 0.0),
+        ([0.0, 0.0], [0.0, 1e-9], math.inf),
+        ([1.0, 2.0], [1.0, math.nan], 0.0),
+    ],
+)
+def test_nrmse_is_the_error_in_parts_of_the_reference(
+    reference: list[float], candidate: list[float], expected: float
+) -> None:
+    metrics = compare("y", np.array(reference), np.array(candidate))
+    assert metrics.nrmse == pytest.approx(expected)
+
+
+def test_nrmse_of_nothing_finite_is_unknown() -> None:
+    assert math.isnan(compare("y", np.array([1.0]), np.array([math.nan])).nrmse)

@@ -38,7 +38,11 @@ ALL_METRICS = pytest.mark.parametrize("name", METRICS)
 ALL_LIMITS = pytest.mark.parametrize("name", [row.name for row in ROWS])
 FIGURES = {"max_abs": 0.01, "max_rel": 0.1, "mean_abs": 0.005, "rms": 0.006, "cosine": 0.9}
 EXACT = dataclasses.replace(
-    tensor_metrics(0.0, cosine=1.0), frontier=((1.0, 0.0),), worst_candidate=0.734, agreement=1.0
+    tensor_metrics(0.0, cosine=1.0),
+    frontier=((1.0, 0.0),),
+    worst_candidate=0.734,
+    agreement=1.0,
+    nrmse=0.0,
 )
 
 
@@ -107,10 +111,11 @@ def test_errors_are_not_negative_and_a_cosine_is_between_minus_one_and_one() -> 
     properties = recipe_schema()["$defs"]["Tolerance"]["properties"]
     for name, schema in properties.items():
         number = next(each for each in schema["anyOf"] if each["type"] == "number")
-        shares = {"cosine": -1, "agreement": 0}
-        bounds = (
-            {"exclusiveMinimum": shares[name], "maximum": 1} if name in shares else {"minimum": 0}
-        )
+        bounds = {
+            "cosine": {"exclusiveMinimum": -1, "maximum": 1},
+            "agreement": {"exclusiveMinimum": 0, "maximum": 1},
+            "nrmse": {"minimum": 0, "maximum": 1},
+        }.get(name, {"minimum": 0})
         assert number == {"type": "number"} | bounds
 
 

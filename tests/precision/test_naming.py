@@ -59,6 +59,6 @@ def test_a_pattern_that_names_a_module_alone_covers_nothing_else() -> None:
 
 def test_patterns_in_words_explain_the_dot() -> None:
     assert in_words(["encoder", "head.", "."]) == (
-        "encoder, the own operations of head (`head.`), the root module's own operations (`.`)"
+        "encoder, the operations of head itself (`head.`), the root module's own operations (`.`)"
     )
     assert in_words([]) == ""

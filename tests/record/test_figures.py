@@ -19,9 +19,10 @@ from convkit.codec import decode, encode
 from convkit.metrics.limits import Problem
 from convkit.metrics.registry import limits_set
 from convkit.record.figures import problems_of, worst_comparison, worst_of_output
-from convkit.record.model import RunRecord
+from convkit.record.model import RunRecord, TargetReport
 from convkit.record.summary import first_failing_case, left_out, located_findings, verdict
 from convkit.record.text import bytes_text, seconds_text
+from convkit.worker.protocol import OmittedCase
 
 
 def test_the_worst_comparison_is_the_one_with_the_largest_share_of_its_limit():
@@ -51,7 +52,7 @@ def test_a_failure_goes_before_every_pass_and_nan_before_figures():
     target = failed_target()
     worst = worst_comparison(target.verifications[0].cases)
     assert (worst.case, worst.passed, worst.share) == ("masked-row", False, math.inf)
-    assert str(worst) == "NaN: 384 here, 0 in the original"
+    assert str(worst) == "384 NaN in the converted model, none in the original"
 
 
 def share(limits, metrics):
@@ -129,7 +130,7 @@ def test_a_record_of_an_older_release_loads_and_shows_the_same():
     assert as_older(encode(older)) == as_older(encode(newer))
     for record in (older, newer):
         worst = worst_comparison(record.targets[1].verifications[0].cases)
-        assert str(worst) == "NaN: 384 here, 0 in the original"
+        assert str(worst) == "384 NaN in the converted model, none in the original"
 
 
 def test_a_cosine_that_is_not_one_does_not_read_as_one():
@@ -165,12 +166,37 @@ def test_what_is_left_out_is_told_once_with_its_reason():
     items = left_out(build_record())
     assert [item.what for item in items] == [
         "target ort-cuda",
-        (
-            "case largest of ort-cpu (onnxruntime 1.21.0), case largest of ort-cpu (onnxruntime"
-            " 1.31.0)"
-        ),
+        "case largest of ort-cpu (onnxruntime 1.21.0), ort-cpu (onnxruntime 1.31.0)",
     ]
     assert items[0].reason == ABSENT
+
+
+def without(target: str, **reasons: str) -> TargetReport:
+    """A verified target that left out cases, by case, for a reason."""
+    verification = dataclasses.replace(
+        verified_record().targets[0].verifications[0],
+        version=None,
+        omitted=tuple(OmittedCase(case, reason) for case, reason in reasons.items()),
+    )
+    return dataclasses.replace(
+        verified_record().targets[0], name=target, verifications=(verification,)
+    )
+
+
+def test_cases_that_all_targets_left_out_for_one_reason_are_one_item():
+    record = build_record(
+        targets=(
+            without("cpu", padded="no mask", ragged="no mask", largest="out of budget"),
+            without("half", padded="no mask", ragged="no mask"),
+        )
+    )
+    told = {item.reason: item.what for item in left_out(record) if item.what.startswith("case")}
+    assert told == {
+        "no mask": "cases padded, ragged of all targets",
+        "out of budget": "case largest of cpu",
+    }
+    single = build_record(targets=(without("cpu", padded="no mask"),))
+    assert "case padded" in {item.what for item in left_out(single)}
 
 
 def test_a_stage_that_did_not_run_is_left_out_even_where_its_target_is_not_skipped():

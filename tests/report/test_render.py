@@ -75,7 +75,7 @@ def test_the_report_tells_the_whole_run():
         "bert.py:214",
         "max_abs 1.82e-05 <= 0.0001",
         "18 % of the limit",
-        "NaN: 384 here, 0 in the original",
+        "384 NaN in the converted model, none in the original",
         "this machine has no CUDA device",
         "verify.budget of 30 s",
         "onnxruntime 1.21.0",

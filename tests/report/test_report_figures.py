@@ -63,7 +63,9 @@ def test_of_several_outputs_the_one_closest_to_its_limit():
 
 
 def test_what_has_no_figure_says_why():
-    nan = output_verdict(2e-6, "NaN: 384 here, 0 in the original", nan_candidate=384)
+    nan = output_verdict(
+        2e-6, "384 NaN in the converted model, none in the original", nan_candidate=384
+    )
     shaped = output_verdict(0.0, "shape [3], the original's is [4]")
     shaped = dataclasses.replace(
         shaped, metrics=dataclasses.replace(shaped.metrics, mismatch="shape [3]")

@@ -145,6 +145,45 @@ def test_nan_in_the_built_model_is_counted(original):
     assert metrics["masked-row"].nan_reference == 0
 
 
+def off(where):
+    """Return the graph with 0.5 added where an expression of the mask `m` is 1."""
+    nodes = body().replace(
+        "score = Mul(sum, m)",
+        f"one = Constant<value_float=1.0>() half = Constant<value_float=0.5>() w = {where}"
+        " e = Mul(w, half) product = Mul(sum, m) score = Add(product, e)",
+    )
+    return graph(nodes=nodes)
+
+
+def test_an_output_that_differs_most_at_padding_is_measured_without_it(original):
+    result, _ = run(original, off("Sub(one, m)"))
+    cases = {case.case: case for case in result.cases}
+    assert cases["padded"].outputs[0].max_abs == 0.5
+    (unpadded,) = cases["padded"].unpadded
+    assert (unpadded.mask, unpadded.metrics.output, unpadded.metrics.max_abs) == (
+        "mask",
+        "score",
+        0,
+    )
+    assert unpadded.metrics.elements < cases["padded"].outputs[0].elements
+    assert cases["typical"].unpadded == ()
+    row = cases["masked-row"]  # a row without any live position is no padding
+    assert row.outputs[0].max_abs == 0.5
+    assert not row.unpadded or row.unpadded[0].metrics.max_abs == 0.5
+
+
+def test_an_output_that_differs_at_real_positions_is_measured_once(original):
+    result, _ = run(original, off("Mul(one, m)"))
+    assert [case.unpadded for case in result.cases] == [()] * len(result.cases)
+
+
+def test_an_output_with_a_mask_of_its_own_is_measured_once(original):
+    masked = dataclasses.replace(CONTRACT.outputs[0], mask="mask")
+    contract = dataclasses.replace(CONTRACT, outputs=(masked,))
+    result, _ = run(original, off("Sub(one, m)"), contract=contract)
+    assert [case.unpadded for case in result.cases] == [()] * len(result.cases)
+
+
 def test_the_sessions_contract_is_checked(original):
     signature = SIGNATURE.replace(" types", " segments")
     result, findings = run(original, graph(signature, body(types="segments")))

@@ -7,6 +7,7 @@ from small_recipe import recipe
 
 from convkit.findings.model import Finding
 from convkit.recipe.models import Tolerance
+from convkit.recipe.tolerances import limits_for
 from convkit.verdict.advice import advice
 
 LABELS = {"name": "label", "dtype": "int64", "shape": ["batch"]}
@@ -52,12 +53,39 @@ def test_limits_below_the_precisions_resolution(
     assert codes({"precision": precision, "tolerance": {"atol": limit, "rtol": 0.1}}) == []
 
 
-def test_an_inherited_limit_is_told_as_such() -> None:
-    (finding,) = found({"precision": "float16"})
-    assert "inherited from verify.tolerance" in finding.message
-    assert finding.severity == "warning"
-    (own,) = found({"precision": "float16", "tolerance": {"max_abs": 1e-5}})
-    assert "inherited" not in own.message
+@pytest.mark.parametrize(
+    ("precision", "limit"),
+    [
+        ("float16", 0.0098),
+        ({"default": "float16", "keep_float32": ["head"]}, 0.0098),
+        ("bfloat16", 0.0781),
+        ({"quantize": "dynamic-int8"}, 0.2),
+        ({"quantize": "int4-weights"}, 0.4),
+    ],
+)
+def test_a_low_precision_without_a_tolerance_is_judged_by_what_its_type_allows(
+    precision: Any, limit: float
+) -> None:
+    (finding,) = found({"precision": precision})
+    assert (finding.code, finding.severity) == ("N507", "note")
+    assert f"nrmse <= {limit}" in finding.message
+    chosen = recipe(targets={"ort": {"runtime": "onnxruntime", "precision": precision}})
+    assert limits_for(chosen, chosen.targets["ort"], "y", None) == {"nrmse": limit}
+
+
+def test_a_declared_tolerance_or_float32_is_left_alone() -> None:
+    assert codes({"precision": "float16", "tolerance": {"max_abs": 0.02}}) == []
+    assert codes({"precision": "float16", "outputs": {"y": {"max_abs": 0.02}}}) == []
+    assert codes({}) == []
+
+
+def test_labels_of_a_low_precision_target_are_judged_as_the_recipe_says() -> None:
+    chosen = recipe(
+        outputs=[{"name": "label", "dtype": "int64", "shape": ["batch"]}],
+        verify={"tolerance": {"agreement": 0.99}},
+        targets={"ort": {"runtime": "onnxruntime", "precision": "float16"}},
+    )
+    assert limits_for(chosen, chosen.targets["ort"], "label", None) == {"agreement": 0.99}
 
 
 def test_cosine_alone_is_blind_to_scale() -> None:

@@ -5,6 +5,7 @@ import pytest
 from small_recipe import recipe
 
 from convkit.recipe.tolerances import decided_by, limits_for
+from convkit.verdict.advice import advice, sample_advice
 from convkit.verdict.evaluation import evaluation_findings
 from convkit.worker.protocol import EvaluationMetrics
 
@@ -69,3 +70,13 @@ def test_a_tolerance_counts_beside_a_task_only_if_it_was_written(changes, decide
     target = made.targets["ort"]
     assert decided_by(made, target) == decided
     assert bool(limits_for(made, target, "y", None)) == ("tolerance" in decided)
+
+
+def test_a_tolerance_that_does_not_decide_needs_no_advice():
+    int8 = {"ort": {"runtime": "onnxruntime", "precision": {"quantize": "dynamic-int8"}}}
+    made = recipe(evaluate=ASKED, verify={}, targets=int8)
+    assert limits_for(made, made.targets["ort"], "y", None) == {}
+    assert advice(made, made.targets["ort"]) == sample_advice(made)
+    plain = recipe(verify={}, targets=int8)
+    codes = {finding.code for finding in advice(plain, plain.targets["ort"])}
+    assert "N507" in codes

@@ -29,6 +29,7 @@ from convkit.worker.protocol.measurements import (
     ProbeMetrics,
     SimulatedCase,
     TensorMetrics,
+    UnpaddedMetrics,
 )
 from convkit.worker.protocol.model import (
     DEFAULT_BLOCK_SIZE,
@@ -160,6 +161,7 @@ __all__ = [
     "SurveyResult",
     "TensorMetrics",
     "Timing",
+    "UnpaddedMetrics",
     "VerifyRequest",
     "VerifyResult",
 ]

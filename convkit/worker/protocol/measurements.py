@@ -15,7 +15,8 @@ class TensorMetrics:
     padding (see `TensorSpec.mask`) are in none of this but the counts of NaN and infinity:
     `padding_elements` says how many they are, `padding_max_abs` how far they differ.
     `agreement` is the share of elements that are equal, `reference_rms` and `reference_max` are the
-    original's root mean square and largest magnitude; NaN in records of older releases.
+    original's root mean square and largest magnitude, `nrmse` is `rms` in parts of `reference_rms`;
+    NaN in records of older releases.
     """
 
     output: str
@@ -41,16 +42,30 @@ class TensorMetrics:
     agreement: float = math.nan
     reference_rms: float = math.nan
     reference_max: float = math.nan
+    nrmse: float = math.nan
+
+
+@dataclasses.dataclass(frozen=True)
+class UnpaddedMetrics:
+    """How an output differs at positions that the input `mask` does not mark as padding."""
+
+    mask: str
+    metrics: TensorMetrics
 
 
 @dataclasses.dataclass(frozen=True)
 class CaseMetrics:
-    """One case run on the built model; `error` is the runtime's message if the run failed."""
+    """One case run on the built model; `error` is the runtime's message if the run failed.
+
+    `unpadded` has the outputs again without padding, for those that are compared at padding, too,
+    and differ most there.
+    """
 
     case: str
     seconds: float
     outputs: tuple[TensorMetrics, ...]
     error: str | None = None
+    unpadded: tuple[UnpaddedMetrics, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,62 @@
+"""The documentation builds as a site, without a broken link or a request to another server."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from convkit.findings.catalogue import CATALOGUE
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def build(source: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(site)],
+        cwd=source,
+        env=os.environ | {"NO_MKDOCS_2_WARNING": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = build(ROOT, folder)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+def test_every_finding_has_a_page(site: Path) -> None:
+    index = (site / "findings" / "index.html").read_text(encoding="utf-8")
+    for code, row in CATALOGUE.items():
+        assert f'href="{code}.html"' in index
+        assert row.title in (site / "findings" / f"{code}.html").read_text(encoding="utf-8")
+
+
+def test_every_page_is_in_the_navigation(site: Path) -> None:
+    navigation = (site / "index.html").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").rglob("*.md"):
+        path = page.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
+        assert f'href="{path}"' in navigation or path == "index.html", path
+
+
+def test_no_page_loads_anything_from_another_server(site: Path) -> None:
+    loaded = re.compile(r'(?:<script[^>]+src|<link[^>]+href|<img[^>]+src|url\()="?(https?:[^")]+)')
+    pages = [*site.rglob("*.html"), *(ROOT / "docs" / "pictures").glob("*.svg")]
+    found = {url for page in pages for url in loaded.findall(page.read_text(encoding="utf-8"))}
+    assert found == set()
+
+
+def test_a_broken_link_fails_the_build(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "index.md").write_text("See [this](nowhere.md).\n")
+    (tmp_path / "mkdocs.yml").write_text("site_name: broken\n")
+    done = build(tmp_path, tmp_path / "site")
+    assert done.returncode != 0
+    assert "nowhere.md" in done.stdout + done.stderr
