@@ -6,16 +6,16 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.recipe.models import Recipe, Target
 from convkit.worker.protocol import EvaluationMetrics
 
-_DROPPED = "N601"
-UNDECIDED = "N602"
-_NO_SCORE = "N603"
+_DROPPED = "N701"
+UNDECIDED = "N702"
+_NO_SCORE = "N703"
 
 
 def evaluation_findings(
     recipe: Recipe, target: Target, scored: EvaluationMetrics | None
 ) -> list[Finding]:
-    """Return what the score says: N601 if it dropped by more than the recipe allows, beyond the
-    sampling noise; N602 if the rows cannot tell; N603 without a score.
+    """Return what the score says: N701 if it dropped by more than the recipe allows, beyond the
+    sampling noise; N702 if the rows cannot tell; N703 without a score.
     """
     if recipe.evaluate is None:
         return []

@@ -103,7 +103,7 @@ def test_a_build_of_cosine_0_999_that_loses_accuracy_fails(tmp_path: Path) -> No
     (verification,) = outcome.record.targets[0].verifications
     assert cosine(outcome) > 0.999
     assert all(case.passed for case in verification.cases)
-    assert (outcome.record.targets[0].status, codes(outcome)) == ("failed", ["N601"])
+    assert (outcome.record.targets[0].status, codes(outcome)) == ("failed", ["N701"])
     assert verification.decided_by == "tolerance and task metric"
     assert verification.evaluation.drop == pytest.approx(30 / 400)
     assert verification.evaluation.low > 0.01
@@ -127,5 +127,5 @@ def test_a_build_of_cosine_0_97_that_loses_nothing_passes(tmp_path: Path) -> Non
 def test_too_few_rows_neither_pass_nor_fail(tmp_path: Path) -> None:
     outcome = run(tmp_path, (-0.03, 0.03), 20, 1)
     assert outcome.record.targets[0].status == "skipped"
-    assert codes(outcome) == ["N602"]
+    assert codes(outcome) == ["N702"]
     assert "the rows cannot tell" in outcome.record.targets[0].headline

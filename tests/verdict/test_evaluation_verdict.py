@@ -26,9 +26,9 @@ def codes(made, **changes) -> list[str]:
     ("low", "high", "code"),
     [
         (0.0, 0.02, []),
-        (0.0, 0.021, ["N602"]),
-        (0.021, 0.05, ["N601"]),
-        (math.nan, math.nan, ["N602"]),
+        (0.0, 0.021, ["N702"]),
+        (0.021, 0.05, ["N701"]),
+        (math.nan, math.nan, ["N702"]),
     ],
 )
 def test_the_interval_decides(low, high, code):
@@ -37,11 +37,11 @@ def test_the_interval_decides(low, high, code):
 
 def test_a_score_that_is_not_a_number_never_passes():
     nan = math.nan
-    assert codes(TASK, candidate=nan, drop=nan, low=nan, high=nan) == ["N601"]
-    assert codes(TASK, original=nan) == ["N603"]
-    assert codes(TASK, error="the runtime failed") == ["N603"]
+    assert codes(TASK, candidate=nan, drop=nan, low=nan, high=nan) == ["N701"]
+    assert codes(TASK, original=nan) == ["N703"]
+    assert codes(TASK, error="the runtime failed") == ["N703"]
     missing = evaluation_findings(TASK, TASK.targets["ort"], None)
-    assert [each.code for each in missing] == ["N603"]
+    assert [each.code for each in missing] == ["N703"]
 
 
 def test_without_evaluate_nothing_is_said():
