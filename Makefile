@@ -12,7 +12,7 @@ ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test test-gpu lint types unit plan ui docs pictures bench benchmark faults fuzz-store fuzz-files clean
+.PHONY: run test test-gpu lint types unit plan ui docs pictures bench bench-targets bench-optimum benchmark faults fuzz-store fuzz-files clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
@@ -40,6 +40,12 @@ plan: $(VENV)/.run
 ui: $(VENV)/.run
 	$(BIN)/convkit ui
 
+# The recipe's targets beside their original, then convkit beside optimum-cli.
+bench: bench-targets bench-optimum
+
+bench-targets: $(VENV)/.run
+	$(BIN)/convkit bench $(RECIPE)
+
 # The documentation as a site: site/index.html, readable without a server.
 docs: $(VENV)/.test
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -51,8 +57,8 @@ pictures: $(VENV)/.test
 benchmark: $(VENV)/.test
 	$(BIN)/python benchmarks/spine.py
 
-# convkit beside optimum-cli, which gets an environment of its own.
-bench: $(VENV)/.test $(VENV)-optimum/.test
+# optimum-cli gets an environment of its own.
+bench-optimum: $(VENV)/.test $(VENV)-optimum/.test
 	$(BIN)/python benchmarks/optimum.py --optimum $(VENV)-optimum/bin/optimum-cli
 
 $(VENV)-optimum/.test: $(VENV)/bin/uv

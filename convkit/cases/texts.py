@@ -28,6 +28,48 @@ def text_cases(
     """
     if not texts:
         return "the recipe has no texts (verify.texts)"
+    made = _encoding(made_from, tokenizer)
+    if isinstance(made, str):
+        return made
+    contract, encode, rows = made_from.contract, made.encode, made.rows
+    cases = []
+    for number, (batch, sizes, tokens) in enumerate(_encoded(made, contract, texts), start=1):
+        name = "texts" if number == 1 else f"texts:{number}"
+        description = f"{len(batch)} texts through the model's tokenizer ({sizes_text(sizes)})"
+        cases.append(_case(made_from, name, description, sizes, tokens))
+    unusual = next(
+        _batches(_unusual_texts(made.encoder), Axis("rows", rows.min, rows.min, rows.max))
+    )
+    sizes, tokens = _fitted(contract, made.specs, encode(unusual))
+    description = f"no text, one letter, unknown and special tokens ({sizes_text(sizes)})"
+    edges = _case(made_from, "texts:unusual", description, sizes, tokens)
+    return [*cases, dataclasses.replace(edges, may_be_refused=True, may_be_nan=True)]
+
+
+def text_batches(
+    made_from: CaseInputs, texts: Sequence[str], tokenizer: Tokenizer | None
+) -> list[tuple[list[str], dict[str, int], Feeds]] | str:
+    """Return the texts in batches that the axes allow, each with its sizes and its tokens; or why
+    they cannot be encoded. The last batch may repeat the first texts.
+    """
+    made = _encoding(made_from, tokenizer)
+    return made if isinstance(made, str) else [*_encoded(made, made_from.contract, texts)]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Encoding:
+    """How texts become tokens. `specs` are the inputs that the tokenizer makes, `rows` the sizes of
+    their first axis.
+    """
+
+    encoder: Any
+    encode: "_Encode"
+    rows: Axis
+    specs: Sequence[TensorSpec]
+
+
+def _encoding(made_from: CaseInputs, tokenizer: Tokenizer | None) -> _Encoding | str:
+    """Return how texts are encoded, or why they cannot be."""
     if tokenizer is None:
         return "the model has no tokenizer"
     contract = made_from.contract
@@ -47,18 +89,14 @@ def text_cases(
         )
     rows, positions = (_extent(contract, specs[0].shape[place]) for place in (0, 1))
     encode = _Encode(encoder, specs, positions, made_from.facts)
-    cases = []
-    for number, batch in enumerate(_batches(texts, rows), start=1):
-        tokens = encode(batch)
-        sizes, tokens = _fitted(contract, specs, tokens)
-        name = "texts" if number == 1 else f"texts:{number}"
-        description = f"{len(batch)} texts through the model's tokenizer ({sizes_text(sizes)})"
-        cases.append(_case(made_from, name, description, sizes, tokens))
-    unusual = next(_batches(_unusual_texts(encoder), Axis("rows", rows.min, rows.min, rows.max)))
-    sizes, tokens = _fitted(contract, specs, encode(unusual))
-    description = f"no text, one letter, unknown and special tokens ({sizes_text(sizes)})"
-    edges = _case(made_from, "texts:unusual", description, sizes, tokens)
-    return [*cases, dataclasses.replace(edges, may_be_refused=True, may_be_nan=True)]
+    return _Encoding(encoder, encode, rows, specs)
+
+
+def _encoded(
+    made: _Encoding, contract: Contract, texts: Sequence[str]
+) -> Iterator[tuple[list[str], dict[str, int], Feeds]]:
+    for batch in _batches(texts, made.rows):
+        yield batch, *_fitted(contract, made.specs, made.encode(batch))
 
 
 def _unusual_texts(encoder: Any) -> list[str]:  # noqa: ANN401 - a tokenizer or processor

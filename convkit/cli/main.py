@@ -14,6 +14,7 @@ import typer
 from convkit.cli import (
     affected,
     auditing,
+    benching,
     diagnosing,
     environments,
     evidence,
@@ -48,6 +49,7 @@ app = typer.Typer(
 )
 app.command("run")(running.run)
 app.command("plan")(running.plan)
+app.command("bench")(benching.bench)
 app.command("lock")(locking.lock)
 app.command("reproduce")(nightly.reproduce)
 app.command("nightly")(nightly.nightly)

@@ -5,7 +5,25 @@ from typing import Annotated, Literal
 
 import typer
 
-RecipeFile = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe's YAML file.")]
+
+def find_recipe(given: Path) -> Path:
+    """Return the recipe that a bare name means: `bert` is recipes/bert.yaml or bert.yaml, if there
+    is one. Anything else is returned as it is.
+    """
+    if given.suffix or given.exists() or given.parent != Path():
+        return given
+    candidates = [Path("recipes") / f"{given}.yaml", Path(f"{given}.yaml")]
+    return next((path for path in candidates if path.is_file()), given)
+
+
+RecipeFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="RECIPE",
+        help="The recipe's YAML file; bert means recipes/bert.yaml.",
+        callback=find_recipe,
+    ),
+]
 Run = Annotated[
     str,
     typer.Argument(

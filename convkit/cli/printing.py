@@ -1,10 +1,13 @@
 """Prints a run on the terminal."""
 
+import typer
+
 from convkit.execute.run import RunOutcome
+from convkit.record.model import RunRecord
 
 
 def print_run(outcome: RunOutcome) -> None:
-    """Print a run's table, headline, findings, and links to more."""
+    """Print a run's table, headline, findings, links to more, and how to load what was built."""
     from rich.console import Console
 
     from convkit.cli.table import summary
@@ -17,3 +20,29 @@ def print_run(outcome: RunOutcome) -> None:
             link=outcome.tracked,
         )
     )
+    for line in built_lines(outcome.record, str(outcome.folder)):
+        typer.echo(line)
+
+
+def built_lines(record: RunRecord, folder: str) -> list[str]:
+    """Return where the verified models are, and three lines that load one of them; nothing if none
+    was verified. Paths are never wrapped: people copy them.
+    """
+    from convkit.runtimes.registry import runtimes
+
+    verified = [target for target in record.targets if target.status == "verified" and target.files]
+    lines = [f"{target.name}: {folder}/models/{target.name}" for target in verified]
+    known = runtimes()
+    first = next((each for each in verified if known[each.runtime].session is not None), None)
+    if first is None:
+        return ["Built:", *lines] if lines else []
+    path = f"{folder}/models/{first.name}"
+    inputs = ", ".join(f"{spec.name}=..." for spec in record.contract.inputs)
+    return [
+        "Built:",
+        *lines,
+        "Load one:",
+        "  import convkit",
+        f"  session = convkit.load({path!r})",
+        f"  outputs = session({inputs})",
+    ]

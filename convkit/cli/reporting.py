@@ -17,7 +17,7 @@ def report(
         typer.Option(
             "--output",
             metavar="FILE",
-            help="Write a new report of the run to FILE, with links to the run's folder.",
+            help="Write a new report of the run to FILE, with its last benchmark.",
         ),
     ] = None,
     home: HomeFolder = None,
@@ -47,6 +47,7 @@ def _written(folder: Path, output: Path) -> Path:
     """Write a new report elsewhere: the run's own files are compared byte for byte by the audit."""
     from convkit.errors import UsageError
     from convkit.execute.run_folder import read_record
+    from convkit.record.bench import latest_bench
     from convkit.report.render import write_report_file
 
     if output.is_dir():
@@ -57,7 +58,8 @@ def _written(folder: Path, output: Path) -> Path:
             " Choose another place."
         )
     base = os.path.relpath(folder.resolve(), output.resolve().parent)
-    return write_report_file(read_record(folder), output, base=Path(base).as_posix())
+    bench = latest_bench(folder)
+    return write_report_file(read_record(folder), output, base=Path(base).as_posix(), bench=bench)
 
 
 def _open(path: Path) -> None:

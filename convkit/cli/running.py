@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from convkit.execute.repair import RepairOutcome
-    from convkit.execute.run import RunOptions
+    from convkit.execute.run import RunOptions, RunOutcome
 
 
 def run(
@@ -62,9 +62,8 @@ def run(
     home: HomeFolder = None,
 ) -> None:
     """Export, build and verify every target of a recipe."""
-    from convkit.cli.live import LiveProgress
     from convkit.errors import EXIT_SKIPPED, Interrupted, UsageError
-    from convkit.execute.run import RunOptions, run_recipe
+    from convkit.execute.run import RunOptions
     from convkit.home import Home
     from convkit.redaction import redacted
 
@@ -92,8 +91,7 @@ def run(
             repaired = _repair(options, silent=silent)
             outcome = repaired.last
         else:
-            with LiveProgress(quiet=silent) as progress:
-                outcome = run_recipe(options, progress)
+            outcome = _run(options, silent=silent)
     except KeyboardInterrupt:
         raise Interrupted(
             "interrupted; finished stages are kept. Run the same command again to resume"
@@ -112,6 +110,28 @@ def run(
         typer.echo(f"warning: not logged to MLflow: {outcome.untracked}", err=True)
     skipped = any(target.status == "skipped" for target in outcome.record.targets)
     raise typer.Exit(outcome.record.exit_code or (EXIT_SKIPPED if strict and skipped else 0))
+
+
+def _run(options: "RunOptions", *, silent: bool) -> "RunOutcome":
+    from convkit.api import run as run_api
+    from convkit.cli.live import LiveProgress
+
+    with LiveProgress(quiet=silent) as progress:
+        finished = run_api(
+            options.recipe,
+            only=options.only,
+            home=options.home.root,
+            toolchain=options.toolchain,
+            jobs=options.jobs,
+            force=options.force,
+            track=options.track,
+            listener=progress,
+            command=options.command,
+            scheduler=options.scheduler,
+            store=options.shared_store,
+        )
+    assert finished.outcome is not None
+    return finished.outcome
 
 
 def _repair(options: "RunOptions", *, silent: bool) -> "RepairOutcome":

@@ -36,19 +36,16 @@ def verify(
 
 def show(run: Run, json: Json = False, home: HomeFolder = None) -> None:
     """Show a past run's table and findings."""
+    from convkit.api import Run as PastRun
     from convkit.cli.table import record_json, summary
-    from convkit.execute.run_folder import read_record
-    from convkit.execute.selecting import find_run
-    from convkit.home import Home
 
-    folder = find_run(run, Home.find(home))
-    record = read_record(folder)
+    opened = PastRun.open(run, home=home)
     if json:
-        typer.echo(record_json(record))
+        typer.echo(record_json(opened.record))
         return
     from rich.console import Console
 
-    Console().print(summary(record, up_to_date=False, folder=folder))
+    Console().print(summary(opened.record, up_to_date=False, folder=opened.folder))
 
 
 def track(run: Run, home: HomeFolder = None) -> None:

@@ -204,7 +204,8 @@ def _worst_text(row: _Row) -> "Text":
     from rich.text import Text
 
     worst = row.worst
-    if worst is None:
+    by_task = row.verification is not None and row.verification.decided_by == "task metric"
+    if worst is None or (by_task and worst.passed):
         headline = row.target.headline if row.verification is None else row.verification.headline
         return Text(first_line(headline), style="dim" if row.status == "skipped" else "")
     where = (

@@ -29,9 +29,9 @@ HISTORY_ALLOWANCE: dict[str, float] = {
     "mean_abs_err": 0.2,
     "rms_err": 0.2,
     "size_bytes": 0.001,
-    "typical_seconds": 1.0,
+    "single_call_seconds": 1.0,
 }
-NEVER_FAILS = "typical_seconds"
+NEVER_FAILS = "single_call_seconds"
 # With fewer earlier runs, history is not used.
 LEAST_HISTORY = 3
 # A figure further from the median than this many deviations (scaled to a normal distribution) is

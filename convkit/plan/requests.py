@@ -13,6 +13,7 @@ from convkit.recipe.tolerances import limits_for
 from convkit.tensors import Contract, TensorSpec
 from convkit.worker.protocol import (
     BuildRequest,
+    Evaluation,
     ExportRequest,
     Original,
     PrecisionRequest,
@@ -75,6 +76,7 @@ def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
                 ladder=recipe.verify.ladder,
                 graph=places.source(recipe.model) if recipe.model.onnx is not None else None,
                 steps=steps_of(recipe),
+                evaluation=_evaluation(recipe, places),
             )
         case "precision" | "build" | "verify":
             return _target_request(stage, recipe, places)
@@ -130,6 +132,27 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
         decision=decision,
         stand_in=stage.stand_in,
         steps=steps_of(recipe),
+        evaluation=_evaluation(recipe, places),
+    )
+
+
+def _evaluation(recipe: Recipe, places: Places) -> Evaluation | None:
+    """Return the user's data and metric as a worker takes them."""
+    asked = recipe.evaluate
+    if asked is None:
+        return None
+    output = next((each for each in recipe.outputs if each.name == asked.output), recipe.outputs[0])
+    masks = [each.name for each in recipe.inputs if each.sample == "padding_mask"]
+    return Evaluation(
+        data=places.file(asked.data),
+        metric=asked.metric.rpartition(":")[2],
+        output=output.name,
+        inputs=dict(asked.inputs),
+        texts=asked.texts,
+        labels=asked.labels,
+        mask=output.mask or next(iter(masks), None),
+        code=places.file(asked.code) if asked.code is not None else None,
+        most_rows=asked.rows,
     )
 
 
@@ -235,4 +258,5 @@ def named_files(recipe: Recipe) -> tuple[str, ...]:
         tensor.sample.file for tensor in recipe.inputs if isinstance(tensor.sample, models.File)
     ]
     files = [file for target in recipe.targets.values() for file in target.files]
-    return tuple(dict.fromkeys([*samples, *files]))
+    rows = recipe.evaluate.files if recipe.evaluate is not None else ()
+    return tuple(dict.fromkeys([*samples, *files, *rows]))

@@ -22,6 +22,8 @@ PACKAGE_PATTERN = r"^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?(\[[A-Za-z0-9,._-]+
 OPTION_PATTERN = r"^[A-Za-z][A-Za-z0-9_]*$"
 NPY_PATTERN = r"^.+\.npy$"
 NPZ_PATTERN = r"^.+\.npz$"
+ROWS_PATTERN = r"^.+\.(npz|jsonl|csv)$"
+GOAL_PATTERN = r"^<= ?[0-9]+(\.[0-9]+)?x original$"
 _SEGMENT = r"(\*\*|\*|\*?[^.*\s]+(\*[^.*\s]+)*\*?)"
 MODULES_PATTERN = rf"^({_SEGMENT}(\.{_SEGMENT})*\.?|\.)$"
 
@@ -41,6 +43,8 @@ PATTERNS: dict[str, str] = {
     OPTION_PATTERN: "an option as the provider names it, such as gpu_mem_limit",
     NPY_PATTERN: "a path that ends in .npy",
     NPZ_PATTERN: "a path that ends in .npz",
+    ROWS_PATTERN: "a path that ends in .npz, .jsonl or .csv",
+    GOAL_PATTERN: 'a limit in terms of the original, such as "<= 0.8x original"',
     MODULES_PATTERN: (
         "a dotted module path such as encoder.layer.*.attention; * matches within one segment, **"
         " any number of segments; a trailing dot excludes submodules"

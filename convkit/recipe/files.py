@@ -37,6 +37,8 @@ def _named_files(recipe: Json) -> Iterator[tuple[KeyPath, str, Check]]:
         (("original", "factory"), _factory),
         (("original", "factory", "call"), _factory),
         (("verify", "texts"), _texts),
+        (("evaluate", "data"), _present),
+        (("evaluate", "metric"), _factory),
     ]
     for model in ("model", "original"):
         declared = _value(recipe, (model, "files"))

@@ -13,7 +13,9 @@ from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from convkit.codec import Json
 from convkit.metrics.registry import DEFAULTS
+from convkit.recipe.bench import Bench, Goals
 from convkit.recipe.consistency import FaultsError
+from convkit.recipe.evaluate import Evaluate
 from convkit.recipe.fields import AxisName, Name, RecipeModel, Seconds, Seed, Text
 from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.recipe.registry import target_models
@@ -207,6 +209,25 @@ class Recipe(RecipeModel):
         description="what to build, by name: each has a runtime, device, precision and tolerance",
         examples=[{"ort-cpu": {"runtime": "onnxruntime"}}],
     )
+    evaluate: Evaluate | None = Field(
+        None,
+        description="a metric on your own data, which must not drop; see docs/evaluate.md",
+        examples=[
+            {
+                "data": "samples/images.npz",
+                "inputs": {"pixel_values": "image"},
+                "labels": "label",
+                "metric": "accuracy",
+                "max_drop": 0.01,
+            }
+        ],
+    )
+    bench: Bench = Field(default_factory=Bench, description="how `convkit bench` measures")
+    goals: Goals | None = Field(
+        None,
+        description="what `convkit bench` requires of every target, compared with the original",
+        examples=[{"latency": {"p50": "<= 0.8x original"}, "size": "<= 0.5x original"}],
+    )
     track: Track = Field(default_factory=Track, description="how runs are logged to MLflow")
 
     @model_validator(mode="after")
@@ -219,6 +240,10 @@ class Recipe(RecipeModel):
     def reference_model(self) -> Model:
         """The model that built models are compared with."""
         return self.original or self.model
+
+    def goals_of(self, target: str) -> Goals | None:
+        """Return a target's goals: its own, or else the recipe's."""
+        return self.targets[target].goals or self.goals
 
     def export_of(self, target: str | None) -> Export:
         """Return the export settings for a target's graph: its own, or else the recipe's."""

@@ -198,9 +198,7 @@ def steps_faults(recipe: Mapping[str, object]) -> Iterator[Fault]:
         yield Fault(("steps", "axis"), f"{axis!r} is not one of the axes{perhaps(axis, axes)}")
         return
     if mapping(mapping(recipe.get("axes")).get(str(axis))).get("from") == "data":
-        message = (
-            f"{axis!r} has no sizes to cut, because data decide them; name an input's axis"
-        )
+        message = f"{axis!r} has no sizes to cut, because data decide them; name an input's axis"
         yield Fault(("steps", "axis"), message)
         return
     yield from _greedy_faults(recipe, inputs, outputs, axis)

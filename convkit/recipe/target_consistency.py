@@ -4,8 +4,10 @@
 
 from collections.abc import Mapping
 
+from convkit.recipe.bench import bench_faults
 from convkit.recipe.consistency import Fault, consistency_faults, mapping
 from convkit.recipe.data_axes import data_axes_faults
+from convkit.recipe.evaluate import evaluate_faults
 from convkit.recipe.registry import target_models
 from convkit.recipe.steps import steps_faults
 
@@ -14,7 +16,13 @@ def faults_between_parts(recipe: Mapping[str, object]) -> list[Fault]:
     """Return the inconsistencies between the parts of a recipe, including its targets, under the
     keys a user writes.
     """
-    faults = [*consistency_faults(recipe), *steps_faults(recipe), *data_axes_faults(recipe)]
+    faults = [
+        *consistency_faults(recipe),
+        *steps_faults(recipe),
+        *data_axes_faults(recipe),
+        *bench_faults(recipe),
+        *evaluate_faults(recipe),
+    ]
     models = target_models()
     for name, given in mapping(recipe.get("targets")).items():
         target = mapping(given)

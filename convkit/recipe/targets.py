@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from packaging.specifiers import SpecifierSet
 from pydantic import AfterValidator, Field
 
+from convkit.recipe.bench import Goals
 from convkit.recipe.consistency import Fault, FaultsError
-from convkit.recipe.fields import RecipeModel, Specifier, Switch
+from convkit.recipe.fields import NonNegative, RecipeModel, Specifier, Switch
 from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
 from convkit.recipe.settings import Export, Tolerance, Tools
 from convkit.worker.protocol import Device, StageKind
@@ -59,6 +60,8 @@ class BaseTarget(RecipeModel):
     outputs: dict[str, Tolerance] = Field(
         default_factory=dict, description="tolerances by output, in place of all others"
     )
+    max_drop: NonNegative | None = Field(None, description="in place of evaluate.max_drop")
+    goals: Goals | None = Field(None, description="in place of the recipe's goals")
     tools: Tools = Field(default_factory=Tools, description="over the recipe's tools")
 
     @property

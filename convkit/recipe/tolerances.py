@@ -1,6 +1,7 @@
 """Finds the tolerance that applies to an output, and its limits."""
 
 import dataclasses
+from typing import Literal
 
 from convkit.recipe.low_types import derived_tolerance
 from convkit.recipe.models import Recipe, Target, Tolerance
@@ -43,6 +44,23 @@ def tolerance_of(recipe: Recipe, target: Target, output: str, override: Toleranc
     )
 
 
+# What a target's verdict rests on.
+Decision = Literal["tolerance", "task metric", "tolerance and task metric"]
+
+
+def decided_by(recipe: Recipe, target: Target) -> Decision:
+    """Return what decides about a target. With `evaluate`, a tolerance does only if it was
+    written.
+    """
+    if recipe.evaluate is None:
+        return "tolerance"
+    verify = recipe.verify
+    written = target.tolerance or target.outputs or verify.outputs
+    if written or "tolerance" in verify.model_fields_set:
+        return "tolerance and task metric"
+    return "task metric"
+
+
 def tolerance_for(
     recipe: Recipe, target: Target, output: str, override: Tolerance | None
 ) -> Tolerance:
@@ -62,9 +80,12 @@ def limits_for(
 ) -> dict[str, float]:
     """Return the limits that an output is judged by.
 
-    Of a tolerance that is not its own, whole numbers take `agreement` only (all elements equal
-    where it is not given), and fractions everything else.
+    There are none if the task metric alone decides. Of a tolerance that is not its own, whole
+    numbers take `agreement` only (all elements equal where it is not given), and fractions
+    everything else.
     """
+    if override is None and decided_by(recipe, target) == "task metric":
+        return {}
     found = tolerance_of(recipe, target, output, override)
     limits = limits_of(found.tolerance)
     if found.own:

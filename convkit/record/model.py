@@ -12,6 +12,7 @@ from convkit.findings.model import Finding
 from convkit.metrics.limits import Problem
 from convkit.tensors import Contract
 from convkit.worker.protocol import (
+    EvaluationMetrics,
     GreedyRow,
     InvarianceMetrics,
     OmittedCase,
@@ -99,6 +100,8 @@ class Verification:
     `greedy` compares generated tokens.
 
     `leading` is the finding shown in the headline; None if there is none, and in older records.
+    `evaluation` is the score on the user's rows, `decided_by` what the verdict rests on: tolerance,
+    task metric, or both.
     """
 
     stage: str
@@ -115,6 +118,8 @@ class Verification:
     greedy: tuple[GreedyRow, ...] = ()
     findings: tuple[Finding, ...] = ()
     leading: Finding | None = None
+    evaluation: EvaluationMetrics | None = None
+    decided_by: str = "tolerance"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,10 +10,12 @@ from convkit.errors import storage_error
 from convkit.findings.catalogue import CATALOGUE
 from convkit.metrics.registry import METRICS
 from convkit.metrics.text import told_apart
+from convkit.record.bench import BenchRecord
 from convkit.record.figures import non_finite, worst_comparison, worst_of_output
 from convkit.record.model import RunRecord
 from convkit.record.summary import first_failing_case, left_out, seconds_of, verdict, verified_name
 from convkit.record.text import bytes_text, seconds_text, sizes_text
+from convkit.report.bench import bench_view
 from convkit.report.drawing import visible
 from convkit.report.text import (
     change_text,
@@ -28,6 +30,7 @@ from convkit.report.view import run_view
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+from convkit.verdict.evaluation import evaluation_text
 
 REPORT_NAME = "report.html"
 _TEMPLATE = "report.html.jinja"
@@ -48,22 +51,25 @@ def write_report(record: RunRecord, folder: Path) -> Path:
     return write_report_file(record, folder / REPORT_NAME)
 
 
-def write_report_file(record: RunRecord, path: Path, *, base: str = "") -> Path:
+def write_report_file(
+    record: RunRecord, path: Path, *, base: str = "", bench: BenchRecord | None = None
+) -> Path:
     """Write the run's report to a file, and return its path. `base` leads from there to the run's
     folder, for the links. Raises StoreError if it cannot be written.
     """
     staging = path.with_name(f"{path.name}.part")
     try:
-        staging.write_text(render_report(record, base=base), encoding="utf-8")
+        staging.write_text(render_report(record, base=base, bench=bench), encoding="utf-8")
         staging.replace(path)
     except OSError as error:
         raise storage_error(error, path) from error
     return path
 
 
-def render_report(record: RunRecord, *, base: str = "") -> str:
-    """Return the report as HTML. Everything from the record is escaped, because names come from
-    recipes and models.
+def render_report(record: RunRecord, *, base: str = "", bench: BenchRecord | None = None) -> str:
+    """Return the report as HTML, with the figures of a benchmark of the run if there is one.
+
+    Everything from the record is escaped, because names come from recipes and models.
     """
     from markupsafe import Markup  # noqa: PLC0415 - part of jinja2, which only reports need
 
@@ -78,6 +84,7 @@ def render_report(record: RunRecord, *, base: str = "") -> str:
         left_out=left_out(record),
         tools=_tools(record),
         base=base,
+        bench=bench_view(bench),
     )
 
 
@@ -127,6 +134,7 @@ def _environment() -> "Environment":
         units=_UNITS,
         told_apart=told_apart,
         difference=difference_text,
+        score_text=evaluation_text,
     )
     return environment
 

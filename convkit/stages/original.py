@@ -74,6 +74,13 @@ class TorchOriginal:
         self._source_root = loaded.source_root
         self._module = ContractModule(loaded, contract, source.omit)
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of the parameters and buffers; those that share storage count once."""
+        tensors = [*self._module.parameters(), *self._module.buffers()]
+        storages = [tensor.untyped_storage() for tensor in tensors]
+        return sum({each.data_ptr(): int(each.nbytes()) for each in storages}.values())
+
     def run(self, feeds: Feeds) -> Feeds:
         """Run the module on copies of the inputs; raises RunFailedError with the module's
         exception.
@@ -127,18 +134,22 @@ class TorchOriginal:
 
 
 class OnnxOriginal:
-    """A third-party ONNX file, run by onnxruntime on the CPU without optimizations."""
+    """A third-party ONNX file, run by onnxruntime on the CPU.
+
+    Without optimizations, unless `optimized`: they must not decide what is right, but a benchmark
+    compares with the file as people run it.
+    """
 
     facts = ModelFacts()
     tokenizer = None
 
-    def __init__(self, source: Source, contract: Contract) -> None:
+    def __init__(self, source: Source, contract: Contract, *, optimized: bool = False) -> None:
         from convkit.models.graph.session import open_graph
 
         assert source.path is not None
         self._contract = contract
         try:
-            self._session = open_graph(Path(source.path))
+            self._session = open_graph(Path(source.path), optimized=optimized)
         except ModelRefusedError as error:
             raise StageFailedError(f"model.onnx: {error}") from error
 

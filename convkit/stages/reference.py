@@ -84,6 +84,11 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         _branches(decisions, records),
     )
     write_cases(context.output, result)
+    if request.evaluation is not None:
+        from convkit.evaluate.running import run_rows
+
+        context.progress("original model: the rows of evaluate")
+        run_rows(request.evaluation, made_from, original.tokenizer, original.run, context.output)
     return result, [*stage.findings, *invariance.findings]
 
 

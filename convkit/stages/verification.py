@@ -110,6 +110,17 @@ def verify(
     if (simulation := subject.simulation()) is not None:
         context.progress("simulating")
         beside = verification.beside_simulation(simulation, cases)
+    scored = None
+    if request.evaluation is not None:
+        from convkit.evaluate.running import score_built
+
+        scored = score_built(
+            request.evaluation,
+            request.contract,
+            session.run,
+            Path(request.reference),
+            lambda message, done: context.progress(message, done=done),
+        )
     result = VerifyResult(
         evidence=subject.evidence,
         session=opened.contract,
@@ -122,6 +133,7 @@ def verify(
         invariance=tuple(invariance),
         trials=tuple(looped.trials),
         greedy=tuple(looped.greedy),
+        evaluation=scored,
     )
     return result, findings
 

@@ -35,6 +35,9 @@ NEEDS: dict[str, tuple[str, ...]] = {
 # precision itself.
 _GRAPH = ("onnx", "onnx-ir", "numpy")
 
+# What scores the user's rows.
+_SCORING = ("scikit-learn", "numpy")
+
 # Models from these sources are built by transformers. Other models may use it and list it under
 # `tools`.
 _TRANSFORMERS_SOURCES = frozenset({"hub", "path", "package", "config"})
@@ -105,6 +108,8 @@ def _target_spec(
         names += _model_packages(recipe.model, choices)
     elif stage == "verify" and _may_come_low(recipe):
         names += _GRAPH
+    if stage == "verify" and recipe.evaluate is not None:
+        names += _SCORING
     for name in names:
         # A choice for a package also applies to its build for another device.
         if name not in choices and (plain := name.removesuffix("-gpu")) in choices:

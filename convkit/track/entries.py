@@ -215,11 +215,16 @@ def _target_points(record: RunRecord, target: TargetReport) -> list[Point]:
     if target.size_bytes:
         points.append(Point(f"{target.name}/size_bytes", target.size_bytes))
     points.append(Point(f"{target.name}/seconds", seconds_of(record, target.name)))
-    # The time of the typical case, to compare with earlier runs.
-    typical = [case.seconds for case in cases if case.case == "typical" and case.error is None]
-    points += (
-        [Point(f"{target.name}/typical_seconds", statistics.median(typical))] if typical else []
-    )
+    # One call without warm-up, to notice what became many times slower; `convkit bench` measures
+    # latencies. A simulation's time says nothing about its target.
+    calls = [
+        case.seconds
+        for verification in target.verifications
+        for case in verification.cases
+        if verification.evidence == "device" and case.case == "typical" and case.error is None
+    ]
+    if calls:
+        points.append(Point(f"{target.name}/single_call_seconds", statistics.median(calls)))
     return [dataclasses.replace(point, target=target.name) for point in points]
 
 

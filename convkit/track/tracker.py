@@ -14,6 +14,7 @@ from typing import Any
 from filelock import BaseFileLock
 
 from convkit.errors import TrackingError
+from convkit.record.bench import BenchRecord
 from convkit.record.model import RunRecord
 from convkit.store.files import replace_durably
 from convkit.store.locks import file_lock
@@ -25,6 +26,7 @@ from convkit.track.artifacts import (
     placement_tags,
 )
 from convkit.track.batches import batches
+from convkit.track.bench import bench_points
 from convkit.track.entries import Entry, Point, Table, child_entries, parent_entry
 from convkit.track.limits import TAG_LENGTH, clipped, entry_name
 from convkit.track.location import Location, check_database, find_location, tracking_error
@@ -90,6 +92,25 @@ class Tracker:
                 parent_id = self._log(experiment_id, record, folder)
         link = self.location.run_link(experiment_id, parent_id)
         return Tracked(parent_id, experiment_id, self.location.shown, link)
+
+    def log_bench(self, record: RunRecord, folder: Path, bench: BenchRecord) -> None:
+        """Add a benchmark's figures to the entry of its run, which is logged first if necessary.
+
+        Raises TrackingError.
+        """
+        tracked = self.log(record, folder)
+        from mlflow.entities import Metric
+
+        moment = _milliseconds(bench.ended)
+        points = [
+            dataclasses.replace(point, name=entry_name(point.name)) for point in bench_points(bench)
+        ]
+        with _reported(self.location), _lock(self.home):
+            for batch in batches({}, {}, points):
+                metrics = [
+                    Metric(each.name, each.value, moment, each.step) for each in batch.points
+                ]
+                self.client.log_batch(tracked.parent_run_id, metrics=metrics)
 
     def earlier_runs(self, record: RunRecord, most: int) -> list[Any]:
         """Return MLflow's entries of a recipe's earlier runs on the same CPU, newest first."""

@@ -8,7 +8,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.registry import METRICS, absolute_limit
 from convkit.recipe.low_types import RESOLUTION, low_type
 from convkit.recipe.models import Integers, Recipe, Target, Tolerance
-from convkit.recipe.tolerances import FROM_PRECISION, limits_for, tolerance_of
+from convkit.recipe.tolerances import FROM_PRECISION, decided_by, limits_for, tolerance_of
 from convkit.tensors import is_whole
 
 # Whole numbers of these types are usually labels, tokens and indices, and smaller types pixels.
@@ -76,6 +76,8 @@ def _plain_mask(name: str, place: int, masks: list[str]) -> Finding:
 def _tolerance_advice(
     recipe: Recipe, target: Target, override: Tolerance | None
 ) -> Iterator[Finding]:
+    if override is None and decided_by(recipe, target) == "task metric":
+        return  # no tolerance decides
     blind: dict[str, float] = {}
     derived: dict[str, float] = {}
     for output in recipe.outputs:

@@ -9,10 +9,11 @@ from convkit.metrics.limits import problems
 from convkit.metrics.registry import absolute_limit
 from convkit.metrics.text import told_apart
 from convkit.recipe.models import Recipe, Target, Tolerance
-from convkit.recipe.tolerances import limits_for, limits_of, tolerance_for
+from convkit.recipe.tolerances import decided_by, limits_for, limits_of, tolerance_for
 from convkit.record.model import CaseVerdict, OutputVerdict, TargetStatus, Verification
 from convkit.tensors import Dimension, dimension_axes, dimension_size
 from convkit.verdict.branches import branch_findings
+from convkit.verdict.evaluation import UNDECIDED, evaluation_findings, evaluation_text
 from convkit.verdict.invariance import blame_original, invariance_findings, not_the_batch
 from convkit.verdict.limits_met import limits_met
 from convkit.verdict.padding import padding_findings
@@ -24,6 +25,7 @@ from convkit.verdict.steps import step_findings
 from convkit.worker.protocol import (
     CaseMetrics,
     CaseRecord,
+    EvaluationMetrics,
     ReferenceResult,
     TensorMetrics,
     UnpaddedMetrics,
@@ -70,6 +72,7 @@ def judge(
         *_completeness_findings(cases, recipe, stage_findings),
         *simulation_findings(recipe, target, measured, override),
         *step_findings(recipe, target, measured, cases, override),
+        *evaluation_findings(recipe, target, measured.evaluation),
     ]
     findings += branch_findings(reference, cases)
     findings += limits_met(recipe, target, cases)
@@ -81,14 +84,15 @@ def judge(
         or not all(case.passed for case in cases)
         or not cases
     )
-    status: TargetStatus = "failed" if failed else "verified"
-    leading = next((finding for finding in findings if finding.is_error), None)
+    undecided = next((finding for finding in findings if finding.code == UNDECIDED), None)
+    status: TargetStatus = "failed" if failed else "skipped" if undecided else "verified"
+    leading = next((finding for finding in findings if finding.is_error), undecided)
     return Verification(
         stage=stage,
         version=version,
         status=status,
         evidence=measured.evidence,
-        headline=_headline(leading, cases),
+        headline=_headline(leading, cases, measured.evaluation),
         cases=tuple(cases),
         omitted=(*reference.omitted, *measured.omitted),
         probes=measured.probes,
@@ -98,6 +102,8 @@ def judge(
         greedy=measured.greedy,
         findings=tuple(findings),
         leading=leading,
+        evaluation=measured.evaluation,
+        decided_by=decided_by(recipe, target),
     )
 
 
@@ -346,9 +352,13 @@ def _has_evidence(output: OutputVerdict) -> bool:
     return bool(output.metrics.elements or output.problems or (rows is not None and rows.reference))
 
 
-def _headline(leading: Finding | None, cases: Sequence[CaseVerdict]) -> str:
+def _headline(
+    leading: Finding | None, cases: Sequence[CaseVerdict], scored: EvaluationMetrics | None
+) -> str:
     if leading is not None:
         return f"{leading.code} {leading.message}"
+    if scored is not None:
+        return evaluation_text(scored)
     worst = max((output.metrics.max_abs for case in cases for output in case.outputs), default=0.0)
     return f"{len(cases)} cases, largest absolute error {worst:.2g}"
 

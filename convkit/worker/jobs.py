@@ -60,5 +60,12 @@ _ROWS = (
     Job("survey", protocol.SurveyRequest, protocol.SurveyResult, "convkit.stages.survey"),
     Job("diagnose", protocol.DiagnoseRequest, protocol.DiagnoseResult, "convkit.stages.diagnose"),
     Job("compare", protocol.CompareRequest, protocol.CompareResult, "convkit.stages.compare"),
+    Job("bench", protocol.BenchRequest, protocol.BenchResult, has_options=True),
+    Job(
+        "bench-original",
+        protocol.BenchOriginalRequest,
+        protocol.BenchResult,
+        "convkit.bench.original",
+    ),
 )
 JOBS: dict[JobKind, Job] = {job.kind: job for job in _ROWS}

@@ -13,7 +13,11 @@ from convkit.worker.protocol import Envelope, JobKind
 # Modules, or functions that import them as the stage does (torch costs 3 s). The jobs of a target
 # list theirs in the runtime's row. onnxruntime is excluded on purpose: it starts a thread on
 # import, which rules out forking, and costs only 0.1 s.
-_TOOLS: dict[JobKind, tuple[str, ...]] = {"export": ("torch",), "reference": ("torch",)}
+_TOOLS: dict[JobKind, tuple[str, ...]] = {
+    "export": ("torch",),
+    "reference": ("torch",),
+    "bench-original": ("torch",),
+}
 
 
 def preloaded_tools(envelope: Envelope) -> tuple[str, ...]:

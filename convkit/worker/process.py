@@ -4,9 +4,7 @@ import dataclasses
 import gc
 import json
 import os
-import resource
 import signal
-import sys
 import threading
 import time
 import traceback
@@ -20,6 +18,7 @@ from convkit.worker.bootstrap import expose
 from convkit.worker.context import Context, StageFailedError, StageSkippedError
 from convkit.worker.imported_versions import imported_versions
 from convkit.worker.jobs import JOBS
+from convkit.worker.memory import peak_memory
 from convkit.worker.opened_files import OpenedFiles
 from convkit.worker.protocol import PROTOCOL, Answer, Envelope
 from convkit.worker.sealed_imports import wrong_imports
@@ -61,7 +60,7 @@ def serve(
         answer,
         versions=versions,
         seconds=time.monotonic() - started,
-        peak_memory_bytes=_peak_memory(),
+        peak_memory_bytes=peak_memory(),
     )
     staging = result_file.with_name(result_file.name + ".part")
     staging.write_text(json.dumps(encode(answer)), encoding="utf-8")
@@ -199,16 +198,3 @@ def _wrong_files() -> Finding | None:
             " of this stage was kept."
         ),
     )
-
-
-def _peak_memory() -> int:
-    """Return this process's peak memory use, in bytes."""
-    status = Path("/proc/self/status")
-    # On Linux, ru_maxrss includes the parent's peak, because exec keeps the maximum. The address
-    # space's high-water mark does not.
-    if status.exists():
-        for line in status.read_text(encoding="utf-8").splitlines():
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) * 1024
-    usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return usage if sys.platform == "darwin" else usage * 1024  # bytes on macOS only (getrusage(2))

@@ -39,12 +39,13 @@ ELEMENT_TYPES: dict[str, DType] = {
 }
 
 
-def open_graph(path: Path) -> "GraphSession":
-    """Open a graph on the CPU as it is, without optimization; raises ModelRefusedError."""
+def open_graph(path: Path, *, optimized: bool = False) -> "GraphSession":
+    """Open a graph on the CPU, as it is unless `optimized`; raises ModelRefusedError."""
     import onnxruntime
 
     settings = onnxruntime.SessionOptions()
-    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    level = onnxruntime.GraphOptimizationLevel
+    settings.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
     settings.log_severity_level = 3
     limit_threads(settings)
     try:

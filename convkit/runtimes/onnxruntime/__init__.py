@@ -7,7 +7,12 @@ RUNTIME = Runtime(
     package="convkit.runtimes.onnxruntime",
     target="target:OnnxRuntimeTarget",
     options="options:OnnxRuntimeOptions",
-    jobs={"precision": "convkit.stages.graph_precision", "build": "build", "verify": "verify"},
+    jobs={
+        "precision": "convkit.stages.graph_precision",
+        "build": "build",
+        "verify": "verify",
+        "bench": "bench",
+    },
     session="session:open_built",
     suffix=".onnx",
     preload={"precision": ("onnx_ir",)},

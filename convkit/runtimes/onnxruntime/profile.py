@@ -1,9 +1,13 @@
-"""Reads from onnxruntime's profile which provider ran each node."""
+"""Reads from onnxruntime's profile which provider ran each node, and for how long.
+
+The profile is a list of Chrome trace events.
+"""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from convkit.bench.profiles import Kernel
 from convkit.codec import Json
 from convkit.worker.protocol import Fallback
 
@@ -20,21 +24,21 @@ def fallbacks_in_profile(events: Sequence[Json], wanted: str) -> tuple[Fallback,
     """Return the nodes that ran on a provider other than `wanted`, by provider, in execution order
     without duplicates.
 
-    Nodes are formatted as `name (operator)`. Events are Chrome trace events; those with a provider
-    are nodes' kernels.
+    Nodes are formatted as `name (operator)`.
     """
     nodes: dict[str, dict[str, None]] = {}
+    for kernel in kernels_in_profile(events):
+        if kernel.provider != wanted:
+            nodes.setdefault(kernel.provider, {})[f"{kernel.node} ({kernel.operator})"] = None
+    return tuple(Fallback(provider, tuple(names)) for provider, names in nodes.items())
+
+
+def kernels_in_profile(events: Sequence[Json]) -> Iterator[Kernel]:
+    """Yield every run of a node's kernel; other events have no provider."""
     for event in events:
         arguments = event.get("args") or {}
-        provider = arguments.get("provider")
-        name = event.get("name", "")
-        if (
-            event.get("cat") != "Node"
-            or not name.endswith(_KERNEL)
-            or not provider
-            or provider == wanted
-        ):
-            continue
-        node = f"{name.removesuffix(_KERNEL)} ({arguments.get('op_name', '?')})"
-        nodes.setdefault(provider, {})[node] = None
-    return tuple(Fallback(provider, tuple(names)) for provider, names in nodes.items())
+        provider, name = arguments.get("provider"), event.get("name", "")
+        if event.get("cat") == "Node" and name.endswith(_KERNEL) and provider:
+            seconds = float(event.get("dur", 0)) / 1e6
+            operator = arguments.get("op_name", "?")
+            yield Kernel(name.removesuffix(_KERNEL), operator, provider, seconds)

@@ -83,6 +83,16 @@ def open(path: Path, device: Device, options: OnnxRuntimeOptions) -> "Session": 
     return Session(path, wanted_providers(device, options), _settings(options))
 
 
+def open_profiled(
+    path: Path, device: Device, options: OnnxRuntimeOptions, prefix: Path
+) -> GraphSession:
+    """Load a model that profiles every run, to a file whose path starts with `prefix`."""
+    settings = _settings(options)
+    settings.enable_profiling = True
+    settings.profile_file_prefix = str(prefix)
+    return GraphSession(_create(path, wanted_providers(device, options), settings))
+
+
 class Session(GraphSession):
     """A model loaded by onnxruntime. On devices other than the CPU, the first run is profiled to
     detect fallbacks.

@@ -12,6 +12,7 @@ RUNTIME = Runtime(
         "build": "build",
         "verify": "verify",
         "diagnose": "diagnose",
+        "bench": "bench",
     },
     session="session:open_built",
     suffix=".xml",

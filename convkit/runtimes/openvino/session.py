@@ -126,13 +126,18 @@ class Session:
     providers: tuple[str, ...] = ("CPU",)
 
     def __init__(
-        self, model: "openvino.Model", options: OpenVINOOptions, exposed: Sequence[str] = ()
+        self,
+        model: "openvino.Model",
+        options: OpenVINOOptions,
+        exposed: Sequence[str] = (),
+        *,
+        profiled: bool = False,
     ) -> None:
         self._texts = _texts(model)
         self._carried = _carried(self._texts)
         self._exposed = frozenset(exposed)
         self.precision = _text(model, PRECISION_PATH) or "float32"
-        self._compiled = _compile(model, self.precision, options)
+        self._compiled = _compile(model, self.precision, options, profiled=profiled)
         self._inputs = [_name(port, self._names("inputs")) for port in self._compiled.inputs]
         self._outputs = [_name(port, self._names("outputs")) for port in self._compiled.outputs]
         self._request = self._compiled.create_infer_request()
@@ -194,6 +199,10 @@ class Session:
             if "runtimePrecision" in info:
                 types[node.get_friendly_name()] = info["runtimePrecision"].astype(str)
         return types
+
+    def executed(self) -> list["openvino.ProfilingInfo"]:
+        """Return what each node cost in the last run of a session that was opened `profiled`."""
+        return list(self._request.profiling_info)
 
     def _names(self, side: str) -> tuple[str, ...]:
         carried = self._carried
@@ -272,7 +281,7 @@ def can_compute(dtype: DType) -> bool:
 
 
 def _compile(
-    model: "openvino.Model", precision: str, options: OpenVINOOptions
+    model: "openvino.Model", precision: str, options: OpenVINOOptions, *, profiled: bool
 ) -> "openvino.CompiledModel":
     """Compile for the CPU; a type that it lacks is computed in float32, never in a third type."""
     import openvino
@@ -282,7 +291,7 @@ def _compile(
     if known is None:
         raise ModelRefusedError(f"the IR was built for the precision {precision!r}, unknown here")
     hint = known if precision == "float32" or can_compute(precision) else "f32"  # type: ignore[arg-type]
-    settings: dict[str, object] = dict(options.plugin_properties)
+    settings: dict[str, object] = {**options.plugin_properties, "PERF_COUNT": profiled}
     settings["INFERENCE_PRECISION_HINT"] = hint
     if (threads := os.environ.get("OMP_NUM_THREADS", "")).isdigit():
         settings["INFERENCE_NUM_THREADS"] = int(threads)

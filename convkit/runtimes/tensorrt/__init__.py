@@ -7,7 +7,12 @@ RUNTIME = Runtime(
     package="convkit.runtimes.tensorrt",
     target="target:TensorRTTarget",
     options="options:EngineOptions",
-    jobs={"precision": "convkit.stages.graph_precision", "build": "build", "verify": "verify"},
+    jobs={
+        "precision": "convkit.stages.graph_precision",
+        "build": "build",
+        "verify": "verify",
+        "bench": "bench",
+    },
     session=None,
     suffix=".engine",
     preload={"precision": ("onnx_ir",)},

@@ -9,8 +9,8 @@ from convkit.findings.model import Finding
 PROTOCOL = 1
 
 StageKind = Literal["export", "reference", "precision", "build", "verify"]
-# The jobs a worker can run: the stages, inspecting a model file, comparing two built artifacts, and
-# searching for the cause of a difference.
+# The jobs a worker can run: the stages, inspecting a model file, comparing two built artifacts,
+# searching for the cause of a difference, and timing a model in a benchmark session.
 JobKind = Literal[
     "export",
     "reference",
@@ -21,6 +21,8 @@ JobKind = Literal[
     "compare",
     "diagnose",
     "survey",
+    "bench",
+    "bench-original",
 ]
 
 

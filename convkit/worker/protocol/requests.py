@@ -5,6 +5,7 @@ from typing import Generic, Literal, TypeVar
 
 from convkit.codec import Json
 from convkit.tensors import Contract
+from convkit.worker.protocol.evaluation import Evaluation
 from convkit.worker.protocol.model import (
     Device,
     Exporter,
@@ -42,7 +43,8 @@ class ReferenceRequest:
     `<case>/outputs/<name>.npy`.
 
     `graph` is an ONNX file that was made elsewhere, whose comparisons cases are made for too. For
-    the `quick` ladder, nothing is searched for comparisons.
+    the `quick` ladder, nothing is searched for comparisons. `evaluation`: the original also runs on
+    the user's rows.
     """
 
     source: Source
@@ -55,6 +57,7 @@ class ReferenceRequest:
     graph: str | None = None
     steps: Steps | None = None
     ladder: Ladder = "full"
+    evaluation: Evaluation | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -117,6 +120,7 @@ class VerifyRequest(Generic[OptionsT]):
     decision: str | None = None
     stand_in: bool = False
     steps: Steps | None = None
+    evaluation: Evaluation | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,6 +4,7 @@ import dataclasses
 from typing import Literal
 
 from convkit.tensors import Contract
+from convkit.worker.protocol.evaluation import EvaluationMetrics
 from convkit.worker.protocol.measurements import (
     CaseMetrics,
     Fallback,
@@ -177,6 +178,7 @@ class VerifyResult:
     invariance: tuple[InvarianceMetrics, ...] = ()
     trials: tuple[StepTrial, ...] = ()
     greedy: tuple[GreedyRow, ...] = ()
+    evaluation: EvaluationMetrics | None = None
 
 
 @dataclasses.dataclass(frozen=True)

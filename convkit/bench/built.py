@@ -1,0 +1,77 @@
+"""Times a built target, for any runtime."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from convkit.bench.channel import answer_orders
+from convkit.bench.node_modules import modules_file
+from convkit.cases.case import Feeds
+from convkit.cases.files import read_tensors
+from convkit.worker.context import Context
+from convkit.worker.memory import peak_memory
+from convkit.worker.protocol import BenchRequest, BenchResult, OptionsT, Profile
+from convkit.worker.sessions import RuntimeSession
+
+
+class Inputs:
+    """A benchmark's inputs in memory, by the name of their size, and the modules of the nodes."""
+
+    def __init__(self, request: BenchRequest[OptionsT]) -> None:
+        folder = Path(request.inputs)
+        self.feeds: dict[str, Feeds] = {
+            size.name: {
+                name: np.array(values)
+                for name, values in read_tensors(
+                    folder, size.name, "inputs", request.contract.inputs
+                ).items()
+            }
+            for size in request.sizes
+        }
+        self._modules = modules_file(folder, request.target)
+
+    @property
+    def modules(self) -> dict[str, str]:
+        """The module of each node, which the original's worker writes at the end of its part."""
+        if not self._modules.is_file():
+            return {}
+        found: dict[str, str] = json.loads(self._modules.read_text(encoding="utf-8"))
+        return found
+
+    @property
+    def first(self) -> tuple[str, Feeds]:
+        """The first size, with its inputs: the one that is profiled."""
+        return next(iter(self.feeds.items()))
+
+
+# Returns where the time of a call goes, at the first size.
+Profiler = Callable[[Inputs], Profile]
+
+
+def bench_built(
+    request: BenchRequest[OptionsT],
+    open_model: Callable[[], RuntimeSession],
+    context: Context,
+    profiler: Profiler | None = None,
+) -> BenchResult:
+    """Load the built model, time it on demand, and profile it.
+
+    Raises StageFailedError if it cannot run on the first size, and whatever `open_model` raises.
+    """
+    inputs = Inputs(request)
+    context.progress("loading the built model")
+    started = time.perf_counter()
+    session = open_model()
+    load_seconds = time.perf_counter() - started
+    answer_orders(request.address, session.run, inputs.feeds, load_seconds)
+    peak = peak_memory()
+    if profiler is None:
+        return BenchResult(peak, unprofiled="convkit reads no profile of this runtime")
+    context.progress("profiling the operators")
+    try:
+        return BenchResult(peak, profile=profiler(inputs))
+    except Exception as error:  # noqa: BLE001 - a profiler can raise anything; the timings stay
+        return BenchResult(peak, unprofiled=f"the runtime's profiler failed: {error}")

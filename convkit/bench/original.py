@@ -1,0 +1,57 @@
+"""The job `bench-original`: draws a benchmark's inputs, and times the original model on them."""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+
+from convkit.bench.channel import answer_orders
+from convkit.bench.node_modules import modules_file, node_modules
+from convkit.cases.case import CaseInputs, Feeds
+from convkit.cases.files import write_tensors
+from convkit.cases.samples import Draw
+from convkit.findings.model import Finding
+from convkit.stages.original import OnnxOriginal, Original, TorchOriginal
+from convkit.worker.context import Context
+from convkit.worker.memory import peak_memory
+from convkit.worker.protocol import BenchOriginalRequest, BenchResult
+
+
+def run(request: BenchOriginalRequest, context: Context) -> tuple[BenchResult, list[Finding]]:
+    """Write the inputs of every size, time the original, then write the modules of the graphs'
+    nodes: the host ends the original's part first.
+
+    Raises StageFailedError if the original refuses the first size.
+    """
+    context.progress("loading the original model")
+    started = time.perf_counter()
+    original = _open(request)
+    load_seconds = time.perf_counter() - started
+    feeds = _draw(request, original, context.output)
+    answer_orders(request.address, original.run, feeds, load_seconds)
+    size_bytes = original.size_bytes if isinstance(original, TorchOriginal) else None
+    result = BenchResult(peak_memory(), size_bytes)
+    for target, graph in request.graphs.items():  # after the peak: reading graphs takes memory
+        modules = node_modules(Path(graph))
+        modules_file(context.output, target).write_text(json.dumps(modules), encoding="utf-8")
+    return result, []
+
+
+def _open(request: BenchOriginalRequest) -> Original:
+    if request.source.kind == "onnx":
+        return OnnxOriginal(request.source, request.contract, optimized=True)
+    import torch
+
+    torch.set_num_threads(request.threads)  # a forked worker's OpenMP was configured before
+    return TorchOriginal(request.source, request.contract)
+
+
+def _draw(request: BenchOriginalRequest, original: Original, folder: Path) -> dict[str, Feeds]:
+    made_from = CaseInputs(request.contract, request.samples, request.seed, original.facts)
+    drawn: dict[str, Feeds] = {}
+    for size in request.sizes:
+        feeds = made_from.draw(size.sizes, Draw(f"bench {size.name}"))
+        write_tensors(folder, size.name, "inputs", feeds)
+        drawn[size.name] = {name: np.ascontiguousarray(value) for name, value in feeds.items()}
+    return drawn

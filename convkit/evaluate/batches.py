@@ -1,0 +1,105 @@
+"""Turns rows into batches of the model's inputs."""
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from convkit.cases.case import CaseInputs, Feeds
+from convkit.cases.samples import Draw
+from convkit.cases.texts import Tokenizer, text_batches
+from convkit.dtypes import numpy_dtype
+from convkit.evaluate.data import Rows
+from convkit.tensors import Axis, TensorSpec
+from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Evaluation
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """The inputs of the rows from `start` to `stop`, in their order, perhaps with more rows behind
+    them. `column` is the column of texts that they come from.
+    """
+
+    name: str
+    start: int
+    stop: int
+    feeds: Feeds
+    column: str = ""
+
+
+def batches_of(
+    rows: Rows, evaluation: Evaluation, made_from: CaseInputs, tokenizer: Tokenizer | None
+) -> Iterator[Batch]:
+    """Yield the batches of all rows; raises StageFailedError for rows that do not fit the inputs.
+
+    Inputs that neither the rows nor the tokenizer determine are drawn by their samples.
+    """
+    if not evaluation.texts:
+        yield from _of_arrays(rows, evaluation, made_from)
+        return
+    for column in evaluation.texts:
+        texts = [str(text) for text in rows.column(column)]
+        found = text_batches(made_from, texts, tokenizer)
+        if isinstance(found, str):
+            raise StageFailedError(f"evaluate.texts: {found}")
+        start = 0
+        for number, (batch, sizes, tokens) in enumerate(found):
+            stop = min(start + len(batch), rows.count)
+            name = f"evaluate:{column}:{number}"
+            feeds = made_from.draw(sizes, Draw(name)) | tokens
+            yield Batch(name, start, stop, feeds, column)
+            start = stop
+
+
+def _of_arrays(rows: Rows, evaluation: Evaluation, made_from: CaseInputs) -> Iterator[Batch]:
+    specs = {spec.name: spec for spec in made_from.contract.inputs}
+    given = {name: _array(rows, name, column, specs[name]) for name, column in
+             evaluation.inputs.items()}  # fmt: skip
+    first = specs[next(iter(given))]
+    extent = _extent(first, made_from)
+    for number, start in enumerate(range(0, rows.count, extent.typical)):
+        stop = min(start + extent.typical, rows.count)
+        chosen = list(range(start, stop))
+        chosen += [chosen[-1]] * (extent.min - len(chosen))
+        feeds = {name: values[chosen] for name, values in given.items()}
+        sizes = made_from.contract.typical_sizes() | _sizes(specs, feeds)
+        name = f"evaluate:{number}"
+        yield Batch(name, start, stop, made_from.draw(sizes, Draw(name)) | feeds)
+
+
+def _array(rows: Rows, name: str, column: str, spec: TensorSpec) -> np.ndarray:
+    """Return a column as one array in an input's type, whose first axis are the rows."""
+    try:
+        values = np.asarray(rows.column(column))
+    except ValueError as error:
+        raise StageFailedError(
+            f"evaluate.inputs.{name}: the rows of {column!r} differ in shape: {error}"
+        ) from error
+    if values.dtype.kind not in "biuf" or values.ndim != len(spec.shape):
+        raise StageFailedError(
+            f"evaluate.inputs.{name}: a row of {column!r} is {values.dtype} with"
+            f" {values.ndim - 1} axes; {spec} takes {len(spec.shape) - 1}"
+        )
+    cast = values.astype(numpy_dtype(spec.dtype))
+    if spec.dtype.startswith(("int", "uint")) and not np.array_equal(cast, values):
+        raise StageFailedError(f"evaluate.inputs.{name}: {spec.dtype} cannot hold {column!r}")
+    return np.asarray(cast)
+
+
+def _extent(spec: TensorSpec, made_from: CaseInputs) -> Axis:
+    """Return how many rows a call takes: the input's first axis, or its fixed size."""
+    size = spec.shape[0] if spec.shape else 1
+    if isinstance(size, int):
+        return Axis("rows", size, size, size)
+    return made_from.contract.axis(str(size))
+
+
+def _sizes(specs: dict[str, TensorSpec], feeds: Feeds) -> dict[str, int]:
+    """Return the axes' sizes that the given inputs determine."""
+    return {
+        dimension: size
+        for name, values in feeds.items()
+        for dimension, size in zip(specs[name].shape, values.shape, strict=True)
+        if isinstance(dimension, str) and dimension.isidentifier()
+    }

@@ -1,0 +1,92 @@
+"""Reads the user's rows: .npz, .jsonl or .csv, by column."""
+
+import csv
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Evaluation
+
+Columns = Mapping[str, Sequence[Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """Rows by column; every column has `count` values."""
+
+    file: str
+    columns: Columns
+    count: int
+
+    def column(self, name: str) -> Sequence[Any]:
+        """Return a column; raises StageFailedError that lists those there are."""
+        if name not in self.columns:
+            raise StageFailedError(
+                f"evaluate: {self.file} has no column {name!r}; it has {', '.join(self.columns)}"
+            )
+        return self.columns[name]
+
+
+def read_rows(evaluation: Evaluation) -> Rows:
+    """Return the rows of the data file; raises StageFailedError, naming the line if possible."""
+    path = Path(evaluation.data)
+    try:
+        columns = _READERS[path.suffix](path)
+    except (OSError, ValueError, csv.Error) as error:
+        raise StageFailedError(f"evaluate: {path.name} cannot be read: {error}") from error
+    lengths = {name: len(values) for name, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise StageFailedError(f"evaluate: the columns of {path.name} differ in length: {lengths}")
+    there = min(lengths.values(), default=0)
+    count = min(there, evaluation.most_rows or there)
+    if count < 2:
+        raise StageFailedError(f"evaluate: {path.name} has {count} rows; a metric needs two")
+    return Rows(path.name, {name: values[:count] for name, values in columns.items()}, count)
+
+
+def _npz(path: Path) -> Columns:
+    with np.load(path, allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def _jsonl(path: Path) -> Columns:
+    rows: list[dict[str, Any]] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.strip():
+            continue
+        row = json.loads(line)
+        if not isinstance(row, dict):
+            raise ValueError(f"line {number} is no object")  # noqa: TRY004 - reported with the file
+        if rows and row.keys() != rows[0].keys():
+            raise ValueError(f"line {number} has other keys than the first")
+        rows.append(row)
+    return {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
+
+
+def _csv(path: Path) -> Columns:
+    with path.open(encoding="utf-8", newline="") as file:
+        reader = csv.DictReader(file, strict=True)
+        rows = list(reader)
+    names = list(reader.fieldnames or ())
+    for number, row in enumerate(rows, 2):
+        if None in row or None in row.values():
+            raise ValueError(f"row {number} has not {len(names)} values")
+    return {name: _numbers([row[name] for row in rows]) for name in names}
+
+
+def _numbers(values: list[str]) -> list[Any]:
+    """Return a CSV column as numbers if all of it are numbers, whole ones if possible."""
+    for kind in (int, float):
+        try:
+            return [kind(value) for value in values]
+        except ValueError:
+            continue
+    return list(values)
+
+
+_READERS: dict[str, Callable[[Path], Columns]] = {".npz": _npz, ".jsonl": _jsonl, ".csv": _csv}

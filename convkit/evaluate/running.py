@@ -1,0 +1,124 @@
+"""Runs the user's rows: the original once, at the reference; a built model when it is verified."""
+
+import dataclasses
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convkit.cases.case import CaseInputs, Feeds
+from convkit.cases.files import read_tensors, write_tensors
+from convkit.cases.padding import padding_positions
+from convkit.cases.texts import Tokenizer
+from convkit.codec import decode, encode
+from convkit.evaluate.batches import batches_of
+from convkit.evaluate.data import read_rows
+from convkit.evaluate.paired import compare_decisions
+from convkit.evaluate.scores import Predictions, scorer_of
+from convkit.tensors import Contract
+from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Evaluation, EvaluationMetrics
+from convkit.worker.sessions import RunFailedError
+
+_FOLDER = "evaluation"
+_INDEX = "batches.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Stored:
+    name: str
+    start: int
+    stop: int
+    column: str
+
+
+def run_rows(
+    evaluation: Evaluation,
+    made_from: CaseInputs,
+    tokenizer: Tokenizer | None,
+    run: Callable[[Feeds], Feeds],
+    output: Path,
+) -> None:
+    """Run the original on every row; write inputs and outputs below `output`. Raises
+    StageFailedError if it refuses a row.
+    """
+    folder = output / _FOLDER
+    stored = []
+    for batch in batches_of(read_rows(evaluation), evaluation, made_from, tokenizer):
+        try:
+            outputs = run(batch.feeds)
+        except RunFailedError as error:
+            raise StageFailedError(
+                f"evaluate: the original refuses rows {batch.start} to {batch.stop - 1}: {error}"
+            ) from error
+        write_tensors(folder, batch.name, "inputs", batch.feeds)
+        write_tensors(
+            folder, batch.name, "outputs", {evaluation.output: outputs[evaluation.output]}
+        )
+        stored.append(_Stored(batch.name, batch.start, batch.stop, batch.column))
+    (folder / _INDEX).write_text(json.dumps(encode(stored)), encoding="utf-8")
+
+
+def score_built(
+    evaluation: Evaluation,
+    contract: Contract,
+    run: Callable[[Feeds], Feeds],
+    reference: Path,
+    progress: Callable[[str, float], None],
+) -> EvaluationMetrics:
+    """Run a built model on the rows of a reference, and compare its score with the original's."""
+    rows = read_rows(evaluation)
+    scorer = scorer_of(evaluation)
+    folder = reference / _FOLDER
+    stored = decode(tuple[_Stored, ...], json.loads((folder / _INDEX).read_text(encoding="utf-8")))
+    (spec,) = (each for each in contract.outputs if each.name == evaluation.output)
+    original: Predictions = {}
+    candidate: Predictions = {}
+    for number, batch in enumerate(stored):
+        progress(f"task metric: row {batch.start}", number / len(stored))
+        feeds = read_tensors(folder, batch.name, "inputs", contract.inputs)
+        expected = read_tensors(folder, batch.name, "outputs", (spec,))
+        try:
+            found = run(feeds)
+        except RunFailedError as error:
+            return _no_score(evaluation, rows.count, f"the runtime failed on a row: {error}")
+        if evaluation.output not in found:
+            return _no_score(evaluation, rows.count, f"it has no output {evaluation.output!r}")
+        count = batch.stop - batch.start
+        if _has_nan(found[evaluation.output][:count]) and not _has_nan(
+            expected[evaluation.output][:count]
+        ):
+            where = f"rows {batch.start} to {batch.stop - 1}"
+            return _no_score(evaluation, rows.count, f"it returns NaN in {where}")
+        for outputs, predictions in ((expected, original), (found, candidate)):
+            mask = padding_positions(feeds, evaluation.mask) if batch.column else None
+            pooled = _per_row(outputs[evaluation.output], mask, pooled=bool(batch.column))
+            predictions.setdefault(batch.column, []).extend(pooled[:count])
+    labels: Sequence[Any] = (
+        list(rows.column(evaluation.labels)) if evaluation.labels else [None] * rows.count
+    )
+    decided = scorer.decide(original), scorer.decide(candidate)
+    return compare_decisions(evaluation.metric, scorer, *decided, labels)
+
+
+def _per_row(values: np.ndarray, padding: np.ndarray | None, *, pooled: bool) -> list[np.ndarray]:
+    """Return the output of each row. Of texts, it is averaged over the tokens that are not padding,
+    which is how sentence encoders are read.
+    """
+    values = np.asarray(values)
+    if not pooled or values.ndim < 3:
+        return list(values)
+    kept = np.ones(values.shape[:2], dtype=bool) if padding is None else ~padding
+    weights = kept[..., None].astype(np.float64)
+    return list((values * weights).sum(axis=1) / np.maximum(weights.sum(axis=1), 1.0))
+
+
+def _has_nan(values: np.ndarray) -> bool:
+    return values.dtype.kind == "f" and bool(np.isnan(values).any())
+
+
+def _no_score(evaluation: Evaluation, rows: int, error: str) -> EvaluationMetrics:
+    nan = float("nan")
+    return EvaluationMetrics(evaluation.metric, rows, nan, nan, nan, nan, nan, error=error)

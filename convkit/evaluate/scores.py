@@ -1,0 +1,122 @@
+"""Metrics of tasks, by scikit-learn and scipy, which are well kept and light enough for every
+stage; or by the user's own function.
+"""
+
+import dataclasses
+import importlib.util
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Evaluation
+
+# The output of a model for every row, by the column of texts it came from ("" for arrays).
+Predictions = dict[str, list[np.ndarray]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Scorer:
+    """A metric in two steps: what is decided for every row, once, and the score of any of them.
+
+    `score` gets decisions and labels of the same rows. A larger score is better.
+    """
+
+    decide: Callable[[Predictions], Sequence[Any]]
+    score: Callable[[Sequence[Any], Sequence[Any]], float]
+    needs_labels: bool = True
+
+
+def scorer_of(evaluation: Evaluation) -> Scorer:
+    """Return a metric by its name; raises StageFailedError if the user's cannot be loaded."""
+    if evaluation.code is not None:
+        return Scorer(_rows, _own(Path(evaluation.code), evaluation.metric), needs_labels=False)
+    return _SCORERS[evaluation.metric]
+
+
+def _rows(predictions: Predictions) -> Sequence[Any]:
+    columns = list(predictions.values())
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+
+def _classes(predictions: Predictions) -> Sequence[Any]:
+    """Return the class of each row: the largest value of the last axis."""
+    return [int(np.argmax(row)) for row in _only(predictions)]
+
+
+def _ranked(predictions: Predictions) -> Sequence[Any]:
+    """Return the five largest classes of each row, the largest first."""
+    return [np.argsort(-row.ravel(), kind="stable")[:5].tolist() for row in _only(predictions)]
+
+
+def _similarities(predictions: Predictions) -> Sequence[Any]:
+    """Return the cosine of the two texts' embeddings, or the single number of each row."""
+    if len(predictions) == 1:
+        return [float(row.ravel()[0]) for row in _only(predictions)]
+    first, second = predictions.values()
+    return [_cosine(one, other) for one, other in zip(first, second, strict=True)]
+
+
+def _cosine(first: np.ndarray, second: np.ndarray) -> float:
+    one, other = first.ravel().astype(np.float64), second.ravel().astype(np.float64)
+    return float(one @ other / (np.linalg.norm(one) * np.linalg.norm(other)))
+
+
+def _only(predictions: Predictions) -> list[np.ndarray]:
+    (rows,) = predictions.values()
+    return rows
+
+
+def _accuracy(decided: Sequence[Any], labels: Sequence[Any]) -> float:
+    from sklearn.metrics import accuracy_score
+
+    return float(accuracy_score(labels, decided))
+
+
+def _f1(decided: Sequence[Any], labels: Sequence[Any]) -> float:
+    from sklearn.metrics import f1_score
+
+    return float(f1_score(labels, decided, average="macro", zero_division=0.0))
+
+
+def _recall_at_5(decided: Sequence[Any], labels: Sequence[Any]) -> float:
+    return float(np.mean([label in top for top, label in zip(decided, labels, strict=True)]))
+
+
+def _spearman(decided: Sequence[Any], labels: Sequence[Any]) -> float:
+    from scipy.stats import rankdata
+
+    ranks = np.corrcoef(rankdata(decided), rankdata(np.asarray(labels, dtype=np.float64)))
+    return float(ranks[0, 1])
+
+
+def _own(code: Path, name: str) -> Callable[[Sequence[Any], Sequence[Any]], float]:
+    spec = importlib.util.spec_from_file_location("convkit_task_metric", code)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+        function = getattr(module, name)
+    except Exception as error:  # the user's code can raise anything
+        raise StageFailedError(f"evaluate.metric: {code.name}: {error}") from error
+
+    def score(decided: Sequence[Any], labels: Sequence[Any]) -> float:
+        try:
+            return float(function(decided, labels))
+        except Exception as error:
+            raise StageFailedError(
+                f"evaluate.metric: {name} in {code.name} failed: {type(error).__name__}: {error}"
+            ) from error
+
+    return score
+
+
+_SCORERS: dict[str, Scorer] = {
+    "accuracy": Scorer(_classes, _accuracy),
+    "f1": Scorer(_classes, _f1),
+    "recall@5": Scorer(_ranked, _recall_at_5),
+    "spearman": Scorer(_similarities, _spearman),
+}

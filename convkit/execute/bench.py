@@ -1,0 +1,231 @@
+"""`convkit bench`: times the original and every target that can run here, side by side."""
+
+import contextlib
+import dataclasses
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from convkit.errors import ConvkitError, StoreError
+from convkit.execute.absence import absent_parts
+from convkit.execute.bench_requests import original_envelope, sizes_of, target_envelope
+from convkit.execute.bench_rounds import measure
+from convkit.execute.bench_session import BenchSession, Member, NotMeasuredError, bench_session
+from convkit.execute.events import Listener
+from convkit.execute.facts import ResolvedFacts, describe_host, gather
+from convkit.execute.run_folder import read_record
+from convkit.execute.tools import Resolver
+from convkit.execute.workers import WORKERS
+from convkit.home import Home
+from convkit.plan.stages import Stage, export_id, plan_stages, verify_id
+from convkit.recipe.bench import Bench
+from convkit.recipe.loading import LoadedRecipe
+from convkit.record.bench import ORIGINAL, BenchRecord, write_bench
+from convkit.record.model import RunRecord, TargetReport
+from convkit.runtimes.registry import runtimes
+from convkit.store.external_files import external_files
+from convkit.store.store import Store
+from convkit.toolchain.environments import ensure_environment
+from convkit.toolchain.host import host_python
+from convkit.verdict.bench import Measured, Session, bench_record
+from convkit.worker.protocol import BenchSize
+
+_STAGE = "bench"
+_GRAPH_FILE = "model.onnx"
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchOutcome:
+    """A benchmark's record, and the file that holds it."""
+
+    record: BenchRecord
+    file: Path
+
+
+def run_bench(
+    folder: Path,
+    loaded: LoadedRecipe,
+    home: Home,
+    tools: Callable[[tuple[Stage, ...]], Resolver],
+    settings: Bench,
+    listener: Listener,
+    only: tuple[str, ...] = (),
+) -> BenchOutcome:
+    """Benchmark the models of a finished run, and store the result beside its folder.
+
+    `loaded` is the run's recipe, whose goals apply; `tools` resolves the environments of its
+    stages. Raises UsageError for an unknown target, and ConvkitError if the original cannot be
+    measured: then nothing can be compared.
+    """
+    started = time.time()
+    record = read_record(folder)
+    if not any(target.files for target in record.targets):
+        raise ConvkitError(f"run {record.id} built nothing to time; see convkit show {record.id}")
+    absent = absent_parts(loaded.recipe, home, record.toolchain, may_resolve=False)
+    stages = plan_stages(loaded.recipe, only, frozenset(absent))
+    surroundings = gather(loaded, stages, home, record.toolchain, tools(stages))
+    bench = _Bench(
+        folder, record, loaded, home, settings, listener, stages, surroundings, Store(home.store)
+    )
+    listener.stage_waiting(_STAGE)
+    listener.stage_started(_STAGE, f"{bench.threads} threads")
+    try:
+        session = bench.measured()
+    except NotMeasuredError as error:
+        raise ConvkitError(f"the benchmark was given up: {error}") from error
+    made = bench_record(record, loaded.recipe, session, describe_host(record.toolchain), started)
+    listener.stage_finished(_STAGE, "done", time.time() - started)
+    return BenchOutcome(made, write_bench(folder, made))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Bench:
+    """One benchmark in progress."""
+
+    folder: Path
+    record: RunRecord
+    loaded: LoadedRecipe
+    home: Home
+    settings: Bench
+    listener: Listener
+    stages: tuple[Stage, ...]
+    surroundings: ResolvedFacts
+    store: Store
+
+    @property
+    def threads(self) -> int:
+        """The compute threads of every model: by default, one per processor that we may use."""
+        return self.settings.threads or _processors()
+
+    def measured(self) -> Session:
+        """Return what the session measured; raises NotMeasuredError if the original, or a worker
+        in the middle of the rounds, fails.
+        """
+        sizes = sizes_of(self.loaded.recipe, self.settings)
+        reports = [each for each in self.record.targets if f"build:{each.name}" in self._by_id]
+        absent = {each.name: why for each in reports if (why := self._absent(each)) is not None}
+        measured: dict[str, Measured] = {}
+        timeout = self.loaded.recipe.verify.timeout
+        with self._scratch() as scratch, bench_session(timeout) as session:
+            present = [each.name for each in reports if each.name not in absent]
+            original = self._join_original(session, scratch, sizes, present)
+            members = [original]
+            for name in present:
+                try:
+                    members.append(self._join_target(session, scratch, sizes, name, original))
+                except NotMeasuredError as error:
+                    absent[name] = str(error)
+            timings = measure(members, sizes, self.settings.seconds, self._progress)
+            for member in members:  # the original first: it writes what the profiles need
+                self._progress(f"finishing {member.name}")
+                measured[member.name] = Measured(member.hello, member.end())
+        if (result := measured[ORIGINAL].result).size_bytes is None:
+            size = dataclasses.replace(result, size_bytes=self._original_file_size())
+            measured[ORIGINAL] = dataclasses.replace(measured[ORIGINAL], result=size)
+        names = tuple(each.name for each in reports)
+        return Session(names, sizes, timings, measured, absent, self.threads)
+
+    @contextlib.contextmanager
+    def _scratch(self) -> Iterator[Path]:
+        """Create a folder for the workers' files; the store's views last as long."""
+        try:
+            with self.store.staging() as scratch:
+                yield scratch
+        finally:
+            self.store.release_views()
+
+    @property
+    def _by_id(self) -> Mapping[str, Stage]:
+        return {stage.id: stage for stage in self.stages}
+
+    def _progress(self, message: str, done: float | None = None) -> None:
+        self.listener.stage_progress(_STAGE, message, done)
+
+    def _absent(self, report: TargetReport) -> str | None:
+        """Return why a target gets no figure; None if it may get one."""
+        build = self._by_id[f"build:{report.name}"]
+        target = self.loaded.recipe.targets[report.name]
+        if build.stand_in:
+            return f"simulated: this machine has no {target.device} for {target.runtime}"
+        if runtimes()[target.runtime].module_of("bench") is None:
+            return f"convkit cannot time {target.runtime} on this machine"
+        if not (self.folder / "models" / report.name).is_dir():
+            return f"was not built ({report.status})"
+        return None
+
+    def _join_original(
+        self, session: BenchSession, scratch: Path, sizes: tuple[BenchSize, ...], targets: list[str]
+    ) -> Member:
+        self._progress("loading the original")
+        graphs = {name: str(file) for name in targets if (file := self._graph(name)) is not None}
+        envelope = original_envelope(
+            self.loaded, self.home, _output(scratch, ORIGINAL), sizes, session.address,
+            self.threads, graphs,
+        )  # fmt: skip
+        python = self._python("reference")
+        workers = WORKERS[self.record.toolchain]
+        return session.join(ORIGINAL, python, envelope, workers, self._progress)
+
+    def _join_target(
+        self,
+        session: BenchSession,
+        scratch: Path,
+        sizes: tuple[BenchSize, ...],
+        name: str,
+        original: Member,
+    ) -> Member:
+        self._progress(f"loading {name}")
+        built = self.folder / "models" / name
+        envelope = target_envelope(
+            self.loaded, name, _output(scratch, name), built, original.output, sizes,
+            session.address, self.threads,
+        )  # fmt: skip
+        versions = self.loaded.recipe.targets[name].versions
+        python = self._python(verify_id(name, versions[-1] if versions else None))
+        workers = WORKERS[self.record.toolchain]
+        return session.join(name, python, envelope, workers, self._progress)
+
+    def _graph(self, name: str) -> Path | None:
+        """Return the ONNX graph that names the modules of a target's nodes: its built file, or
+        the exported graph if that is another format; None if there is none.
+        """
+        found = self.folder / "models" / name / _GRAPH_FILE
+        if found.is_file():
+            return found
+        export = export_id(self.loaded.recipe, name)
+        artifact = next((each.artifact for each in self.record.stages if each.id == export), None)
+        if artifact is None:
+            return None
+        try:
+            return self.store.view(artifact) / _GRAPH_FILE
+        except StoreError:  # pruned: operators go by their nodes' names
+            return None
+
+    def _python(self, stage: str) -> Path:
+        if self.record.toolchain == "host":
+            return host_python()
+        resolution = self.surroundings.resolutions[self._by_id[stage].environment]
+        return ensure_environment(resolution, self.home.root, progress=self._progress).python
+
+    def _original_file_size(self) -> int | None:
+        """Return the size of an original that is an ONNX file, with its external weights."""
+        model = self.loaded.recipe.reference_model
+        if model.onnx is None:
+            return None
+        path = self.loaded.dirname / model.onnx
+        return sum(file.stat().st_size for file in (path, *external_files(path)))
+
+
+def _output(scratch: Path, name: str) -> Path:
+    """Return an empty folder for a worker's files, in a folder of its own."""
+    output = scratch / name / "output"
+    output.mkdir(parents=True)
+    return output
+
+
+def _processors() -> int:
+    """Return the number of processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,62 @@
+"""The rounds of a benchmark: in each, every model is called for a moment, so that whatever slows
+the machine down hits all of them alike.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+
+from convkit.execute.bench_session import Member
+from convkit.record.text import seconds_text
+from convkit.verdict.bench_figures import Rounds, Timings
+from convkit.worker.protocol import BenchSize
+
+# A model's turn: long enough that the clock and the switch between processes do not matter.
+_TURN_SECONDS = 0.1
+_MOST_CALLS = 50
+_FEWEST_ROUNDS, _MOST_ROUNDS = 5, 40
+_WARM_UP_CALLS = 2
+
+
+def measure(
+    members: Sequence[Member],
+    sizes: Sequence[BenchSize],
+    seconds: float,
+    progress: Callable[[str, float | None], None],
+) -> Timings:
+    """Time every model at every size, for about `seconds` per size; raises NotMeasuredError if a
+    worker dies.
+    """
+    return {size.name: _measure_size(members, size.name, seconds, progress) for size in sizes}
+
+
+def _measure_size(
+    members: Sequence[Member],
+    size: str,
+    seconds: float,
+    progress: Callable[[str, float | None], None],
+) -> dict[str, Rounds | str]:
+    found: dict[str, Rounds | str] = {}
+    calls: dict[str, int] = {}
+    cost = 0.0
+    for member in members:
+        progress(f"warming up {member.name} at {size}", None)
+        warm = member.time(size, _WARM_UP_CALLS)
+        if warm.error is not None:
+            found[member.name] = warm.error
+            continue
+        once = min(warm.seconds)
+        calls[member.name] = max(1, min(_MOST_CALLS, round(_TURN_SECONDS / once)))
+        cost += calls[member.name] * once
+    running = [member for member in members if member.name in calls]
+    rounds = max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, int(seconds / cost))) if cost else 0
+    timed: dict[str, list[tuple[float, ...]]] = {member.name: [] for member in running}
+    started = time.monotonic()
+    for number in range(rounds):
+        left = (time.monotonic() - started) / number * (rounds - number) if number else seconds
+        progress(
+            f"{size}: round {number + 1} of {rounds}, {seconds_text(left)} left", number / rounds
+        )
+        shift = number % len(running)  # nobody always follows the same model
+        for member in (*running[shift:], *running[:shift]):
+            timed[member.name].append(member.time(size, calls[member.name]).seconds)
+    return found | {name: Rounds(tuple(each)) for name, each in timed.items()}

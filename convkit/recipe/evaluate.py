@@ -1,0 +1,125 @@
+"""What a recipe says about its task: the user's data, a metric, and how much it may drop."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from convkit.recipe.consistency import Fault, FaultsError, mapping, perhaps
+from convkit.recipe.fields import (
+    CALL_PATTERN,
+    ROWS_PATTERN,
+    NonNegative,
+    RecipeModel,
+    TensorName,
+    Text,
+)
+
+TaskMetric = Literal["accuracy", "f1", "recall@5", "spearman"]
+
+
+class Evaluate(RecipeModel):
+    """A metric on the user's rows, for the original and for every target."""
+
+    data: Annotated[str, Field(pattern=ROWS_PATTERN)] = Field(
+        description="rows as .npz, .jsonl or .csv; relative to the recipe's folder",
+        examples=["samples/pairs.jsonl"],
+    )
+    metric: TaskMetric | Annotated[str, Field(pattern=CALL_PATTERN)] = Field(
+        description=(
+            "accuracy, f1 (macro), recall@5, spearman; or file.py:function, which is given the"
+            " outputs and the labels of all rows and returns a number, larger is better"
+        ),
+        examples=["accuracy"],
+    )
+    max_drop: NonNegative = Field(
+        description="how much lower than the original's the score may be", examples=[0.01]
+    )
+    inputs: dict[TensorName, Text] = Field(
+        default_factory=dict,
+        description="the column of each input; inputs left out are sampled",
+        examples=[{"pixel_values": "image"}],
+    )
+    texts: Annotated[tuple[Text, ...], Field(max_length=2)] = Field(
+        (),
+        description=(
+            "the columns of texts, for the model's own tokenizer; of two, spearman compares the"
+            " cosine of the embeddings with the labels"
+        ),
+        examples=[["first", "second"]],
+    )
+    labels: Text | None = Field(None, description="the column of labels", examples=["label"])
+    output: TensorName | None = Field(
+        None, description="the output that is scored; default: the first"
+    )
+    rows: Annotated[int, Field(strict=True, ge=2)] | None = Field(
+        None, description="score the first rows only"
+    )
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        faults = []
+        if bool(self.inputs) == bool(self.texts):
+            faults.append(Fault((), "write either inputs: or texts:, to say where inputs are from"))
+        if self.labels is None and ".py:" not in self.metric:
+            faults.append(Fault(("metric",), f"{self.metric} needs labels: a column of the data"))
+        if len(self.texts) == 2 and self.metric in ("accuracy", "f1", "recall@5"):
+            faults.append(Fault(("texts",), f"{self.metric} takes one column of texts"))
+        if faults:
+            raise FaultsError(faults)
+        return self
+
+    @property
+    def code(self) -> str | None:
+        """The file of the user's own metric."""
+        return self.metric.rpartition(":")[0] if ".py:" in self.metric else None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files that this refers to."""
+        return (self.data,) if self.code is None else (self.data, self.code)
+
+
+def evaluate_faults(recipe: Mapping[str, object]) -> Iterator[Fault]:
+    """Return the tensors of an evaluation that the recipe does not have."""
+    evaluate = mapping(recipe.get("evaluate"))
+    known = {kind: _names(recipe, kind) for kind in ("inputs", "outputs")}
+    for name in mapping(evaluate.get("inputs")):
+        if name not in known["inputs"]:
+            listed = ", ".join(known["inputs"])
+            message = f"is not an input{perhaps(name, known['inputs'])}; inputs: {listed}"
+            yield Fault(("evaluate", "inputs", name), message)
+    output = evaluate.get("output")
+    if isinstance(output, str) and output not in known["outputs"]:
+        listed = ", ".join(known["outputs"])
+        message = (
+            f"{output!r} is not an output{perhaps(output, known['outputs'])}; outputs: {listed}"
+        )
+        yield Fault(("evaluate", "output"), message)
+    own = "tolerance" in mapping(recipe.get("verify"))
+    for name, given in mapping(recipe.get("targets")).items():
+        target = mapping(given)
+        if "max_drop" in target and not evaluate:
+            yield Fault(
+                ("targets", name, "max_drop"), "means something beside evaluate: only; add that"
+            )
+        precision = mapping(target.get("precision"))
+        if (
+            evaluate
+            and precision.get("keep_float32") == "auto"
+            and not own
+            and "tolerance" not in target
+        ):
+            yield Fault(
+                ("targets", name, "precision", "keep_float32"),
+                "auto searches by a tolerance, and a recipe with evaluate: has none by default;"
+                " add a tolerance to the target",
+            )
+
+
+def _names(recipe: Mapping[str, object], kind: str) -> list[str]:
+    tensors = recipe.get(kind)
+    found = tensors if isinstance(tensors, list | tuple) else ()
+    return [
+        str(tensor["name"]) for tensor in found if isinstance(tensor, dict) and "name" in tensor
+    ]

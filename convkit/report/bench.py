@@ -1,0 +1,88 @@
+"""A run's benchmark in its report: latencies against the original, by size. Pure."""
+
+import dataclasses
+
+from convkit.record.bench import BenchRecord, Interval, ModelFigures
+from convkit.record.text import bytes_text, sizes_text
+from convkit.report.drawing import Figure
+from convkit.report.plots import Bar, bar_plot
+from convkit.verdict.bench_figures import noise_text
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchSizeView:
+    """One size: its name with its axes, how it was measured, a plot, and a row per model."""
+
+    title: str
+    how: str
+    plot: Figure
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchView:
+    """A benchmark as the report shows it."""
+
+    record: BenchRecord
+    sizes: tuple[BenchSizeView, ...]
+    footprints: tuple[tuple[str, ...], ...]
+    absent: tuple[tuple[str, str], ...]
+
+
+def bench_view(record: BenchRecord | None) -> BenchView | None:
+    """Return what the report shows of a benchmark; None without one."""
+    if record is None:
+        return None
+    return BenchView(
+        record,
+        tuple(_size_view(record, size) for size in record.rounds),
+        tuple(footprint_row(model) for model in record.models if model.load_seconds is not None),
+        tuple((model.name, model.absent) for model in record.targets if model.absent is not None),
+    )
+
+
+def _size_view(record: BenchRecord, size: str) -> BenchSizeView:
+    bars: list[Bar] = []
+    rows: list[tuple[str, ...]] = []
+    axes = ""
+    for model in record.models:
+        figures = next((each for each in model.sizes if each.size == size), None)
+        if figures is None:
+            continue
+        axes = sizes_text(figures.sizes)
+        if figures.error is not None or figures.p50 is None:
+            rows.append((model.name, "", "", "", figures.error or "no figure"))
+            continue
+        ratio = figures.ratios.get("p50")
+        against = (
+            "" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
+        )
+        shown = (
+            f"{milliseconds_text(figures.p50)}, {against}"
+            if against
+            else milliseconds_text(figures.p50)
+        )
+        bars.append(Bar(model.name, figures.p50.value, shown))
+        latencies = (figures.p50, figures.p90, figures.p99)
+        rows.append((model.name, *map(milliseconds_text, latencies), against))
+    title = f"Median latency at {size}"
+    how = (
+        f"{record.rounds[size]} rounds, {record.threads} threads, {noise_text(record.noise[size])}"
+    )
+    return BenchSizeView(f"{size} ({axes})", how, bar_plot(bars, title), tuple(rows))
+
+
+def footprint_row(model: ModelFigures) -> tuple[str, ...]:
+    """Return a model's name, size, peak memory, load time and first call, as text."""
+    sizes = (model.size_bytes, model.peak_memory_bytes)
+    times = (model.load_seconds, model.first_call_seconds)
+    return (
+        model.name,
+        *("-" if each is None else bytes_text(each) for each in sizes),
+        *("-" if each is None else f"{each * 1e3:.3g} ms" for each in times),
+    )
+
+
+def milliseconds_text(found: Interval | None) -> str:
+    """Return a latency in milliseconds; '-' if there were too few calls for it."""
+    return "-" if found is None else f"{found.value * 1e3:.3g} ms"

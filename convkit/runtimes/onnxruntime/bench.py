@@ -1,0 +1,44 @@
+"""The job `bench` of onnxruntime targets."""
+
+import tempfile
+from pathlib import Path
+
+from convkit.bench.built import Inputs, bench_built
+from convkit.bench.profiles import CALLS, profile_of
+from convkit.findings.model import Finding
+from convkit.runtimes.onnxruntime import session
+from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
+from convkit.runtimes.onnxruntime.profile import kernels_in_profile, read_profile
+from convkit.stages.built_files import find_model
+from convkit.worker.context import Context
+from convkit.worker.protocol import BenchRequest, BenchResult, Profile
+
+
+def run(
+    request: BenchRequest[OnnxRuntimeOptions], context: Context
+) -> tuple[BenchResult, list[Finding]]:
+    """Time the built graph under onnxruntime, and profile its nodes in a second session."""
+    model = find_model(Path(request.built), session.MODEL_FILE)
+    result = bench_built(
+        request,
+        lambda: session.open(model, request.device, request.options),
+        context,
+        lambda inputs: _profile(model, request, inputs),
+    )
+    return result, []
+
+
+def _profile(model: Path, request: BenchRequest[OnnxRuntimeOptions], inputs: Inputs) -> Profile:
+    size, feeds = inputs.first
+    with tempfile.TemporaryDirectory(prefix="convkit-profile-") as folder:
+        opened = session.open_profiled(
+            model, request.device, request.options, Path(folder) / "profile"
+        )
+        for _ in range(CALLS + 1):
+            opened.run(feeds)
+        events = read_profile(Path(opened.raw.end_profiling()))
+    kernels = list(kernels_in_profile(events))
+    # The first call allocates; every call runs the same number of kernels.
+    warm = kernels[len(kernels) // (CALLS + 1) :]
+    wanted = session.wanted_providers(request.device, request.options)[0][0]
+    return profile_of(size, warm, inputs.modules, wanted=wanted)

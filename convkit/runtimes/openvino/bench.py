@@ -1,0 +1,43 @@
+"""The job `bench` of OpenVINO targets."""
+
+from pathlib import Path
+
+from convkit.bench.built import Inputs, bench_built
+from convkit.bench.profiles import CALLS, Kernel, profile_of
+from convkit.findings.model import Finding
+from convkit.runtimes.openvino import session
+from convkit.runtimes.openvino.ir import read_graph
+from convkit.runtimes.openvino.options import OpenVINOOptions
+from convkit.stages.built_files import find_model
+from convkit.worker.context import Context
+from convkit.worker.protocol import BenchRequest, BenchResult, Profile
+
+
+def run(
+    request: BenchRequest[OpenVINOOptions], context: Context
+) -> tuple[BenchResult, list[Finding]]:
+    """Time the built IR under OpenVINO, and profile its nodes in a second session."""
+    model = find_model(Path(request.built), session.MODEL_FILE)
+    result = bench_built(
+        request,
+        lambda: session.open(model, request.device, request.options),
+        context,
+        lambda inputs: _profile(model, request.options, inputs),
+    )
+    return result, []
+
+
+def _profile(model: Path, options: OpenVINOOptions, inputs: Inputs) -> Profile:
+    size, feeds = inputs.first
+    opened = session.Session(read_graph(model), options, profiled=True)
+    opened.run(feeds)
+    kernels = []
+    for _ in range(CALLS):
+        opened.run(feeds)
+        # Nodes that were folded or fused into others have no time of their own.
+        kernels += [
+            Kernel(node.node_name, node.node_type, "CPU", node.real_time.total_seconds())
+            for node in opened.executed()
+            if node.real_time.total_seconds() > 0
+        ]
+    return profile_of(size, kernels, inputs.modules)

@@ -1,0 +1,28 @@
+"""The job `bench` of TensorRT targets."""
+
+from pathlib import Path
+
+from convkit.bench.built import bench_built
+from convkit.findings.model import Finding
+from convkit.runtimes.tensorrt.build import ENGINE_FILE
+from convkit.runtimes.tensorrt.library import check_library
+from convkit.runtimes.tensorrt.options import EngineOptions
+from convkit.stages.built_files import find_model
+from convkit.worker.context import Context
+from convkit.worker.protocol import BenchRequest, BenchResult
+from convkit.worker.sessions import RuntimeSession
+
+
+def run(
+    request: BenchRequest[EngineOptions], context: Context
+) -> tuple[BenchResult, list[Finding]]:
+    """Time the engine, from arrays in the host's memory to arrays in the host's memory."""
+    check_library()
+    engine = find_model(Path(request.built), ENGINE_FILE)
+
+    def open_engine() -> RuntimeSession:
+        from convkit.runtimes.tensorrt.session import EngineSession
+
+        return EngineSession(engine, request.options)
+
+    return bench_built(request, open_engine, context), []

@@ -1,0 +1,107 @@
+"""From the timings of a benchmark's rounds to figures with confidence intervals. Pure.
+
+Calls within a round share the machine's state, so whole rounds are drawn for the bootstrap (Efron
+and Tibshirani, An Introduction to the Bootstrap, 1993, chapter 8), and a ratio's two sides are
+drawn from the same rounds.
+"""
+
+import dataclasses
+import random
+from collections.abc import Callable, Sequence
+
+from convkit.record.bench import Interval, SizeFigures
+
+# Percentiles by name, with the calls that they need: ten calls beyond the percentile's share.
+PERCENTILES: dict[str, tuple[float, int]] = {"p50": (0.5, 1), "p90": (0.9, 20), "p99": (0.99, 200)}
+# Above this share, the original's median moved so much between rounds that figures are doubtful.
+UNSTEADY = 0.05
+_RESAMPLES = 400
+_CONFIDENCE = 0.95
+
+
+@dataclasses.dataclass(frozen=True)
+class Rounds:
+    """A model's timings at one size: the seconds of each call, by round."""
+
+    seconds: tuple[tuple[float, ...], ...]
+
+    @property
+    def calls(self) -> int:
+        """The number of calls in all rounds."""
+        return sum(map(len, self.seconds))
+
+
+# By size and model: its timings, or why it does not run at that size.
+Timings = dict[str, dict[str, Rounds | str]]
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return a percentile, by linear interpolation between the two nearest values."""
+    ordered = sorted(values)
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
+
+
+def interval(rounds: int, statistic: Callable[[Sequence[int]], float]) -> Interval:
+    """Return a statistic of all rounds, with its confidence interval. It is given the rounds'
+    numbers, some of which repeat in a resample.
+    """
+    everything = range(rounds)
+    draw = random.Random(0)  # noqa: S311 - a resample, which should repeat
+    found = [statistic(draw.choices(everything, k=rounds)) for _ in range(_RESAMPLES)]
+    tail = (1 - _CONFIDENCE) / 2
+    return Interval(statistic(everything), percentile(found, tail), percentile(found, 1 - tail))
+
+
+def size_figures(
+    size: str, sizes: dict[str, int], measured: Rounds, original: Rounds | None, rows: int
+) -> SizeFigures:
+    """Return a model's figures at one size. `original` is None for the original itself, or if that
+    was not measured; `rows` is the number of rows of the inputs.
+    """
+    count = len(measured.seconds)
+    figures: dict[str, Interval] = {}
+    ratios: dict[str, Interval] = {}
+    for name, (share, needed) in PERCENTILES.items():
+        if measured.calls < needed:
+            continue
+        figures[name] = interval(count, lambda drawn, at=share: _pooled(measured, drawn, at))  # type: ignore[misc]
+        if original is not None and original.calls >= needed:
+            ratios[name] = interval(
+                count,
+                lambda drawn, at=share: (  # type: ignore[misc]
+                    _pooled(measured, drawn, at) / _pooled(original, drawn, at)
+                ),
+            )
+    return SizeFigures(
+        size,
+        sizes,
+        calls=measured.calls,
+        throughput=rows / figures["p50"].value,
+        ratios=ratios,
+        p50=figures["p50"],
+        p90=figures.get("p90"),
+        p99=figures.get("p99"),
+    )
+
+
+def noise(original: Rounds) -> float:
+    """Return how far the median moved between rounds, as a share of it: the range that holds the
+    middle 80 % of the rounds' medians.
+    """
+    medians = [percentile(seconds, 0.5) for seconds in original.seconds]
+    spread = percentile(medians, 0.9) - percentile(medians, 0.1)
+    return spread / percentile(medians, 0.5)
+
+
+def noise_text(share: float) -> str:
+    """Return how steady the machine was: 'steady: 2 %', 'unsteady: 12 %'."""
+    if share > 1:
+        return "unsteady: over 100 %"
+    return f"{'unsteady' if not share <= UNSTEADY else 'steady'}: {share * 100:.0f} %"
+
+
+def _pooled(measured: Rounds, drawn: Sequence[int], share: float) -> float:
+    return percentile([each for number in drawn for each in measured.seconds[number]], share)

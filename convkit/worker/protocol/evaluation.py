@@ -1,0 +1,54 @@
+"""A task's data and metric, and what a built model scores on it."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """The user's data and metric: see `Evaluate` of the recipe.
+
+    `metric` is the name of one of convkit's or the name of a function in the file `code`. `inputs`
+    maps inputs to columns; `texts` are the columns that the tokenizer turns into inputs, one call
+    of the model per column. `mask` is the input that marks padding.
+    """
+
+    data: str
+    metric: str
+    output: str
+    inputs: dict[str, str]
+    texts: tuple[str, ...]
+    labels: str | None
+    mask: str | None = None
+    code: str | None = None
+    most_rows: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Disagreement:
+    """A row, from 0, on which the built model decides otherwise than the original."""
+
+    row: int
+    label: str
+    original: str
+    candidate: str
+
+
+@dataclasses.dataclass(frozen=True)
+class EvaluationMetrics:
+    """The score of the original and of the built model on the same rows.
+
+    `drop` is the original's score minus the built model's; `low` and `high` are the ends of its
+    paired bootstrap interval of 95 %. `disagreed` counts the rows with different decisions, some of
+    which are listed. `error` says why there is no score.
+    """
+
+    metric: str
+    rows: int
+    original: float
+    candidate: float
+    drop: float
+    low: float
+    high: float
+    disagreed: int = 0
+    disagreements: tuple[Disagreement, ...] = ()
+    error: str | None = None

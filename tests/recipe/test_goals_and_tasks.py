@@ -1,0 +1,76 @@
+"""`bench:`, `goals:` and `evaluate:` in a recipe: what they mean, and what is wrong with them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from convkit.errors import RecipeError
+from convkit.recipe.bench import Goals
+from convkit.recipe.loading import parse_recipe
+
+RECIPE: dict[str, Any] = {
+    "schema": 1,
+    "name": "small",
+    "model": {"config": {"architecture": "bert"}},
+    "axes": {"batch": {"min": 1, "typical": 2, "max": 4}},
+    "inputs": [{"name": "x", "dtype": "float32", "shape": ["batch", 2]}],
+    "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 2]}],
+    "targets": {"ort": {"runtime": "onnxruntime"}},
+}
+TASK = {"data": "a.npz", "metric": "accuracy", "max_drop": 0.1, "inputs": {"x": "c"}, "labels": "l"}
+
+
+def problems(tmp_path: Path, **changes: Any) -> str:
+    (tmp_path / "a.npz").touch()
+    with pytest.raises(RecipeError) as caught:
+        parse_recipe(yaml.safe_dump(RECIPE | changes), tmp_path / "recipe.yaml")
+    return str(caught.value)
+
+
+def test_goals_are_ratios_to_the_original() -> None:
+    goals = Goals.model_validate(
+        {"latency": {"p50": "<= 0.8x original", "p99": "<=1x original"}, "size": "<= 0.5x original"}
+    )
+    assert goals.limits() == {"p50": 0.8, "p99": 1.0, "size": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"goals": {"size": "0.5"}}, 'such as "<= 0.8x original"'),
+        ({"goals": {"latency": {}}}, "has no goal"),
+        ({"goals": {"speed": "<= 1x original"}}, "speed"),
+        ({"bench": {"sizes": [{"batsh": 2}]}}, "perhaps you meant 'batch'"),
+        ({"bench": {"sizes": [{"batch": 9}]}}, "the axis ranges from 1 to 4"),
+        ({"bench": {"sizes": []}}, "sizes"),
+        ({"bench": {"threads": 0}}, "threads"),
+        ({"evaluate": TASK | {"data": "a.txt"}}, ".npz, .jsonl or .csv"),
+        ({"evaluate": TASK | {"data": "b.npz"}}, "perhaps you meant 'a.npz'"),
+        ({"evaluate": TASK | {"texts": ["c"]}}, "either inputs: or texts:"),
+        ({"evaluate": TASK | {"inputs": {"z": "c"}}}, "is not an input"),
+        ({"evaluate": TASK | {"output": "z"}}, "is not an output"),
+        ({"evaluate": TASK | {"labels": None}}, "labels"),
+        ({"evaluate": TASK | {"metric": "own.py:score"}}, "own.py"),
+        ({"evaluate": TASK | {"metric": "bleu"}}, "metric"),
+        ({"evaluate": TASK | {"max_drop": -1.0}}, "max_drop"),
+        ({"targets": {"ort": {"runtime": "onnxruntime", "max_drop": 0.1}}}, "beside evaluate:"),
+        (
+            {
+                "evaluate": TASK,
+                "targets": {
+                    "ort": {
+                        "runtime": "onnxruntime",
+                        "precision": {"default": "float16", "keep_float32": "auto"},
+                    }
+                },
+            },
+            "auto searches by a tolerance",
+        ),
+    ],
+)
+def test_mistakes_are_named_with_what_to_write(
+    tmp_path: Path, changes: dict[str, Any], told: str
+) -> None:
+    assert told in problems(tmp_path, **changes)

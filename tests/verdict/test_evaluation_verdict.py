@@ -1,0 +1,82 @@
+import dataclasses
+import math
+
+import pytest
+from small_recipe import recipe
+
+from convkit.recipe.tolerances import decided_by, limits_for
+from convkit.verdict.advice import advice, sample_advice
+from convkit.verdict.evaluation import evaluation_findings
+from convkit.worker.protocol import EvaluationMetrics
+
+ASKED = {
+    "data": "rows.npz", "inputs": {"ids": "ids"}, "labels": "l", "metric": "accuracy",
+    "max_drop": 0.02,
+}  # fmt: skip
+SCORED = EvaluationMetrics("accuracy", 100, 0.9, 0.89, 0.01, 0.0, 0.02)
+TASK = recipe(evaluate=ASKED, verify={})
+
+
+def codes(made, **changes) -> list[str]:
+    scored = dataclasses.replace(SCORED, **changes)
+    return [each.code for each in evaluation_findings(made, made.targets["ort"], scored)]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "code"),
+    [
+        (0.0, 0.02, []),
+        (0.0, 0.021, ["N702"]),
+        (0.021, 0.05, ["N701"]),
+        (math.nan, math.nan, ["N702"]),
+    ],
+)
+def test_the_interval_decides(low, high, code):
+    assert codes(TASK, low=low, high=high) == code
+
+
+def test_a_score_that_is_not_a_number_never_passes():
+    nan = math.nan
+    assert codes(TASK, candidate=nan, drop=nan, low=nan, high=nan) == ["N701"]
+    assert codes(TASK, original=nan) == ["N703"]
+    assert codes(TASK, error="the runtime failed") == ["N703"]
+    missing = evaluation_findings(TASK, TASK.targets["ort"], None)
+    assert [each.code for each in missing] == ["N703"]
+
+
+def test_without_evaluate_nothing_is_said():
+    plain = recipe()
+    assert evaluation_findings(plain, plain.targets["ort"], None) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "decided"),
+    [
+        ({}, "tolerance"),
+        ({"evaluate": ASKED}, "tolerance and task metric"),
+        ({"evaluate": ASKED, "verify": {}}, "task metric"),
+        (
+            {
+                "evaluate": ASKED,
+                "verify": {},
+                "targets": {"ort": {"runtime": "onnxruntime", "tolerance": {"cosine": 0.9}}},
+            },
+            "tolerance and task metric",
+        ),
+    ],
+)
+def test_a_tolerance_counts_beside_a_task_only_if_it_was_written(changes, decided):
+    made = recipe(**changes)
+    target = made.targets["ort"]
+    assert decided_by(made, target) == decided
+    assert bool(limits_for(made, target, "y", None)) == ("tolerance" in decided)
+
+
+def test_a_tolerance_that_does_not_decide_needs_no_advice():
+    int8 = {"ort": {"runtime": "onnxruntime", "precision": {"quantize": "dynamic-int8"}}}
+    made = recipe(evaluate=ASKED, verify={}, targets=int8)
+    assert limits_for(made, made.targets["ort"], "y", None) == {}
+    assert advice(made, made.targets["ort"]) == sample_advice(made)
+    plain = recipe(verify={}, targets=int8)
+    codes = {finding.code for finding in advice(plain, plain.targets["ort"])}
+    assert "N507" in codes
