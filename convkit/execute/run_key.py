@@ -6,11 +6,14 @@ from convkit.recipe.models import Recipe
 from convkit.record.model import FORMAT
 from convkit.store.digests import digest_json
 
+# What the verdict and the record of a run depend on besides its stages.
+_JUDGED = ("name", "description", "verify", "evaluate", "targets", "track")
+
 
 def run_key(recipe: Recipe, stage_keys: Mapping[str, str]) -> str:
     """Return the digest of everything that determines a run's outcome: its stages and their
     limits.
     """
     dump = recipe.model_dump(mode="json")
-    judged = {name: dump[name] for name in ("name", "description", "verify", "targets", "track")}
+    judged = {name: dump[name] for name in _JUDGED}
     return digest_json([FORMAT, dict(stage_keys), judged])

@@ -101,7 +101,8 @@ def evaluate_faults(recipe: Mapping[str, object]) -> Iterator[Fault]:
         target = mapping(given)
         if "max_drop" in target and not evaluate:
             yield Fault(
-                ("targets", name, "max_drop"), "means something beside evaluate: only; add that"
+                ("targets", name, "max_drop"),
+                "applies only beside evaluate: at the top level; add that",
             )
         precision = mapping(target.get("precision"))
         if (

@@ -53,7 +53,6 @@ FILES = (
     "recipe.yaml",
     "report.html",
     "result.json",
-    "summary.json",
 )
 
 

@@ -14,6 +14,7 @@ from records import build_record, write_built_run, write_run
 from convkit.audit.reproductions import (
     Acceptance,
     Reproduction,
+    provenance_digest,
     reproductions_of,
     write_acceptance,
     write_reproduction,
@@ -287,7 +288,12 @@ def test_of_an_old_run_the_store_s_manifests_prove_the_models(folder: Path) -> N
 
 def test_reproductions_lie_beside_and_do_not_break_the_bytes(folder: Path) -> None:
     later = Reproduction(
-        folder.name, 1_800_000_000.0, "DRIFTED", {"ort": "DRIFTED"}, {"platform": "Linux"}
+        folder.name,
+        1_800_000_000.0,
+        "DRIFTED",
+        {"ort": "DRIFTED"},
+        {"platform": "Linux"},
+        provenance=provenance_digest(folder),
     )
     first = dataclasses.replace(
         later, when=1_790_000_000.0, worst="BIT_IDENTICAL", artifacts={"ort": "BIT_IDENTICAL"}

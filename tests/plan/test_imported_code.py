@@ -45,6 +45,7 @@ ROOTS = [
     (kind, name)
     for kind, job in JOBS.items()
     for name in (runtimes() if job.has_options else [None])
+    if job.module_for(runtimes()[name] if name is not None else None) is not None
 ]
 
 
