@@ -101,8 +101,7 @@ def evaluate_faults(recipe: Mapping[str, object]) -> Iterator[Fault]:
         target = mapping(given)
         if "max_drop" in target and not evaluate:
             yield Fault(
-                ("targets", name, "max_drop"),
-                "applies only beside evaluate: at the top level; add that",
+                ("targets", name, "max_drop"), "applies only beside a top-level evaluate; add that"
             )
         precision = mapping(target.get("precision"))
         if (

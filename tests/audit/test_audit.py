@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -287,20 +288,21 @@ def test_of_an_old_run_the_store_s_manifests_prove_the_models(folder: Path) -> N
 
 
 def test_reproductions_lie_beside_and_do_not_break_the_bytes(folder: Path) -> None:
+    now = time.time()
     later = Reproduction(
         folder.name,
-        1_800_000_000.0,
+        now + 300,
         "DRIFTED",
         {"ort": "DRIFTED"},
         {"platform": "Linux"},
         provenance=provenance_digest(folder),
     )
     first = dataclasses.replace(
-        later, when=1_790_000_000.0, worst="BIT_IDENTICAL", artifacts={"ort": "BIT_IDENTICAL"}
+        later, when=now + 100, worst="BIT_IDENTICAL", artifacts={"ort": "BIT_IDENTICAL"}
     )
     assert reproductions_of(folder) == []
     paths = [write_reproduction(folder, each) for each in (later, first)]
-    write_acceptance(folder, Acceptance(folder.name, 1_795_000_000.0, "release team", "for 2.0"))
+    write_acceptance(folder, Acceptance(folder.name, now + 200, "release team", "for 2.0"))
     assert reproductions_of(folder) == [first, later]
     answer = audit_folder(folder)
     assert (answer.integrity, answer.reproductions) == ("intact", (first, later))
