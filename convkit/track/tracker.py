@@ -5,9 +5,8 @@ import contextlib
 import dataclasses
 import getpass
 import json
-import os
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,6 @@ from filelock import BaseFileLock
 from convkit.errors import TrackingError
 from convkit.record.bench import BenchRecord
 from convkit.record.model import RunRecord
-from convkit.store.files import replace_durably
 from convkit.store.locks import file_lock
 from convkit.track.artifacts import (
     Placed,
@@ -27,6 +25,7 @@ from convkit.track.artifacts import (
 )
 from convkit.track.batches import batches
 from convkit.track.bench import bench_points
+from convkit.track.database import create_database, schema_revisions
 from convkit.track.entries import Entry, Point, Table, child_entries, parent_entry
 from convkit.track.limits import TAG_LENGTH, clipped, entry_name
 from convkit.track.location import Location, check_database, find_location, tracking_error
@@ -64,8 +63,8 @@ def prepare(tracking_uri: str | None, home: Path) -> "Tracker":
 
         home.mkdir(parents=True, exist_ok=True)
         with _lock(home), first_contact():
-            if location.database is not None and not check_database(location, _schema_revisions):
-                _create_database(location, home)
+            if location.database is not None and not check_database(location, schema_revisions):
+                create_database(location, home)
             client = MlflowClient(tracking_uri=location.uri)
             client.search_experiments(max_results=1)  # connects on first use
     return Tracker(client, location, home)
@@ -351,46 +350,6 @@ def _is_foreign(error: Exception) -> bool:
 def _lock(home: Path) -> BaseFileLock:
     """Lock out other processes: two would race to create a database or to log the same run."""
     return file_lock(home / "mlflow.lock", timeout=120)
-
-
-def _schema_revisions() -> tuple[str, Collection[str]]:
-    """Return the schema revision of the installed MLflow, and all earlier ones."""
-    from alembic.config import Config
-    from alembic.script import ScriptDirectory
-    from mlflow.store import db_migrations
-
-    config = Config()
-    # A namespace package has no file, only a folder.
-    config.set_main_option(
-        "script_location", str(next(iter(db_migrations.__path__))).replace("%", "%%")
-    )
-    script = ScriptDirectory.from_config(config)
-    (current,) = script.get_heads()
-    return current, {revision.revision for revision in script.walk_revisions()}
-
-
-def _create_database(location: Location, home: Path) -> None:
-    """Create the database under another name and move it into place: a killed process leaves no
-    partial schema.
-    """
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
-    assert location.database is not None
-    assert location.artifacts is not None
-    location.database.parent.mkdir(parents=True, exist_ok=True)
-    if location.database.parent == home.absolute():
-        # We hold the home's lock, so any such file was left by a killed process.
-        for leftover in location.database.parent.glob(f"{location.database.name}.*.part*"):
-            leftover.unlink(missing_ok=True)
-    staging = location.database.with_name(f"{location.database.name}.{os.getpid()}.part")
-    try:
-        store: Any = SqlAlchemyStore(  # type: ignore[no-untyped-call]
-            f"sqlite:///{staging}", location.artifacts.as_uri()
-        )
-        store.engine.dispose()
-        replace_durably(staging, location.database)
-    finally:
-        staging.unlink(missing_ok=True)
 
 
 def _milliseconds(seconds: float) -> int:
