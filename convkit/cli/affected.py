@@ -27,7 +27,7 @@ def affected(
     format_: Annotated[Literal["text", "json", "csv"], typer.Option("--format")] = "text",
     home: HomeFolder = None,
 ) -> None:
-    """List the built models that something concerns, with their digests.
+    """List models built with a package, file, source or finding.
 
     Exits with 1 if a run could not be searched.
     """

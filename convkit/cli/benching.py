@@ -47,7 +47,9 @@ def bench(
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
-    """Time every target that can run here and the original, side by side.
+    """Time the targets and their original, side by side.
+
+    Targets that need another device get no figure.
 
     Exits with 1 if a goal of the recipe is missed.
     """

@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from convkit.toolchain.pruning import FinishedEnvironment
 
 app = typer.Typer(
-    no_args_is_help=True, help="Look after the stages' environments.", rich_markup_mode=None
+    no_args_is_help=True,
+    help="List, check and remove the stages' environments.",
+    rich_markup_mode=None,
 )
 
 _SHORT = 12
@@ -52,10 +54,10 @@ def list_(json: Json = False, home: HomeFolder = None) -> None:
 @app.command("prune")
 def prune(
     older_than: Annotated[
-        str, typer.Option("--older-than", metavar="AGE", help="Not used for so long: 12h, 30d, 8w.")
+        str, typer.Option("--older-than", metavar="AGE", help="Only if unused for: 12h, 30d, 8w.")
     ] = "30d",
     everything: Annotated[
-        bool, typer.Option("--all", help="Whenever it was last used; resolutions as well.")
+        bool, typer.Option("--all", help="All of them, and the resolutions.")
     ] = False,
     resolutions: Annotated[
         bool,

@@ -6,6 +6,7 @@ Commands import what they call inside their functions, so that `convkit --help` 
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
@@ -29,6 +30,7 @@ from convkit.cli import (
     signing,
     stores,
 )
+from convkit.cli.grouped import GroupedCommands
 from convkit.cli.plain import PrintableStream
 from convkit.errors import (
     ENVIRONMENT_ERRNOS,
@@ -39,43 +41,68 @@ from convkit.errors import (
     storage_error,
 )
 
+_EXAMPLES = """\b
+Examples:
+  convkit init bert -o recipe.yaml    draft a recipe
+  convkit run recipe.yaml             export, build and verify
+  convkit run recipe.yaml --repair    apply remedies, and prove them
+  convkit diagnose model.onnx         what is wrong with a file
+  convkit audit model.onnx            which run made it, and what it proved"""
+
 app = typer.Typer(
     name="convkit",
+    cls=GroupedCommands,
     help="Convert a PyTorch model with one YAML recipe, and prove that the result matches it.",
+    epilog=_EXAMPLES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("run")(running.run)
-app.command("plan")(running.plan)
-app.command("bench")(benching.bench)
-app.command("lock")(locking.lock)
-app.command("reproduce")(nightly.reproduce)
-app.command("nightly")(nightly.nightly)
-app.command("accept")(nightly.accept)
-app.command("verify")(runs.verify)
-app.command("show")(runs.show)
-app.command("report")(reporting.report)
-app.command("diagnose")(diagnosing.diagnose)
-app.command("runs")(auditing.runs)
-app.command("audit")(auditing.audit)
-app.command("affected")(affected.affected)
-app.command("diff")(auditing.diff)
-app.command("sign")(signing.sign)
-app.command("evidence")(evidence.evidence)
-app.command("import")(evidence.import_)
-app.command("track")(runs.track)
-app.command("ui")(runs.ui)
-app.command("init")(recipes.init)
-app.command("schema")(recipes.schema)
-app.command("explain")(recipes.explain)
-app.command("inspect")(inspecting.inspect)
-app.command("doctor")(inspecting.doctor)
-app.add_typer(stores.app, name="store")
-app.add_typer(signing.app, name="keys")
-app.add_typer(fleet.app, name="fleet")
-app.add_typer(environments.app, name="env")
+# In the order of `convkit --help`: heading, then each command's name and function.
+_COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
+    "Convert and verify": {
+        "init": recipes.init,
+        "run": running.run,
+        "plan": running.plan,
+        "lock": locking.lock,
+        "bench": benching.bench,
+    },
+    "Understand": {
+        "diagnose": diagnosing.diagnose,
+        "explain": recipes.explain,
+        "inspect": inspecting.inspect,
+        "show": runs.show,
+        "report": reporting.report,
+        "diff": auditing.diff,
+    },
+    "Guard against regressions": {
+        "accept": nightly.accept,
+        "nightly": nightly.nightly,
+        "reproduce": nightly.reproduce,
+        "verify": runs.verify,
+    },
+    "Audit and sign": {
+        "runs": auditing.runs,
+        "audit": auditing.audit,
+        "affected": affected.affected,
+        "sign": signing.sign,
+        "evidence": evidence.evidence,
+        "import": evidence.import_,
+    },
+    "Machines and tools": {
+        "doctor": inspecting.doctor,
+        "schema": recipes.schema,
+        "track": runs.track,
+        "ui": runs.ui,
+    },
+}
+for _heading, _commands in _COMMANDS.items():
+    for _name, _function in _commands.items():
+        app.command(_name, rich_help_panel=_heading)(_function)
+app.add_typer(signing.app, name="keys", rich_help_panel="Audit and sign")
+for _group, _name in ((stores.app, "store"), (environments.app, "env"), (fleet.app, "fleet")):
+    app.add_typer(_group, name=_name, rich_help_panel="Machines and tools")
 
 
 @app.callback(invoke_without_command=True)

@@ -42,7 +42,9 @@ def sign(
     ],
     home: HomeFolder = None,
 ) -> None:
-    """Sign a run: its provenance, models, acceptance and reproductions.
+    """Sign a run's provenance, models and what happened since.
+
+    Acceptances and reproductions are signed, too.
 
     The signatures lie beside the run. Only an intact run is signed.
     """

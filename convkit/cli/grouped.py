@@ -1,0 +1,31 @@
+"""The list of commands in `convkit --help`, under headings."""
+
+from typing import Any
+
+import typer.core
+
+_WIDTH_OF_MARGINS = 6
+
+
+class GroupedCommands(typer.core.TyperGroup):
+    """A command whose help lists its subcommands under headings: their `rich_help_panel`."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - typer exports no such types
+        """Write the commands in the order in which they were added, heading by heading."""
+        headings: dict[str, list[Any]] = {}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            assert command is not None
+            if not command.hidden:
+                heading = getattr(command, "rich_help_panel", None)
+                headings.setdefault(str(heading or "Commands"), []).append(command)
+        longest = max(len(str(each.name)) for each in self.commands.values())
+        room = formatter.width - _WIDTH_OF_MARGINS - longest
+        for heading, commands in headings.items():
+            with formatter.section(heading):
+                formatter.write_dl(
+                    [
+                        (str(each.name).ljust(longest), each.get_short_help_str(room))
+                        for each in commands
+                    ]
+                )
