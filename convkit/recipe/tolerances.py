@@ -23,19 +23,23 @@ class Found:
 def tolerance_of(recipe: Recipe, target: Target, output: str, override: Tolerance | None) -> Found:
     """Return the tolerance that applies to an output: the nearest one given, as a whole.
 
-    Nearest first: the command line's, the target's for this output, the target's, the one that
-    follows from the target's precision (for fractions only), the recipe's for this output, the
-    recipe's. A nearer tolerance replaces the others; limits are never combined.
+    Nearest first: the command line's, the target's for this output, the target's, the recipe's for
+    this output, the recipe's. If none is written, a low-precision target's follows from its type
+    (for fractions only), and all others have the default. A nearer tolerance replaces the others;
+    limits are never combined.
     """
     name = next((name for name, each in recipe.targets.items() if each is target), "")
     whole = any(tensor.name == output and is_whole(tensor.dtype) for tensor in recipe.outputs)
+    verify = recipe.verify
+    written = verify.tolerance if "tolerance" in verify.model_fields_set else None
     nearest_first = (
         (override, "the command line", False),
         (target.outputs.get(output), f"targets.{name}.outputs.{output}", True),
         (target.tolerance, f"targets.{name}.tolerance", False),
+        (verify.outputs.get(output), f"verify.outputs.{output}", True),
+        (written, "verify.tolerance", False),
         (None if whole else derived_tolerance(target), FROM_PRECISION, False),
-        (recipe.verify.outputs.get(output), f"verify.outputs.{output}", True),
-        (recipe.verify.tolerance, "verify.tolerance", False),
+        (verify.tolerance, "verify.tolerance", False),
     )
     return next(
         Found(tolerance, place, own)

@@ -107,8 +107,7 @@ def _derived(limits: Mapping[str, float], low: str) -> Finding:
     outputs = ", ".join(map(repr, limits))
     return Finding(
         "N507",
-        f"no tolerance is declared for this precision, so {low} decides: nrmse <= {limit:g} for"
-        f" {outputs}",
+        f"the recipe declares no tolerance, so {low} decides: nrmse <= {limit:g} for {outputs}",
         evidence={"nrmse": dict(limits), "type": low},
         remedy=Remedy("Give the target a tolerance of its own once you know what your task needs."),
     )
@@ -151,9 +150,10 @@ def _blind(limits: Mapping[str, float]) -> Finding:
 
 def _too_fine(output: str, low: str, limit: float, place: str) -> Finding:
     resolution = RESOLUTION[low]
+    inherited = "" if place.startswith("targets") else f", inherited from {place},"
     return Finding(
         "N502",
-        f"the limit of {limit:g} on {output!r} is below the resolution of {low}:"
+        f"the limit of {limit:g} on {output!r}{inherited} is below the resolution of {low}:"
         f" rounding one value of about 1 is already off by up to {resolution:.1g}",
         Place(tensor=output),
         {"limit": limit, "resolution": resolution, "type": low, "from": place},

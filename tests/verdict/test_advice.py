@@ -66,17 +66,38 @@ def test_limits_below_the_precisions_resolution(
 def test_a_low_precision_without_a_tolerance_is_judged_by_what_its_type_allows(
     precision: Any, limit: float
 ) -> None:
-    (finding,) = found({"precision": precision})
+    (finding,) = found({"precision": precision}, verify={})
     assert (finding.code, finding.severity) == ("N507", "note")
     assert f"nrmse <= {limit}" in finding.message
-    chosen = recipe(targets={"ort": {"runtime": "onnxruntime", "precision": precision}})
+    chosen = recipe(targets={"ort": {"runtime": "onnxruntime", "precision": precision}}, verify={})
     assert limits_for(chosen, chosen.targets["ort"], "y", None) == {"nrmse": limit}
 
 
-def test_a_declared_tolerance_or_float32_is_left_alone() -> None:
-    assert codes({"precision": "float16", "tolerance": {"max_abs": 0.02}}) == []
-    assert codes({"precision": "float16", "outputs": {"y": {"max_abs": 0.02}}}) == []
-    assert codes({}) == []
+def test_a_written_tolerance_or_float32_is_left_alone() -> None:
+    assert codes({"precision": "float16", "tolerance": {"max_abs": 0.02}}, verify={}) == []
+    assert codes({"precision": "float16", "outputs": {"y": {"max_abs": 0.02}}}, verify={}) == []
+    assert codes({}, verify={}) == []
+
+
+def test_a_tolerance_of_the_recipe_holds_for_every_target() -> None:
+    chosen = recipe(
+        targets={"ort": {"runtime": "onnxruntime", "precision": "float16"}},
+        verify={"tolerance": {"max_abs": 0.02}},
+    )
+    assert limits_for(chosen, chosen.targets["ort"], "y", None) == {"max_abs": 0.02}
+    by_output = recipe(
+        targets={"ort": {"runtime": "onnxruntime", "precision": "float16"}},
+        verify={"outputs": {"y": {"max_abs": 0.03}}},
+    )
+    assert limits_for(by_output, by_output.targets["ort"], "y", None) == {"max_abs": 0.03}
+
+
+def test_an_inherited_limit_below_the_types_resolution_is_named_as_such() -> None:
+    (finding,) = found({"precision": "float16"})
+    assert "inherited from verify.tolerance" in finding.message
+    assert finding.severity == "warning"
+    (own,) = found({"precision": "float16", "tolerance": {"max_abs": 1e-5}})
+    assert "inherited" not in own.message
 
 
 def test_labels_of_a_low_precision_target_are_judged_as_the_recipe_says() -> None:
