@@ -101,16 +101,16 @@ class Extended:
         registry = self.file("exporter", "convkit/models/exporters/registry.py")
         replace_once(
             registry,
-            "import optimum, torch, torchscript",
-            "import optimum, torch, torchscript, traced",
+            "import auto, optimum, torch, torchscript",
+            "import auto, optimum, torch, torchscript, traced",
         )
         replace_once(
             registry, '    "torch": torch,\n', '    "torch": torch,\n    "traced": traced,\n'
         )
         replace_once(
             self.file("exporter", PROTOCOL),
-            '"optimum", "torchscript"',
-            '"optimum", "torchscript", "traced"',
+            '"torchscript", "auto"]',
+            '"torchscript", "auto", "traced"]',
         )
         replace_once(
             self.file("exporter", "convkit/toolchain/requirements.py"),

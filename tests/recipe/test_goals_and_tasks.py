@@ -55,7 +55,7 @@ def test_goals_are_ratios_to_the_original() -> None:
         ({"evaluate": TASK | {"metric": "own.py:score"}}, "own.py"),
         ({"evaluate": TASK | {"metric": "bleu"}}, "metric"),
         ({"evaluate": TASK | {"max_drop": -1.0}}, "max_drop"),
-        ({"targets": {"ort": {"runtime": "onnxruntime", "max_drop": 0.1}}}, "beside evaluate:"),
+        ({"targets": {"ort": {"runtime": "onnxruntime", "max_drop": 0.1}}}, "a top-level evaluate"),
         (
             {
                 "evaluate": TASK,

@@ -19,6 +19,8 @@ from convkit.worker.context import StageFailedError
 # Each round may bring forth operators that have to be decomposed in their turn.
 _MOST_ROUNDS = 4
 
+_DECIDES_BY_DATA = "E305"
+
 
 @dataclasses.dataclass(frozen=True)
 class Traced:
@@ -57,8 +59,10 @@ def traced(
         program = decomposed(trace(module, examples, contract))
     except UnexportableError as refused:
         # torch.export writes recurrent layers out step by step, for the example's length only;
-        # torch.jit.trace keeps them whole.
-        if not any(isinstance(each, torch.nn.RNNBase) for each in module.modules()):
+        # torch.jit.trace keeps them whole. It follows a decision about data on the example, and
+        # verification tries the other side.
+        recurrent = any(isinstance(each, torch.nn.RNNBase) for each in module.modules())
+        if not recurrent and all(finding.code != _DECIDES_BY_DATA for finding in refused.findings):
             raise
         return _followed(module, examples, wrapper, refused)
     except StageFailedError as refused:
