@@ -134,6 +134,7 @@ def _rejudge_verification(
         probes=with_changes(old.probes, record.contract),
         simulated=old.simulated,
         invariance=old.invariance,
+        greedy=old.greedy,
         evaluation=old.evaluation,
     )
     stage = next(stage for stage in record.stages if stage.id == old.stage)

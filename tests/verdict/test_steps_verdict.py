@@ -3,11 +3,13 @@ import math
 from typing import Any
 
 import pytest
-from records import contract
+from records import contract, verified_record, verified_target
 from small_recipe import recipe
 from test_judge import GOOD
 
+from convkit.execute.rejudge import rejudge_record
 from convkit.findings.model import Finding
+from convkit.recipe.models import Recipe
 from convkit.record.model import Verification
 from convkit.verdict.judge import judge
 from convkit.worker.protocol import (
@@ -30,8 +32,21 @@ def judged(
     greedy: tuple[GreedyRow, ...] = (),
     tolerance: dict[str, float] | None = None,
 ) -> Verification:
+    made = looped_recipe(tolerance)
+    kinds = {name: "step" if name.startswith("steps") else "ladder" for name in NAMES}
+    sizes = {"batch": 1, "sequence": 1}
+    cases = tuple(CaseRecord(n, kinds[n], n, sizes, 0.1) for n in NAMES)  # type: ignore[arg-type]
+    metrics = tuple(CaseMetrics(n, 0.1, (BAD if n in bad else GOOD,)) for n in NAMES)
+    measured = VerifyResult(
+        "device", contract(), ("CPU",), (), metrics, (), (), trials=trials, greedy=greedy
+    )
+    reference = ReferenceResult(cases, ())
+    return judge(made, made.targets["ort"], reference, measured, stage="verify:ort", version=None)
+
+
+def looped_recipe(tolerance: dict[str, float] | None = None) -> Recipe:
     values: dict[str, Any] = {"verify": {"tolerance": tolerance}} if tolerance else {}
-    made = recipe(
+    return recipe(
         inputs=[
             {
                 "name": "ids",
@@ -48,15 +63,6 @@ def judged(
         steps=STEPS,
         **values,
     )
-    kinds = {name: "step" if name.startswith("steps") else "ladder" for name in NAMES}
-    sizes = {"batch": 1, "sequence": 1}
-    cases = tuple(CaseRecord(n, kinds[n], n, sizes, 0.1) for n in NAMES)  # type: ignore[arg-type]
-    metrics = tuple(CaseMetrics(n, 0.1, (BAD if n in bad else GOOD,)) for n in NAMES)
-    measured = VerifyResult(
-        "device", contract(), ("CPU",), (), metrics, (), (), trials=trials, greedy=greedy
-    )
-    reference = ReferenceResult(cases, ())
-    return judge(made, made.targets["ort"], reference, measured, stage="verify:ort", version=None)
 
 
 def trial(kind: Any, *tensors: str, after: Any = GOOD, shift: int = 0) -> StepTrial:
@@ -134,3 +140,14 @@ def test_tokens_that_differ_by_more_fail(margin: float) -> None:
 def test_without_an_absolute_limit_the_loop_s_own_error_says_what_a_tie_is() -> None:
     assert codes(judged(greedy=(row(1.9e-6),), tolerance={"cosine": 0.9})) == []  # max_abs 1e-6
     assert "N601" in codes(judged(greedy=(row(2.1e-6),), tolerance={"cosine": 0.9}))
+
+
+def test_tokens_that_differ_fail_again_when_a_stored_run_is_judged_again() -> None:
+    verification = judged(greedy=(row(0.5),))
+    target = dataclasses.replace(verified_target(), name="ort", verifications=(verification,))
+    stage = dataclasses.replace(verified_record().stages[-1], id="verify:ort", findings=())
+    record = dataclasses.replace(verified_record(), targets=(target,), stages=(stage,))
+    again = rejudge_record(record, looped_recipe())
+    assert again.status == "failed"
+    assert codes(again.targets[0].verifications[0]) == ["N601"]
+    assert again.targets[0].verifications[0].greedy == (row(0.5),)
