@@ -11,10 +11,12 @@ from convkit.bench.channel import answer_orders
 from convkit.bench.node_modules import modules_file
 from convkit.cases.case import Feeds
 from convkit.cases.files import read_tensors
+from convkit.findings.model import Finding
+from convkit.stages.built_files import find_model
 from convkit.worker.context import Context
 from convkit.worker.memory import peak_memory
 from convkit.worker.protocol import BenchRequest, BenchResult, OptionsT, Profile
-from convkit.worker.sessions import RuntimeSession
+from convkit.worker.sessions import GraphRuntime, RuntimeSession
 
 
 class Inputs:
@@ -49,6 +51,26 @@ class Inputs:
 
 # Returns where the time of a call goes, at the first size.
 Profiler = Callable[[Inputs], Profile]
+
+
+def bench_graph(
+    request: BenchRequest[OptionsT],
+    context: Context,
+    runtime: GraphRuntime[OptionsT],
+    profile: Callable[[Path, BenchRequest[OptionsT], Inputs], Profile],
+) -> tuple[BenchResult, list[Finding]]:
+    """Time a target that was built from a graph, and profile it in a second session.
+
+    Raises as `bench_built` does. `profile` is given the built model's file.
+    """
+    model = find_model(Path(request.built), runtime.MODEL_FILE)
+    result = bench_built(
+        request,
+        lambda: runtime.open(model, request.device, request.options),
+        context,
+        lambda inputs: profile(model, request, inputs),
+    )
+    return result, []
 
 
 def bench_built(

@@ -100,7 +100,7 @@ def _artifact(answer: Answer) -> Iterator[str]:
 
 
 def _signed(answer: Answer) -> str:
-    """Say who vouches for the run. Without a trusted signature, nobody does."""
+    """Say who signed the run, and whether a policy trusts the key."""
     if answer.signers:
         return f"signed by {', '.join(answer.signers)}"
     if answer.signatures.unchecked:
@@ -109,9 +109,9 @@ def _signed(answer: Answer) -> str:
         each.key[:16] for each in answer.signatures.signatures if each.what == "provenance"
     )
     if keys:
-        return f"signed by {', '.join(keys)}, whom no policy vouches for (--policy)"
+        return f"signed by {', '.join(keys)}; no policy says whether to trust it (--policy)"
     if answer.integrity == "intact":
-        return "unsigned; consistent with itself, but nobody vouches for it"
+        return "unsigned; consistent with itself"
     return "unsigned"
 
 

@@ -102,11 +102,11 @@ def test_the_libraries_themselves_accept_what_convkit_signed(signed: Path, keys:
     config.verify(signed / "models", bundle)
 
 
-def test_without_a_policy_a_signature_vouches_for_nothing(signed: Path) -> None:
+def test_without_a_policy_a_signature_proves_no_identity(signed: Path) -> None:
     answer = audited(signed, None)
     assert (answer.integrity, answer.signers, answer.exit_code) == ("intact", (), 0)
     output = command_line("audit", signed, home=signed.parent / "no home")[1]
-    assert "whom no policy vouches for" in " ".join(output.split())
+    assert "no policy says whether to trust it" in " ".join(output.split())
 
 
 def test_an_unsigned_run_says_so(finished: RunOutcome) -> None:

@@ -38,7 +38,7 @@ track: {experiment: convkit/small}
 
 @dataclasses.dataclass(frozen=True)
 class Malformed:
-    """`old` in the good recipe becomes `new`; the only problem stands where `at` begins, in the
+    """`old` in the good recipe becomes `new`; the only problem is where `at` begins, in the
     changed text.
     """
 

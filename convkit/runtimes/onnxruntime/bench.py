@@ -3,13 +3,12 @@
 import tempfile
 from pathlib import Path
 
-from convkit.bench.built import Inputs, bench_built
+from convkit.bench.built import Inputs, bench_graph
 from convkit.bench.profiles import CALLS, profile_of
 from convkit.findings.model import Finding
 from convkit.runtimes.onnxruntime import session
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.runtimes.onnxruntime.profile import kernels_in_profile, read_profile
-from convkit.stages.built_files import find_model
 from convkit.worker.context import Context
 from convkit.worker.protocol import BenchRequest, BenchResult, Profile
 
@@ -18,14 +17,7 @@ def run(
     request: BenchRequest[OnnxRuntimeOptions], context: Context
 ) -> tuple[BenchResult, list[Finding]]:
     """Time the built graph under onnxruntime, and profile its nodes in a second session."""
-    model = find_model(Path(request.built), session.MODEL_FILE)
-    result = bench_built(
-        request,
-        lambda: session.open(model, request.device, request.options),
-        context,
-        lambda inputs: _profile(model, request, inputs),
-    )
-    return result, []
+    return bench_graph(request, context, session, _profile)
 
 
 def _profile(model: Path, request: BenchRequest[OnnxRuntimeOptions], inputs: Inputs) -> Profile:

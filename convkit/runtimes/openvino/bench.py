@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-from convkit.bench.built import Inputs, bench_built
+from convkit.bench.built import Inputs, bench_graph
 from convkit.bench.profiles import CALLS, Kernel, profile_of
 from convkit.findings.model import Finding
 from convkit.runtimes.openvino import session
 from convkit.runtimes.openvino.ir import read_graph
 from convkit.runtimes.openvino.options import OpenVINOOptions
-from convkit.stages.built_files import find_model
 from convkit.worker.context import Context
 from convkit.worker.protocol import BenchRequest, BenchResult, Profile
 
@@ -17,19 +16,12 @@ def run(
     request: BenchRequest[OpenVINOOptions], context: Context
 ) -> tuple[BenchResult, list[Finding]]:
     """Time the built IR under OpenVINO, and profile its nodes in a second session."""
-    model = find_model(Path(request.built), session.MODEL_FILE)
-    result = bench_built(
-        request,
-        lambda: session.open(model, request.device, request.options),
-        context,
-        lambda inputs: _profile(model, request.options, inputs),
-    )
-    return result, []
+    return bench_graph(request, context, session, _profile)
 
 
-def _profile(model: Path, options: OpenVINOOptions, inputs: Inputs) -> Profile:
+def _profile(model: Path, request: BenchRequest[OpenVINOOptions], inputs: Inputs) -> Profile:
     size, feeds = inputs.first
-    opened = session.Session(read_graph(model), options, profiled=True)
+    opened = session.Session(read_graph(model), request.options, profiled=True)
     opened.run(feeds)
     kernels = []
     for _ in range(CALLS):
