@@ -40,7 +40,8 @@ def test_every_finding_has_a_page(site: Path) -> None:
 
 
 def test_every_page_is_in_the_navigation(site: Path) -> None:
-    navigation = (site / "index.html").read_text(encoding="utf-8")
+    # Without the page's own text, which links to other pages too.
+    navigation = (site / "index.html").read_text(encoding="utf-8").split("<article")[0]
     for page in (ROOT / "docs").rglob("*.md"):
         path = page.relative_to(ROOT / "docs").with_suffix(".html").as_posix()
         assert f'href="{path}"' in navigation or path == "index.html", path
