@@ -12,12 +12,16 @@ ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test test-gpu lint types unit plan ui docs pictures bench bench-targets bench-optimum benchmark faults fuzz-store fuzz-files clean
+.PHONY: run test test-all test-gpu lint types unit plan ui docs pictures bench bench-targets bench-optimum benchmark faults fuzz-store fuzz-files clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
 
 test: $(VENV)/.test lint types unit
+
+# As `test`, and every further sample that `thorough` marks: all faults, all architectures, more environments.
+test-all: $(VENV)/.test lint types
+	$(BIN)/python -m pytest -m "" -n $(TEST_WORKERS) --dist loadscope --no-loadscope-reorder --durations 20
 
 unit: $(VENV)/.test
 	$(BIN)/python -m pytest -n $(TEST_WORKERS) --dist loadscope --no-loadscope-reorder --durations 20

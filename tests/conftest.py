@@ -15,6 +15,8 @@ from xdist.scheduler import LoadScopeScheduling
 # Several test files run at once, and each of a stage's threads would wait in a loop for the others
 # to get a core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# For all tests alike, and before any fixture: a fork server serves one environment only.
+os.environ |= {"HF_HUB_OFFLINE": "1", "NO_COLOR": "1"}
 # As convkit's workers do: with torch and the converters imported, a full collection takes half a
 # second.
 gc.set_threshold(10_000, 10, 10)
@@ -78,11 +80,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep every test away from the real runs, the real MLflow and the model hub."""
+    """Keep every test away from the real runs and the real MLflow."""
     monkeypatch.setenv("CONVKIT_HOME", str(tmp_path / "convkit-home"))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("NO_COLOR", "1")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -97,7 +97,7 @@ def _forked_workers() -> Iterator[None]:
     from convkit.execute.workers import WORKERS
 
     with (
-        contextlib.closing(ForkServers(tools=usual_tools)) as servers,
+        contextlib.closing(ForkServers(most=6, tools=usual_tools)) as servers,
         pytest.MonkeyPatch.context() as patch,
     ):
         patch.setitem(WORKERS, "host", servers)

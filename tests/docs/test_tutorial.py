@@ -49,6 +49,7 @@ def run(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_the_tutorial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -116,6 +116,7 @@ def test_a_tolerance_that_nothing_meets_is_an_error_and_nothing_is_built(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_bert_with_a_mask_beyond_float16_is_saturated_and_stays_low(
     home: Path, tmp_path: Path
 ) -> None:

@@ -143,6 +143,7 @@ class TestFloat32:
         assert texts["com.github.apple.coremltools.version"].startswith("9.")
         assert not any("date" in key for key in texts)
 
+    @pytest.mark.thorough
     def test_a_second_build_gives_the_same_artifact(self, plain: RunOutcome, home: Path) -> None:
         again = run_recipe(
             RunOptions(
@@ -179,6 +180,7 @@ class TestFloat16:
         (finding,) = found(half[1], "N205")
         assert finding.evidence["rows"] > 0
 
+    @pytest.mark.thorough
     def test_repair_ends_green(self, half: tuple[Path, RunOutcome], home: Path) -> None:
         outcome = repair_recipe(RunOptions(half[0], Home(home), toolchain="host", track=False))
         assert outcome.repaired, outcome.ending

@@ -340,6 +340,7 @@ def test_status_lists_the_workers_with_their_tags(fleet: SmallFleet) -> None:
 # Lost workers, with stubs for stages.
 
 
+@pytest.mark.thorough
 def test_two_hundred_stages_survive_two_killed_workers(stubs: Path, tmp_path: Path) -> None:
     recipe, home = write_recipe(tmp_path, targets=stub_targets(66)), tmp_path / "home"
     with SmallFleet(tmp_path / "fleet", 4, preload=stubs) as fleet:

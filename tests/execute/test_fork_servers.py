@@ -297,13 +297,11 @@ def test_the_server_used_last_is_kept(tmp_path: Path) -> None:
 
 
 TARGETS = {
-    "ort": {"runtime": "onnxruntime"},
     "half": {
         "runtime": "onnxruntime",
         "precision": {"default": "float16", "keep_float32": "auto"},
         "tolerance": {"max_abs": 1e-2},
     },
-    "coreml": {"runtime": "coreml", "minimum": "iOS17", "precision": "float32"},
     "coreml-half": {
         "runtime": "coreml",
         "minimum": "iOS17",

@@ -81,6 +81,7 @@ def test_qwen2_in_bfloat16_is_named_before_a_session_fails(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_its_remedy_verifies(tmp_path: Path) -> None:
     changed = {**QWEN2, "model": {**QWEN2["model"], "dtype": "float32"}}  # type: ignore[dict-item]
     outcome = run(write_recipe(tmp_path, "", "float32", **changed), tmp_path / "home")

@@ -354,6 +354,7 @@ def test_an_order_is_found_again_in_someone_else_s_file(home: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 class TestBert:
     def test_its_mask_is_saturated_and_its_weights_stay_in_float16(
         self, home: Path, tmp_path: Path

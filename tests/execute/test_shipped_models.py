@@ -45,6 +45,7 @@ def superglue(folder: Path, precision: Any) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 class TestSuperGlue:
     def test_in_float16_its_product_overflows_and_the_cpu_hides_it(
         self, home: Path, tmp_path: Path

@@ -151,6 +151,7 @@ class TestADecoder:
         assert finding.place.case == "steps:1"
         assert "C503" not in codes(outcome)
 
+    @pytest.mark.thorough
     def test_key_and_value_exchanged_in_every_layer_are_named(
         self, made: RunOutcome, home: Path, tmp_path: Path
     ) -> None:

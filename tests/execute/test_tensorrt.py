@@ -121,6 +121,7 @@ def test_a_machine_with_a_device_and_no_library_says_so(
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_superglue_in_float16_is_foreseen_to_overflow_and_repaired_before_any_engine(
     tmp_path: Path,
 ) -> None:
@@ -161,6 +162,7 @@ class TestBertBaseChinese:
         model = {"config": config, "task": "text-classification", "attn_implementation": "eager"}
         return changed(folder, "bert-base-chinese", **({"model": model} | changes))
 
+    @pytest.mark.thorough
     def test_its_targets_hold(self, tmp_path: Path) -> None:
         outcome = run(self.small(tmp_path), tmp_path / "home")
         status = {target.name: target.status for target in outcome.record.targets}

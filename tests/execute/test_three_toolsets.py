@@ -257,6 +257,7 @@ def only_old(version: str) -> dict[str, Any]:
     }
 
 
+@pytest.mark.thorough
 def test_a_file_format_too_new_for_a_release_is_told_and_its_remedy_heals_it(
     home: Path, tmp_path: Path
 ) -> None:
@@ -281,6 +282,7 @@ def test_a_file_format_too_new_for_a_release_is_told_and_its_remedy_heals_it(
     assert repaired.last.record.targets[0].status == "verified"
 
 
+@pytest.mark.thorough
 def test_an_opset_too_new_for_a_release_is_told_and_its_remedy_heals_it(
     home: Path, tmp_path: Path
 ) -> None:

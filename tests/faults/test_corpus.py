@@ -1,5 +1,6 @@
 """Every fault of the corpus is detected, named and repaired; no healthy model raises anything."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,27 @@ def home(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
     return (folder if worker_id == "master" else folder.parent) / "corpus-home"
 
 
+def fault_params() -> Iterator[object]:
+    """Yield every fault; each finding's first fault is its sample in `make test`."""
+    seen = set()
+    for fault in faults():
+        marks = [pytest.mark.thorough] if fault.code in seen else []
+        seen.add(fault.code)
+        yield pytest.param(fault, marks=marks, id=fault.name)
+
+
+def healthy_params() -> Iterator[object]:
+    """Yield every healthy model; of whole architectures, one is the sample in `make test`."""
+    whole = 0
+    for model in healthy_models():
+        family = model.name.partition(":")[0]
+        whole += family != "healthy"
+        marks = [pytest.mark.thorough] if family != "healthy" and whole > 2 else []
+        yield pytest.param(model, marks=marks, id=model.name)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", faults(), ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", fault_params())
 def test_fault(fault: Fault, tmp_path: Path, home: Path) -> None:
     score = score_fault(fault, tmp_path / "faults", home)
     found = "\n".join(score.found)
@@ -32,7 +52,7 @@ def test_fault(fault: Fault, tmp_path: Path, home: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", healthy_models(), ids=lambda model: model.name)
+@pytest.mark.parametrize("model", healthy_params())
 def test_healthy(model: Healthy, tmp_path: Path, home: Path) -> None:
     score = score_healthy(model, tmp_path / "models", home)
     assert not score.alarms, "\n".join(score.alarms)

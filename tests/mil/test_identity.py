@@ -34,6 +34,7 @@ converted(exported(layers, [torch.zeros(2, 8)]), Path(sys.argv[1]), half=True)
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_two_conversions_have_one_digest(tmp_path: Path) -> None:
     digests, models = set(), set()
     for seed in ("1", "2"):

@@ -35,28 +35,46 @@ RECIPE = {
 }
 
 
+@pytest.fixture
+def recipes(tmp_path: Path) -> Path:
+    save(tmp_path / "recipes", graph(), carries=None)
+    (tmp_path / "recipes" / "adopted.yaml").write_text(json.dumps(RECIPE))
+    return tmp_path / "recipes"
+
+
+def accepted_night(recipes: Path, options: NightlyOptions) -> None:
+    """Run the recipe in an isolated environment, and accept its run."""
+    night = run_nightly(recipe_files([recipes]), options, tell=lambda _: None)
+    assert night.green, night.recipes[0].faults
+    accept_run(options.home.runs_of("adopted") / night.recipes[0].run, options.home, track=False)
+
+
 @pytest.mark.slow
 @pytest.mark.network
-def test_a_package_that_is_gone_fails_the_build_and_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    recipes, home = tmp_path / "recipes", Home(tmp_path / "home")
-    save(recipes, graph(), carries=None)
-    (recipes / "adopted.yaml").write_text(json.dumps(RECIPE))
-    options = NightlyOptions(home, track=False)
-    first = run_nightly(recipe_files([recipes]), options, tell=lambda _: None)
-    assert first.green, first.recipes[0].faults
-    accept_run(home.runs_of("adopted") / first.recipes[0].run, home, track=False)
+@pytest.mark.thorough
+def test_newer_tools_are_tried_apart(recipes: Path, tmp_path: Path) -> None:
+    options = NightlyOptions(Home(tmp_path / "home"), track=False)
+    accepted_night(recipes, options)
     second = run_nightly(
         recipe_files([recipes]), dataclasses.replace(options, canary=True), tell=lambda _: None
     )
     assert second.green, second.recipes[0].faults
-    # Newer tools are tried apart, in a home of their own that is gone afterwards.
     assert [canary.kind for canary in second.canaries] == ["allowed", "newest"]
     assert second.canaries[0].status == "verified", second.canaries[0].headline
-    assert list((home.root / "scratch").iterdir()) == []
+    # In a home of their own, which is gone afterwards.
+    assert list((options.home.root / "scratch").iterdir()) == []
     assert second.recipes[0].reproduction is not None
     assert second.recipes[0].reproduction.worst == "BIT_IDENTICAL"
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_a_package_that_is_gone_fails_the_build_and_is_named(
+    recipes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path / "home")
+    options = NightlyOptions(home, track=False)
+    accepted_night(recipes, options)
     release_all()
     for folder, resolution in list_environments(home.root):
         if "onnxruntime" in resolution.packages:
@@ -67,8 +85,8 @@ def test_a_package_that_is_gone_fails_the_build_and_is_named(
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     for variable in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "UV_INDEX", "PIP_CONFIG_FILE"):
         monkeypatch.delenv(variable, raising=False)
-    third = run_nightly(recipe_files([recipes]), options, tell=lambda _: None)
-    (recipe,) = third.recipes
+    second = run_nightly(recipe_files([recipes]), options, tell=lambda _: None)
+    (recipe,) = second.recipes
     assert recipe.status == "regressed"
     assert recipe.reproduction is not None
     assert recipe.reproduction.worst == "BUILD_FAILED"

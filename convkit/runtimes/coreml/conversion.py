@@ -65,14 +65,24 @@ def convert(conversion: Conversion) -> Converted:
     Raises UnexportableError for axes that the model fixes or restricts; StageFailedError, with the
     operator's name, for anything that torch cannot trace or coremltools cannot convert.
     """
-    contract = conversion.module.contract
+    return convert_traced(conversion, trace_module(conversion))
+
+
+def trace_module(conversion: Conversion) -> Traced:
+    """Trace a module; its precision and shapes do not matter. Raises like `convert`."""
     load_library()
+    with quiet():
+        register_missing_operators()
+        module = conversion.module
+        return traced(module, conversion.examples, module.contract, WRAPPER, conversion.root)
+
+
+def convert_traced(conversion: Conversion, source: Traced) -> Converted:
+    """Convert what `trace_module` returned, any number of times. Raises like `convert`."""
+    contract, low = conversion.module.contract, conversion.precision
     with quiet():
         import coremltools as ct
 
-        register_missing_operators()
-        source = traced(conversion.module, conversion.examples, contract, WRAPPER, conversion.root)
-        low = conversion.precision
         found: list[LargeConstant] = []
         options: dict[str, Any] = {
             "compute_precision": ct.precision.FLOAT32,

@@ -76,6 +76,7 @@ def test_names_that_are_not_optimums_are_found(optimum_python, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.network
+@pytest.mark.thorough
 def test_the_exporter_torch_serves_the_older_transformers_too(optimum_python, tmp_path):
     folder = save_bert(tmp_path / "bert", tokenizer=True)
     source = Source("path", path=str(folder), dtype="float32", attention="eager")

@@ -1,5 +1,6 @@
 """Torch modules behind a contract, converted and evaluated as the stages do it."""
 
+import weakref
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -11,12 +12,15 @@ from convkit.mil.program import Program, load_program
 from convkit.models.sources.contract_module import ContractModule
 from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.torch_dtypes import contract_dtype
-from convkit.runtimes.coreml.conversion import Conversion, Converted, convert
+from convkit.runtimes.coreml.conversion import Conversion, Converted, convert_traced, trace_module
+from convkit.runtimes.coreml.trace import Traced
 from convkit.tensors import Axis, Contract, TensorSpec
 from convkit.worker.protocol import LowPrecision
 
 BATCH = Axis("batch", 1, 2, 4)
 SEQUENCE = Axis("sequence", 2, 7, 20)
+
+_TRACED: weakref.WeakKeyDictionary[ContractModule, Traced] = weakref.WeakKeyDictionary()
 
 
 def behind_contract(
@@ -52,7 +56,11 @@ def converted(
     precision: LowPrecision | None = None,
     **options: str,
 ) -> Converted:
-    return convert(Conversion(module, tuple(inputs.values()), precision=precision, **options))  # type: ignore[arg-type]
+    """Convert a module; tracing it again for another precision would make the same trace."""
+    conversion = Conversion(module, tuple(inputs.values()), precision=precision, **options)  # type: ignore[arg-type]
+    if module not in _TRACED:
+        _TRACED[module] = trace_module(conversion)
+    return convert_traced(conversion, _TRACED[module])
 
 
 def saved(conversion: Converted, folder: Path) -> Program:

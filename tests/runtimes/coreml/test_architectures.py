@@ -17,6 +17,8 @@ from convkit.worker.protocol import LowPrecision
 TOLERANCE = 1e-4
 # Models that ran at one batch size only when they were traced at it.
 FIXED_BATCH = {"superglue-matcher"}
+# One of each kind: convolutions, texts with a causal and a relative attention, sound, points.
+SAMPLE = {"mobilenet", "gpt2", "t5-encoder", "whisper-encoder", "superglue-matcher"}
 
 
 def example(name: str) -> dict[str, torch.Tensor]:
@@ -70,7 +72,13 @@ def given_by(model: torch.nn.Module, inputs: dict[str, torch.Tensor]) -> np.ndar
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in SAMPLE else [pytest.mark.thorough])
+        for name in ARCHITECTURES
+    ],
+)
 def test_architecture(name: str, tmp_path: Path) -> None:
     model, inputs = build(name), example(name)
     axes = axes_of(name, inputs)

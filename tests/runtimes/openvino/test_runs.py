@@ -181,6 +181,7 @@ ONNX_RECIPE: dict[str, Any] = {
 
 @pytest.mark.slow
 @pytest.mark.network
+@pytest.mark.thorough
 def test_two_releases_serve_one_artifact_in_isolated_environments(tmp_path: Path) -> None:
     dense(tmp_path / "recipe" / "export")
     path = _written(tmp_path / "recipe")
