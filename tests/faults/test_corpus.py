@@ -10,6 +10,8 @@ from faults.corpus import Fault, Healthy, faults, healthy_models
 from faults.page import PAGE, page
 from faults.scoring import score_fault, score_healthy
 
+WHOLE = {"architectures:qwen2", "architectures:convnext"}
+
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
@@ -28,17 +30,14 @@ def fault_params() -> Iterator[object]:
 
 
 def healthy_params() -> Iterator[object]:
-    """Yield every healthy model; of whole architectures, one is the sample in `make test`."""
-    whole = 0
+    """Yield every healthy model; two whole architectures are a sample in `make test`."""
     for model in healthy_models():
-        family = model.name.partition(":")[0]
-        whole += family != "healthy"
-        marks = [pytest.mark.thorough] if family != "healthy" and whole > 2 else []
-        yield pytest.param(model, marks=marks, id=model.name)
+        small = model.name.startswith("healthy:") or model.name in WHOLE
+        yield pytest.param(model, marks=[] if small else [pytest.mark.thorough], id=model.name)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", fault_params())
+@pytest.mark.parametrize("fault", list(fault_params()))
 def test_fault(fault: Fault, tmp_path: Path, home: Path) -> None:
     score = score_fault(fault, tmp_path / "faults", home)
     found = "\n".join(score.found)
@@ -52,7 +51,7 @@ def test_fault(fault: Fault, tmp_path: Path, home: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", healthy_params())
+@pytest.mark.parametrize("model", list(healthy_params()))
 def test_healthy(model: Healthy, tmp_path: Path, home: Path) -> None:
     score = score_healthy(model, tmp_path / "models", home)
     assert not score.alarms, "\n".join(score.alarms)
