@@ -179,6 +179,7 @@ def test_what_was_made_here_before_is_pushed_for_the_workers(
     assert [stage.status for stage in outcome.record.stages] == ["hit", "hit", "done", "done"]
 
 
+@pytest.mark.thorough
 def test_a_worker_may_share_the_run_s_home(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, verify={"seed": 8, "tolerance": {"max_abs": 1e-5}})
     with SmallFleet(tmp_path / "own", 1) as own:
@@ -187,6 +188,7 @@ def test_a_worker_may_share_the_run_s_home(tmp_path: Path) -> None:
     assert {stage.status for stage in outcome.record.stages} == {"done"}
 
 
+@pytest.mark.thorough
 def test_a_run_through_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server_of = pytest.importorskip("moto.server", reason="no local S3 server")
     pytest.importorskip("s3fs", reason="no s3fs")

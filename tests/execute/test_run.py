@@ -562,6 +562,7 @@ def test_a_target_whose_device_is_absent_is_skipped_and_never_green(tmp_path: Pa
 
 
 @pytest.mark.network
+@pytest.mark.thorough
 def test_a_run_in_isolated_environments_leaves_the_versions_of_each_stage(tmp_path: Path) -> None:
     audit_recipe(tmp_path, "return self.inner(ids, mask)")
     recipe = write_recipe(tmp_path, model={"onnx": "given.onnx"}, export={"opset": 17})

@@ -71,19 +71,29 @@ class Simulation:
         (folder / "recipes").mkdir(parents=True)
         (folder / "recipes" / "model.py").write_text(MODEL)
         simulation.write_recipe()
-        monkeypatch.setattr(recipe_check, "run_recipe", simulation.run_recipe)
-        monkeypatch.setattr(recipe_check, "reproduce", simulation.reproduce)
+        simulation._stand_in(monkeypatch)
+        return simulation
+
+    def copied(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> "Simulation":
+        """Return a copy in another folder, which continues from the same night."""
+        shutil.copytree(self.folder, folder)
+        simulation = dataclasses.replace(self, folder=folder, changes=dict(self.changes))
+        simulation._stand_in(monkeypatch)
+        return simulation
+
+    def _stand_in(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(recipe_check, "run_recipe", self.run_recipe)
+        monkeypatch.setattr(recipe_check, "reproduce", self.reproduce)
         clock = types.SimpleNamespace(
-            time=lambda: simulation.now,
-            gmtime=lambda moment=None: time.gmtime(simulation.now if moment is None else moment),
+            time=lambda: self.now,
+            gmtime=lambda moment=None: time.gmtime(self.now if moment is None else moment),
             strftime=lambda form, moment=None: time.strftime(
-                form, time.gmtime(simulation.now) if moment is None else moment
+                form, time.gmtime(self.now) if moment is None else moment
             ),
             strptime=time.strptime,
         )
         for module in (acceptances, accepting, history, nightly_run, recipe_check):
             monkeypatch.setattr(module, "time", clock)
-        return simulation
 
     @property
     def home(self) -> Home:

@@ -9,15 +9,24 @@ from convkit.home import Home
 from convkit.nightly.model import RecipeResult
 
 
-@pytest.fixture
-def tracked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Simulation:
+@pytest.fixture(scope="module")
+def fourth_night(tmp_path_factory: pytest.TempPathFactory) -> Simulation:
     """Return a simulation that logs to MLflow: an accepted run, and three nightly runs since."""
-    made = Simulation.install(tmp_path / "tracked", monkeypatch, track=True)
-    assert made.night().status == "green"
-    assert made.accept().untracked is None
-    for _ in range(3):
-        assert made.night().faults == ()
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("simulation") / "tracked"
+        made = Simulation.install(folder, patch, track=True)
+        assert made.night().status == "green"
+        assert made.accept().untracked is None
+        for _ in range(3):
+            assert made.night().faults == ()
     return made
+
+
+@pytest.fixture
+def tracked(
+    fourth_night: Simulation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Simulation:
+    return fourth_night.copied(tmp_path / "tracked", monkeypatch)
 
 
 def history_faults(result: RecipeResult) -> list[str]:

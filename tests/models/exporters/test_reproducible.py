@@ -53,6 +53,7 @@ def export_in_a_process(folder, hash_seed):
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_two_exports_are_bit_identical(tmp_path):
     first = export_in_a_process(tmp_path / "here", "1")
     second = export_in_a_process(tmp_path / "somewhere" / "else", "4242")
