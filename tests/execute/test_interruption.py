@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from small_fleet import soon
-from test_run import HANGS, workers_of, write_recipe
+from small_runs import HANGS, workers_of, write_recipe
 
 from convkit.home import Home
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_run import run, write_recipe
+from small_runs import run, write_recipe
 
 from convkit.errors import Interrupted
 from convkit.execute import stage_runner

@@ -11,79 +11,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
+from small_runs import HANGS, MODEL, codes, convkit, run, tensors, workers_of, write_recipe
 
 from convkit.errors import EXIT_FAILED
 from convkit.execute.planning import forecast
 from convkit.execute.rejudge import parse_tolerance, rejudge
-from convkit.execute.run import RunOptions, RunOutcome, run_recipe
+from convkit.execute.run import RunOutcome
 from convkit.execute.run_folder import read_record
 from convkit.home import Home
 from convkit.store.store import Store
-from convkit.toolchain.devices import find_device
-
-MODEL = """
-import torch
-
-class Small(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding = torch.nn.Embedding(10, 4)
-        self.scale = torch.nn.Linear(4, 3)
-
-    def forward(self, ids, mask):
-        return torch.tanh(self.scale(self.embedding(ids) * mask.unsqueeze(-1)))
-
-def build():
-    return Small()
-"""
-
-
-def write_recipe(folder: Path, code: str = MODEL, **changes: Any) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model.py").write_text(code)
-    recipe: dict[str, Any] = {
-        "schema": 1,
-        "name": "small",
-        "model": {"factory": {"call": "model.py:build", "seed": 3}},
-        "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
-        "export": {"exporter": "torchscript", "opset": 17},
-        "axes": {
-            "batch": {"min": 1, "typical": 3, "max": 5},
-            "length": {"min": 2, "typical": 6, "max": 9},
-        },
-        "inputs": [
-            {
-                "name": "ids",
-                "dtype": "int64",
-                "shape": ["batch", "length"],
-                "sample": {"integers": [0, 10]},
-            },
-            {
-                "name": "mask",
-                "dtype": "int64",
-                "shape": ["batch", "length"],
-                "sample": "padding_mask",
-            },
-        ],
-        "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", "length", 3]}],
-        "verify": {"tolerance": {"max_abs": 1e-5}},
-        "targets": {"ort": {"runtime": "onnxruntime"}},
-    }
-    path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump(recipe | changes, sort_keys=False))
-    return path
-
-
-def run(recipe: Path, home: Path, **options: Any) -> RunOutcome:
-    return run_recipe(RunOptions(recipe, Home(home), toolchain="host", track=False, **options))
-
-
-def codes(outcome: RunOutcome) -> set[str]:
-    return {finding.code for finding in outcome.record.findings if finding.is_error}
 
 
 @pytest.fixture(scope="module")
@@ -239,19 +177,6 @@ BAKED = MODEL.replace(
 )
 
 
-def tensors(**changes: dict[str, Any]) -> dict[str, Any]:
-    inputs = [
-        {
-            "name": "ids",
-            "dtype": "int64",
-            "shape": ["batch", "length"],
-            "sample": {"integers": [0, 10]},
-        },
-        {"name": "mask", "dtype": "int64", "shape": ["batch", "length"], "sample": "padding_mask"},
-    ]
-    return {"inputs": [tensor | changes.get(str(tensor["name"]), {}) for tensor in inputs]}
-
-
 FAULTS = {
     "wrong input order": (SWAPPED, {}, "C103", "mask"),
     "a dropped input": (DROPPED, {}, "C101", "mask"),
@@ -291,7 +216,6 @@ def test_a_broken_factory_breaks_its_stages_and_is_told_in_words(tmp_path: Path)
 
 CRASH = "import os, signal\ndef build():\n    os.kill(os.getpid(), signal.SIGSEGV)\n"
 KILLED = CRASH.replace("SIGSEGV", "SIGKILL")
-HANGS = "import time\ndef build():\n    time.sleep(600)\n"
 
 
 @pytest.mark.parametrize(("model", "code"), [(CRASH, "E201"), (KILLED, "E202")])
@@ -309,34 +233,6 @@ def test_a_worker_that_hangs_is_stopped_at_the_limit(tmp_path: Path) -> None:
     outcome = run(recipe, tmp_path / "home")
     assert "E203" in codes(outcome)
     assert outcome.record.ended - outcome.record.started < 60
-
-
-def convkit(*arguments: object, **options: Any) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "convkit.cli.main", *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-        # A test run in a shell's background has Ctrl-C switched off, and children would inherit
-        # that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - one call that takes no lock
-        **options,
-    )
-
-
-def workers_of(home: Path) -> list[str]:
-    """Return the command lines of processes that work below a home."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            except OSError:
-                continue
-            if str(home) in line and "bootstrap" in line:
-                found.append(line)
-    return found
 
 
 @pytest.mark.slow
@@ -445,135 +341,3 @@ def test_records_of_another_format_are_refused(
     )
     with pytest.raises(ConvkitError, match="format 99"):
         read_record(tmp_path)
-
-
-EXPORTED = """
-import torch, sys
-sys.path.insert(0, {folder!r})
-from model import build
-torch.manual_seed(3)
-model = build().eval()
-ids, mask = torch.randint(0, 10, (3, 6)), torch.ones(3, 6, dtype=torch.int64)
-class Export(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.inner = model
-    def forward(self, ids, mask):
-        {body}
-names = {names!r}
-axes = {{name: {{0: "batch", 1: "length"}} for name in ["ids", "mask", *names]}}
-torch.onnx.export(Export().eval(), (ids, mask), {file!r},
-    input_names=["ids", "mask"], output_names=names,
-    dynamo=False, opset_version=17, dynamic_axes=axes)
-"""
-# How somebody else's export went wrong, the code and the input that must be named.
-BAD_EXPORTS = {
-    "swapped": ("return self.inner(mask, ids)", "C110", "mask"),
-    "merged": ("return self.inner(ids, ids) + 0 * mask.unsqueeze(-1)", "C109", "mask"),
-    "dead": (
-        "return self.inner(ids, torch.ones_like(mask)) + 0 * mask.unsqueeze(-1)",
-        "C108",
-        "mask",
-    ),
-    "baked-in axis": ("return self.inner(ids, mask).reshape(3, 6, 3)", "C206", "y"),
-}
-
-
-def audit_recipe(
-    folder: Path, body: str, code: str = MODEL, names: tuple[str, ...] = ("y",)
-) -> Path:
-    """Write a recipe for an ONNX file that was exported elsewhere, and export it so."""
-    (folder / "model.py").write_text(code)
-    script = EXPORTED.format(
-        folder=str(folder), body=body, file=str(folder / "given.onnx"), names=list(names)
-    )
-    subprocess.run([sys.executable, "-W", "ignore", "-c", script], check=True, capture_output=True)
-    return write_recipe(
-        folder,
-        code,
-        model={"onnx": "given.onnx"},
-        original={"factory": {"call": "model.py:build", "seed": 3}},
-        inputs=tensors(ids={"sample": {"integers": [0, 2]}})["inputs"],
-        export={"opset": 17},
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", BAD_EXPORTS)
-def test_somebody_else_s_export_is_audited_against_its_original(tmp_path: Path, fault: str) -> None:
-    body, code, name = BAD_EXPORTS[fault]
-    outcome = run(audit_recipe(tmp_path, body), tmp_path / "home")
-    found = [finding for finding in outcome.record.findings if finding.code == code]
-    assert found, [f"{finding.code} {finding.message}" for finding in outcome.record.findings]
-    assert name in found[0].message
-    assert outcome.record.exit_code == EXIT_FAILED
-    assert outcome.record.targets[0].headline.startswith(code)
-
-
-TWO_OUTPUTS = MODEL.replace("return torch.tanh(", "return dict(y=torch.tanh(").replace(
-    "unsqueeze(-1)))", "unsqueeze(-1))), z=torch.sigmoid(self.embedding(ids)[..., :3]))"
-)
-
-
-@pytest.mark.slow
-def test_exchanged_outputs_are_named(tmp_path: Path) -> None:
-    recipe = audit_recipe(
-        tmp_path,
-        "return self.inner(ids, mask)['z'], self.inner(ids, mask)['y']",
-        TWO_OUTPUTS,
-        ("y", "z"),
-    )
-    outputs = [
-        {"name": name, "dtype": "float32", "shape": ["batch", "length", 3]} for name in ("y", "z")
-    ]
-    dump = yaml.safe_load(recipe.read_text())
-    recipe.write_text(yaml.safe_dump(dump | {"outputs": outputs}, sort_keys=False))
-    outcome = run(recipe, tmp_path / "home")
-    assert outcome.record.exit_code == EXIT_FAILED
-    assert outcome.record.targets[0].headline.startswith("C208")
-
-
-def test_a_good_export_from_elsewhere_equals_its_original(tmp_path: Path) -> None:
-    outcome = run(audit_recipe(tmp_path, "return self.inner(ids, mask)"), tmp_path / "home")
-    assert outcome.record.status == "verified"
-    assert not [finding for finding in outcome.record.findings if finding.severity != "note"]
-
-
-@pytest.mark.network
-@pytest.mark.skipif(
-    find_device("cuda").there, reason="this machine has the device that must be absent"
-)
-def test_a_target_whose_device_is_absent_is_skipped_and_never_green(tmp_path: Path) -> None:
-    audit_recipe(tmp_path, "return self.inner(ids, mask)")
-    recipe = write_recipe(  # an ONNX file: its isolated environments are small
-        tmp_path,
-        model={"onnx": "given.onnx"},
-        targets={"gpu": {"runtime": "onnxruntime", "device": "cuda"}},
-    )
-    process = convkit(
-        "run", recipe, "--home", tmp_path / "home", "--only", "gpu", "--no-track", "--strict"
-    )
-    output, _ = process.communicate(timeout=300)
-    assert process.returncode == 4, output
-    assert "skipped" in output
-    assert "E101" in output
-    assert "✓ verified" not in output
-    assert "1 verified" not in output
-
-
-@pytest.mark.network
-@pytest.mark.thorough
-def test_a_run_in_isolated_environments_leaves_the_versions_of_each_stage(tmp_path: Path) -> None:
-    audit_recipe(tmp_path, "return self.inner(ids, mask)")
-    recipe = write_recipe(tmp_path, model={"onnx": "given.onnx"}, export={"opset": 17})
-    outcome = run_recipe(RunOptions(recipe, Home(tmp_path / "home"), track=False))
-    assert outcome.record.status == "verified"
-    locks = {path.name: path.read_text() for path in (outcome.folder / "locks").iterdir()}
-    assert set(locks) == {"export.txt", "reference.txt", "build-ort.txt", "verify-ort.txt"}
-    assert "onnxruntime==1.31" in locks["verify-ort.txt"]
-    assert "torch" not in locks["verify-ort.txt"]
-    verify = next(stage for stage in outcome.record.stages if stage.kind == "verify")
-    assert f"onnxruntime=={verify.versions['onnxruntime']}" in locks["verify-ort.txt"]
-    assert "://" not in "".join(locks.values())  # no index address
-    again = run_recipe(RunOptions(recipe, Home(tmp_path / "home"), track=False))
-    assert again.up_to_date

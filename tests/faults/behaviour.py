@@ -12,23 +12,11 @@ import onnx.parser
 import torch
 from onnx import helper, numpy_helper
 
-from faults.contract import (
-    ADOPTED,
-    AXES,
-    END,
-    FLOATS,
-    IDS,
-    MASK,
-    NAMES,
-    NET,
-    ROWS,
-    SIGNATURE,
-    START,
-    net,
-)
 from faults.corpus import fault
 from faults.exporting import ONE_AT_A_TIME, exported
 from faults.recipes import write_recipe
+from faults.sizes import FLOATS
+from faults.spans import ADOPTED, AXES, END, IDS, MASK, NAMES, NET, ROWS, SIGNATURE, START, net
 
 MODEL = "the model itself does it; no conversion can mend that"
 BERT = {

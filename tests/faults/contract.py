@@ -4,69 +4,28 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import torch
 from onnx import TensorProto, helper
 
 from faults.corpus import fault
 from faults.exporting import exported
 from faults.recipes import write_recipe
-
-# What a BERT is to its contract: three inputs of one type and shape, each of which matters in its
-# own way.
-NET = """
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.words = torch.nn.Embedding(50, 8)
-        self.types = torch.nn.Embedding(50, 8)
-        self.start = torch.nn.Linear(8, 1)
-        self.end = torch.nn.Linear(8, 1)
-
-    def forward(self, input_ids, attention_mask, token_type_ids):
-        x = self.words(input_ids) + 2 * self.types(token_type_ids)
-        mask = attention_mask.unsqueeze(-1).to(x.dtype)
-        mean = (x * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1)
-        x = torch.tanh(x + mean)
-        return {"start_logits": self.start(x).squeeze(-1), "end_logits": self.end(x).squeeze(-1)}
-
-def build():
-    return Net()
-"""
-AXES = {
-    "batch": {"min": 1, "typical": 2, "max": 4},
-    "sequence": {"min": 2, "typical": 6, "max": 12},
-}
-NAMES = {0: "batch", 1: "sequence"}
-ROWS = ["batch", "sequence"]
-IDS = {"name": "input_ids", "dtype": "int64", "shape": ROWS, "sample": {"integers": [1, 50]}}
-MASK = {"name": "attention_mask", "dtype": "int64", "shape": ROWS, "sample": "padding_mask"}
-TYPES = {"name": "token_type_ids", "dtype": "int64", "shape": ROWS, "sample": {"integers": [0, 2]}}
-START = {"name": "start_logits", "dtype": "float32", "shape": ROWS}
-END = {"name": "end_logits", "dtype": "float32", "shape": ROWS}
-SIGNATURE: dict[str, Any] = {"axes": AXES, "inputs": [IDS, MASK, TYPES], "outputs": [START, END]}
-OUTPUTS = ("start_logits", "end_logits")
-
-ADOPTED = "the file was exported elsewhere, and what is in it cannot be changed by a recipe"
+from faults.spans import (
+    ADOPTED,
+    AXES,
+    END,
+    IDS,
+    MASK,
+    NAMES,
+    NET,
+    ROWS,
+    SIGNATURE,
+    START,
+    TYPES,
+    net,
+    rows,
+)
 
 UNDECLARED = "what it is for, and how its sizes vary, is for people to declare"
-
-
-def rows(limit: int) -> torch.Tensor:
-    return torch.arange(12).reshape(2, 6) % limit
-
-
-def net(
-    *names: str, code: str = NET, outputs: tuple[str, ...] = OUTPUTS, **options: Any
-) -> onnx.ModelProto:
-    """Export the model with these names for its three inputs, in forward's order."""
-    inputs = dict(
-        zip(
-            names or ("input_ids", "attention_mask", "token_type_ids"),
-            map(rows, (50, 2, 2)),
-            strict=True,
-        )
-    )
-    return exported(code, inputs, outputs, axes=NAMES, **options)
 
 
 @fault(
@@ -272,99 +231,6 @@ def int32_for_int64(folder: Path) -> Path:
     return write_recipe(
         folder, code=code, axes=AXES, inputs=[narrow, MASK, TYPES], outputs=[START, END]
     )
-
-
-HEADS = """
-class Net(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.heads = torch.nn.Linear(4, 8)
-
-    def forward(self, x):
-        return self.heads(x).reshape(SHAPE).transpose(1, 2).sum(-1)
-
-def build():
-    return Net()
-"""
-BY_INT = HEADS.replace("SHAPE", "x.shape[0], int(x.shape[1]), 2, 4")
-BY_SIZE = HEADS.replace("SHAPE", "x.shape[0], x.shape[1], 2, 4")
-FLOATS = {
-    "name": "x",
-    "dtype": "float32",
-    "shape": ["batch", "sequence", 4],
-    "sample": {"normal": [0, 1]},
-}
-SPLIT: dict[str, Any] = {
-    "axes": AXES,
-    "inputs": [FLOATS],
-    "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 2, "sequence"]}],
-}
-
-
-def heads(code: str, axes: dict[int, str]) -> onnx.ModelProto:
-    x = torch.linspace(-1, 1, 48).reshape(2, 6, 4)
-    return exported(code, {"x": x}, ("y",), axes=axes, output_axes={0: "batch", 2: "sequence"})
-
-
-@fault(
-    code="C106",
-    place="/model/Shape",
-    remedy="export with exporter: torch",
-    change={"export.exporter": "torch"},
-    repaired=True,
-    source="PT#110347",
-)
-def sequence_made_a_number(folder: Path) -> Path:
-    """max(x.shape[1], 4) made the sequence length of the example a constant, in silence"""
-    mean = BY_SIZE.replace("self.heads(x)", "(self.heads(x) / max(x.shape[1], 4))")
-    return write_recipe(folder, code=mean, **SPLIT)
-
-
-@fault(
-    code="C106",
-    place="sequence",
-    remedy="without int()",
-    repaired="the model's own code fixes the size; the recipe cannot change it",
-    source="PT#110347",
-)
-def sequence_by_int(folder: Path) -> Path:
-    """int(x.shape[1]) fixes the sequence length with either exporter"""
-    return write_recipe(folder, code=BY_INT, **SPLIT)
-
-
-@fault(code="C106", place="x", remedy="tensor.shape", repaired=ADOPTED, source="PT#110347")
-def baked_sequence_in_a_file(folder: Path) -> Path:
-    """a file whose inputs say that the sequence may vary, with a reshape to the example's length
-    inside
-    """
-    code = BY_INT.replace(".sum(-1)", ".sum((2, 3))")
-    outputs = [{"name": "y", "dtype": "float32", "shape": ["batch", 2]}]
-    return write_recipe(folder, code=code, graph=heads(code, NAMES), **SPLIT | {"outputs": outputs})
-
-
-@fault(code="C106", place="x", remedy="symbolic", repaired=ADOPTED, source="PT#110347")
-def unnamed_batch(folder: Path) -> Path:
-    """a file that was exported without an axis name for the batch"""
-    return write_recipe(folder, code=BY_SIZE, graph=heads(BY_SIZE, {1: "sequence"}), **SPLIT)
-
-
-@fault(
-    code="C107",
-    place="x",
-    remedy=".shape to the model's",
-    repaired="what an input holds is for people to decide: a repair changes no input's shape",
-    source="PT#110347",
-)
-def wrong_shape(folder: Path) -> Path:
-    """the recipe says five features, the file takes four"""
-    wide = FLOATS | {"shape": ["batch", "sequence", 5]}
-    return write_recipe(folder, graph=heads(BY_SIZE, NAMES), **SPLIT | {"inputs": [wide]})
-
-
-@fault(code="C107", place="x", remedy="shape", repaired=ADOPTED, source="PT#165748")
-def one_name_for_two_axes(folder: Path) -> Path:
-    """after an upgrade the exporter took batch and sequence for one axis, s77"""
-    return write_recipe(folder, graph=heads(BY_SIZE, {0: "s77", 1: "s77"}), **SPLIT)
 
 
 @fault(

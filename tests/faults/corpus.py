@@ -9,6 +9,7 @@ from typing import Any
 # One more family of faults or of healthy models: its module, here.
 FAMILIES = (
     "contract",
+    "sizes",
     "exports",
     "versions",
     "behaviour",

@@ -10,10 +10,11 @@ import onnx.parser
 import torch
 from onnx import helper, numpy_helper
 
-from faults.contract import ADOPTED, AXES, FLOATS, IDS, NAMES, ROWS
 from faults.corpus import fault
 from faults.exporting import exported
 from faults.recipes import write_recipe
+from faults.sizes import FLOATS
+from faults.spans import ADOPTED, AXES, IDS, NAMES, ROWS
 
 DROPOUT = """
 class Net(torch.nn.Module):

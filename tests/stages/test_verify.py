@@ -7,43 +7,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_graphs import CONTRACT, HEADER, SAMPLES, SIGNATURE, body, graph, save, tensor
-from stage_requests import build_request, verify_request
+from small_graphs import CONTRACT, HEADER, SIGNATURE, body, graph, save, tensor
+from verified_graphs import make_reference, probe, run
 
-from convkit.cases.files import read_tensors
-from convkit.runtimes.onnxruntime import build, verify
-from convkit.runtimes.onnxruntime import session as onnxruntime
-from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
-from convkit.stages import graph_build, reference, verification
+from convkit.runtimes.onnxruntime import verify
+from convkit.stages import verification
 from convkit.tensors import Contract
-from convkit.worker.context import Context, StageFailedError, StageSkippedError
-from convkit.worker.protocol import Fallback, ReferenceRequest, Source
-
-
-def make_reference(tmp_path, text, contract=CONTRACT, samples=SAMPLES, **options):
-    output = tmp_path / "reference"
-    output.mkdir()
-    source = Source("onnx", path=str(save(tmp_path / "original", text)))
-    request = ReferenceRequest(source, contract, samples, 0, (), None, (), **options)
-    reference.run(request, Context(output))
-    return output
-
-
-@pytest.fixture
-def original(tmp_path):
-    return make_reference(tmp_path, graph())
-
-
-def run(original, text, *, contract=CONTRACT, budget=None, device="cpu"):
-    model = save(original.parent / "built", text)
-    request = verify_request(
-        model.parent, original, contract=contract, device=device, budget=budget
-    )
-    return verify.run(request, Context(original.parent))
-
-
-def probe(result, name):
-    return next(probe for probe in result.probes if probe.probe == name)
+from convkit.worker.context import StageFailedError, StageSkippedError
+from convkit.worker.protocol import Fallback
 
 
 def test_the_same_model_matches_everywhere(original):
@@ -340,112 +311,3 @@ def test_outputs_that_change_with_values_only_count_as_numbers(original):
     metrics = result.cases[1].outputs[0]
     assert metrics.max_abs == metrics.mean_abs == metrics.rms == 0.5
     np.testing.assert_allclose(metrics.frontier[-1][1], 0.5)
-
-
-def lower(original, text):
-    """Build a graph in float16; return the request that verifies it."""
-    exported = save(original.parent / "exported", text).parent
-    output = original.parent / "lowered"
-    output.mkdir()
-    build.run(build_request(exported, low="float16"), Context(output))
-    return verify_request(output, original, low="float16", exported=str(exported))
-
-
-def test_a_low_precision_is_simulated_and_its_rounding_seen(original):
-    result, findings = verify.run(lower(original, graph()), Context(original.parent))
-    assert (result.evidence, findings) == ("simulated", [])
-    assert result.session.outputs == CONTRACT.outputs
-    assert len(result.cases) == 9
-    assert all(
-        case.outputs[0].max_abs == 0 for case in result.cases
-    )  # whole numbers below 2048 are exact
-
-
-def test_what_the_cpu_would_hide_is_found(tmp_path):
-    """ids * 1e5 / 1e5: onnxruntime's CPU computes the product in float32, against the graph."""
-    nodes = body().replace(
-        "sum = Add(i, scaled)", "g = Constant<value_float=50000.0>()\n sum = Mul(Add(i, scaled), g)"
-    )
-    nodes = nodes.replace(
-        "sum = Mul(Add(i, scaled), g)", "s = Add(i, scaled)\n l = Mul(s, g)\n sum = Div(l, g)"
-    )
-    original = make_reference(tmp_path, graph(nodes=nodes))
-    request = lower(original, graph(nodes=nodes))
-    result, findings = verify.run(request, Context(tmp_path))
-    assert [finding.code for finding in findings] == ["N202"]
-    assert findings[0].place.tensor == "l"
-    assert any(
-        case.outputs[0].nan_candidate or case.outputs[0].inf_mismatched for case in result.cases
-    )
-    plain = onnxruntime.open(Path(request.built) / "model.onnx", "cpu", OnnxRuntimeOptions())
-    for case in (
-        each
-        for each in result.cases
-        if each.outputs[0].nan_candidate or each.outputs[0].inf_mismatched
-    ):
-        feeds = read_tensors(Path(request.reference), case.case, "inputs", CONTRACT.inputs)
-        assert np.isfinite(plain.run(feeds)[CONTRACT.outputs[0].name]).all()
-
-
-def test_a_low_precision_on_an_absent_device_is_skipped(original):
-    request = dataclasses.replace(lower(original, graph()), device="cuda")
-    with pytest.raises(StageSkippedError, match="CUDAExecutionProvider"):
-        verify.run(request, Context(original.parent))
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_a_simulation_stands_in_for_an_absent_device_also_without_kernels_here(
-    original, tmp_path, dtype
-):
-    exported, built = save(tmp_path / "exported", graph()).parent, tmp_path / "built"
-    built.mkdir()
-    asked = build_request(exported, device="cuda", low=dtype, stand_in=True)
-    _, build_findings = build.run(asked, Context(built))
-    others = {"exported": str(exported), "stand_in": True}
-    request = verify_request(built, original, device="cuda", low=dtype, **others)
-    result, findings = verify.run(request, Context(tmp_path))
-    assert [*build_findings, *findings] == []
-    assert result.evidence == "simulated"
-    assert result.session.outputs == CONTRACT.outputs
-    assert len(result.cases) == 9
-
-
-def test_a_low_precision_is_simulated_beside_its_device_here_mocked_by_the_cpu(
-    original, monkeypatch
-):
-    from convkit.runtimes.onnxruntime import session as onnxruntime
-
-    monkeypatch.setitem(onnxruntime.PROVIDERS, "cuda", "CPUExecutionProvider")
-    request = dataclasses.replace(lower(original, graph()), device="cuda")
-    result, _ = verify.run(request, Context(original.parent))
-    assert result.evidence == "device"
-    assert [pair.simulation.case for pair in result.simulated] == [
-        case.case for case in result.cases
-    ]
-    assert all(pair.agreement.outputs[0].max_abs == 0 for pair in result.simulated)
-
-
-def test_a_graph_of_very_many_low_nodes_is_read_and_not_opened(original, tmp_path, monkeypatch):
-    """Opening it takes onnxruntime minutes; what is found must be the same."""
-    request = lower(original, graph())
-    built = Path(request.built)
-    opened = []
-
-    def watched(path, *rest):
-        opened.append(Path(path).parent)
-        return open_session(path, *rest)
-
-    open_session = onnxruntime.open
-    monkeypatch.setattr(onnxruntime, "open", watched)
-    expected, findings = verify.run(request, Context(tmp_path))
-    assert built in opened
-    opened.clear()
-    monkeypatch.setattr(graph_build, "_MOST_LOW_NODES", 1)
-    result, again = verify.run(request, Context(tmp_path))
-    output = tmp_path / "again"
-    output.mkdir()
-    made, _ = build.run(build_request(original.parent / "exported", low="float16"), Context(output))
-    assert not {built, output} & set(opened)
-    assert again == findings
-    assert result.session == expected.session == made.session
-    assert [case.outputs for case in result.cases] == [case.outputs for case in expected.cases]
