@@ -33,7 +33,6 @@ torch.onnx.export(Export().eval(), (ids, mask), {file!r},
     dynamo=False, opset_version=17, dynamic_axes=axes)
 """
 
-
 # How somebody else's export went wrong, the code and the input that must be named.
 BAD_EXPORTS = {
     "swapped": ("return self.inner(mask, ids)", "C110", "mask"),

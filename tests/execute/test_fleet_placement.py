@@ -18,11 +18,7 @@ from convkit.execute.fleet.worker import parse_tags
 from convkit.plan.stages import plan_stages
 
 LINUX, INTEL, ARM = "platform:linux-x86_64", "processor:intel", "processor:arm"
-
-
 PLAIN = {LINUX: 1e6, INTEL: 1e6, "MEM": 16.0}
-
-
 GPU = {LINUX: 1e6, "processor:amd": 1e6, "MEM": 64.0, "CUDA": 2.0, "SM90": 2.0}
 
 

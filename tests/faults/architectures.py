@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from faults.corpus import healthy
-from faults.healthy import BOTH, LOW_TOLERANCE, MASK, ORT, POSITIONS, floats
+from faults.healthy_recipes import BOTH, LOW_TOLERANCE, MASK, ORT, POSITIONS, floats
 from faults.recipes import write_recipe
 
 SATURATED = ORT | {

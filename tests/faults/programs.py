@@ -7,7 +7,7 @@ from typing import Any
 
 from faults.architectures import IMAGES, text
 from faults.corpus import fault, healthy
-from faults.healthy import LOW_TOLERANCE, floats
+from faults.healthy_recipes import LOW_TOLERANCE, floats
 from faults.recipes import write_recipe
 
 COREML: dict[str, Any] = {"runtime": "coreml", "precision": "float16", "tolerance": LOW_TOLERANCE}

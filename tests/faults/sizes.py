@@ -23,22 +23,14 @@ class Net(torch.nn.Module):
 def build():
     return Net()
 """
-
-
 BY_INT = HEADS.replace("SHAPE", "x.shape[0], int(x.shape[1]), 2, 4")
-
-
 BY_SIZE = HEADS.replace("SHAPE", "x.shape[0], x.shape[1], 2, 4")
-
-
 FLOATS = {
     "name": "x",
     "dtype": "float32",
     "shape": ["batch", "sequence", 4],
     "sample": {"normal": [0, 1]},
 }
-
-
 SPLIT: dict[str, Any] = {
     "axes": AXES,
     "inputs": [FLOATS],

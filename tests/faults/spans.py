@@ -28,40 +28,19 @@ class Net(torch.nn.Module):
 def build():
     return Net()
 """
-
-
 AXES = {
     "batch": {"min": 1, "typical": 2, "max": 4},
     "sequence": {"min": 2, "typical": 6, "max": 12},
 }
-
-
 NAMES = {0: "batch", 1: "sequence"}
-
-
 ROWS = ["batch", "sequence"]
-
-
 IDS = {"name": "input_ids", "dtype": "int64", "shape": ROWS, "sample": {"integers": [1, 50]}}
-
-
 MASK = {"name": "attention_mask", "dtype": "int64", "shape": ROWS, "sample": "padding_mask"}
-
-
 TYPES = {"name": "token_type_ids", "dtype": "int64", "shape": ROWS, "sample": {"integers": [0, 2]}}
-
-
 START = {"name": "start_logits", "dtype": "float32", "shape": ROWS}
-
-
 END = {"name": "end_logits", "dtype": "float32", "shape": ROWS}
-
-
 SIGNATURE: dict[str, Any] = {"axes": AXES, "inputs": [IDS, MASK, TYPES], "outputs": [START, END]}
-
-
 OUTPUTS = ("start_logits", "end_logits")
-
 ADOPTED = "the file was exported elsewhere, and what is in it cannot be changed by a recipe"
 
 

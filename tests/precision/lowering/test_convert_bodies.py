@@ -15,8 +15,6 @@ IF = model_text(
     y = Neg(z)""",
     "bool c, float[N, 2] x",
 )
-
-
 LOOP = model_text(
     """n = Constant<value = int64 {3}>()
     t = Constant<value = bool {1}>()
@@ -29,8 +27,6 @@ LOOP = model_text(
     y = Neg(last)""",
     result="float[N, 2] y, float[T, N, 2] all",
 )  # fmt: skip
-
-
 SCAN = model_text(
     """last, rows = Scan <num_scan_inputs = 1,
         body = body (float[2] h, float[2] r) => (float[2] g, float[2] o) {
@@ -41,8 +37,6 @@ SCAN = model_text(
     result="float[N, 2] y",
     constants="float[2] start = {0.5, 0.25}",
 )
-
-
 FUNCTION = """<ir_version: 9, opset_import: ["": 18, "own": 1]>
 g (float[N, 2] x) => (float[N, 2] y) { a = own.half_square(x)
     y = own.half_square(a) }
