@@ -61,6 +61,7 @@ class BaseTarget(RecipeModel):
         default_factory=dict, description="tolerances by output, in place of all others"
     )
     max_drop: NonNegative | None = Field(None, description="in place of evaluate.max_drop")
+    max_rise: NonNegative | None = Field(None, description="in place of evaluate.max_rise")
     goals: Goals | None = Field(None, description="in place of the recipe's goals")
     tools: Tools = Field(default_factory=Tools, description="over the recipe's tools")
 

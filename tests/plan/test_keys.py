@@ -137,6 +137,11 @@ CHANGES: dict[str, dict[str, Any]] = {
     "targets": {"targets": TARGETS | {"more": ORT}},
     "track": {"track": {"experiment": "other"}},
 }
+PERPLEXITY = {
+    "evaluate": {
+        "data": "rows.npz", "inputs": {"ids": "ids"}, "metric": "perplexity", "max_rise": 0.2
+    }
+}  # fmt: skip
 OF_A_TARGET: dict[str, list[tuple[str, Any]]] = {
     "ort": [
         ("precision", "bfloat16"),
@@ -148,6 +153,7 @@ OF_A_TARGET: dict[str, list[tuple[str, Any]]] = {
         ("artifact", "optimized"),
         ("versions", ["==1.30.*"]),
         ("max_drop", 0.1),
+        ("max_rise", 0.1),
         ("goals", {"size": "<= 0.5x original"}),
     ],
     "ir": [("plugin_properties", {"ENABLE_CPU_PINNING": False})],
@@ -195,7 +201,8 @@ def test_no_key_of_a_recipe_changes_without_another_outcome_s_key(key):
 )
 def test_no_key_of_a_target_changes_without_another_outcome_s_key(target, key, value):
     other = TARGETS | {target: TARGETS[target] | {key: value}}
-    base = CHANGES["evaluate"]  # without it, a target has no max_drop
+    # Without an evaluation, a target has no limit of its own.
+    base = PERPLEXITY if key == "max_rise" else CHANGES["evaluate"]
     assert decides(recipe(targets=TARGETS, **base)) != decides(recipe(targets=other, **base))
 
 
