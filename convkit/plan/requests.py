@@ -117,6 +117,7 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
             reference=needed.get("reference"),
             stand_in=stage.stand_in,
             caches=places.caches(target.runtime),
+            steps=steps_of(recipe) if target.generated_tokens else None,
         )
     if isinstance(precision, Quantization):
         # Calibration happened during the build; verification does not depend on its data.

@@ -129,6 +129,16 @@ class BaseTarget(RecipeModel):
         return static and not self.files
 
     @property
+    def builds_with_reference(self) -> bool:
+        """True if the build reads what the reference stage left."""
+        return self.calibrates_with_cases
+
+    @property
+    def generated_tokens(self) -> int:
+        """How many tokens the original must generate, to compare those of a package with."""
+        return 0
+
+    @property
     def rewrites(self) -> bool:
         """True if the exported graph is rewritten in another precision before the build."""
         return self.low_precision is not None or self.quantization is not None

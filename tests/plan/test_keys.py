@@ -150,6 +150,7 @@ OF_A_TARGET: dict[str, list[tuple[str, Any]]] = {
         ("export", {"opset": 17}),
         ("device", "cuda"),
         ("optimization", "basic"),
+        ("package", "genai"),
         ("artifact", "optimized"),
         ("versions", ["==1.30.*"]),
         ("max_drop", 0.1),
