@@ -157,6 +157,12 @@ def test_lengths_fit_the_axes() -> None:
 
 PACKAGE = {"ort": {"runtime": "onnxruntime", "package": "genai"}}
 GREEDY = STEPS | {"greedy": "logits"}
+CACHES = [f"{layer}.{part}" for layer in (0, 1) for part in ("key", "value")]
+PACKAGED_INPUTS = [*INPUTS[:3], *(cache(f"past.{name}", "past") for name in CACHES)]
+PACKAGED_OUTPUTS = [
+    OUTPUTS[0], *(cache(f"present.{name}", "past + sequence") for name in CACHES)
+]  # fmt: skip
+PACKAGED: dict[str, Any] = {"inputs": PACKAGED_INPUTS, "outputs": PACKAGED_OUTPUTS}
 
 
 @pytest.mark.parametrize(
@@ -167,7 +173,7 @@ def test_a_package_makes_the_original_generate_as_many_tokens_as_the_cache_holds
     past: int, targets: dict[str, Any], tokens: int
 ) -> None:
     axes = AXES | {"past": {"min": 0, "typical": 8, "max": past}}
-    steps = steps_of(decoder(GREEDY, axes=axes, **targets))
+    steps = steps_of(decoder(GREEDY, axes=axes, **PACKAGED, **targets))
     assert steps is not None
     assert steps.generate == tokens
 
@@ -176,17 +182,22 @@ def test_a_package_makes_the_original_generate_as_many_tokens_as_the_cache_holds
     ("changes", "message"),
     [
         ({"steps": STEPS}, "genai generates text: it needs steps: with greedy:"),
-        ({"inputs": [*INPUTS[:3], *INPUTS[3::2]], "outputs": OUTPUTS[:1] + OUTPUTS[1::2]}, "keys"),
+        ({"inputs": INPUTS, "outputs": OUTPUTS}, "numbered by layer from 0"),
         (
-            {"inputs": [*INPUTS, INPUTS[0] | {"name": "types", "sample": {"integers": [0, 2]}}]},
+            {
+                "inputs": [
+                    *PACKAGED_INPUTS,
+                    INPUTS[0] | {"name": "types", "sample": {"integers": [0, 2]}},
+                ]
+            },
             "'types' is none of them",
         ),
     ],
 )
 def test_a_model_that_genai_cannot_run_is_told(changes: dict[str, Any], message: str) -> None:
-    parts = {"axes": AXES, "inputs": INPUTS, "outputs": OUTPUTS, "steps": GREEDY}
+    parts = {"axes": AXES, "steps": GREEDY, "targets": PACKAGE, **PACKAGED}
     with pytest.raises(ValidationError) as caught:
-        recipe(**parts | {"targets": PACKAGE} | changes)
+        recipe(**parts | changes)
     assert message in str(caught.value)
 
 
@@ -200,5 +211,5 @@ def test_a_model_that_genai_cannot_run_is_told(changes: dict[str, Any], message:
 )
 def test_what_a_package_excludes_is_told(key: str, value: object, message: str) -> None:
     with pytest.raises(ValidationError) as caught:
-        decoder(GREEDY, targets={"ort": PACKAGE["ort"] | {key: value}})
+        decoder(GREEDY, **PACKAGED, targets={"ort": PACKAGE["ort"] | {key: value}})
     assert message in str(caught.value)

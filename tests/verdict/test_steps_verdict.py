@@ -169,6 +169,6 @@ def test_tokens_that_differ_fail_again_when_a_stored_run_is_judged_again() -> No
     record = dataclasses.replace(verified_record(), targets=(target,), stages=(stage,))
     again = rejudge_record(record, looped_recipe())
     assert again.status == "failed"
-    assert codes(again.targets[0].verifications[0]) == ["N601", "N621"]
+    assert set(codes(again.targets[0].verifications[0])) == {"N601", "N621"}
     assert again.targets[0].verifications[0].packaged == (row(0.4),)
     assert again.targets[0].verifications[0].greedy == (row(0.5),)
