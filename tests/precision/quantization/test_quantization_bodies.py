@@ -84,7 +84,7 @@ def run(path, rate: int) -> np.ndarray:
     # As many threads as the joined model has: DynamicQuantizeLSTM's sums depend on their number,
     # and one moves an activation to the next of 255 steps.
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads()
+    options.intra_op_num_threads = threads() or 0
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return np.asarray(session.run(None, feeds(rate))[0])
 
