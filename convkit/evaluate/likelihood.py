@@ -12,10 +12,18 @@ def row_likelihoods(scores: np.ndarray, feeds: Feeds, evaluation: Evaluation) ->
     log-likelihood in nats, and the number of tokens that it sums over.
 
     `scores` are [rows, positions, tokens], before softmax: those of a position predict the token
-    that follows. A prediction counts if both its position and the token are real.
+    that follows. A prediction counts if both its position and the token are real. Raises ValueError
+    for scores that do not fit the tokens.
     """
     assert evaluation.tokens is not None
     tokens = np.asarray(feeds[evaluation.tokens])
+    if scores.ndim != 3 or scores.shape[:2] != tokens.shape:
+        raise ValueError(f"scores of the shape {scores.shape} for tokens of {tokens.shape}")
+    if tokens.size and not (tokens.min() >= 0 and tokens.max() < scores.shape[2]):
+        raise ValueError(
+            f"the rows have tokens from {tokens.min()} to {tokens.max()}, and there are scores for"
+            f" {scores.shape[2]}"
+        )
     padding = padding_positions(feeds, evaluation.mask)
     real = np.ones(tokens.shape, dtype=bool) if padding is None else ~padding
     counted = real[:, :-1] & real[:, 1:]

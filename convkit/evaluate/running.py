@@ -57,7 +57,10 @@ def run_rows(
         write_tensors(folder, batch.name, "inputs", batch.feeds)
         kept = outputs[evaluation.output]
         if condense is not None:
-            kept = condense(kept, batch.feeds, evaluation)
+            try:
+                kept = condense(kept, batch.feeds, evaluation)
+            except ValueError as error:
+                raise StageFailedError(f"evaluate: {evaluation.metric}: {error}") from error
         write_tensors(folder, batch.name, "outputs", {evaluation.output: kept})
         stored.append(_Stored(batch.name, batch.start, batch.stop, batch.column))
     (folder / _INDEX).write_text(json.dumps(encode(stored)), encoding="utf-8")
@@ -89,7 +92,10 @@ def score_built(
         if evaluation.output not in found:
             return _no_score(evaluation, rows.count, f"it has no output {evaluation.output!r}")
         if scorer.condense is not None:
-            values = scorer.condense(found[evaluation.output], feeds, evaluation)
+            try:
+                values = scorer.condense(found[evaluation.output], feeds, evaluation)
+            except ValueError as error:
+                return _no_score(evaluation, rows.count, str(error))
             found = {evaluation.output: values}
         count = batch.stop - batch.start
         if _has_nan(found[evaluation.output][:count]) and not _has_nan(

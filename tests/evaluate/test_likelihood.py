@@ -48,6 +48,20 @@ def test_padding_on_either_side_predicts_nothing_and_is_not_predicted():
     assert np.isnan(perplexity(np.zeros((2, 2))))  # not a single token
 
 
+@pytest.mark.parametrize(
+    ("shape", "told"),
+    [
+        ((2, 5, WORDS), "for tokens of \\(2, 6\\)"),
+        ((2, 6), "scores of the shape \\(2, 6\\)"),
+        ((2, 6, 3), "tokens from 0 to 4, and there are scores for 3"),
+    ],
+)
+def test_scores_that_do_not_fit_the_tokens_are_refused(shape, told):
+    ids = np.arange(12).reshape(2, 6) % WORDS
+    with pytest.raises(ValueError, match=told):
+        row_likelihoods(np.zeros(shape, np.float32), {"ids": ids}, ASKED)
+
+
 CONTRACT = Contract(
     (
         TensorSpec("ids", "int64", ("batch", "sequence")),
@@ -67,19 +81,19 @@ def run(tmp_path):
     np.savez(tmp_path / "a.npz", ids=ids)
     asked = dataclasses.replace(ASKED, data=str(tmp_path / "a.npz"), empty=("past",))
 
-    def model(certainty):
+    def model(certainty, cut=0):
         def call(feeds):
             assert feeds["past"].shape[1] == 0
             assert feeds["mask"].shape == feeds["ids"].shape
             assert feeds["mask"].all()
-            return {"logits": scores(np.asarray(feeds["ids"]), certainty)}
+            return {"logits": scores(np.asarray(feeds["ids"]), certainty)[:, cut:]}
 
         return call
 
-    def scored(certainty):
+    def scored(certainty, cut=0):
         made_from = CaseInputs(CONTRACT, SAMPLES, 0, ModelFacts())
         run_rows(asked, made_from, None, model(0.5), tmp_path)
-        return score_built(asked, CONTRACT, model(certainty), tmp_path, lambda *_: None)
+        return score_built(asked, CONTRACT, model(certainty, cut), tmp_path, lambda *_: None)
 
     return scored
 
@@ -95,5 +109,6 @@ def test_the_rise_is_a_share_with_an_interval(run):
     assert run(1 / WORDS).drop < 0  # knowing nothing is better than a wrong rule
 
 
-def test_scores_that_are_not_numbers_are_no_score(run):
+def test_scores_that_are_not_numbers_or_are_gone_are_no_score(run):
     assert "returns NaN" in run(float("nan")).error
+    assert "scores of the shape (3, 5, 5)" in run(0.9, cut=1).error
