@@ -36,7 +36,7 @@ def compare_decisions(
         rows = generator.integers(0, count, count)
         drawn = [labels[row] for row in rows]
         drops.append(
-            scorer.worse(
+            scorer.loss(
                 scorer.score([original[row] for row in rows], drawn),
                 scorer.score([candidate[row] for row in rows], drawn),
             )
@@ -55,9 +55,10 @@ def compare_decisions(
         Disagreement(row, _text(labels[row]), _text(ones[row]), _text(others[row]))
         for row in apart[:_LISTED]
     )
-    drop = scorer.worse(base, found)
+    drop = scorer.loss(base, found)
+    interval = float(low), float(high)
     return EvaluationMetrics(
-        metric, count, base, found, drop, float(low), float(high), len(apart), listed
+        metric, count, base, found, drop, *interval, len(apart), listed, rises=scorer.rises
     )
 
 

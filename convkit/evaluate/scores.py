@@ -23,18 +23,24 @@ Predictions = dict[str, list[np.ndarray]]
 class Scorer:
     """A metric in two steps: what is decided for every row, once, and the score of any of them.
 
-    `score` gets decisions and labels of the same rows. `worse` says by how much a score (the
-    second) is worse than the original's; `shown` turns a row's decision into what is listed.
-    `condense`, if any, reduces an output with its inputs to what `decide` needs, one entry per row:
-    a language model's scores are too large to keep.
+    `score` gets decisions and labels of the same rows. If a score `rises`, a larger one
+    is worse. `shown` turns a row's decision into what is listed. `condense`, if any, reduces an
+    output with its inputs to what `decide` needs, one entry per row: a language model's scores are
+    too large to keep.
     """
 
     decide: Callable[[Predictions], Sequence[Any]]
     score: Callable[[Sequence[Any], Sequence[Any]], float]
     needs_labels: bool = True
-    worse: Callable[[float, float], float] = lambda original, found: original - found
+    rises: bool = False
     shown: Callable[[Any], Any] = lambda decision: decision
     condense: Callable[[np.ndarray, Feeds, Evaluation], np.ndarray] | None = None
+
+    def loss(self, original: float, found: float) -> float:
+        """Return how much worse a score is than the original's: the drop, or the share by which it
+        is higher.
+        """
+        return found / original - 1 if self.rises else original - found
 
 
 def scorer_of(evaluation: Evaluation) -> Scorer:
@@ -140,7 +146,7 @@ _SCORERS: dict[str, Scorer] = {
         _rows,
         _likelihood_score,
         needs_labels=False,
-        worse=lambda original, found: found / original - 1,
+        rises=True,
         shown=_row_perplexity,
         condense=row_likelihoods,
     ),

@@ -63,9 +63,9 @@ def evaluation_text(scored: EvaluationMetrics) -> str:
     """Return a score in words: 'accuracy 0.91, original 0.93 (drop 0.02, 95 % between 0.01 and
     0.03, 400 rows)'.
     """
-    if scored.metric == "perplexity":
+    if scored.rises:
         return (
-            f"perplexity {scored.candidate:.4g}, original {scored.original:.4g} (rises by"
+            f"{scored.metric} {scored.candidate:.4g}, original {scored.original:.4g} (rises by"
             f" {_percent(scored.drop)}, 95 % between {_percent(scored.low)} and"
             f" {_percent(scored.high)}, {scored.rows} rows)"
         )

@@ -102,6 +102,7 @@ def test_the_rise_is_a_share_with_an_interval(run):
     same = run(0.5)
     assert (same.drop, same.low, same.high, same.disagreed) == (0.0, 0.0, 0.0, 0)
     worse = run(0.9)  # too certain of a rule that random tokens do not follow
+    assert worse.rises
     assert worse.candidate > worse.original
     assert worse.drop == pytest.approx(worse.candidate / worse.original - 1)
     assert 0 < worse.low <= worse.drop <= worse.high

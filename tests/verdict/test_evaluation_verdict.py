@@ -47,7 +47,7 @@ def test_a_score_that_is_not_a_number_never_passes():
 def test_a_perplexity_is_judged_by_the_share_it_rises_by():
     asked = ASKED | {"metric": "perplexity", "max_rise": 0.05, "max_drop": None, "labels": None}
     made = recipe(evaluate=asked, verify={})
-    scored = EvaluationMetrics("perplexity", 40, 20.0, 22.0, 0.1, 0.08, 0.12)
+    scored = EvaluationMetrics("perplexity", 40, 20.0, 22.0, 0.1, 0.08, 0.12, rises=True)
     (finding,) = evaluation_findings(made, made.targets["ort"], scored)
     assert finding.code == "N701"
     assert "is higher by more than 5 %" in finding.message

@@ -40,10 +40,10 @@ class Disagreement:
 class EvaluationMetrics:
     """The score of the original and of the built model on the same rows.
 
-    `drop` is the original's score minus the built model's, of a perplexity the share by which the
-    built model's is higher (0.05 is 5 %); `low` and `high` are the ends of its
-    paired bootstrap interval of 95 %. `disagreed` counts the rows with different decisions, some of
-    which are listed. `error` says why there is no score.
+    `drop` is the original's score minus the built model's or, if `rises`, the share by which the
+    built model's is higher than the original's (a perplexity; 0.05 is 5 %); `low` and `high` are
+    the ends of its paired bootstrap interval of 95 %. `disagreed` counts the rows with different
+    decisions, some of which are listed. `error` says why there is no score.
     """
 
     metric: str
@@ -56,3 +56,4 @@ class EvaluationMetrics:
     disagreed: int = 0
     disagreements: tuple[Disagreement, ...] = ()
     error: str | None = None
+    rises: bool = False
