@@ -98,6 +98,12 @@ def build_loops(made_from: CaseInputs, steps: Steps) -> tuple[list[Loop], dict[s
     return loops, omitted
 
 
+def generation_loop(made_from: CaseInputs, steps: Steps) -> Loop:
+    """Return the loop in which `steps.generate` tokens are generated: the first call gives one."""
+    lengths = [steps.prefill, *[steps.stride] * (steps.generate - 1)]
+    return _loop(made_from, steps, "generation", "tokens are generated", lengths)
+
+
 def loop_sizes(contract: Contract, steps: Steps, past: int, length: int) -> dict[str, int]:
     """Return the axis sizes of a call after `past` positions of it."""
     sizes = contract.typical_sizes()

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from convkit.worker.context import StageFailedError
 
 # Loads a transformers tokenizer, which has no useful type.
 Tokenizer = Callable[[], Any]
+PaddingSide = Literal["left", "right"]
 
 
 def text_cases(
@@ -47,12 +48,16 @@ def text_cases(
 
 
 def text_batches(
-    made_from: CaseInputs, texts: Sequence[str], tokenizer: Tokenizer | None
+    made_from: CaseInputs,
+    texts: Sequence[str],
+    tokenizer: Tokenizer | None,
+    side: PaddingSide | None = None,
 ) -> list[tuple[list[str], dict[str, int], Feeds]] | str:
     """Return the texts in batches that the axes allow, each with its sizes and its tokens; or why
-    they cannot be encoded. The last batch may repeat the first texts.
+    they cannot be encoded. The last batch may repeat the first texts. They are padded on `side`, by
+    default the tokenizer's own.
     """
-    made = _encoding(made_from, tokenizer)
+    made = _encoding(made_from, tokenizer, side)
     return made if isinstance(made, str) else [*_encoded(made, made_from.contract, texts)]
 
 
@@ -68,12 +73,16 @@ class _Encoding:
     specs: Sequence[TensorSpec]
 
 
-def _encoding(made_from: CaseInputs, tokenizer: Tokenizer | None) -> _Encoding | str:
+def _encoding(
+    made_from: CaseInputs, tokenizer: Tokenizer | None, side: PaddingSide | None = None
+) -> _Encoding | str:
     """Return how texts are encoded, or why they cannot be."""
     if tokenizer is None:
         return "the model has no tokenizer"
     contract = made_from.contract
     encoder = tokenizer()
+    if side is not None:
+        encoder.padding_side = side
     made = {str(name) for name in encoder.model_input_names}
     specs = [
         spec

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 
@@ -40,14 +41,17 @@ def batches_of(
         return
     for column in evaluation.texts:
         texts = [str(text) for text in rows.column(column)]
-        found = text_batches(made_from, texts, tokenizer)
+        # Tokens are predicted from those before them: padding in front of them would count.
+        side: Literal["right"] | None = "right" if evaluation.tokens else None
+        found = text_batches(made_from, texts, tokenizer, side)
         if isinstance(found, str):
             raise StageFailedError(f"evaluate.texts: {found}")
         start = 0
         for number, (batch, sizes, tokens) in enumerate(found):
             stop = min(start + len(batch), rows.count)
             name = f"evaluate:{column}:{number}"
-            feeds = made_from.draw(sizes, Draw(name)) | tokens
+            given = sizes | _empty(evaluation, made_from)
+            feeds = made_from.draw(given, Draw(name)) | tokens
             yield Batch(name, start, stop, feeds, column)
             start = stop
 
@@ -63,9 +67,14 @@ def _of_arrays(rows: Rows, evaluation: Evaluation, made_from: CaseInputs) -> Ite
         chosen = list(range(start, stop))
         chosen += [chosen[-1]] * (extent.min - len(chosen))
         feeds = {name: values[chosen] for name, values in given.items()}
-        sizes = made_from.contract.typical_sizes() | _sizes(specs, feeds)
+        sizes = made_from.contract.typical_sizes() | _empty(evaluation, made_from)
+        sizes |= _sizes(specs, feeds)
         name = f"evaluate:{number}"
         yield Batch(name, start, stop, made_from.draw(sizes, Draw(name)) | feeds)
+
+
+def _empty(evaluation: Evaluation, made_from: CaseInputs) -> dict[str, int]:
+    return {name: made_from.contract.axis(name).min for name in evaluation.empty}
 
 
 def _array(rows: Rows, name: str, column: str, spec: TensorSpec) -> np.ndarray:

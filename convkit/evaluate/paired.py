@@ -36,8 +36,10 @@ def compare_decisions(
         rows = generator.integers(0, count, count)
         drawn = [labels[row] for row in rows]
         drops.append(
-            scorer.score([original[row] for row in rows], drawn)
-            - scorer.score([candidate[row] for row in rows], drawn)
+            scorer.loss(
+                scorer.score([original[row] for row in rows], drawn),
+                scorer.score([candidate[row] for row in rows], drawn),
+            )
         )
     # A resample of equal labels has no correlation: it says nothing about either model.
     usable = [drop for drop in drops if math.isfinite(drop)]
@@ -46,14 +48,17 @@ def compare_decisions(
         if len(usable) > _RESAMPLES / 2
         else (math.nan, math.nan)
     )
-    apart = [row for row in range(count) if not _same(original[row], candidate[row])]
-    apart.sort(key=lambda row: -_distance(original[row], candidate[row]))
+    ones, others = ([scorer.shown(each) for each in side] for side in (original, candidate))
+    apart = [row for row in range(count) if not _same(ones[row], others[row])]
+    apart.sort(key=lambda row: -_distance(ones[row], others[row]))
     listed = tuple(
-        Disagreement(row, _text(labels[row]), _text(original[row]), _text(candidate[row]))
+        Disagreement(row, _text(labels[row]), _text(ones[row]), _text(others[row]))
         for row in apart[:_LISTED]
     )
+    drop = scorer.loss(base, found)
+    interval = float(low), float(high)
     return EvaluationMetrics(
-        metric, count, base, found, base - found, float(low), float(high), len(apart), listed
+        metric, count, base, found, drop, *interval, len(apart), listed, rises=scorer.rises
     )
 
 

@@ -46,6 +46,7 @@ def run_rows(
     """
     folder = output / _FOLDER
     stored = []
+    condense = scorer_of(evaluation).condense
     for batch in batches_of(read_rows(evaluation), evaluation, made_from, tokenizer):
         try:
             outputs = run(batch.feeds)
@@ -54,9 +55,13 @@ def run_rows(
                 f"evaluate: the original refuses rows {batch.start} to {batch.stop - 1}: {error}"
             ) from error
         write_tensors(folder, batch.name, "inputs", batch.feeds)
-        write_tensors(
-            folder, batch.name, "outputs", {evaluation.output: outputs[evaluation.output]}
-        )
+        kept = outputs[evaluation.output]
+        if condense is not None:
+            try:
+                kept = condense(kept, batch.feeds, evaluation)
+            except ValueError as error:
+                raise StageFailedError(f"evaluate: {evaluation.metric}: {error}") from error
+        write_tensors(folder, batch.name, "outputs", {evaluation.output: kept})
         stored.append(_Stored(batch.name, batch.start, batch.stop, batch.column))
     (folder / _INDEX).write_text(json.dumps(encode(stored)), encoding="utf-8")
 
@@ -86,6 +91,12 @@ def score_built(
             return _no_score(evaluation, rows.count, f"the runtime failed on a row: {error}")
         if evaluation.output not in found:
             return _no_score(evaluation, rows.count, f"it has no output {evaluation.output!r}")
+        if scorer.condense is not None:
+            try:
+                values = scorer.condense(found[evaluation.output], feeds, evaluation)
+            except ValueError as error:
+                return _no_score(evaluation, rows.count, str(error))
+            found = {evaluation.output: values}
         count = batch.stop - batch.start
         if _has_nan(found[evaluation.output][:count]) and not _has_nan(
             expected[evaluation.output][:count]

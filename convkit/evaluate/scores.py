@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from convkit.cases.case import Feeds
+from convkit.evaluate.likelihood import perplexity, row_likelihoods
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Evaluation
 
@@ -21,12 +23,24 @@ Predictions = dict[str, list[np.ndarray]]
 class Scorer:
     """A metric in two steps: what is decided for every row, once, and the score of any of them.
 
-    `score` gets decisions and labels of the same rows. A larger score is better.
+    `score` gets decisions and labels of the same rows. If a score `rises`, a larger one
+    is worse. `shown` turns a row's decision into what is listed. `condense`, if any, reduces an
+    output with its inputs to what `decide` needs, one entry per row: a language model's scores are
+    too large to keep.
     """
 
     decide: Callable[[Predictions], Sequence[Any]]
     score: Callable[[Sequence[Any], Sequence[Any]], float]
     needs_labels: bool = True
+    rises: bool = False
+    shown: Callable[[Any], Any] = lambda decision: decision
+    condense: Callable[[np.ndarray, Feeds, Evaluation], np.ndarray] | None = None
+
+    def loss(self, original: float, found: float) -> float:
+        """Return how much worse a score is than the original's: the drop, or the share by which it
+        is higher.
+        """
+        return found / original - 1 if self.rises else original - found
 
 
 def scorer_of(evaluation: Evaluation) -> Scorer:
@@ -92,6 +106,15 @@ def _spearman(decided: Sequence[Any], labels: Sequence[Any]) -> float:
     return float(ranks[0, 1])
 
 
+def _likelihood_score(decided: Sequence[Any], labels: Sequence[Any]) -> float:
+    del labels  # the tokens themselves
+    return perplexity(np.asarray(decided))
+
+
+def _row_perplexity(decision: np.ndarray) -> float:
+    return perplexity(decision[None])
+
+
 def _own(code: Path, name: str) -> Callable[[Sequence[Any], Sequence[Any]], float]:
     spec = importlib.util.spec_from_file_location("convkit_task_metric", code)
     assert spec is not None
@@ -119,4 +142,12 @@ _SCORERS: dict[str, Scorer] = {
     "f1": Scorer(_classes, _f1),
     "recall@5": Scorer(_ranked, _recall_at_5),
     "spearman": Scorer(_similarities, _spearman),
+    "perplexity": Scorer(
+        _rows,
+        _likelihood_score,
+        needs_labels=False,
+        rises=True,
+        shown=_row_perplexity,
+        condense=row_likelihoods,
+    ),
 }

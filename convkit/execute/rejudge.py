@@ -136,6 +136,7 @@ def _rejudge_verification(
         invariance=old.invariance,
         greedy=old.greedy,
         evaluation=old.evaluation,
+        packaged=old.packaged,
     )
     stage = next(stage for stage in record.stages if stage.id == old.stage)
     chosen = recipe.targets[target.name]

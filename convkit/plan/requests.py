@@ -9,6 +9,7 @@ from convkit.plan.stages import Stage, export_id, precision_id
 from convkit.plan.steps import steps_of
 from convkit.recipe import models
 from convkit.recipe.models import Model, Recipe, Target
+from convkit.recipe.perplexity import predicted_tokens
 from convkit.recipe.tolerances import limits_for
 from convkit.tensors import Contract, TensorSpec
 from convkit.worker.protocol import (
@@ -116,6 +117,7 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
             reference=needed.get("reference"),
             stand_in=stage.stand_in,
             caches=places.caches(target.runtime),
+            steps=steps_of(recipe) if target.generated_tokens else None,
         )
     if isinstance(precision, Quantization):
         # Calibration happened during the build; verification does not depend on its data.
@@ -142,6 +144,8 @@ def _evaluation(recipe: Recipe, places: Places) -> Evaluation | None:
     if asked is None:
         return None
     output = next((each for each in recipe.outputs if each.name == asked.output), recipe.outputs[0])
+    steps = steps_of(recipe)
+    predicts = asked.metric == "perplexity"
     masks = [each.name for each in recipe.inputs if each.sample == "padding_mask"]
     return Evaluation(
         data=places.file(asked.data),
@@ -153,6 +157,8 @@ def _evaluation(recipe: Recipe, places: Places) -> Evaluation | None:
         mask=output.mask or next(iter(masks), None),
         code=places.file(asked.code) if asked.code is not None else None,
         most_rows=asked.rows,
+        tokens=predicted_tokens(recipe.model_dump(), asked.output) if predicts else None,
+        empty=steps.grows if predicts and steps is not None else (),
     )
 
 

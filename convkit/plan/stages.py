@@ -105,7 +105,7 @@ def _target_stages(recipe: Recipe, name: str, absent: frozenset[str]) -> list[St
         )
 
     stages = [stage("precision", each, [*graph, "reference"]) for each in planned]
-    cases = ["reference"] if target.calibrates_with_cases else []
+    cases = ["reference"] if target.builds_with_reference else []
     stages.append(stage("build", build, [*graph, *planned, *cases]))
     # A rewritten graph is compared with its source, tensor by tensor.
     compared = [*graph, *planned] if target.rewrites else []

@@ -1,7 +1,16 @@
 """Turns a recipe's `steps` into what the workers run. Pure."""
 
+from collections.abc import Mapping, Sequence
+
 from convkit.recipe.models import Axis, Recipe
-from convkit.recipe.steps import growing_axes, lengths_of, mask_name, resolve_feeds, tokens_of
+from convkit.recipe.steps import (
+    Lengths,
+    growing_axes,
+    lengths_of,
+    mask_name,
+    resolve_feeds,
+    tokens_of,
+)
 from convkit.worker.protocol import Steps
 
 
@@ -37,4 +46,14 @@ def steps_of(recipe: Recipe) -> Steps | None:
         positions=tuple(tensor.name for tensor in recipe.inputs if tensor.sample == "positions"),
         tokens=tokens_of(inputs, given.axis) if given.greedy is not None else None,
         scores=given.greedy,
+        generate=_generated(recipe, lengths, [axes[name] for name in grows]),
     )
+
+
+def _generated(recipe: Recipe, lengths: Lengths, caches: Sequence[Mapping[str, int]]) -> int:
+    """Return how many tokens are generated for targets that package the model, as the caches allow:
+    the last call adds to caches that may be at their largest before it.
+    """
+    wanted = max((target.generated_tokens for target in recipe.targets.values()), default=0)
+    room = min((cache["max"] - cache["min"] for cache in caches), default=0)
+    return min(wanted, max(room - lengths.prefill + 2, 0))

@@ -14,8 +14,15 @@ from convkit.recipe.fields import (
     TensorName,
     Text,
 )
+from convkit.recipe.perplexity import perplexity_faults
 
-TaskMetric = Literal["accuracy", "f1", "recall@5", "spearman"]
+TaskMetric = Literal["accuracy", "f1", "recall@5", "spearman", "perplexity"]
+
+_OF_ONE_TEXT = ("accuracy", "f1", "recall@5", "perplexity")
+_LIMITS = {
+    "max_drop": "how much lower than the original's the score may be",
+    "max_rise": "by what share it may be higher than the original's, such as 0.05",
+}
 
 
 class Evaluate(RecipeModel):
@@ -27,13 +34,22 @@ class Evaluate(RecipeModel):
     )
     metric: TaskMetric | Annotated[str, Field(pattern=CALL_PATTERN)] = Field(
         description=(
-            "accuracy, f1 (macro), recall@5, spearman; or file.py:function, which is given the"
-            " outputs and the labels of all rows and returns a number, larger is better"
+            "accuracy, f1 (macro), recall@5, spearman, perplexity (of a language model's scores);"
+            " or file.py:function, which is given the outputs and the labels of all rows and"
+            " returns a number, larger is better"
         ),
         examples=["accuracy"],
     )
-    max_drop: NonNegative = Field(
-        description="how much lower than the original's the score may be", examples=[0.01]
+    max_drop: NonNegative | None = Field(
+        None, description="how much lower than the original's the score may be", examples=[0.01]
+    )
+    max_rise: NonNegative | None = Field(
+        None,
+        description=(
+            "with perplexity, instead of max_drop: by what share it may be higher than the"
+            " original's (0.05 is 5 %)"
+        ),
+        examples=[0.05],
     )
     inputs: dict[TensorName, Text] = Field(
         default_factory=dict,
@@ -61,13 +77,25 @@ class Evaluate(RecipeModel):
         faults = []
         if bool(self.inputs) == bool(self.texts):
             faults.append(Fault((), "write either inputs: or texts:, to say where inputs are from"))
-        if self.labels is None and ".py:" not in self.metric:
+        given, other = ("max_rise", "max_drop") if self.rises else ("max_drop", "max_rise")
+        if getattr(self, given) is None:
+            faults.append(Fault((given,), f"{self.metric} needs {given}: {_LIMITS[given]}"))
+        if getattr(self, other) is not None:
+            faults.append(Fault((other,), f"does not apply to {self.metric}; write {given}"))
+        if self.rises and self.labels is not None:
+            faults.append(Fault(("labels",), "perplexity predicts the tokens; remove it"))
+        if self.labels is None and not self.rises and ".py:" not in self.metric:
             faults.append(Fault(("metric",), f"{self.metric} needs labels: a column of the data"))
-        if len(self.texts) == 2 and self.metric in ("accuracy", "f1", "recall@5"):
+        if len(self.texts) == 2 and self.metric in _OF_ONE_TEXT:
             faults.append(Fault(("texts",), f"{self.metric} takes one column of texts"))
         if faults:
             raise FaultsError(faults)
         return self
+
+    @property
+    def rises(self) -> bool:
+        """True if a higher score is worse."""
+        return self.metric == "perplexity"
 
     @property
     def code(self) -> str | None:
@@ -83,6 +111,7 @@ class Evaluate(RecipeModel):
 def evaluate_faults(recipe: Mapping[str, object]) -> Iterator[Fault]:
     """Return the tensors of an evaluation that the recipe does not have."""
     evaluate = mapping(recipe.get("evaluate"))
+    metric = evaluate.get("metric")
     known = {kind: _names(recipe, kind) for kind in ("inputs", "outputs")}
     for name in mapping(evaluate.get("inputs")):
         if name not in known["inputs"]:
@@ -96,13 +125,18 @@ def evaluate_faults(recipe: Mapping[str, object]) -> Iterator[Fault]:
             f"{output!r} is not an output{perhaps(output, known['outputs'])}; outputs: {listed}"
         )
         yield Fault(("evaluate", "output"), message)
+    yield from perplexity_faults(recipe)
     own = "tolerance" in mapping(recipe.get("verify"))
     for name, given in mapping(recipe.get("targets")).items():
         target = mapping(given)
-        if "max_drop" in target and not evaluate:
-            yield Fault(
-                ("targets", name, "max_drop"), "applies only beside a top-level evaluate; add that"
-            )
+        for key in ("max_drop", "max_rise"):
+            if key in target and not evaluate:
+                message = "applies only beside a top-level evaluate; add that"
+                yield Fault(("targets", name, key), message)
+            elif key in target and (key == "max_rise") != (metric == "perplexity"):
+                other = "max_drop" if key == "max_rise" else "max_rise"
+                message = f"does not apply to {metric}; write {other}"
+                yield Fault(("targets", name, key), message)
         precision = mapping(target.get("precision"))
         if (
             evaluate

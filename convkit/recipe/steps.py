@@ -185,7 +185,7 @@ def steps_faults(recipe: Mapping[str, object]) -> Iterator[Fault]:
     """Return what is inconsistent between `steps` and the rest of a recipe."""
     steps = mapping(recipe.get("steps"))
     feeds = {k: v for k, v in mapping(steps.get("feeds")).items() if isinstance(v, str)}
-    inputs, outputs = _tensors(recipe, "inputs"), _tensors(recipe, "outputs")
+    inputs, outputs = tensors_by_name(recipe, "inputs"), tensors_by_name(recipe, "outputs")
     if not feeds or not inputs or not outputs:
         return
     pairs, wrong = resolve_feeds(feeds, list(outputs), list(inputs))
@@ -293,7 +293,7 @@ def _axes(dimension: int | str) -> tuple[str, ...]:
         return ()  # reported where the dimension itself is checked
 
 
-def _tensors(recipe: Mapping[str, object], kind: str) -> dict[str, Mapping[str, Any]]:
+def tensors_by_name(recipe: Mapping[str, object], kind: str) -> dict[str, Mapping[str, Any]]:
     """Return the well-formed inputs or outputs by name."""
     listed = recipe.get(kind)
     return {

@@ -61,6 +61,7 @@ class BaseTarget(RecipeModel):
         default_factory=dict, description="tolerances by output, in place of all others"
     )
     max_drop: NonNegative | None = Field(None, description="in place of evaluate.max_drop")
+    max_rise: NonNegative | None = Field(None, description="in place of evaluate.max_rise")
     goals: Goals | None = Field(None, description="in place of the recipe's goals")
     tools: Tools = Field(default_factory=Tools, description="over the recipe's tools")
 
@@ -126,6 +127,16 @@ class BaseTarget(RecipeModel):
         """True if the build reads the reference's cases."""
         static = self.quantization is not None and self.quantization.quantize == "static-int8"
         return static and not self.files
+
+    @property
+    def builds_with_reference(self) -> bool:
+        """True if the build reads what the reference stage left."""
+        return self.calibrates_with_cases
+
+    @property
+    def generated_tokens(self) -> int:
+        """How many tokens the original must generate, to compare those of a package with."""
+        return 0
 
     @property
     def rewrites(self) -> bool:

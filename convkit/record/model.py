@@ -97,7 +97,7 @@ class CaseVerdict:
 @dataclasses.dataclass(frozen=True)
 class Verification:
     """The verdict on one target under one runtime release. `stage` is the id of the verify stage.
-    `greedy` compares generated tokens.
+    `greedy` compares generated tokens, `packaged` those that a package's own runtime generates.
 
     `leading` is the finding shown in the headline; None if there is none, and in older records.
     `evaluation` is the score on the user's rows, `decided_by` what the verdict rests on: tolerance,
@@ -120,6 +120,7 @@ class Verification:
     leading: Finding | None = None
     evaluation: EvaluationMetrics | None = None
     decided_by: str = "tolerance"
+    packaged: tuple[GreedyRow, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

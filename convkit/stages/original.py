@@ -12,6 +12,7 @@ from convkit.cases.case import Feeds
 from convkit.cases.decisions import Decisions, Sizes
 from convkit.cases.facts import ModelFacts
 from convkit.dtypes import BFLOAT16_BITS
+from convkit.models.sources.generation import Generation, generation_of, tokenizer_files
 from convkit.tensors import Contract, DType, TensorSpec
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Source
@@ -44,6 +45,16 @@ class Original(Protocol):
         """The model's own tokenizer."""
         ...
 
+    @property
+    def generation(self) -> Generation:
+        """How the model generates text."""
+        ...
+
+    @property
+    def tokenizer_files(self) -> tuple[Path, ...]:
+        """The files of the model's own tokenizer."""
+        ...
+
     def run(self, feeds: Feeds) -> Feeds:
         """Return the model's declared outputs; raises RunFailedError with the model's exception."""
         ...
@@ -70,6 +81,8 @@ class TorchOriginal:
         loaded = load_model(source)
         self.facts = loaded.facts
         self.tokenizer = loaded.tokenizer
+        self.generation = generation_of(loaded)
+        self.tokenizer_files = tokenizer_files(loaded)
         self._contract = contract
         self._source_root = loaded.source_root
         self._module = ContractModule(loaded, contract, source.omit)
@@ -142,6 +155,8 @@ class OnnxOriginal:
 
     facts = ModelFacts()
     tokenizer = None
+    generation = Generation()
+    tokenizer_files: tuple[Path, ...] = ()
 
     def __init__(self, source: Source, contract: Contract, *, optimized: bool = False) -> None:
         from convkit.models.graph.session import open_graph

@@ -21,6 +21,7 @@ from convkit.cases.sizes import probe_sizes, smallest_sizes
 from convkit.dtypes import dtype_name
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.tensors import largest_difference
+from convkit.stages.generation import write_generation
 from convkit.stages.original import Original, TorchOriginal, open_original
 from convkit.stages.original_invariance import run_original
 from convkit.stages.reference_steps import ReferenceSteps
@@ -77,6 +78,9 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         steps.run(budget, half=half)
         looped, stage.findings = tuple(steps.records), [*stage.findings, *steps.findings]
         omitted += steps.omitted
+        if request.steps.generate:
+            context.progress("original model: generating tokens")
+            write_generation(context.output, original, made_from, request.steps)
     result = ReferenceResult(
         (*records, *invariance.cases, *looped),
         (*omitted, *invariance.omitted),

@@ -19,7 +19,10 @@ def evaluation_findings(
     """
     if recipe.evaluate is None:
         return []
-    allowed = max_drop(recipe, target)
+    allowed = allowed_loss(recipe, target)
+    by = f"lower by more than {allowed:g}"
+    if recipe.evaluate.rises:
+        by = f"higher by more than {_percent(allowed)}"
     why = _without_score(scored)
     if scored is None or why is not None:
         return [
@@ -30,10 +33,10 @@ def evaluation_findings(
             )
         ]
     if scored.low > allowed or not math.isfinite(scored.candidate):
-        return [_finding(_DROPPED, f"is lower by more than {allowed:g}", recipe, scored, allowed)]
+        return [_finding(_DROPPED, f"is {by}", recipe, scored, allowed)]
     if scored.high <= allowed:
         return []
-    what = f"may be lower by more than {allowed:g}, or not: the rows cannot tell"
+    what = f"may be {by}, or not: the rows cannot tell"
     return [_finding(UNDECIDED, what, recipe, scored, allowed)]
 
 
@@ -46,19 +49,35 @@ def _without_score(scored: EvaluationMetrics | None) -> str | None:
     return scored.error
 
 
-def max_drop(recipe: Recipe, target: Target) -> float:
-    """Return the largest drop of the score that a target may have."""
+def allowed_loss(recipe: Recipe, target: Target) -> float:
+    """Return how much worse than the original's a target's score may be: the largest drop, or the
+    largest share by which a perplexity rises.
+    """
     assert recipe.evaluate is not None
-    return recipe.evaluate.max_drop if target.max_drop is None else target.max_drop
+    key = "max_rise" if recipe.evaluate.rises else "max_drop"
+    own = getattr(target, key)
+    return float(getattr(recipe.evaluate, key) if own is None else own)
 
 
 def evaluation_text(scored: EvaluationMetrics) -> str:
-    """Return a score in words: 'accuracy 0.91, original 0.93 (drop 0.02, 95 % 0.01 to 0.03)'."""
+    """Return a score in words: 'accuracy 0.91, original 0.93 (drop 0.02, 95 % between 0.01 and
+    0.03, 400 rows)'.
+    """
+    if scored.rises:
+        return (
+            f"{scored.metric} {scored.candidate:.4g}, original {scored.original:.4g} (rises by"
+            f" {_percent(scored.drop)}, 95 % between {_percent(scored.low)} and"
+            f" {_percent(scored.high)}, {scored.rows} rows)"
+        )
     return (
         f"{scored.metric} {scored.candidate:.4g}, original {scored.original:.4g} (drop"
         f" {scored.drop:.2g}, 95 % between {scored.low:.2g} and {scored.high:.2g}, {scored.rows}"
         " rows)"
     )
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:.3g} %"
 
 
 def _finding(
@@ -74,7 +93,7 @@ def _finding(
         f"the task's score {what}: {evaluation_text(scored)}",
         Place(tensor=recipe.evaluate.output or recipe.outputs[0].name),
         {
-            "max_drop": allowed,
+            "max_rise" if recipe.evaluate.rises else "max_drop": allowed,
             "drop": scored.drop,
             "low": scored.low,
             "high": scored.high,

@@ -104,6 +104,7 @@ def judge(
         leading=leading,
         evaluation=measured.evaluation,
         decided_by=decided_by(recipe, target),
+        packaged=measured.packaged,
     )
 
 

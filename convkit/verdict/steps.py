@@ -27,12 +27,19 @@ def step_findings(
     cases: Sequence[CaseVerdict],
     override: Tolerance | None,
 ) -> list[Finding]:
-    """Return what the trials prove about failed steps, and N601 for tokens that differ."""
+    """Return what the trials prove about failed steps, N601 for tokens that differ, and N621 for
+    those that a package generates.
+    """
     findings = []
     if any(is_step(case.case) and not case.passed for case in cases):
         proofs = [each for each in measured.trials if _holds(each, recipe, target, override)]
         findings += [_cause(trial, cases) for trial in proofs]
-    return findings + _greedy_findings(recipe, target, measured, cases, override)
+    tie = _tie(recipe, target, cases, override)
+    for rows, told in ((measured.greedy, _tokens_differ), (measured.packaged, _package_differs)):
+        wide = [row for row in rows if row.margin is not None and not row.margin <= tie]
+        if recipe.steps is not None and recipe.steps.greedy is not None and wide:
+            findings.append(told(max(wide, key=_margin), tie, recipe.steps.greedy))
+    return findings
 
 
 def _holds(trial: StepTrial, recipe: Recipe, target: Target, override: Tolerance | None) -> bool:
@@ -110,29 +117,23 @@ def _remedy(trial: StepTrial) -> Remedy:
             )
 
 
-def _greedy_findings(
-    recipe: Recipe,
-    target: Target,
-    measured: VerifyResult,
-    cases: Sequence[CaseVerdict],
-    override: Tolerance | None,
-) -> list[Finding]:
-    """Return N601 for the row whose tokens differ by the widest margin, if that is no tie.
+def _tie(
+    recipe: Recipe, target: Target, cases: Sequence[CaseVerdict], override: Tolerance | None
+) -> float:
+    """Return by how much two candidates' scores may differ and still change places.
 
-    A score may be off by the tolerance, so two candidates may change places within twice as much;
-    without an absolute limit, twice the error of the scores in the loop.
+    A score may be off by the tolerance, so two may change places within twice as much; without an
+    absolute limit, twice the error of the scores in the loop.
     """
     output = recipe.steps.greedy if recipe.steps is not None else None
-    differing = [row for row in measured.greedy if row.margin is not None]
-    if output is None or not differing:
-        return []
+    if output is None:
+        return 0.0
     limit = absolute_limit(limits_for(recipe, target, output, override))
     if limit is None:
         calls = [case for case in cases if is_step(case.case)]
         scores = [each for case in calls for each in case.outputs if each.output == output]
         limit = max((each.metrics.max_abs for each in scores), default=0.0)
-    wide = [row for row in differing if row.margin is None or not row.margin <= 2 * limit]
-    return [_tokens_differ(max(wide, key=_margin), 2 * limit, output)] if wide else []
+    return 2 * limit
 
 
 def _margin(row: GreedyRow) -> float:
@@ -148,4 +149,17 @@ def _tokens_differ(row: GreedyRow, tie: float, output: str) -> Finding:
         Place(tensor=output, case=call_name("steps-greedy", row.agreed)),
         {"agreed": row.agreed, "generated": row.generated, "margin": row.margin, "tie": tie},
         Remedy("Find out why the scores differ: see the other findings."),
+    )
+
+
+def _package_differs(row: GreedyRow, tie: float, output: str) -> Finding:
+    found = "nothing" if row.found is None else f"token {row.found}"
+    return Finding(
+        "N621",
+        f"the package's own runtime continues row {row.row} with {found} after {row.agreed} equal"
+        f" tokens of {row.generated}; the original with {row.expected}, whose score is"
+        f" {row.margin:.3g} higher (up to {tie:.3g} is a tie within the tolerance)",
+        Place(tensor=output),
+        {"agreed": row.agreed, "generated": row.generated, "margin": row.margin, "tie": tie},
+        Remedy("Find out why: see the other findings, E310 and N620 first."),
     )

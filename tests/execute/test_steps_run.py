@@ -119,7 +119,8 @@ def decoder(folder: Path, **changes: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def made(home: Path, tmp_path_factory: pytest.TempPathFactory) -> RunOutcome:
-    return run(decoder(tmp_path_factory.mktemp("made")), home)
+    packaged = {"ort": {"runtime": "onnxruntime", "package": "genai"}}
+    return run(decoder(tmp_path_factory.mktemp("made"), targets=packaged), home)
 
 
 @pytest.mark.slow
@@ -135,6 +136,9 @@ class TestADecoder:
         assert max(errors.values()) < 1e-4
         rows = verification(made).greedy
         assert [row.generated for row in rows] == [9, 9]
+        packaged = verification(made).packaged
+        assert [(row.agreed, row.margin) for row in packaged] == [(64, None), (64, None)]
+        assert (made.folder / "models" / "ort" / "genai_config.json").is_file()
         smallest = next(case for case in verification(made).cases if case.case == "smallest")
         assert smallest.sizes["past"] == 0
 

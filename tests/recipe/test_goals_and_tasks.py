@@ -9,6 +9,7 @@ import yaml
 from convkit.errors import RecipeError
 from convkit.recipe.bench import Goals
 from convkit.recipe.loading import parse_recipe
+from convkit.recipe.perplexity import predicted_tokens
 
 RECIPE: dict[str, Any] = {
     "schema": 1,
@@ -20,12 +21,35 @@ RECIPE: dict[str, Any] = {
     "targets": {"ort": {"runtime": "onnxruntime"}},
 }
 TASK = {"data": "a.npz", "metric": "accuracy", "max_drop": 0.1, "inputs": {"x": "c"}, "labels": "l"}
+PERPLEXITY = {"data": "a.npz", "metric": "perplexity", "max_rise": 0.1, "inputs": {"x": "c"}}
+AXIS = {"min": 1, "typical": 2, "max": 4}
+LANGUAGE_MODEL: dict[str, Any] = {
+    "axes": {"batch": AXIS, "sequence": AXIS, "past": AXIS | {"min": 0}},
+    "inputs": [
+        {"name": "x", "dtype": "int64", "shape": ["batch", "sequence"], "sample": "token_ids"},
+        {"name": "past", "dtype": "float32", "shape": ["batch", "past", 2]},
+    ],
+    "outputs": [
+        {"name": "y", "dtype": "float32", "shape": ["batch", "sequence", 9]},
+        {"name": "present", "dtype": "float32", "shape": ["batch", "past + sequence", 2]},
+    ],
+    "steps": {"feeds": {"present": "past"}, "axis": "sequence"},
+    "evaluate": PERPLEXITY,
+}
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes a value out in each place."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        del data
+        return True
 
 
 def problems(tmp_path: Path, **changes: Any) -> str:
     (tmp_path / "a.npz").touch()
     with pytest.raises(RecipeError) as caught:
-        parse_recipe(yaml.safe_dump(RECIPE | changes), tmp_path / "recipe.yaml")
+        parse_recipe(yaml.dump(RECIPE | changes, Dumper=_Plain), tmp_path / "recipe.yaml")
     return str(caught.value)
 
 
@@ -55,6 +79,16 @@ def test_goals_are_ratios_to_the_original() -> None:
         ({"evaluate": TASK | {"metric": "own.py:score"}}, "own.py"),
         ({"evaluate": TASK | {"metric": "bleu"}}, "metric"),
         ({"evaluate": TASK | {"max_drop": -1.0}}, "max_drop"),
+        ({"evaluate": TASK | {"max_drop": None}}, "accuracy needs max_drop"),
+        ({"evaluate": TASK | {"max_rise": 0.1}}, "does not apply to accuracy; write max_drop"),
+        ({"evaluate": PERPLEXITY | {"labels": "l"}}, "perplexity predicts the tokens"),
+        ({"evaluate": PERPLEXITY | {"max_drop": 0.1}}, "does not apply to perplexity"),
+        ({"evaluate": PERPLEXITY}, "needs scores of the shape [rows, positions, tokens]"),
+        (LANGUAGE_MODEL | {"axes": LANGUAGE_MODEL["axes"] | {"past": AXIS}}, "axes.past.min is 1"),
+        (
+            LANGUAGE_MODEL | {"targets": {"ort": {"runtime": "onnxruntime", "max_drop": 0.1}}},
+            "does not apply to perplexity; write max_rise",
+        ),
         ({"targets": {"ort": {"runtime": "onnxruntime", "max_drop": 0.1}}}, "a top-level evaluate"),
         (
             {
@@ -74,3 +108,9 @@ def test_mistakes_are_named_with_what_to_write(
     tmp_path: Path, changes: dict[str, Any], told: str
 ) -> None:
     assert told in problems(tmp_path, **changes)
+
+
+def test_perplexity_predicts_the_tokens_along_the_second_axis_of_the_scores() -> None:
+    assert predicted_tokens(RECIPE | LANGUAGE_MODEL) == "x"
+    assert predicted_tokens(RECIPE | LANGUAGE_MODEL, "present") is None
+    assert predicted_tokens(RECIPE) is None

@@ -153,3 +153,63 @@ def test_lengths_fit_the_axes() -> None:
     assert not isinstance(lengths, str)
     assert (lengths.prefill, lengths.stride, lengths.count) == (8, 4, 3)
     assert isinstance(lengths_of(None, None, axis, [{"min": 0, "max": 2}]), str)
+
+
+PACKAGE = {"ort": {"runtime": "onnxruntime", "package": "genai"}}
+GREEDY = STEPS | {"greedy": "logits"}
+CACHES = [f"{layer}.{part}" for layer in (0, 1) for part in ("key", "value")]
+PACKAGED_INPUTS = [*INPUTS[:3], *(cache(f"past.{name}", "past") for name in CACHES)]
+PACKAGED_OUTPUTS = [
+    OUTPUTS[0], *(cache(f"present.{name}", "past + sequence") for name in CACHES)
+]  # fmt: skip
+PACKAGED: dict[str, Any] = {"inputs": PACKAGED_INPUTS, "outputs": PACKAGED_OUTPUTS}
+
+
+@pytest.mark.parametrize(
+    ("past", "targets", "tokens"),
+    [(90, {}, 0), (20, {"targets": PACKAGE}, 6), (90, {"targets": PACKAGE}, 64)],
+)
+def test_a_package_makes_the_original_generate_as_many_tokens_as_the_cache_holds(
+    past: int, targets: dict[str, Any], tokens: int
+) -> None:
+    axes = AXES | {"past": {"min": 0, "typical": 8, "max": past}}
+    steps = steps_of(decoder(GREEDY, axes=axes, **PACKAGED, **targets))
+    assert steps is not None
+    assert steps.generate == tokens
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"steps": STEPS}, "genai generates text: it needs steps: with greedy:"),
+        ({"inputs": INPUTS, "outputs": OUTPUTS}, "numbered by layer from 0"),
+        (
+            {
+                "inputs": [
+                    *PACKAGED_INPUTS,
+                    INPUTS[0] | {"name": "types", "sample": {"integers": [0, 2]}},
+                ]
+            },
+            "'types' is none of them",
+        ),
+    ],
+)
+def test_a_model_that_genai_cannot_run_is_told(changes: dict[str, Any], message: str) -> None:
+    parts = {"axes": AXES, "steps": GREEDY, "targets": PACKAGE, **PACKAGED}
+    with pytest.raises(ValidationError) as caught:
+        recipe(**parts | changes)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("device", "cuda", "is verified on the CPU"),
+        ("artifact", "optimized", "has the exported graph"),
+        ("versions", ["==1.31.*"], "decides which onnxruntime it loads"),
+    ],
+)
+def test_what_a_package_excludes_is_told(key: str, value: object, message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        decoder(GREEDY, **PACKAGED, targets={"ort": PACKAGE["ort"] | {key: value}})
+    assert message in str(caught.value)

@@ -44,6 +44,20 @@ def test_a_score_that_is_not_a_number_never_passes():
     assert [each.code for each in missing] == ["N703"]
 
 
+def test_a_perplexity_is_judged_by_the_share_it_rises_by():
+    asked = ASKED | {"metric": "perplexity", "max_rise": 0.05, "max_drop": None, "labels": None}
+    made = recipe(evaluate=asked, verify={})
+    scored = EvaluationMetrics("perplexity", 40, 20.0, 22.0, 0.1, 0.08, 0.12, rises=True)
+    (finding,) = evaluation_findings(made, made.targets["ort"], scored)
+    assert finding.code == "N701"
+    assert "is higher by more than 5 %" in finding.message
+    assert "perplexity 22, original 20 (rises by 10 %, 95 % between 8 % and 12 %" in finding.message
+    assert finding.evidence["max_rise"] == 0.05
+    allowed = {"ort": {"runtime": "onnxruntime", "max_rise": 0.12}}
+    loose = recipe(evaluate=asked, verify={}, targets=allowed)
+    assert evaluation_findings(loose, loose.targets["ort"], scored) == []
+
+
 def test_without_evaluate_nothing_is_said():
     plain = recipe()
     assert evaluation_findings(plain, plain.targets["ort"], None) == []

@@ -30,6 +30,7 @@ def judged(
     bad: tuple[str, ...] = (),
     trials: tuple[StepTrial, ...] = (),
     greedy: tuple[GreedyRow, ...] = (),
+    packaged: tuple[GreedyRow, ...] = (),
     tolerance: dict[str, float] | None = None,
 ) -> Verification:
     made = looped_recipe(tolerance)
@@ -38,7 +39,16 @@ def judged(
     cases = tuple(CaseRecord(n, kinds[n], n, sizes, 0.1) for n in NAMES)  # type: ignore[arg-type]
     metrics = tuple(CaseMetrics(n, 0.1, (BAD if n in bad else GOOD,)) for n in NAMES)
     measured = VerifyResult(
-        "device", contract(), ("CPU",), (), metrics, (), (), trials=trials, greedy=greedy
+        "device",
+        contract(),
+        ("CPU",),
+        (),
+        metrics,
+        (),
+        (),
+        trials=trials,
+        greedy=greedy,
+        packaged=packaged,
     )
     reference = ReferenceResult(cases, ())
     return judge(made, made.targets["ort"], reference, measured, stage="verify:ort", version=None)
@@ -137,17 +147,28 @@ def test_tokens_that_differ_by_more_fail(margin: float) -> None:
     assert "after 2 equal tokens of 8" in finding.message
 
 
+@pytest.mark.parametrize("margin", [2.1e-4, math.nan, math.inf])
+def test_a_package_s_tokens_are_judged_in_the_same_way(margin: float) -> None:
+    assert codes(judged(packaged=(GreedyRow(0, 8, 8), row(1.9e-4)))) == []
+    verification = judged(packaged=(row(1e-5), row(margin, agreed=2)))
+    assert verification.status == "failed"
+    assert "after 2 equal tokens of 8" in one(verification, "N621").message
+    ended = GreedyRow(0, 3, 8, 5, None, math.inf)
+    assert "continues row 0 with nothing" in one(judged(packaged=(ended,)), "N621").message
+
+
 def test_without_an_absolute_limit_the_loop_s_own_error_says_what_a_tie_is() -> None:
     assert codes(judged(greedy=(row(1.9e-6),), tolerance={"cosine": 0.9})) == []  # max_abs 1e-6
     assert "N601" in codes(judged(greedy=(row(2.1e-6),), tolerance={"cosine": 0.9}))
 
 
 def test_tokens_that_differ_fail_again_when_a_stored_run_is_judged_again() -> None:
-    verification = judged(greedy=(row(0.5),))
+    verification = judged(greedy=(row(0.5),), packaged=(row(0.4),))
     target = dataclasses.replace(verified_target(), name="ort", verifications=(verification,))
     stage = dataclasses.replace(verified_record().stages[-1], id="verify:ort", findings=())
     record = dataclasses.replace(verified_record(), targets=(target,), stages=(stage,))
     again = rejudge_record(record, looped_recipe())
     assert again.status == "failed"
-    assert codes(again.targets[0].verifications[0]) == ["N601"]
+    assert set(codes(again.targets[0].verifications[0])) == {"N601", "N621"}
+    assert again.targets[0].verifications[0].packaged == (row(0.4),)
     assert again.targets[0].verifications[0].greedy == (row(0.5),)

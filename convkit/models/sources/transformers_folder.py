@@ -12,6 +12,7 @@ from typing import Any
 
 from convkit.models.sources.loaded import LoadedModel, Tokenizer
 from convkit.models.sources.model_facts import model_facts
+from convkit.models.sources.packed_checkpoint import packing_of, unpack_folder
 from convkit.models.sources.seeding import seeded
 from convkit.models.sources.tasks import auto_class
 from convkit.worker.context import StageFailedError
@@ -29,7 +30,12 @@ def load(folder: Path, source: Source, *, key: str, description: str) -> LoadedM
     configuration = _read_configuration(folder, key)
     _refuse_remote_code(configuration, source, key)
     use_safetensors = _choose_weights(folder, source, key)
-    module, unloaded = _load_module(folder, source, key, use_safetensors=use_safetensors)
+    if (packing := packing_of(configuration, key)) is None:
+        module, unloaded = _load_module(folder, source, key, use_safetensors=use_safetensors)
+    else:
+        with tempfile.TemporaryDirectory(prefix="unpacked-") as scratch:
+            unpack_folder(folder, Path(scratch), packing, key)
+            module, unloaded = _load_module(Path(scratch), source, key, use_safetensors=True)
     return LoadedModel(
         module=module,
         description=description,

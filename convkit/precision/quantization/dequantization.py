@@ -248,7 +248,8 @@ def _full_channels(scaled: ScaledWeight, axis: int) -> float:
 def _float_weights(model: ir.Model) -> dict[str, ir.Value]:
     return {
         value.name: value
-        for value in model.graph.initializers.values()
+        for graph in model.graphs()
+        for value in graph.initializers.values()
         if value.name and value.const_value is not None and value.dtype == ir.DataType.FLOAT
     }
 

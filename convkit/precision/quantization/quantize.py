@@ -47,6 +47,9 @@ from convkit.worker.protocol import Quantization
 
 Feeds = Mapping[str, np.ndarray]
 
+# The domain of onnxruntime's own operators.
+_CONTRIB = "com.microsoft"
+
 QUANTIZED_OPERATORS = frozenset(
     {
         "ConvInteger",
@@ -136,13 +139,16 @@ def _write(
         quantized_file = folder / "quantised.onnx"
         run_quantizer(prepared, quantized_file, quantization, _with_replaced_names(exclude), feeds)
         quantized = load_model(quantized_file)
+        if any(node.domain == _CONTRIB for node in quantized.graph.all_nodes()):
+            # The quantizer forgets it if only the bodies of nodes have such operators.
+            quantized.opset_imports.setdefault(_CONTRIB, 1)
         if quantization.quantize == "static-int8" and quantization.uses_qdq:
             unround(quantized, model, {node.name or "" for node in chosen}, INTEGER_TO_INTEGER)
         restore(quantized, model, original)
         save(quantized, destination)
     onnx.checker.check_model(str(destination), full_check=True)
     findings = check_dequantization(load_model(destination), model)
-    if not any(is_quantized_operator(node) for node in quantized.graph):
+    if not any(is_quantized_operator(node) for node in quantized.graph.all_nodes()):
         findings.append(_nothing(selection, quantization))
     if raised is not None:
         findings.append(_opset_raised(raised, least_opset(quantization)))
@@ -177,7 +183,7 @@ def _with_replaced_names(exclude: Sequence[str]) -> list[str]:
 def is_quantized_operator(node: ir.Node) -> bool:
     """Return True if a node consumes or produces quantized values."""
     return node.op_type in QUANTIZED_OPERATORS or (
-        node.domain == "com.microsoft" and node.op_type.startswith("QLinear")
+        node.domain == _CONTRIB and node.op_type.startswith("QLinear")
     )
 
 

@@ -84,7 +84,7 @@ def _dynamic(
         weight_type=QuantType.QInt8,
         nodes_to_exclude=list(exclude),
         use_external_data_format=True,
-        extra_options={"MatMulConstBOnly": True},
+        extra_options={"MatMulConstBOnly": True, "EnableSubgraph": True},
     )
 
 

@@ -89,8 +89,8 @@ def _restore_nodes(quantized: ir.Model, prepared: ir.Model) -> None:
     first node it feeds (a weight's DequantizeLinear), else from the node that feeds it.
     """
     by_node = {node.name: node for node in prepared.graph.all_nodes()}
-    by_output = {value.name: node for node in prepared.graph for value in node.outputs}
-    nodes = list(quantized.graph)
+    by_output = {value.name: node for node in prepared.graph.all_nodes() for value in node.outputs}
+    nodes = list(quantized.graph.all_nodes())
     origin: dict[ir.Node, Mapping[str, str]] = {}
     for node in quantized.graph.all_nodes():
         known = by_node.get(node.name) or next(

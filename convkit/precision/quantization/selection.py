@@ -92,10 +92,10 @@ def select(model: ir.Model, quantization: Quantization) -> Selection:
 
 def _possible(model: ir.Model, kind: QuantizationKind) -> Iterator[Selected]:
     weighted = _WEIGHTED[kind]
-    main = model.graph
     for node, module in nodes_with_modules(model):
-        # The quantizers skip the bodies of If, Loop and Scan.
-        if node.graph is main and node.domain == "" and node.op_type in weighted:
+        # Calibration measures no tensor inside the bodies of If, Loop and Scan.
+        reached = kind != "static-int8" or node.graph is model.graph
+        if reached and node.domain == "" and node.op_type in weighted:
             index = weighted[node.op_type]
             value = node.inputs[index] if len(node.inputs) > index else None
             if _fits(node, value, kind):

@@ -12,6 +12,7 @@ import numpy as np
 from convkit.codec import Json
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.graph.loading import load_model
+from convkit.models.graph.traversal import all_values, constant_tensor
 from convkit.precision.naming import as_patterns, in_words, without_covered
 from convkit.precision.quantization.switched import JoinError, SwitchedModel
 from convkit.precision.quantization.weights import (
@@ -134,7 +135,7 @@ def _larger(one: float, other: float) -> float:
 def weight_noise(source: Path, quantized: Path) -> dict[str, tuple[float, float]]:
     """Return the energies of each module's quantized weights and of their errors."""
     float32 = load_model(source)
-    known = {value.name: value.const_value for value in float32.graph.initializers.values()}
+    known = {value.name: constant_tensor(value) for value in all_values(float32)}
     found: dict[str, tuple[float, float]] = {}
     for weight in quantized_weights(load_model(quantized)):
         tensor = next(

@@ -10,7 +10,7 @@ error, without upstream errors.
 import dataclasses
 import tempfile
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Self
 
@@ -20,7 +20,7 @@ import onnx_ir as ir
 from convkit.models.graph.loading import load_model
 from convkit.models.graph.modules import nodes_with_modules
 from convkit.models.graph.preparation import prepare
-from convkit.models.graph.traversal import all_names, all_values, attribute_graphs, free_name
+from convkit.models.graph.traversal import all_names, attribute_graphs, free_name
 from convkit.precision.quantization.threads import threads
 from convkit.precision.reductions import Layout, Reductions, open_session
 
@@ -163,7 +163,24 @@ def _same(ours: ir.Node, theirs: ir.Node) -> bool:
         [value.name if value is not None else None for value in node.inputs]
         for node in (ours, theirs)
     ]
-    return (ours.op_type, ours.domain) == (theirs.op_type, theirs.domain) and names[0] == names[1]
+    if (ours.op_type, ours.domain) != (theirs.op_type, theirs.domain) or names[0] != names[1]:
+        return False
+    bodies = ([*_bodies(node)] for node in (ours, theirs))
+    return all(_same_body(*pair) for pair in zip(*bodies, strict=True))
+
+
+def _same_body(ours: ir.Graph, theirs: ir.Graph) -> bool:
+    """Say whether two bodies have the same nodes, in any order."""
+    twins = {node.name: node for node in theirs}
+    return len(ours) == len(theirs) and all(
+        (twin := twins.get(node.name)) is not None and _same(node, twin) for node in ours
+    )
+
+
+def _bodies(node: ir.Node) -> Iterator[ir.Graph]:
+    """Walk a node's bodies in the order of their attributes' names."""
+    for name in sorted(node.attributes):
+        yield from attribute_graphs(node.attributes[name])
 
 
 def _adopt(
@@ -173,18 +190,20 @@ def _adopt(
     the same tensor.
     """
     graph, theirs = float32.graph, quantized.graph
-    known = {value.name: value for value in all_values(float32)}
+    # Not the values inside bodies: those of a node belong to it.
+    known = {value.name: value for value in _own_values(graph)}
     theirs.outputs.clear()
-    for value in list(all_values(quantized)):
+    for value in _own_values(theirs):
         twin = known.get(value.name)
         if twin is not None and value.dtype in (None, twin.dtype):
             ir.convenience.replace_all_uses_with(value, twin)
     nodes = list(theirs)
     needed: set[ir.Node] = set()
+    read = set(wanted)
     for node in reversed(nodes):
-        users = {use.node for value in node.outputs for use in value.uses()}
-        if any(value in wanted for value in node.outputs) or users & needed:
+        if not read.isdisjoint(node.outputs):
             needed.add(node)
+            read.update(_inputs(node))
     weights: dict[ir.Value, None] = {}
     for node in [node for node in nodes if node in needed]:
         weights.update(
@@ -193,6 +212,8 @@ def _adopt(
             )
         )
         theirs.remove(node)
+        for body in _bodies(node):
+            _rename(body, names)
         node.name = free_name(f"{_PREFIX}{node.name}", names)
         for value in node.outputs:
             value.name = free_name(f"{_PREFIX}{value.name}", names)
@@ -201,6 +222,26 @@ def _adopt(
         del theirs.initializers[value.name or ""]
         value.name = free_name(f"{_PREFIX}{value.name}", names)
         graph.register_initializer(value)
+
+
+def _own_values(graph: ir.Graph) -> list[ir.Value]:
+    """Return the values of a graph, without those of its nodes' bodies."""
+    made = [value for node in graph for value in node.outputs]
+    return [*graph.inputs, *graph.initializers.values(), *made]
+
+
+def _rename(body: ir.Graph, names: set[str | None]) -> None:
+    """Give everything in a body names of its own: the other model's body has the same."""
+    weights = list(body.initializers.values())
+    body.initializers.clear()
+    for value in (*body.inputs, *weights, *(each for node in body for each in node.outputs)):
+        value.name = free_name(f"{_PREFIX}{value.name}", names)
+    for value in weights:
+        body.register_initializer(value)
+    for node in body:
+        node.name = free_name(f"{_PREFIX}{node.name}", names)
+        for inner in _bodies(node):
+            _rename(inner, names)
 
 
 def _inputs(node: ir.Node) -> list[ir.Value]:

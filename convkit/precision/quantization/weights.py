@@ -46,7 +46,9 @@ def float_names(quantized: str) -> Iterator[str]:
 
 def quantized_weights(model: ir.Model) -> Iterator[QuantizedWeight]:
     """Walk a graph's distinct quantized weights, dequantized one at a time."""
-    constants = {value.name: value for value in model.graph.initializers.values()}
+    constants = {
+        value.name: value for graph in model.graphs() for value in graph.initializers.values()
+    }
     seen = set()
     for node, module in nodes_with_modules(model):
         value = _weight_input(node)

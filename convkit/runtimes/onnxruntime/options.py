@@ -16,3 +16,4 @@ class OnnxRuntimeOptions:
     provider: Literal["cuda", "tensorrt"] | None = None
     provider_options: dict[str, bool | int | float | str] = dataclasses.field(default_factory=dict)
     tf32: bool = False
+    package: Literal["genai"] | None = None

@@ -41,10 +41,16 @@ _TENSORRT = "TensorrtExecutionProvider"
 def build(
     graph: Path, request: BuildRequest[OnnxRuntimeOptions], context: Context
 ) -> list[Finding]:
-    """Write `model.onnx` and its weights: the graph unchanged, or as optimized by onnxruntime."""
+    """Write `model.onnx` and its weights: the graph unchanged, or as optimized by onnxruntime; and
+    what a package for another program needs.
+    """
     match request.options.artifact:
         case "exported":
             link_model(graph, context.output / MODEL_FILE)
+            if request.options.package == "genai":
+                from convkit.runtimes.onnxruntime.genai_package import write_package
+
+                return write_package(context.output, MODEL_FILE, request)
             return []
         case "optimized":
             return _build_optimized(graph, context.output, request.device, request.options)

@@ -1,16 +1,21 @@
 """An onnxruntime target as written in a recipe."""
 
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from convkit.recipe.consistency import Fault, FaultsError
+from convkit.recipe.consistency import Fault, FaultsError, mapping
 from convkit.recipe.fields import OPTION_PATTERN, ProviderOption
+from convkit.recipe.steps import growing_axes, mask_name, resolve_feeds, tensors_by_name, tokens_of
 from convkit.recipe.targets import GraphTarget, Releases
+from convkit.runtimes.onnxruntime.genai_layout import cache_layout, unknown_inputs
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.worker.protocol import StageKind
 
 _REWRITING = ("onnx", "onnx-ir")
+_GENAI = ("onnxruntime-genai",)
+_GENERATED = 64
 
 
 class OnnxRuntimeTarget(GraphTarget):
@@ -42,6 +47,30 @@ class OnnxRuntimeTarget(GraphTarget):
         examples=[{"cudnn_conv_algo_search": "HEURISTIC"}],
     )
 
+    package: Literal["genai"] | None = Field(
+        None,
+        description=(
+            "genai: the folder that onnxruntime-genai loads, with genai_config.json and the"
+            " tokenizer, whose own generation is verified"
+        ),
+    )
+
+    @model_validator(mode="after")
+    def _packageable(self) -> Self:
+        if self.package is None:
+            return self
+        faults = []
+        if self.device != "cpu":
+            faults.append(Fault(("package",), "genai is verified on the CPU; write device: cpu"))
+        if self.artifact != "exported":
+            faults.append(Fault(("artifact",), "package: genai has the exported graph; remove it"))
+        if self.versions:
+            message = "onnxruntime-genai decides which onnxruntime it loads; remove it"
+            faults.append(Fault(("versions",), message))
+        if faults:
+            raise FaultsError(faults)
+        return self
+
     @model_validator(mode="after")
     def _simulatable(self) -> Self:
         if self.low_precision is not None and self.artifact == "optimized":
@@ -69,7 +98,7 @@ class OnnxRuntimeTarget(GraphTarget):
     def options(self) -> OnnxRuntimeOptions:
         """Return the session options."""
         if self.device == "cpu":
-            return OnnxRuntimeOptions(self.optimization, self.artifact)
+            return OnnxRuntimeOptions(self.optimization, self.artifact, package=self.package)
         return OnnxRuntimeOptions(
             self.optimization,
             self.artifact,
@@ -81,9 +110,57 @@ class OnnxRuntimeTarget(GraphTarget):
     def packages(self, stage: StageKind, *, stand_in: bool) -> tuple[str, ...]:
         """Return a stage's packages; rewriting and simulating a graph require its libraries too."""
         runtime = "onnxruntime-gpu" if self.device == "cuda" and not stand_in else "onnxruntime"
-        return (runtime, "numpy", *(_REWRITING if self.rewrites or stage == "precision" else ()))
+        packaged = self.package is not None and stage == "verify"
+        return (
+            *(runtime, "numpy"),
+            *(_REWRITING if self.rewrites or stage == "precision" else ()),
+            *(_GENAI if packaged else ()),
+        )
+
+    @property
+    def builds_with_reference(self) -> bool:
+        """True if the build reads what the reference stage left."""
+        return super().builds_with_reference or self.package is not None
+
+    @property
+    def generated_tokens(self) -> int:
+        """How many tokens the original must generate, to compare those of a package with."""
+        return _GENERATED if self.package is not None else 0
+
+    @classmethod
+    def faults(
+        cls, name: str, target: Mapping[str, object], recipe: Mapping[str, object]
+    ) -> Iterator[Fault]:
+        """Return why a package cannot hold the recipe's model."""
+        if target.get("package") == "genai" and (why := _no_package(recipe)) is not None:
+            yield Fault(("targets", name, "package"), f"genai {why}")
 
     @property
     def measures_in_build(self) -> bool:
         """True if onnxruntime optimizes the graph for this processor, or calibrates on it."""
         return super().measures_in_build or self.artifact == "optimized"
+
+
+def _no_package(recipe: Mapping[str, object]) -> str | None:
+    """Return why genai cannot run a recipe's model; None if it can, or if `steps` are wrong."""
+    steps = mapping(recipe.get("steps"))
+    if not isinstance(steps.get("greedy"), str):
+        return "generates text: it needs steps: with greedy:, see docs/steps.md"
+    inputs, outputs = (tensors_by_name(recipe, kind) for kind in ("inputs", "outputs"))
+    given = {key: str(value) for key, value in mapping(steps.get("feeds")).items()}
+    feeds, wrong = resolve_feeds(given, list(outputs), list(inputs))
+    if wrong:
+        return None  # reported by the checks of steps
+    shapes = {each: tensor["shape"] for each, tensor in {**inputs, **outputs}.items()}
+    layout = cache_layout(feeds, shapes)
+    if isinstance(layout, str):
+        return layout
+    scores = shapes.get(str(steps["greedy"]), ())
+    if scores and not isinstance(scores[-1], int):
+        return f"needs a fixed number of tokens; {steps['greedy']!r} has {scores[-1]!r}"
+    axis = steps.get("axis")
+    if not growing_axes(feeds, shapes, axis if isinstance(axis, str) else None)[0]:
+        return "needs caches that grow: past in the input, past + sequence in the output"
+    positions = [each for each, tensor in inputs.items() if tensor.get("sample") == "positions"]
+    known = [tokens_of(inputs, axis), mask_name(inputs, axis), *positions[:1]]
+    return unknown_inputs(list(inputs), [*known, *(feed.input for feed in feeds)])

@@ -1,5 +1,7 @@
 """The verify stage of onnxruntime targets."""
 
+import dataclasses
+
 from convkit.findings.model import Finding
 from convkit.runtimes.onnxruntime import session
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
@@ -11,5 +13,11 @@ from convkit.worker.protocol import VerifyRequest, VerifyResult
 def run(
     request: VerifyRequest[OnnxRuntimeOptions], context: Context
 ) -> tuple[VerifyResult, list[Finding]]:
-    """Verify the built graph under onnxruntime."""
-    return verify_graph(request, session, context)
+    """Verify the built graph under onnxruntime, and its package under the program it is for."""
+    result, findings = verify_graph(request, session, context)
+    if request.options.package == "genai":
+        from convkit.runtimes.onnxruntime.genai_check import verify_package
+
+        rows, found = verify_package(request, context)
+        return dataclasses.replace(result, packaged=rows), [*findings, *found]
+    return result, findings

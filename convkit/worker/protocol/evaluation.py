@@ -9,7 +9,8 @@ class Evaluation:
 
     `metric` is the name of one of convkit's or the name of a function in the file `code`. `inputs`
     maps inputs to columns; `texts` are the columns that the tokenizer turns into inputs, one call
-    of the model per column. `mask` is the input that marks padding.
+    of the model per column. `mask` is the input that marks padding, `tokens` the one whose tokens a
+    perplexity predicts. The axes in `empty`, such as a cache's length, are as small as possible.
     """
 
     data: str
@@ -21,6 +22,8 @@ class Evaluation:
     mask: str | None = None
     code: str | None = None
     most_rows: int | None = None
+    tokens: str | None = None
+    empty: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +40,10 @@ class Disagreement:
 class EvaluationMetrics:
     """The score of the original and of the built model on the same rows.
 
-    `drop` is the original's score minus the built model's; `low` and `high` are the ends of its
-    paired bootstrap interval of 95 %. `disagreed` counts the rows with different decisions, some of
-    which are listed. `error` says why there is no score.
+    `drop` is the original's score minus the built model's or, if `rises`, the share by which the
+    built model's is higher than the original's (a perplexity; 0.05 is 5 %); `low` and `high` are
+    the ends of its paired bootstrap interval of 95 %. `disagreed` counts the rows with different
+    decisions, some of which are listed. `error` says why there is no score.
     """
 
     metric: str
@@ -52,3 +56,4 @@ class EvaluationMetrics:
     disagreed: int = 0
     disagreements: tuple[Disagreement, ...] = ()
     error: str | None = None
+    rises: bool = False

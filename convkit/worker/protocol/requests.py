@@ -98,6 +98,7 @@ class BuildRequest(Generic[OptionsT]):
     reference: str | None = None
     stand_in: bool = False
     caches: str | None = None
+    steps: Steps | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -164,7 +164,7 @@ class BuildResult:
 class VerifyResult:
     """Metrics, independent of thresholds. `evidence` states how they were obtained; `simulated`
     accompanies the results of a device. `trials` may explain steps that are off, `greedy` compares
-    generated tokens.
+    generated tokens, `packaged` those that a package's own runtime generates.
     """
 
     evidence: Literal["device", "simulated"]
@@ -179,6 +179,7 @@ class VerifyResult:
     trials: tuple[StepTrial, ...] = ()
     greedy: tuple[GreedyRow, ...] = ()
     evaluation: EvaluationMetrics | None = None
+    packaged: tuple[GreedyRow, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

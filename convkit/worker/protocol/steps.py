@@ -34,7 +34,8 @@ class Steps:
     Without an axis, every call has new inputs of the same sizes. `full`: a further loop fills the
     caches. `mask` is the input that marks padding along the axis, `positions` are those that number
     the positions. `tokens` and `scores` are the
-    input and the output of greedy generation.
+    input and the output of greedy generation. If a target is packaged to generate text, `generate`
+    tokens are generated for its sake.
     """
 
     feeds: tuple[Feed, ...]
@@ -48,6 +49,7 @@ class Steps:
     positions: tuple[str, ...] = ()
     tokens: str | None = None
     scores: str | None = None
+    generate: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
