@@ -6,6 +6,7 @@ built model still runs the whole case, and all its rows are judged.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -13,9 +14,8 @@ import numpy as np
 from convkit.cases.case import Case, CaseInputs, Feeds
 from convkit.cases.decisions import Decisions, Sizes, outcomes
 from convkit.cases.invariance import row_axis, row_dimension
-from convkit.cases.samples import Draw, generator
+from convkit.cases.samples import Draw, generator, integer_range, sample_for
 from convkit.cases.sizes import smallest_sizes
-from convkit.dtypes import dtype_name, is_float
 from convkit.metrics.tensors import as_float64
 from convkit.tensors import TensorSpec
 from convkit.worker.sessions import RunFailedError
@@ -25,6 +25,7 @@ Run = Callable[[Feeds], Feeds]
 # The rows of the two runs: row 1 has another neighbor in the second.
 _FIRST, _SECOND = (0, 1), (2, 1)
 _ROWS = len(_FIRST)
+_DIFFERENT = len({*_FIRST, *_SECOND})
 # Below this, all rows cost hardly more than the two runs.
 _LEAST_ROWS = 8
 # Of the largest magnitude: kernels for another number of rows add in another order (about 1e-6).
@@ -115,16 +116,31 @@ def few_rows(made_from: CaseInputs, case: Case, decisions: Decisions) -> FewRows
     if isinstance(axis, str) or contract.data_axes or axis.min > _ROWS:
         return None
     rows = case.sizes[axis.name]
-    if rows < _LEAST_ROWS:
+    if rows < _LEAST_ROWS or any(
+        _needs_all_rows(made_from, spec, case.sizes, axis.name) for spec in contract.inputs
+    ):
         return None
     both = [("all", case.sizes), ("few", case.sizes | {axis.name: _ROWS})]
     for decision in decisions.sizes:
         found = outcomes(decision, both)
         if len(found) < len(both) or len(set(found.values())) > 1:
             return None
-    drawn = generator(made_from.seed, case.name, "rows").integers(0, 3, size=rows)
-    order = (0, 1, 2, *map(int, drawn[3:]))
+    drawn = generator(made_from.seed, case.name, "rows").integers(0, _DIFFERENT, size=rows)
+    order = (0, 1, 2, *map(int, drawn[_DIFFERENT:]))
     return FewRows(made_from, case, axis.name, order)
+
+
+def _needs_all_rows(made_from: CaseInputs, spec: TensorSpec, sizes: Sizes, axis: str) -> bool:
+    """Return whether all rows hold something that three of them lack: the user's own values, or
+    every legal whole number (each row of an embedding).
+    """
+    sample = sample_for(spec, made_from.samples)
+    if sample.kind not in ("token_ids", "integers"):
+        return sample.kind == "file" and axis in spec.shape
+    low, high = integer_range(spec, sample, made_from.facts)
+    everything = math.prod(spec.concrete_shape(sizes))
+    few = math.prod(spec.concrete_shape({**sizes, axis: _DIFFERENT}))
+    return few < high - low <= everything
 
 
 def _rows(specs: Sequence[TensorSpec], axis: str, tensors: Feeds, rows: Sequence[int]) -> Feeds:
@@ -145,7 +161,7 @@ def _alike(expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) 
 def _same(expected: np.ndarray, found: np.ndarray) -> bool:
     if expected.shape != found.shape or expected.dtype != found.dtype:
         return False
-    if not is_float(dtype_name(expected.dtype)):
+    if expected.dtype.kind in "biu":
         return np.array_equal(expected, found)
     one, other = as_float64(expected), as_float64(found)
     with np.errstate(invalid="ignore"):  # infinity less infinity: not alike

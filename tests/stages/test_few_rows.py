@@ -134,6 +134,25 @@ def test_contracts_whose_rows_all_run(change):
 
 
 @pytest.mark.parametrize(
+    ("sample", "few"),
+    [
+        (Sample("integers", (0.0, 24.0)), True),  # three rows of eight hold all of them
+        (Sample("integers", (0.0, 25.0)), False),
+        (Sample("integers", (0.0, 128.0)), False),
+        (Sample("integers", (0.0, 129.0)), True),  # not even all rows do
+        (Sample("file", path="rows.npy"), False),
+    ],
+    ids=["few-hold-all", "one-more", "all-hold-all", "too-many", "file"],
+)
+def test_values_that_only_all_rows_hold(sample, few):
+    contract = dataclasses.replace(
+        CONTRACT, inputs=(TensorSpec("x", "int64", ("batch", "width")), CONTRACT.inputs[1])
+    )
+    made_from = CaseInputs(contract, SAMPLES | {"x": sample}, 0, ModelFacts())
+    assert (few_rows(made_from, largest(made_from), NO_DECISIONS) is not None) == few
+
+
+@pytest.mark.parametrize(
     "holds",
     [lambda sizes: sizes["batch"] > 8, lambda sizes: sizes["batch"] * sizes["width"] > 64],
     ids=["rows", "elements"],
