@@ -1,8 +1,8 @@
 """Runs the original on three rows of its largest batch, and repeats their outputs.
 
 Most models compute each row by itself, so the original's other rows cost much and prove nothing.
-That it does is proven first, with other rows beside a row and with another number of rows. The
-built model still runs the whole case, and all its rows are judged.
+That it does is proven first: with other rows beside a row, at other places of the batch, and with
+another number of rows. The built model still runs the whole case, and all its rows are judged.
 """
 
 import dataclasses
@@ -60,11 +60,12 @@ class FewRows:
     def outputs(self, run: Run) -> Feeds | None:
         """Return the original's outputs for the repeated rows.
 
-        None if its rows depend on one another or on their number, or if it rejects fewer of them.
+        None if its rows depend on one another, on their place or on their number, or if it rejects
+        fewer of them.
         """
         feeds, sizes = self.case.inputs(), self.case.sizes
         try:
-            if not self._ignores_their_number(run):
+            if not self._ignores_the_batch(run):
                 return None
             first, second = (self._run(run, feeds, sizes, rows) for rows in (_FIRST, _SECOND))
         except RunFailedError:
@@ -81,12 +82,20 @@ class FewRows:
             for spec in self.made_from.contract.outputs
         }
 
-    def _ignores_their_number(self, run: Run) -> bool:
-        """Return whether rows are the same in the whole batch, all other axes at their smallest."""
-        sizes = smallest_sizes(self.made_from.contract) | {self.axis: len(self.order)}
+    def _ignores_the_batch(self, run: Run) -> bool:
+        """Return whether rows are the same at every place of the whole batch, and in a small one,
+        all other axes at their smallest.
+        """
+        count = len(self.order)
+        sizes = smallest_sizes(self.made_from.contract) | {self.axis: count}
         feeds = self.made_from.draw(sizes, Draw(self.case.name))
-        together = self._run(run, feeds, sizes, range(len(self.order)))
-        return _alike(self._outputs(together, _FIRST), self._run(run, feeds, sizes, _FIRST))
+        together = self._run(run, feeds, sizes, range(count))
+        # Every row moves by one: rows that are treated differently have neighbors that are, too.
+        others = ((*range(1, count), 0), _FIRST)
+        return all(
+            _alike(self._outputs(together, rows), self._run(run, feeds, sizes, rows))
+            for rows in others
+        )
 
     def _run(self, run: Run, feeds: Feeds, sizes: Sizes, rows: Sequence[int]) -> Feeds:
         """Run the original on some rows; raises RunFailedError, also for undeclared shapes."""

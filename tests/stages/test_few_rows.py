@@ -88,6 +88,7 @@ def with_a_bad_row(x):
         Original(lambda x: x if len(x) <= 8 else -x),
         Original(lambda x: x * (1 + 1e-4 * len(x))),
         Original(lambda x: x + np.arange(len(x), dtype=np.float32)[:, None] * (len(x) > 2)),
+        Original(lambda x: np.concatenate([x[:8], 2 * x[8:]])),
         Original(with_a_bad_row),
         Original(lambda x: x[:, :-1]),
         Original(lambda x: x.sum(0)),
@@ -95,7 +96,7 @@ def with_a_bad_row(x):
         Original(n=lambda x, place: place + int(x.sum() > 0)),
     ],
     ids=[
-        *("mean", "neighbor", "mean-if-wide", "branch", "slope", "position"),
+        *("mean", "neighbor", "mean-if-wide", "branch", "slope", "position", "halves"),
         *("nan", "shape", "rank", "count", "shared-output"),
     ],
 )
