@@ -89,7 +89,7 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _forked_workers() -> Iterator[None]:
     """Fork the workers of the host toolchain: thousands of them would import their tools anew.
 
-    Isolated toolchains keep their fresh processes, and so do the tests of these themselves.
+    The runs of isolated toolchains have servers of their own, as always.
     """
     from worker_tools import usual_tools
 

@@ -1,8 +1,8 @@
 """Starts workers by forking a process that has already imported their tools.
 
-For many runs with the same tools from one process: importing torch costs a worker 3 s, coremltools
-8 s, a fork a hundredth of a second. A server keeps the modules it has imported: start new ones
-after packages or convkit's own code have changed.
+Importing torch and transformers costs a worker 3 s, coremltools 8 s, a fork a hundredth of a
+second. A server keeps the modules it has imported: start new ones after packages or convkit's own
+code have changed.
 """
 
 import contextlib
@@ -16,24 +16,46 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from convkit.codec import encode
-from convkit.execute.workers import BOOTSTRAP, FreshProcesses, Launch, WorkerProcess, command
-from convkit.worker.fork_server import READY, ForkOrder
+from convkit.execute.workers import (
+    BOOTSTRAP,
+    FreshProcesses,
+    Launch,
+    WorkerProcess,
+    WorkerStrategy,
+    command,
+)
+from convkit.worker.fork_server import PER_WORKER, READY, ForkOrder
 from convkit.worker.preloading import preloaded_tools
 from convkit.worker.protocol import Envelope
 
 _Key = tuple[Path, tuple[tuple[str, str], ...], tuple[str, ...]]
 
 _IMPORT_SECONDS = 120.0
+_LOOK_SECONDS = 0.1
 _GRACE_SECONDS = 5.0
 _LIMITS = tuple(
     getattr(resource, name) for name in sorted(dir(resource)) if name.startswith("RLIMIT_")
 )
 # Reading the umask requires setting it, for the whole process.
 _UMASK = threading.Lock()
+
+
+@contextlib.contextmanager
+def forking(workers: WorkerStrategy) -> Iterator[WorkerStrategy]:
+    """Provide a strategy for one run: its stages share what they import.
+
+    Strategies other than plain fresh processes have their own way to start workers, and stay.
+    """
+    if workers != FreshProcesses():
+        yield workers
+        return
+    with contextlib.closing(ForkServers()) as servers:
+        yield servers
 
 
 class ForkServers:
@@ -55,13 +77,14 @@ class ForkServers:
         # most recently used last; None: must not fork
         self._servers: dict[_Key, _Server | None] = {}
         self._lock = threading.Lock()
+        self._closed = threading.Event()
 
     def start(self, launch: Launch) -> WorkerProcess:
         """Fork a worker, or start a fresh one if that is impossible."""
         tools = self._tools(launch.envelope)
         if not tools or sys.platform != "linux":
             return self._fresh.start(launch)
-        key = (launch.python, tuple(sorted(launch.environment.items())), tools)
+        key = (launch.python, _shared(launch.environment), tools)
         with self._lock:
             server = self._server(key)
             if server is not None:
@@ -72,7 +95,8 @@ class ForkServers:
         return self._fresh.start(launch)
 
     def close(self) -> None:
-        """Close all servers, which kills their workers."""
+        """Close all servers, which kills their workers; those that are still importing at once."""
+        self._closed.set()
         with self._lock:
             for server in filter(None, self._servers.values()):
                 server.close()
@@ -86,7 +110,7 @@ class ForkServers:
         for each in idle[: max(0, len(self._servers) + 1 - self._most)]:
             if (spare := self._servers.pop(each)) is not None:
                 spare.close()
-        self._servers[key] = started = _Server.start(*key)
+        self._servers[key] = started = _Server.start(*key, self._closed)
         return started
 
 
@@ -99,9 +123,15 @@ class _Server:
 
     @classmethod
     def start(
-        cls, python: Path, environment: Sequence[tuple[str, str]], tools: Sequence[str]
+        cls,
+        python: Path,
+        environment: Sequence[tuple[str, str]],
+        tools: Sequence[str],
+        closed: threading.Event,
     ) -> "_Server | None":
-        """Start a server and wait until it can fork; None if it must not."""
+        """Start a server and wait until it can fork; None if it must not, or once `closed` is
+        set.
+        """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs, tempfile.TemporaryFile() as printed:
             try:
@@ -118,15 +148,25 @@ class _Server:
                 ours.close()
                 return None  # a fresh process will report the problem
         server = cls(process, ours)
-        ours.settimeout(_IMPORT_SECONDS)
-        try:
-            ready = ours.recv(4096) == READY
-        except OSError:
-            ready = False
-        if not ready:
-            server.close()
-            return None
-        return server
+        if server._ready(closed):
+            ours.settimeout(_IMPORT_SECONDS)
+            return server
+        process.kill()  # while it imports, it does not see that its orders end
+        server.close()
+        return None
+
+    def _ready(self, closed: threading.Event) -> bool:
+        """Wait until the server has imported its tools; return whether it can fork."""
+        self._orders.settimeout(_LOOK_SECONDS)
+        deadline = time.monotonic() + _IMPORT_SECONDS
+        while not closed.is_set() and time.monotonic() < deadline:
+            try:
+                return self._orders.recv(4096) == READY
+            except TimeoutError:
+                continue
+            except OSError:
+                return False
+        return False
 
     @property
     def idle(self) -> bool:
@@ -140,6 +180,7 @@ class _Server:
             request=str(launch.request),
             result=str(launch.result),
             folder=str(launch.folder),
+            environment={n: v for n, v in launch.environment.items() if n in PER_WORKER},
             umask=_umask(),
             limits=tuple((number, *resource.getrlimit(number)) for number in _LIMITS),
         )
@@ -223,6 +264,11 @@ class _ForkedProcess:
             self._returncode = int(self._rest)
             os.close(self._status)
         return self._returncode
+
+
+def _shared(environment: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the variables that a worker's server must have, too."""
+    return tuple(sorted((n, value) for n, value in environment.items() if n not in PER_WORKER))
 
 
 def _umask() -> int:

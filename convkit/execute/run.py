@@ -17,6 +17,7 @@ from convkit.execute.events import Listener, Silence
 from convkit.execute.executor import execute
 from convkit.execute.facts import ResolvedFacts, ToolchainKind, describe_host, gather
 from convkit.execute.fleet.fleet import Fleet, fleet_of
+from convkit.execute.fork_servers import forking
 from convkit.execute.materials import locked_in, materials_of
 from convkit.execute.opened_files import opened_in
 from convkit.execute.run_folder import is_intact, locks_of, read_record, stage_file, write_folder
@@ -24,6 +25,7 @@ from convkit.execute.run_key import run_key
 from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.execute.tools import Resolver, recipe_tools, recorded_tools
 from convkit.execute.variation import Variation
+from convkit.execute.workers import WORKERS
 from convkit.home import Home
 from convkit.installation import full_version
 from convkit.plan.keys import Facts, ingredients, stage_key
@@ -203,22 +205,8 @@ def _run(work: _Work, tools: Resolver) -> RunOutcome:
         work.loaded, work.stages, options.home, options.toolchain, tools, fetch=True
     )
     cancelled = threading.Event()
-    runner = StageRunner(
-        work.loaded,
-        surroundings,
-        options.home,
-        work.store,
-        work.listener,
-        cancelled,
-        force=options.force,
-        absent=work.absent,
-        variation=options.variation,
-        rerun=options.rerun,
-    )
-    settler = runner if work.fleet is None else work.fleet.settler(runner, work.listener)
-    jobs = options.jobs if work.fleet is None else work.fleet.jobs(options.jobs)
     try:
-        settled = execute(work.stages, settler, work.listener, cancelled, jobs=jobs)
+        settled = _settled(work, surroundings, cancelled)
         causes = Causes(
             work.loaded, surroundings, options.home, work.store, work.listener, cancelled
         )
@@ -226,6 +214,30 @@ def _run(work: _Work, tools: Resolver) -> RunOutcome:
         return _finish(work, surroundings, settled, started)
     finally:
         work.store.release_views()
+
+
+def _settled(
+    work: _Work, surroundings: ResolvedFacts, cancelled: threading.Event
+) -> dict[str, Settled]:
+    """Run or reuse all stages, here or on the fleet; return them by id."""
+    options = work.options
+    with forking(WORKERS[options.toolchain]) as workers:
+        runner = StageRunner(
+            work.loaded,
+            surroundings,
+            options.home,
+            work.store,
+            work.listener,
+            cancelled,
+            force=options.force,
+            absent=work.absent,
+            variation=options.variation,
+            rerun=options.rerun,
+            workers=workers,
+        )
+        settler = runner if work.fleet is None else work.fleet.settler(runner, work.listener)
+        jobs = options.jobs if work.fleet is None else work.fleet.jobs(options.jobs)
+        return execute(work.stages, settler, work.listener, cancelled, jobs=jobs)
 
 
 def find_settled(

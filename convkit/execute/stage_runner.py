@@ -22,7 +22,7 @@ from convkit.execute.opened_files import facts_after, known_stage
 from convkit.execute.stage_findings import absent, addressed, two_artifacts
 from convkit.execute.variation import Variation
 from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
-from convkit.execute.workers import WORKERS
+from convkit.execute.workers import WORKERS, WorkerStrategy
 from convkit.findings.model import Finding
 from convkit.home import Home
 from convkit.plan.keys import explain_change, ingredients, stage_key
@@ -85,7 +85,9 @@ class Elsewhere(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class StageRunner:
-    """Settles the stages of one run, with their shared state."""
+    """Settles the stages of one run, with their shared state. `workers`: how their workers are
+    started, if not as usual for the toolchain.
+    """
 
     loaded: LoadedRecipe
     surroundings: ResolvedFacts
@@ -99,6 +101,7 @@ class StageRunner:
     rerun: tuple[StageKind, ...] = ()
     elsewhere: Elsewhere | None = None
     machine: Machine = dataclasses.field(default_factory=lambda: MACHINE)
+    workers: WorkerStrategy | None = None
 
     def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
         """Settle a stage whose inputs (artifact digests by stage id) are known.
@@ -291,7 +294,7 @@ class StageRunner:
             python,
             dataclasses.replace(envelope, threads=threads if varied is None else varied.threads),
             folder,
-            workers=WORKERS[self.surroundings.facts.toolchain],
+            workers=self.workers or WORKERS[self.surroundings.facts.toolchain],
             timeout_seconds=self.loaded.recipe.verify.timeout,
             on_event=progress,
             cancelled=self.cancelled,

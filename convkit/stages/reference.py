@@ -21,6 +21,7 @@ from convkit.cases.sizes import probe_sizes, smallest_sizes
 from convkit.dtypes import dtype_name
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.tensors import largest_difference
+from convkit.stages.few_rows import FewRows, few_rows
 from convkit.stages.generation import write_generation
 from convkit.stages.original import Original, TorchOriginal, open_original
 from convkit.stages.original_invariance import run_original
@@ -65,7 +66,7 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     )
     stage = _Reference(original, made_from, context)
     budget = Budget(request.budget_seconds)
-    records = stage.ladder(cases, omitted, budget)
+    records = stage.ladder(cases, omitted, budget, decisions)
     records += stage.probes(made_from, omitted)
     half = any(
         dtype in _HALF
@@ -133,7 +134,11 @@ class _Reference:
         self.findings: list[Finding] = []
 
     def ladder(
-        self, cases: Sequence[Case], omitted: list[OmittedCase], budget: Budget
+        self,
+        cases: Sequence[Case],
+        omitted: list[OmittedCase],
+        budget: Budget,
+        decisions: Decisions,
     ) -> list[CaseRecord]:
         """Run the ladder within the budget; return the records in the ladder's order."""
         order = (
@@ -144,12 +149,14 @@ class _Reference:
         records: dict[int, CaseRecord] = {}
         for done, place in enumerate(order):
             case = cases[place]
-            cost = case_cost(self._contract, case.sizes)
+            largest = case.name == "largest"
+            few = few_rows(self._made_from, case, decisions) if largest else None
+            cost = case_cost(self._contract, case.sizes if few is None else few.sizes)
             if (reason := budget.refusal(case.name, cost)) is not None:
                 omitted.append(OmittedCase(case.name, reason))
                 continue
             self._context.progress(f"original model: {case.name}", done=done / len(cases))
-            record = self._ladder_case(case)
+            record = self._ladder_case(case, few)
             if isinstance(record, OmittedCase):
                 omitted.append(record)
                 continue
@@ -157,7 +164,9 @@ class _Reference:
             budget.record(cost, record.seconds)
         return [records[place] for place in sorted(records)]
 
-    def _ladder_case(self, case: Case) -> CaseRecord | OmittedCase:
+    def _ladder_case(self, case: Case, few: FewRows | None) -> CaseRecord | OmittedCase:
+        if few is not None and (record := self._with_few_rows(few)) is not None:
+            return record
         feeds = case.inputs()
         try:
             outputs, seconds = self._run(feeds)
@@ -168,6 +177,18 @@ class _Reference:
             raise StageFailedError(self._explain_refusal(case, feeds, error), restricted) from error
         if case.may_be_nan and any(map(_count_nan, outputs.values())):
             return OmittedCase(case.name, "the original gives NaN")
+        return self._recorded(case, feeds, outputs, seconds)
+
+    def _with_few_rows(self, few: FewRows) -> CaseRecord | None:
+        """Run a case with few rows, repeated; None if all of them must run."""
+        started = time.perf_counter()
+        outputs = few.outputs(self._original.run)
+        if outputs is None:
+            return None
+        seconds = time.perf_counter() - started
+        return self._recorded(few.repeated, few.repeated.inputs(), outputs, seconds)
+
+    def _recorded(self, case: Case, feeds: Feeds, outputs: Feeds, seconds: float) -> CaseRecord:
         self._check_outputs(case, outputs)
         self._write(case, feeds, outputs)
         return CaseRecord(case.name, case.kind, case.description, case.sizes, seconds)

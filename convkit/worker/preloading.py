@@ -10,28 +10,32 @@ from collections.abc import Sequence
 from convkit.runtimes.registry import load_runtime
 from convkit.worker.protocol import Envelope, JobKind
 
-# Modules, or functions that import them as the stage does (torch costs 3 s). The jobs of a target
-# list theirs in the runtime's row. onnxruntime is excluded on purpose: it starts a thread on
-# import, which rules out forking, and costs only 0.1 s.
-_TOOLS: dict[JobKind, tuple[str, ...]] = {
-    "export": ("torch",),
-    "reference": ("torch",),
-    "bench-original": ("torch",),
-}
+# The jobs that load the original model. The jobs of a target list what they import in the
+# runtime's row. onnxruntime is excluded on purpose: it starts a thread on import, which rules out
+# forking, and costs only 0.1 s.
+_LOADING: tuple[JobKind, ...] = ("export", "reference", "bench-original")
+# A factory may do without transformers, which costs as much as torch.
+_TORCH = ("torch",)
+_TRANSFORMERS = ("torch", "transformers.modeling_utils")
 
 
 def preloaded_tools(envelope: Envelope) -> tuple[str, ...]:
     """Return what every worker with this job eventually imports (see `preload`)."""
     if envelope.runtime is not None:
         return tuple(load_runtime(envelope.runtime).preload.get(envelope.job, ()))
-    tools = _TOOLS.get(envelope.job, ())
-    return () if tools and _reads_onnx(envelope) else tools
+    return _loaders(envelope) if envelope.job in _LOADING else ()
 
 
-def _reads_onnx(envelope: Envelope) -> bool:
-    """Return True if the model is an ONNX file, which does not need torch."""
+def _loaders(envelope: Envelope) -> tuple[str, ...]:
+    """Return what loading the original imports; an ONNX file needs no torch."""
     source = envelope.request.get("source") if isinstance(envelope.request, dict) else None
-    return not isinstance(source, dict) or source.get("kind") == "onnx"
+    match source.get("kind") if isinstance(source, dict) else "onnx":
+        case "onnx":
+            return ()
+        case "factory":
+            return _TORCH
+        case _:
+            return _TRANSFORMERS
 
 
 def preload(tools: Sequence[str]) -> None:

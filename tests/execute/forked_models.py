@@ -62,6 +62,7 @@ def seen() -> dict:
         "builtins": len(builtins.__dict__),
         "children": len(children),
         "collector": gc.get_threshold(),
+        "collects": gc.isenabled(),
         "current folder": Path.cwd().name,
         "decimal": decimal.getcontext().prec,
         "default dtype": str(torch.get_default_dtype()),
@@ -111,6 +112,7 @@ def poison(report: str) -> None:
     found = Path(report)
     builtins.poisoned = 1
     subprocess.Popen(["sleep", "60"])
+    gc.disable()
     gc.set_threshold(1, 1, 1)
     Path("elsewhere").mkdir()
     os.chdir("elsewhere")

@@ -1,5 +1,6 @@
 """Recipes of a small torch model, run in this environment, also from the command line."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -103,14 +104,17 @@ def convkit(*arguments: object, **options: Any) -> "subprocess.Popen[str]":
 
 
 def workers_of(home: Path) -> list[str]:
-    """Return the command lines of processes that work below a home."""
+    """Return the command lines of workers below a home: a fresh one names its files, a forked one
+    has its server's command line and its own folder.
+    """
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                line = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                line = os.fsdecode((entry / "cmdline").read_bytes().replace(b"\0", b" "))
+                folder = (entry / "cwd").readlink()
             except OSError:
                 continue
-            if str(home) in line and "bootstrap" in line:
+            if "bootstrap" in line and (str(home) in line or folder.is_relative_to(home)):
                 found.append(line)
     return found

@@ -1,6 +1,7 @@
 """Forked workers are like fresh ones, and nothing passes from one to the next."""
 
 import contextlib
+import dataclasses
 import json
 import os
 import random
@@ -23,7 +24,8 @@ from faults.recipes import write_recipe
 from test_worker_process import alive, gone_soon
 
 from convkit.codec import encode
-from convkit.execute.fork_servers import ForkServers
+from convkit.execute.events import Silence
+from convkit.execute.fork_servers import ForkServers, forking
 from convkit.execute.run import RunOptions, run_recipe
 from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
 from convkit.execute.workers import WORKERS, FreshProcesses, Launch, WorkerProcess, WorkerStrategy
@@ -261,6 +263,69 @@ run(Path({str(tmp_path)!r}), ForkServers(), "hang")
         assert all(map(alive, pids))
         process.kill()
     assert all(map(gone_soon, pids))
+
+
+def test_workers_with_bytecode_folders_of_their_own_share_a_server(tmp_path: Path) -> None:
+    """Those of isolated environments have one each, for the Pythons that they start."""
+    before = running_servers()
+
+    class OwnFolder(ForkServers):
+        def start(self, launch: Launch) -> WorkerProcess:
+            own = {"PYTHONPYCACHEPREFIX": str(launch.folder / "bytecode")}
+            return super().start(
+                dataclasses.replace(launch, environment={**launch.environment, **own})
+            )
+
+    with contextlib.closing(OwnFolder()) as servers:
+        workers = Watched(servers)
+        seen = [state(tmp_path, workers, "probe")["environment"] for _ in range(2)]
+        assert not workers.last_is_fresh
+        assert len(running_servers() - before) == 1
+    folders = [each["PYTHONPYCACHEPREFIX"] for each in seen]
+    assert folders[0] != folders[1]
+    assert all(Path(each).name == "bytecode" for each in folders)
+
+
+def test_closing_does_not_wait_for_imports(tmp_path: Path) -> None:
+    before = running_servers()
+    # An import that never ends: the server waits for a signal.
+    servers = ForkServers(tools=lambda _: ("signal:pause",))
+    workers = Watched(servers)
+    thread = threading.Thread(target=state, args=(tmp_path, workers, "probe"))
+    thread.start()
+    while not (started := running_servers() - before):
+        assert thread.is_alive()
+        time.sleep(0.05)
+    servers.close()
+    assert all(map(gone_soon, started))
+    thread.join()
+    assert workers.last_is_fresh
+
+
+def test_a_run_forks_its_stages_and_ends_its_servers(tmp_path: Path) -> None:
+    recipe = write_recipe(
+        tmp_path / "model", code=LINEAR, targets={"ort": {"runtime": "onnxruntime"}}, **ROWS
+    )
+    before = running_servers()
+    during: dict[str, set[int]] = {}
+
+    class Watching(Silence):
+        def stage_finished(self, stage: str, status: str, seconds: float) -> None:
+            during[stage] = running_servers() - before
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(WORKERS, "host", FreshProcesses())
+        options = RunOptions(recipe, Home(tmp_path / "home"), toolchain="host", track=False)
+        assert run_recipe(options, Watching()).record.exit_code == 0
+    # Export and reference share one; the other stages need no tools that are slow to import.
+    assert len(during["export"] | during["reference"]) == 1
+    assert running_servers() == before
+
+
+def test_other_strategies_start_workers_in_their_own_way() -> None:
+    own = FreshProcesses(Path("stub.py"))
+    with forking(own) as workers:
+        assert workers is own
 
 
 def test_closing_ends_the_servers(tmp_path: Path) -> None:

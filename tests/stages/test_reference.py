@@ -77,6 +77,51 @@ def test_a_torch_model_on_every_case(tmp_path):
     }
 
 
+MANY_ROWS = dataclasses.replace(
+    CONTRACT,
+    axes=(Axis("batch", 1, 2, 16), Axis("sequence", 2, 6, 24)),  # three rows hold all ids
+)
+ROWS_OF_ITS_CALLS = """
+    with open({report!r}, "a") as report:
+        print(len(ids), ids.shape[1], file=report)
+    {condition}
+    return {{"score": (ids + 100 * types).float() * mask * scale}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("condition", "whole"),
+    [
+        ("scale = 1.0", False),
+        # Decided in Python, where the sizes are known and in which way they would fall otherwise.
+        ("scale = 2.0 if len(ids) > 8 else 1.0", True),
+        ("scale = 2.0 if ids.shape[0] * ids.shape[1] > 150 else 1.0", True),
+        # Decided by values: only a run shows it.
+        ("scale = 1.0 + ids.float().mean() / 100", True),
+    ],
+    ids=["alone", "rows", "elements", "values"],
+)
+def test_the_original_runs_on_few_rows_of_the_largest_case_if_they_are_independent(
+    tmp_path, condition, whole
+):
+    report = tmp_path / "report"
+    forward = ROWS_OF_ITS_CALLS.format(report=str(report), condition=condition)
+    result, _, output = run(tmp_path, factory(tmp_path, forward), MANY_ROWS)
+    calls = [tuple(map(int, line.split())) for line in report.read_text().splitlines()]
+    assert ((16, 24) in calls) == whole
+    (largest,) = [case for case in result.cases if case.name == "largest"]
+    assert largest.sizes == {"batch": 16, "sequence": 24}
+    assert ("three different rows" in largest.description) != whole
+    inputs = read_tensors(output, "largest", "inputs", CONTRACT.inputs)
+    outputs = read_tensors(output, "largest", "outputs", CONTRACT.outputs)
+    assert inputs["ids"].shape == (16, 24)
+    assert len(np.unique(inputs["ids"], axis=0)) == (16 if whole else 3)
+    ids = inputs["ids"].astype(np.float32)
+    scale = 2.0 if "2.0" in condition else 1.0 + ids.mean() / 100 if whole else 1.0
+    expected = (ids + 100 * inputs["types"]) * inputs["mask"] * np.float32(scale)
+    np.testing.assert_allclose(outputs["score"], expected, rtol=1e-6)
+
+
 def test_an_onnx_file_is_its_own_reference(tmp_path):
     source = Source("onnx", path=str(save(tmp_path, graph())))
     _, findings, output = run(tmp_path, source)
