@@ -6,7 +6,7 @@ import typer
 
 from convkit.cli.options import HomeFolder, Json, PolicyFile, Toolchain
 
-Verdict = Literal["verified", "failed", "skipped", "broken"]
+Verdict = Literal["verified", "waived", "failed", "skipped", "broken"]
 
 
 def runs(

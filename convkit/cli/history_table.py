@@ -16,6 +16,7 @@ STYLES = {
     "verified": "green",
     "failed": "bold red",
     "broken": "bold red",
+    "waived": "yellow",
     "skipped": "yellow",
     "damaged": "bold red",
 }

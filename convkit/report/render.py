@@ -13,7 +13,15 @@ from convkit.metrics.text import told_apart
 from convkit.record.bench import BenchRecord
 from convkit.record.figures import non_finite, worst_comparison, worst_of_output
 from convkit.record.model import RunRecord
-from convkit.record.summary import first_failing_case, left_out, seconds_of, verdict, verified_name
+from convkit.record.summary import (
+    first_failing_case,
+    left_out,
+    seconds_of,
+    severity_text,
+    verdict,
+    verified_name,
+    waiver_text,
+)
 from convkit.record.text import bytes_text, seconds_text, sizes_text
 from convkit.report.bench import bench_view
 from convkit.report.drawing import visible
@@ -36,7 +44,7 @@ REPORT_NAME = "report.html"
 _TEMPLATE = "report.html.jinja"
 _UNITS = {"output": "in the output's unit", "ratio": "a ratio"}
 _STYLE = "report.css"
-_MARKS = {"verified": "✓", "failed": "✗", "broken": "✗", "skipped": "\N{EN DASH}"}
+_MARKS = {"verified": "✓", "waived": "⚠", "failed": "✗", "broken": "✗", "skipped": "\N{EN DASH}"}
 _EVIDENCE = {
     "device": "ran on the device",
     "simulated": "simulated, not run on its device",
@@ -116,6 +124,7 @@ def _environment() -> "Environment":
         axis_sizes=sizes_text,
         figure=figure_text,
         json=json_text,
+        severity=severity_text,
     )
     environment.globals.update(
         mark=_MARKS,
@@ -130,6 +139,7 @@ def _environment() -> "Environment":
         change_text=change_text,
         share_text=share_text,
         link_to=link_to,
+        waiver_text=waiver_text,
         metric_rows=tuple(METRICS.values()),
         units=_UNITS,
         told_apart=told_apart,
