@@ -79,13 +79,8 @@ def render_report(record: RunRecord, *, base: str = "", bench: BenchRecord | Non
 
     Everything from the record is escaped, because names come from recipes and models.
     """
-    from markupsafe import Markup  # noqa: PLC0415 - part of jinja2, which only reports need
-
-    environment = _environment()
-    style = environment.get_template(_STYLE).render()
-    return environment.get_template(_TEMPLATE).render(
-        style=Markup(style),  # noqa: S704 - convkit's own file
-        policy=_policy(style),
+    return render_page(
+        _TEMPLATE,
         run=record,
         view=run_view(record),
         verdict=verdict(record),
@@ -93,6 +88,19 @@ def render_report(record: RunRecord, *, base: str = "", bench: BenchRecord | Non
         tools=_tools(record),
         base=base,
         bench=bench_view(bench),
+    )
+
+
+def render_page(template: str, **values: object) -> str:
+    """Return a page of this package's templates as HTML, with its style sheet and its policy."""
+    from markupsafe import Markup  # noqa: PLC0415 - part of jinja2, which only reports need
+
+    environment = _environment()
+    style = environment.get_template(_STYLE).render()
+    return environment.get_template(template).render(
+        style=Markup(style),  # noqa: S704 - convkit's own file
+        policy=_policy(style),
+        **values,
     )
 
 
