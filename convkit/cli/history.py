@@ -26,7 +26,7 @@ def history(
     open_it: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     home: HomeFolder = None,
 ) -> None:
-    """Show how every recipe fared in the nightly runs, with its figures against the baseline."""
+    """Show every recipe's nightly runs and figures."""
     from convkit.home import Home
     from convkit.nightly.trend import history_of, read_nights
     from convkit.report.history import write_history

@@ -17,7 +17,7 @@ from typing import Literal
 
 from convkit.codec import CodecError, decode
 from convkit.errors import StoreError, storage_error
-from convkit.store.digests import SealBroken, read_sealed
+from convkit.store.digests import DigestCache, SealBroken, read_sealed
 from convkit.store.locks import HeldLock
 from convkit.store.records import FileEntry, KeptRecord, LatestStage, SettledRun
 from convkit.store.staging import sweep_staging
@@ -91,17 +91,16 @@ def collect(root: Path, needed: Needed, *, dry_run: bool = False) -> tuple[Freed
     Also keeps the last record of each recipe's stages, which explains later changes. The caller
     holds `nobody_else`.
     """
-    garbage = _garbage(root, needed)
+    garbage, digests = _garbage(root, needed), DigestCache(root / "digests")
     freed = []
     for kind, paths in garbage.items():
         sizes = [_size(path) for path in paths]
         freed.append(Freed(kind, len(paths), sum(sizes)))
         if not dry_run:
             for path in paths:
-                _remove(path)
+                _remove(path, digests)
     if not dry_run:
         sweep_staging(root / "staging")
-        _forget_digests(root)
     return tuple(freed)
 
 
@@ -158,18 +157,14 @@ def _size(path: Path) -> int:
     return sum(each.lstat().st_size for each in path.rglob("*") if each.is_file())
 
 
-def _remove(path: Path) -> None:
+def _remove(path: Path, digests: DigestCache) -> None:
     try:
         if path.is_dir():
+            for each in path.rglob("*"):
+                digests.forget(each)
             shutil.rmtree(path)
         else:
+            digests.forget(path)
             path.unlink(missing_ok=True)
     except OSError as error:
         raise storage_error(error, path) from error
-
-
-def _forget_digests(root: Path) -> None:
-    """Empty the memory of digests: most of it is about files that are gone. It fills again."""
-    for path in (root / "digests").glob("*.json"):
-        with contextlib.suppress(OSError):
-            path.unlink()

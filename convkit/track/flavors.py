@@ -27,8 +27,12 @@ def loadable(target: TargetReport) -> str | None:
     return found[0] if passed and len(found) == 1 else None
 
 
-def description(record: RunRecord, target: TargetReport, run_id: str, mlflow: str) -> str:
-    """Return the content of a target's `MLmodel`, for a release of MLflow."""
+def description(
+    record: RunRecord, target: TargetReport, run_id: str, mlflow: str, provenance: str
+) -> str:
+    """Return the content of a target's `MLmodel`, for a release of MLflow. `provenance` is the
+    digest of the run's, empty if it has none.
+    """
     file = loadable(target)
     assert file is not None
     data = PurePosixPath(file).name
@@ -45,7 +49,11 @@ def description(record: RunRecord, target: TargetReport, run_id: str, mlflow: st
             "inputs": _schema(record.contract.inputs),
             "outputs": _schema(record.contract.outputs),
         },
-        "metadata": {"convkit_run": record.id, "convkit_target": target.name},
+        "metadata": {
+            "convkit_run": record.id,
+            "convkit_target": target.name,
+            "convkit_provenance": provenance,
+        },
     }
     return yaml.safe_dump(content, sort_keys=False)
 

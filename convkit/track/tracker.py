@@ -239,18 +239,19 @@ class Tracker:
         # A server's folder may be on another machine, even if the same path exists here.
         artifact_folder = None if self.location.is_server else local_folder(run.info.artifact_uri)
         placed = place_models(self.client, run_id, artifact_folder, record, folder)
-        self._describe(run_id, record, placed)
+        identity = identity_tags(record, folder)
+        self._describe(run_id, record, placed, identity.get("convkit.provenance", ""))
         models = self._log_models(experiment_id, run_id, record, placed)
-        self._write(
-            run_id, parent, models, {**placement_tags(placed), **identity_tags(record, folder)}
-        )
+        self._write(run_id, parent, models, {**placement_tags(placed), **identity})
         for child in child_entries(record):
             self._log_child(experiment_id, child, folder, {**user, "mlflow.parentRunId": run_id})
         self.client.set_tag(run_id, _COMPLETE, "complete")
         self._end(run_id, parent)
         return run_id
 
-    def _describe(self, run_id: str, record: RunRecord, placed: list[Placed]) -> None:
+    def _describe(
+        self, run_id: str, record: RunRecord, placed: list[Placed], provenance: str
+    ) -> None:
         """Write MLflow's description beside each copied ONNX file, so that MLflow can load it."""
         import mlflow
 
@@ -258,7 +259,7 @@ class Tracker:
         for target in record.targets:
             file = loadable(target)
             if file is not None and target.name in copied:
-                text = description(record, target, run_id, mlflow.__version__)
+                text = description(record, target, run_id, mlflow.__version__, provenance)
                 place = str(PurePosixPath(file).parent / flavors.FILE_NAME)
                 self.client.log_text(run_id, text, place)
 

@@ -18,6 +18,7 @@ from convkit.execute.run_folder import read_record
 from convkit.home import Home
 from convkit.nightly.retention import collect_garbage
 from convkit.store import garbage
+from convkit.store.digests import DigestCache
 from convkit.store.garbage import in_use
 from convkit.store.store import Store
 
@@ -169,12 +170,12 @@ def _collect_and_die(root: Path, after: int) -> None:
     removed = 0
     real = garbage._remove
 
-    def remove(path: Path) -> None:
+    def remove(path: Path, digests: DigestCache) -> None:
         nonlocal removed
         if removed == after:
             os._exit(9)
         removed += 1
-        real(path)
+        real(path, digests)
 
     garbage._remove = remove
     collect_garbage(Home(root))

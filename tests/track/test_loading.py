@@ -45,6 +45,9 @@ def test_pyfunc_and_onnx_load_the_baseline_by_its_alias(accepted: RunOutcome, ml
     assert loaded.metadata.signature.inputs.inputs[0].shape == (-1, 4)
     with pytest.raises(mlflow.exceptions.MlflowException):
         loaded.predict({"x": rows.astype(np.float64).astype(str)})
+    digest = hashlib.sha256((accepted.folder / "provenance.json").read_bytes()).hexdigest()
+    assert loaded.metadata.metadata["convkit_run"] == accepted.record.id
+    assert loaded.metadata.metadata["convkit_provenance"] == f"sha256:{digest}"
     graph = mlflow.onnx.load_model("models:/small@baseline")
     assert [each.name for each in graph.graph.input] == ["x"]
     kept = Path(mlflow.artifacts.download_artifacts("models:/small@baseline")) / "model.onnx"
