@@ -7,7 +7,7 @@ import getpass
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from filelock import BaseFileLock
@@ -16,7 +16,6 @@ from convkit.errors import TrackingError
 from convkit.record.bench import BenchRecord
 from convkit.record.model import RunRecord
 from convkit.store.locks import file_lock
-from convkit.track import flavors
 from convkit.track.artifacts import (
     Placed,
     local_folder,
@@ -28,9 +27,9 @@ from convkit.track.batches import batches
 from convkit.track.bench import bench_points
 from convkit.track.database import create_database, schema_revisions
 from convkit.track.entries import Entry, Point, Table, child_entries, parent_entry
-from convkit.track.flavors import description, loadable
 from convkit.track.identity import identity_tags
 from convkit.track.limits import TAG_LENGTH, clipped, entry_name
+from convkit.track.loadable import describe_models, loadable_folder
 from convkit.track.location import Location, check_database, find_location, tracking_error
 from convkit.track.mlflow_client import first_contact, import_mlflow
 
@@ -152,26 +151,15 @@ class Tracker:
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
             source = self.client.get_run(tracked.parent_run_id).info.artifact_uri
-            loadable = self._loadable(tracked.parent_run_id, record)
-            if loadable is not None:
-                source = f"{source}/{loadable}"
+            inside = loadable_folder(self.client, tracked.parent_run_id, record)
+            if inside is not None:
+                source = f"{source}/{inside}"
             tags = {"convkit.run": record.id, **identity_tags(record, folder)}
             made = self.client.create_model_version(
                 record.recipe, source, tracked.parent_run_id, tags=tags
             )
             self.client.set_registered_model_alias(record.recipe, alias, made.version)
         return str(made.version)
-
-    def _loadable(self, run_id: str, record: RunRecord) -> str | None:
-        """Return the folder of the first target that MLflow can load, inside a run's artifacts."""
-        for target in record.targets:
-            if (file := loadable(target)) is None:
-                continue
-            folder = PurePosixPath(file).parent
-            found = {each.path for each in self.client.list_artifacts(run_id, str(folder))}
-            if str(folder / flavors.FILE_NAME) in found:
-                return str(folder)
-        return None
 
     def aliased(self, recipe: str, alias: str) -> str | None:
         """Return the id of the run that has an alias under a recipe's name, or None; raises
@@ -240,7 +228,8 @@ class Tracker:
         artifact_folder = None if self.location.is_server else local_folder(run.info.artifact_uri)
         placed = place_models(self.client, run_id, artifact_folder, record, folder)
         identity = identity_tags(record, folder)
-        self._describe(run_id, record, placed, identity.get("convkit.provenance", ""))
+        sealed = identity.get("convkit.provenance", "")
+        describe_models(self.client, run_id, record, placed, sealed)
         models = self._log_models(experiment_id, run_id, record, placed)
         self._write(run_id, parent, models, {**placement_tags(placed), **identity})
         for child in child_entries(record):
@@ -248,20 +237,6 @@ class Tracker:
         self.client.set_tag(run_id, _COMPLETE, "complete")
         self._end(run_id, parent)
         return run_id
-
-    def _describe(
-        self, run_id: str, record: RunRecord, placed: list[Placed], provenance: str
-    ) -> None:
-        """Write MLflow's description beside each copied ONNX file, so that MLflow can load it."""
-        import mlflow
-
-        copied = {one.target for one in placed if one.how == "copied"}
-        for target in record.targets:
-            file = loadable(target)
-            if file is not None and target.name in copied:
-                text = description(record, target, run_id, mlflow.__version__, provenance)
-                place = str(PurePosixPath(file).parent / flavors.FILE_NAME)
-                self.client.log_text(run_id, text, place)
 
     def _log_child(
         self, experiment_id: str, child: Entry, folder: Path, tags: dict[str, str]
