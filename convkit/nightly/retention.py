@@ -45,6 +45,8 @@ def collect_garbage(
 
     Raises StoreError if the store is in use, UsageError if a run cannot be read.
     """
+    if not home.store.is_dir():
+        return Collected((), 0, (), {})
     with nobody_else(home.store):
         records = {folder: _record(folder) for folder in home.run_folders()}
         newest = {record.recipe: folder for folder, record in reversed(records.items())}

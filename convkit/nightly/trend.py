@@ -102,7 +102,7 @@ def history_of(home: Home, nights: Sequence[NightResults], page: Path) -> Histor
     names = sorted({name for night in nights for name in night.results})
     return History(
         tuple(
-            Night(each.id, _day(each.id), _link(nightly_folder(home, each.id), "nightly.md", page))
+            Night(each.id, _day(each.id), _night_link(nightly_folder(home, each.id), page))
             for each in shown
         ),
         tuple(_row(name, nights, shown, home, page) for name in names),
@@ -165,6 +165,12 @@ def _cell(result: Result | None, home: Home, page: Path) -> Cell | None:
         else None
     )
     return Cell(result.shown, mark_of(result.shown), label, link)
+
+
+def _night_link(folder: Path, page: Path) -> str:
+    """Return the link to a nightly run's summary; one that was killed has only its results."""
+    name = "nightly.md" if (folder / "nightly.md").is_file() else "nightly.json"
+    return _link(folder, name, page)
 
 
 def _link(folder: Path, name: str, page: Path) -> str:

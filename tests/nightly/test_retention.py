@@ -206,6 +206,12 @@ def test_a_run_that_cannot_be_read_stops_it(home: Home) -> None:
     assert content(home) == before
 
 
+def test_a_home_without_a_store_has_nothing_to_free(tmp_path: Path) -> None:
+    found = collect_garbage(Home(tmp_path / "nothing"))
+    assert (found.freed, found.runs) == ((), 0)
+    assert not (tmp_path / "nothing").exists()
+
+
 def test_the_command_prints_what_it_frees_by_kind(home: Home) -> None:
     code, text = command_line("store", "gc", "--dry-run", home=home.root)
     assert code == 0
