@@ -111,12 +111,12 @@ class Target:
 
     @property
     def status(self) -> TargetStatus:
-        """verified, failed, skipped or broken."""
+        """verified, waived, failed, skipped or broken."""
         return self.report.status
 
     @property
     def verified(self) -> bool:
-        """True if every comparison passed; a skipped target is not verified."""
+        """True if every comparison passed; a skipped or waived target is not verified."""
         return self.status == "verified"
 
     @property

@@ -47,7 +47,8 @@ def _page(code: str) -> str:
         "Why other tools miss it": row.missed,
         "What to do": row.remedy,
     }
-    text = f"# {code}: {row.title}\n\nSeverity: {severity_text(code)}.\n"
+    waivable = " A recipe can [waive](../waivers.md) it." if row.waivable else ""
+    text = f"# {code}: {row.title}\n\nSeverity: {severity_text(code)}.{waivable}\n"
     for title, body in sections.items():
         text += f"\n## {title}\n\n{body}\n"
     return f"{text}\n[All findings](index.md) · [recognized faults](../faults.md)\n"

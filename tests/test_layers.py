@@ -54,7 +54,8 @@ HOST = {
         *("report", "verdict", "worker.protocol", *ROWS, *METRICS),
     },
     "nightly": {
-        *("audit", "execute", "recipe", "record", "findings", "store", "toolchain", "track")
+        *("audit", "execute", "recipe", "record", "findings", "store", "toolchain", "track"),
+        *("report", "verdict"),
     },
     # What people call from Python; the command line does, too.
     "api": {"execute", "recipe", "record", "findings", "session"},

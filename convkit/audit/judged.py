@@ -1,6 +1,7 @@
 """Judges a run's recorded metrics again, and compares the outcome with its recorded verdicts."""
 
 import dataclasses
+import datetime as dt
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +14,17 @@ from convkit.metrics.limits import problems
 from convkit.plan.requests import contract_of
 from convkit.recipe.models import Axis, Recipe
 from convkit.recipe.tolerances import limits_for, limits_of, tolerance_for
-from convkit.record.model import CaseVerdict, OutputVerdict, RunRecord, TargetReport, Verification
+from convkit.record.model import (
+    CaseVerdict,
+    OutputVerdict,
+    RunRecord,
+    TargetReport,
+    Verification,
+    worst_status,
+)
 from convkit.report.render import REPORT_NAME, render_report
-from convkit.verdict.targets import exit_code, worst_status
+from convkit.verdict.targets import exit_code
+from convkit.verdict.waivers import day_of, with_waivers, without_waivers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,10 +47,11 @@ def judge_again(folder: Path, record: RunRecord, *, same_code: bool) -> JudgedAg
         recipe = recorded_recipe(record, folder)
     except ConvkitError as error:
         return JudgedAgain((), (f"its metrics were not judged again: {error}",))
+    day = day_of(record.started)
     found = [
         Contradiction(("result.json", place), message)
         for target in record.targets
-        for place, message in _target(target, recipe)
+        for place, message in (*_target(target, recipe), *_waivers(target, recipe, day))
     ]
     status = worst_status([target.status for target in record.targets])
     if (status, exit_code(status)) != (record.status, record.exit_code):
@@ -65,7 +75,8 @@ def _derived(record: RunRecord, recipe: Recipe) -> Iterator[Contradiction]:
     place = ("result.json", "recipe.yaml")
     if record.contract != contract_of(recipe):
         yield Contradiction(place, "the contract is not the recipe's")
-    if record.key != run_key(recipe, {stage.id: stage.key for stage in record.stages}):
+    keys = {stage.id: stage.key for stage in record.stages}
+    if record.key != run_key(recipe, keys, day_of(record.started)):
         yield Contradiction(place, "the run's key is not that of its stages and its recipe")
 
 
@@ -80,13 +91,29 @@ def _target(target: TargetReport, recipe: Recipe) -> Iterator[tuple[str, str]]:
             yield "recipe.yaml", f"{target.name}: {name} {found}, but the recipe says {wanted}"
     for verification in target.verifications:
         yield from _verification(target, verification, recipe)
-    statuses = [verification.status for verification in target.verifications]
-    if any(finding.is_error for finding in target.findings) and "broken" not in statuses:
+    plain = without_waivers(target)
+    statuses = [verification.status for verification in plain.verifications]
+    if any(finding.is_error for finding in plain.findings) and "broken" not in statuses:
         statuses.append("failed")
-    if target.status != worst_status(statuses):
+    if plain.status != worst_status(statuses):
         yield (
             target.name,
             f"recorded as {target.status}, its verifications make it {worst_status(statuses)}",
+        )
+
+
+def _waivers(target: TargetReport, recipe: Recipe, day: dt.date) -> Iterator[tuple[str, str]]:
+    """Apply the recipe's waivers to the recorded errors again."""
+    again = with_waivers(target, recipe.waive, day)
+    if again.waivers != target.waivers:
+        yield "recipe.yaml", f"{target.name}: the recorded waivers are not the recipe's"
+    for old, new in zip(target.verifications, again.verifications, strict=True):
+        if old.status != new.status and "waived" in (old.status, new.status):
+            yield old.stage, f"recorded as {old.status}, the recipe's waivers make it {new.status}"
+    if target.status != again.status and "waived" in (target.status, again.status):
+        yield (
+            target.name,
+            f"recorded as {target.status}, the recipe's waivers make it {again.status}",
         )
 
 

@@ -41,12 +41,13 @@ class TrustedKey(_Model):
 
 class Requirements(_Model):
     """What a run must have. `evidence`: the kinds that a verified target may rest on. `history`:
-    the recipe's run before it must still exist unchanged.
+    the recipe's run before it must still exist unchanged. `waivers`: errors may be waived.
     """
 
     signed: tuple[Signed, ...] = ("provenance", "models", "acceptance")
     evidence: tuple[Literal["device", "simulated"], ...] = ("device", "simulated")
     history: bool = False
+    waivers: bool = True
 
 
 class PolicyFile(_Model):
@@ -109,8 +110,10 @@ def violations(
             why = f"signed by {by[0][:16]}, whom the policy does not trust" if by else "not signed"
             yield f"{path}: {why}"
     for target in record.targets if record is not None else ():
+        if not policy.require.waivers and any(each.state == "active" for each in target.waivers):
+            yield f"{target.name}: errors are waived"
         for verification in target.verifications:
-            if verification.status == "verified" and (
+            if verification.status in ("verified", "waived") and (
                 verification.evidence not in policy.require.evidence
             ):
                 yield f"{target.name}: the evidence is {verification.evidence}"

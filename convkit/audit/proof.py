@@ -3,7 +3,7 @@
 import dataclasses
 
 from convkit.record.figures import worst_comparison
-from convkit.record.model import RunRecord, TargetReport, Verification
+from convkit.record.model import AppliedWaiver, RunRecord, TargetReport, Verification
 from convkit.record.provenance import FileDigest, Provenance
 
 
@@ -32,7 +32,9 @@ class VerificationProof:
 
 @dataclasses.dataclass(frozen=True)
 class TargetProof:
-    """A target: its configuration, its verdict, its files by path in the run's folder."""
+    """A target: its configuration, its verdict, its files by path in the run's folder, its
+    waivers.
+    """
 
     target: str
     runtime: str
@@ -42,6 +44,7 @@ class TargetProof:
     headline: str
     verifications: tuple[VerificationProof, ...]
     files: dict[str, FileDigest]
+    waivers: tuple[AppliedWaiver, ...] = ()
 
 
 def proofs_of(record: RunRecord | None, provenance: Provenance | None) -> tuple[TargetProof, ...]:
@@ -68,6 +71,7 @@ def _target(target: TargetReport, files: dict[str, FileDigest]) -> TargetProof:
         headline=target.headline,
         verifications=tuple(map(_verification, target.verifications)),
         files=_files_of(target.name, files),
+        waivers=target.waivers,
     )
 
 

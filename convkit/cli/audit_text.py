@@ -11,7 +11,9 @@ from convkit.audit.proof import TargetProof, VerificationProof
 from convkit.cli.history_table import STYLES
 from convkit.cli.plain import Encodable
 from convkit.record.materials import Dependency
+from convkit.record.summary import waived_text, waiver_text
 from convkit.record.text import bytes_text, sizes_text
+from convkit.verdict.waivers import day_of
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -57,6 +59,7 @@ def audit_text(answer: Answer, *, full: bool = False) -> "RenderableType":
         ("Built from", _sources(making)),
         ("Built with", _making(making)),
         ("Verified", _verified(answer) if full else _verified_briefly(answer)),
+        ("Waivers", _waivers(answer)),
         ("Findings", _findings(answer)),
         ("Afterwards", _since(answer)),
         ("Recipe", _recipe(making)),
@@ -247,10 +250,20 @@ def _verification(verification: VerificationProof) -> Iterator[str]:
         yield f"    not run: {name}: {reason}"
 
 
+def _waivers(answer: Answer) -> Iterator[str]:
+    today = day_of(time.time()).isoformat()
+    for target in answer.targets:
+        for each in target.waivers:
+            gone = " (expired since)" if each.state == "active" and each.until < today else ""
+            yield f"{target.target}: {waiver_text(each)}{gone}"
+
+
 def _findings(answer: Answer) -> Iterator[str]:
     for located in answer.findings:
         finding = located.finding
-        yield f"{finding.severity} {finding.code} in {', '.join(located.where)}: {finding.message}"
+        where = ", ".join(located.where)
+        waived = f" ({waived_text(located)})" if located.waived else ""
+        yield f"{finding.severity} {finding.code} in {where}{waived}: {finding.message}"
     if not answer.findings and answer.verdict is not None:
         yield "none"
 

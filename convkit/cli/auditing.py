@@ -6,7 +6,9 @@ import typer
 
 from convkit.cli.options import HomeFolder, Json, PolicyFile, Toolchain
 
-Verdict = Literal["verified", "failed", "skipped", "broken"]
+_MOST_ROWS = 100
+
+Verdict = Literal["verified", "waived", "failed", "skipped", "broken"]
 
 
 def runs(
@@ -34,6 +36,9 @@ def runs(
     until: Annotated[
         str | None, typer.Option("--until", metavar="DATE", help="On or before this day (UTC).")
     ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Show every run, not only the newest 100.")
+    ] = False,
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:
@@ -58,7 +63,8 @@ def runs(
 
     from convkit.cli.history_table import history
 
-    Console().print(history(entries, place.root, filtered=wanted != Filter()))
+    most = None if everything else _MOST_ROWS
+    Console().print(history(entries, place.root, filtered=wanted != Filter(), most=most))
 
 
 def audit(

@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from convkit.home import Home
     from convkit.record.model import RunRecord
 
-_STATUS_STYLES = {"verified": "green", "failed": "red", "broken": "red", "skipped": "yellow"}
+_STATUS_STYLES = {
+    "verified": "green",
+    "waived": "yellow",
+    "failed": "red",
+    "broken": "red",
+    "skipped": "yellow",
+}
 
 
 def diagnose(

@@ -16,13 +16,18 @@ STYLES = {
     "verified": "green",
     "failed": "bold red",
     "broken": "bold red",
+    "waived": "yellow",
     "skipped": "yellow",
     "damaged": "bold red",
 }
 
 
-def history(entries: Sequence[RunEntry], root: Path, *, filtered: bool) -> "RenderableType":
-    """Return a table of runs, newest first, and what could not be read."""
+def history(
+    entries: Sequence[RunEntry], root: Path, *, filtered: bool, most: int | None = None
+) -> "RenderableType":
+    """Return a table of runs, newest first, and what could not be read. `most` limits the rows:
+    laying out a thousand takes longer than finding them.
+    """
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -39,7 +44,8 @@ def history(entries: Sequence[RunEntry], root: Path, *, filtered: bool) -> "Rend
         table.add_column(heading, no_wrap=heading == "run", overflow="fold")
     for heading in ("targets", "tools", "since"):
         table.add_column(heading, overflow="fold")
-    for entry in entries:
+    shown = entries if most is None else entries[:most]
+    for entry in shown:
         table.add_row(
             Text(entry.run),
             _date(entry.started),
@@ -48,8 +54,11 @@ def history(entries: Sequence[RunEntry], root: Path, *, filtered: bool) -> "Rend
             _tools(entry),
             _since(entry),
         )
-    remarks = [Text(f"{entry.run}: {remark}") for entry in entries for remark in entry.remarks]
-    count = Text(f"{len(entries)} run{'' if len(entries) == 1 else 's'} in {root}", style="dim")
+    remarks = [Text(f"{entry.run}: {remark}") for entry in shown for remark in entry.remarks]
+    text = f"{len(entries)} run{'' if len(entries) == 1 else 's'} in {root}"
+    if len(shown) < len(entries):
+        text += f"; the newest {len(shown)} are shown (--all shows all)"
+    count = Text(text, style="dim")
     return Encodable(Group(table, Text(), *remarks, count))
 
 

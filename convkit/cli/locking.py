@@ -1,10 +1,14 @@
 """`convkit lock`."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from convkit.cli.options import RecipeFile
+
+if TYPE_CHECKING:
+    from convkit.toolchain.lockfile import Lock
 
 
 def lock(
@@ -30,10 +34,18 @@ def lock(
             help="Such as macos-arm64; may be repeated. [as locked, or this]",
         ),
     ] = None,
+    pylock: Annotated[
+        Path | None,
+        typer.Option(
+            "--pylock",
+            metavar="DIR",
+            help="Also write a pylock.toml (PEP 751) per environment, for this platform.",
+        ),
+    ] = None,
 ) -> None:
     """Pin the recipe's tools, with hashes, in a file next to it."""
     from convkit.errors import UsageError
-    from convkit.execute.locking import Upgrade, check_lock, lock_recipe
+    from convkit.execute.locking import Upgrade, check_lock, lock_recipe, made_with_others
     from convkit.recipe.loading import load_recipe
     from convkit.toolchain.lockfile import lock_file, lock_text, read_lock, write_lock
 
@@ -52,6 +64,8 @@ def lock(
         for each in lock.left_out if lock is not None else ():
             stages = ", ".join(each.stages)
             typer.echo(f"note: not locked, since no index had the packages: {stages}", err=True)
+        for line in made_with_others(lock) if lock is not None else ():
+            typer.echo(f"note: {line}", err=True)
         if not problems:
             typer.echo(f"{file} fits {recipe}")
         raise typer.Exit(1 if problems else 0)
@@ -64,6 +78,8 @@ def lock(
     )
     for stages, why in made.failed.items():
         typer.echo(f"warning: not locked: {stages}: {why.splitlines()[0]}", err=True)
+    for path in _pylocks(made.lock, pylock):
+        typer.echo(str(path))
     if before is not None and lock_text(made.lock) == lock_text(before):
         typer.echo(f"{file}: nothing changed")
         return
@@ -73,3 +89,9 @@ def lock(
     typer.echo(
         f"{file}: {count} packages in {len(made.lock.environments)} environments for {platforms}"
     )
+
+
+def _pylocks(lock: "Lock", folder: Path | None) -> list[Path]:
+    from convkit.toolchain.pylock import write_pylocks
+
+    return write_pylocks(lock, folder) if folder is not None else []

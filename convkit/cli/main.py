@@ -20,6 +20,7 @@ from convkit.cli import (
     environments,
     evidence,
     fleet,
+    history,
     inspecting,
     locking,
     nightly,
@@ -79,6 +80,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
     "Guard against regressions": {
         "accept": nightly.accept,
         "nightly": nightly.nightly,
+        "history": history.history,
         "reproduce": nightly.reproduce,
         "verify": runs.verify,
     },

@@ -46,6 +46,8 @@ def print_nightly(run: NightlyRun, folder: Path) -> None:
         name = escape(plain(each.recipe))
         for fault in each.faults:
             console.print(f"\n[red]{name}[/]: {escape(plain(fault.message))}", highlight=False)
+        for text in each.waivers:
+            console.print(f"\n{name}: waiver: [yellow]{escape(plain(text))}[/]", highlight=False)
         for text in each.improvements:
             console.print(f"\n{name}: better: {escape(plain(text))}", highlight=False)
         for text in each.notes:

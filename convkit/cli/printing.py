@@ -25,13 +25,21 @@ def print_run(outcome: RunOutcome) -> None:
 
 
 def built_lines(record: RunRecord, folder: str) -> list[str]:
-    """Return where the verified models are, and three lines that load one of them; nothing if none
-    was verified. Paths are never wrapped: people copy them.
+    """Return where the verified (or waived) models are, and three lines that load one of them;
+    nothing if there is none. Paths are never wrapped: people copy them.
     """
     from convkit.runtimes.registry import runtimes
 
-    verified = [target for target in record.targets if target.status == "verified" and target.files]
-    lines = [f"{target.name}: {folder}/models/{target.name}" for target in verified]
+    verified = [
+        target
+        for target in record.targets
+        if target.status in ("verified", "waived") and target.files
+    ]
+    lines = [
+        f"{target.name}{' (waived)' if target.status == 'waived' else ''}:"
+        f" {folder}/models/{target.name}"
+        for target in verified
+    ]
     known = runtimes()
     first = next((each for each in verified if known[each.runtime].session is not None), None)
     if first is None:

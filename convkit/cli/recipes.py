@@ -105,7 +105,8 @@ def explain(
     found = CATALOGUE.get(code)
     if found is None:
         raise UsageError(_unknown_code(code, CATALOGUE))
-    typer.echo(f"{code}  {found.title}\n{severity_text(code)} · {FAMILIES[code[0]]}\n")
+    waivable = " · can be waived" if found.waivable else ""
+    typer.echo(f"{code}  {found.title}\n{severity_text(code)} · {FAMILIES[code[0]]}{waivable}\n")
     for title, text in (
         ("What it means", found.meaning),
         ("Why other tools miss it", found.missed),

@@ -30,7 +30,7 @@ def report(
     path = _existing(folder) if output is None else _written(folder, output)
     typer.echo(str(path))
     if open_it:
-        _open(path)
+        open_in_browser(path)
 
 
 def _existing(folder: Path) -> Path:
@@ -62,7 +62,8 @@ def _written(folder: Path, output: Path) -> Path:
     return write_report_file(read_record(folder), output, base=Path(base).as_posix(), bench=bench)
 
 
-def _open(path: Path) -> None:
+def open_in_browser(path: Path) -> None:
+    """Open a page in the user's browser; raises UsageError if there is none."""
     import webbrowser
 
     from convkit.errors import UsageError

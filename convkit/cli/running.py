@@ -108,7 +108,10 @@ def run(
         _end_repair(repaired, write=write, silent=silent)
     if outcome.untracked is not None:
         typer.echo(f"warning: not logged to MLflow: {outcome.untracked}", err=True)
-    skipped = any(target.status == "skipped" for target in outcome.record.targets)
+    skipped = any(
+        "skipped" in (target.status, *(each.status for each in target.verifications))
+        for target in outcome.record.targets
+    )
     raise typer.Exit(outcome.record.exit_code or (EXIT_SKIPPED if strict and skipped else 0))
 
 

@@ -1,5 +1,6 @@
 """Commands on past runs: `verify`, `show`, `track`, `ui`."""
 
+import time
 from typing import Annotated
 
 import typer
@@ -23,8 +24,10 @@ def verify(
     from convkit.execute.rejudge import parse_tolerance, rejudge
     from convkit.execute.selecting import find_run
     from convkit.home import Home
+    from convkit.verdict.waivers import day_of
 
-    record = rejudge(find_run(run, Home.find(home)), parse_tolerance(tolerance or []))
+    folder = find_run(run, Home.find(home))
+    record = rejudge(folder, parse_tolerance(tolerance or []), day_of(time.time()))
     if json:
         typer.echo(record_json(record))
     else:

@@ -17,6 +17,8 @@ from convkit.record.summary import (
     located_findings,
     seconds_of,
     verdict,
+    waived_text,
+    waiver_lines,
 )
 from convkit.record.text import bytes_text, first_line, seconds_text
 
@@ -29,6 +31,7 @@ _TABLE_WIDTH = 100
 
 _STYLES: dict[TargetStatus, str] = {
     "verified": "bold green",
+    "waived": "bold yellow",
     "failed": "bold red",
     "broken": "bold red",
     "skipped": "bold yellow",
@@ -105,6 +108,7 @@ class _Summary:
         if self.up_to_date:
             yield Text("Up to date: every stage is cached, nothing had to run.")
         yield from self._repair_lines()
+        yield from self._waiver_lines()
         for located in located_findings(self.record):
             yield from _finding_lines(located)
         yield from self._broken_lines()
@@ -130,6 +134,17 @@ class _Summary:
                 (0, 0, 0, 4),
                 expand=False,
             )
+
+    def _waiver_lines(self) -> "RenderResult":
+        from rich.padding import Padding
+        from rich.text import Text
+
+        if not (lines := waiver_lines(self.record)):
+            return
+        yield Text()
+        yield Text("Waivers:", style="bold yellow")
+        for line in lines:
+            yield Padding(Text(line), (0, 0, 0, 2), expand=False)
 
     def _broken_lines(self) -> "RenderResult":
         from rich.padding import Padding
@@ -193,6 +208,8 @@ def _status_text(status: TargetStatus, *, ascii_only: bool) -> "Text":
     match status:
         case "verified":
             mark = "ok" if ascii_only else "\N{CHECK MARK}"
+        case "waived":
+            mark = "w" if ascii_only else "\N{WARNING SIGN}"
         case "failed" | "broken":
             mark = "!!" if ascii_only else "\N{BALLOT X}"
         case "skipped":
@@ -267,7 +284,9 @@ def _finding_lines(located: Located) -> "RenderResult":
     yield Text()
     style = _SEVERITY_STYLES[finding.severity]
     yield Text.assemble(
-        (f"{finding.severity} {finding.code}", style), f" in {', '.join(located.where)}"
+        (f"{finding.severity} {finding.code}", style),
+        f" in {', '.join(located.where)}",
+        (f" ({waived_text(located)})" if located.waived else "", "bold yellow"),
     )
     yield Padding(Text(finding.message), (0, 0, 0, 2), expand=False)
     if place := str(finding.place):

@@ -25,6 +25,7 @@ from convkit.record.bench import ORIGINAL, BenchRecord, write_bench
 from convkit.record.model import RunRecord, TargetReport
 from convkit.runtimes.registry import runtimes
 from convkit.store.external_files import external_files
+from convkit.store.garbage import in_use
 from convkit.store.store import Store
 from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
@@ -71,7 +72,8 @@ def run_bench(
     listener.stage_waiting(_STAGE)
     listener.stage_started(_STAGE, f"{bench.threads} threads")
     try:
-        session = bench.measured()
+        with in_use(home.store):
+            session = bench.measured()
     except NotMeasuredError as error:
         raise ConvkitError(f"the benchmark was given up: {error}") from error
     made = bench_record(record, loaded.recipe, session, describe_host(record.toolchain), started)

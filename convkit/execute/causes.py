@@ -103,7 +103,7 @@ class Causes:
         target = self.loaded.recipe.targets[name]
         explained = any(f.is_error and f.code.startswith(_PRECISION) for f in verification.findings)
         if (
-            verification.status != "failed"
+            verification.status not in ("failed", "waived")
             or target.quantization is not None
             or (explained if target.low_precision is None else not self._converts_itself(name))
             or any(finding.code == _AT_PADDING for finding in verification.findings)

@@ -1,11 +1,13 @@
 """`convkit lock`: resolves every environment that a recipe can need, on any platform."""
 
 import dataclasses
+import importlib.metadata
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from convkit.errors import ToolchainError, UsageError
 from convkit.execute.locked_packages import model_packages, pin_of
+from convkit.installation import full_version
 from convkit.plan.stages import plan_stages
 from convkit.recipe.loading import LoadedRecipe
 from convkit.recipe.models import Recipe
@@ -94,8 +96,25 @@ def lock_recipe(
         raise ToolchainError("no environment could be resolved: " + "; ".join(failed.values()))
     _check_tools(upgrade, environments)
     pinned = _lock_packages(loaded.recipe, before, upgrade, failed)
-    lock = Lock(loaded.recipe.name, tuple(environments), hashes, tuple(left_out), pinned)
+    lock = Lock(
+        loaded.recipe.name, tuple(environments), hashes, tuple(left_out), pinned, own_versions()
+    )
     return Locked(lock, failed)
+
+
+def own_versions() -> dict[str, str]:
+    """Return the versions of convkit (with its commit) and of uv, which builds environments."""
+    return {"convkit": full_version(), "uv": importlib.metadata.version("uv")}
+
+
+def made_with_others(lock: Lock) -> list[str]:
+    """Return where convkit or uv differ from those that a lock was made with, one line each."""
+    own = own_versions()
+    return [
+        f"locked with {name} {version}; this is {own[name]}"
+        for name, version in lock.made_with.items()
+        if name in own and own[name] != version
+    ]
 
 
 def _lock_packages(

@@ -17,6 +17,7 @@ from convkit.findings.model import Finding
 from convkit.home import Home
 from convkit.plan.stages import Stage, plan_stages, precision_id
 from convkit.recipe.loading import LoadedRecipe, load_recipe
+from convkit.store.garbage import in_use
 from convkit.store.store import Store
 from convkit.worker.protocol import PrecisionResult
 
@@ -72,7 +73,8 @@ def _settle(
     )
     cancelled = threading.Event()
     runner = StageRunner(loaded, surroundings, home, Store(home.store), listener, cancelled)
-    return execute(stages, runner, listener, cancelled, jobs=2)
+    with in_use(home.store):
+        return execute(stages, runner, listener, cancelled, jobs=2)
 
 
 def _target_plan(stage: Stage, settled: dict[str, Settled]) -> TargetPlan:

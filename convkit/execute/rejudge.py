@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import datetime as dt
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,10 +12,11 @@ from convkit.errors import UsageError
 from convkit.execute.run_folder import read_record
 from convkit.recipe.document import read_document
 from convkit.recipe.models import Recipe, Tolerance
-from convkit.record.model import RunRecord, TargetReport, Verification
+from convkit.record.model import RunRecord, TargetReport, Verification, worst_status
 from convkit.verdict.judge import judge
 from convkit.verdict.probes import with_changes
-from convkit.verdict.targets import exit_code, worst_status
+from convkit.verdict.targets import exit_code
+from convkit.verdict.waivers import day_of, with_waivers, without_waivers
 from convkit.verdict.without_device import without_device
 from convkit.worker.protocol import CaseMetrics, CaseRecord, ReferenceResult, VerifyResult
 
@@ -42,19 +44,30 @@ def _limit(text: str) -> tuple[str, float]:
     )
 
 
-def rejudge(folder: Path, tolerance: Tolerance | None) -> RunRecord:
+def rejudge(folder: Path, tolerance: Tolerance | None, day: dt.date | None = None) -> RunRecord:
     """Return a run's record with every verification judged again, with `tolerance` replacing the
-    recipe's.
+    recipe's. Waivers count as of `day` (UTC), by default that of the run.
     """
     record = read_record(folder)
-    return rejudge_record(record, recorded_recipe(record, folder), tolerance)
+    return rejudge_record(record, recorded_recipe(record, folder), tolerance, day)
 
 
 def rejudge_record(
-    record: RunRecord, recipe: Recipe, tolerance: Tolerance | None = None
+    record: RunRecord,
+    recipe: Recipe,
+    tolerance: Tolerance | None = None,
+    day: dt.date | None = None,
 ) -> RunRecord:
     """Like `rejudge`, for a record and its recipe that have been read. Pure."""
-    targets = tuple(_rejudge_target(target, record, recipe, tolerance) for target in record.targets)
+    counted = day or day_of(record.started)
+    targets = tuple(
+        with_waivers(
+            _rejudge_target(without_waivers(target), record, recipe, tolerance),
+            recipe.waive,
+            counted,
+        )
+        for target in record.targets
+    )
     status = worst_status([target.status for target in targets])
     return dataclasses.replace(record, targets=targets, status=status, exit_code=exit_code(status))
 

@@ -32,9 +32,18 @@ from convkit.plan.keys import Facts, ingredients, stage_key
 from convkit.plan.requests import contract_of
 from convkit.plan.stages import Stage, plan_stages
 from convkit.recipe.loading import LoadedRecipe, load_recipe
-from convkit.record.model import FORMAT, RepairStep, RunRecord, StageReport, TargetReport
+from convkit.record.model import (
+    FORMAT,
+    RepairStep,
+    RunRecord,
+    StageReport,
+    TargetReport,
+    worst_status,
+)
+from convkit.store.garbage import in_use
 from convkit.store.store import StageRecord, Store
-from convkit.verdict.targets import Finished, exit_code, judge_target, worst_status
+from convkit.verdict.targets import Finished, exit_code, judge_target
+from convkit.verdict.waivers import day_of
 from convkit.worker.protocol import StageKind
 
 if TYPE_CHECKING:
@@ -121,7 +130,10 @@ def run_loaded(
 
     `tools` resolves exact versions instead of the recipe's lock or this home's earlier resolutions.
     """
-    with fleet_of(options.scheduler, options.shared_store, options.home) as fleet:
+    with (
+        in_use(options.home.store),
+        fleet_of(options.scheduler, options.shared_store, options.home) as fleet,
+    ):
         absent = (
             absent_parts(loaded.recipe, options.home, options.toolchain, may_resolve=True)
             if fleet is None
@@ -210,7 +222,7 @@ def _run(work: _Work, tools: Resolver) -> RunOutcome:
         causes = Causes(
             work.loaded, surroundings, options.home, work.store, work.listener, cancelled
         )
-        settled = causes.added(settled, _judged(work, settled))
+        settled = causes.added(settled, _judged(work, settled, started))
         return _finish(work, surroundings, settled, started)
     finally:
         work.store.release_views()
@@ -248,7 +260,7 @@ def find_settled(
     if len(records) < len(stages):
         return None
     keys = {name: record.key for name, record in records.items()}
-    folder = store.settled_run(run_key(loaded.recipe, keys))
+    folder = store.settled_run(run_key(loaded.recipe, keys, day_of(time.time())))
     return folder if folder is not None and is_intact(folder, store.digests) else None
 
 
@@ -268,13 +280,16 @@ def settled_records(
     return records
 
 
-def _judged(work: _Work, settled: Mapping[str, Settled]) -> tuple[TargetReport, ...]:
-    """Return the verdict on each target."""
+def _judged(
+    work: _Work, settled: Mapping[str, Settled], started: float
+) -> tuple[TargetReport, ...]:
+    """Return the verdict on each target. Waivers count as of the day on which the run started."""
     finished = {name: Finished(stage.report, stage.result) for name, stage in settled.items()}
     names = dict.fromkeys(
         stage.target for stage in work.stages if stage.kind == "verify" and stage.target
     )
-    return tuple(judge_target(name, work.loaded.recipe, finished) for name in names)
+    recipe, day = work.loaded.recipe, day_of(started)
+    return tuple(judge_target(name, recipe, finished, day) for name in names)
 
 
 def _finish(
@@ -282,13 +297,14 @@ def _finish(
 ) -> RunOutcome:
     options, loaded, stages, lineage = work.options, work.loaded, work.stages, work.lineage
     recipe = loaded.recipe
-    targets = _judged(work, settled)
+    targets = _judged(work, settled, started)
     status = worst_status([target.status for target in targets])
     reports = tuple(
         dataclasses.replace(settled[stage.id].report, log=f"logs/{stage_file(stage.id)}.log")
         for stage in stages
     )
-    key = run_key(loaded.recipe, {report.id: report.key for report in reports})
+    keys = {report.id: report.key for report in reports}
+    key = run_key(loaded.recipe, keys, day_of(started))
     record = RunRecord(
         format=FORMAT,
         convkit=full_version(),

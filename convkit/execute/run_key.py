@@ -1,19 +1,24 @@
 """The key of a run: a digest of everything that determines its outcome. Pure."""
 
+import datetime as dt
 from collections.abc import Mapping
 
 from convkit.recipe.models import Recipe
 from convkit.record.model import FORMAT
 from convkit.store.digests import digest_json
+from convkit.verdict.waivers import expired
 
 # What the verdict and the record of a run depend on besides its stages.
 _JUDGED = ("name", "description", "verify", "evaluate", "targets", "track")
 
 
-def run_key(recipe: Recipe, stage_keys: Mapping[str, str]) -> str:
+def run_key(recipe: Recipe, stage_keys: Mapping[str, str], day: dt.date) -> str:
     """Return the digest of everything that determines a run's outcome: its stages and their
-    limits.
+    limits, and the waivers that count on `day` (UTC).
     """
     dump = recipe.model_dump(mode="json")
     judged = {name: dump[name] for name in _JUDGED}
+    if recipe.waive:
+        gone = [each.model_dump(mode="json") for each in expired(recipe.waive, day)]
+        judged |= {"waive": dump["waive"], "expired": gone}
     return digest_json([FORMAT, dict(stage_keys), judged])

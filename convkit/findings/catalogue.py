@@ -26,6 +26,8 @@ class Explanation:
     differs from the code's. `rank` is the distance from the cause: the error with the lowest one
     leads. A finding of this code is a mere consequence if the target also has a finding in
     `follows`.
+    A recipe can waive an error only if it is `waivable`: it is about a built model's results. That
+    something is not checked, breaks the contract, or broke cannot be waived.
     """
 
     title: str
@@ -34,6 +36,7 @@ class Explanation:
     remedy: str
     rank: int
     varies: str | None = None
+    waivable: bool = False
     follows: tuple[str, ...] = ()
 
     @property

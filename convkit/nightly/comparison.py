@@ -21,7 +21,7 @@ from convkit.nightly.snapshot import (
 from convkit.record.model import TargetStatus
 
 # Best first.
-_STATUSES: tuple[TargetStatus, ...] = ("verified", "skipped", "failed", "broken")
+_STATUSES: tuple[TargetStatus, ...] = ("verified", "skipped", "waived", "failed", "broken")
 _EVIDENCE = ("device", "simulated", "skipped")
 
 
@@ -58,6 +58,7 @@ def compare(before: Snapshot, now: Snapshot, *, same_processor: bool = True) -> 
         *_mapping("case", before.verified_on, now.verified_on, "the recipe's "),
         *_mapping("source", before.sources, now.sources, ""),
         *_targets(before, now),
+        *_waivers(before.waivers, now.waivers),
         *_tools(before, now),
         *_figures(before, now, same_processor=same_processor),
     ]
@@ -102,6 +103,22 @@ def _mapping(
             was, found = before.get(key, "(absent)"), now.get(key, "(absent)")
             message = f"{prefix}{key}: {was} -> {found}"
             yield Fault(kind, key, message)
+
+
+def _waivers(before: Mapping[str, str], now: Mapping[str, str]) -> Iterator[Change]:
+    """Compare waivers: a new or a longer one loosens what is accepted."""
+    for waiver, until in now.items():
+        target = waiver.partition(" in ")[2]
+        if waiver not in before:
+            message = f"the recipe newly waives {waiver} (until {until})"
+            yield Fault("waiver", waiver, message, target)
+        elif until > before[waiver]:
+            message = f"the recipe waives {waiver} until {until}, not {before[waiver]} as accepted"
+            yield Fault("waiver", waiver, message, target)
+        elif until < before[waiver]:
+            yield Note(f"the recipe waives {waiver} until {until} only ({before[waiver]} before)")
+    for waiver in sorted(before.keys() - now.keys()):
+        yield Better(f"the recipe no longer waives {waiver}")
 
 
 def _targets(before: Snapshot, now: Snapshot) -> Iterator[Change]:

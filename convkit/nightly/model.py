@@ -17,6 +17,7 @@ FaultKind = Literal[
     "target",
     "verdict",
     "tolerance",
+    "waiver",
     "case",
     "evidence",
     "tool",
@@ -47,7 +48,8 @@ class RecipeResult:
     """One recipe's part of a nightly run.
 
     `faults` fail it; `improvements` (over the baseline) and `notes` do not. `figures` are the run's
-    own, under MLflow's names; `seconds_of` is the duration of each target's stages.
+    own, under MLflow's names; `seconds_of` is the duration of each target's stages;
+    `waivers` are the recipe's, a line each.
     """
 
     file: str
@@ -67,6 +69,7 @@ class RecipeResult:
     faults: tuple[Fault, ...] = ()
     improvements: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    waivers: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Checks one recipe in a nightly run: verifies it anew, reproduces its baseline, compares."""
 
 import dataclasses
+import datetime as dt
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,11 +34,14 @@ from convkit.nightly.snapshot import Snapshot
 from convkit.recipe.loading import LoadedRecipe, load_recipe
 from convkit.record.model import RunRecord
 from convkit.record.provenance import FILE_NAME
-from convkit.record.summary import seconds_of
+from convkit.record.summary import seconds_of, waiver_lines
 from convkit.store.digests import digest_file
 from convkit.track.history import figures_of
+from convkit.verdict.waivers import day_of
 
 _NUMERIC_OK = CLASSES.index("NUMERIC_OK")
+# A waiver that expires within this many days is announced.
+_ANNOUNCED_DAYS = 14
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,10 +125,12 @@ def _check(
         reproduction=reproduction,
         faults=faults,
         improvements=compared.improvements,
+        waivers=waiver_lines(record),
         notes=(
             *compared.notes,
             *accepted.notes,
             *past_notes,
+            *_ending_waivers(record),
             *_notes(outcome, unaccepted_yet=not baseline_faults and baseline is None),
         ),
     )
@@ -316,11 +322,13 @@ def _history(
         read_logged(record, options.home, earlier, since) if options.track else ({}, (), ())
     )
     history = figure_history(earlier, logged, str(record.host.get("processor", "")))
-    verified = {name for name, target in snapshot.targets.items() if target.status == "verified"}
+    judged = {
+        name for name, target in snapshot.targets.items() if target.status in ("verified", "waived")
+    }
     found = [
         each
         for each in history_faults(figures_of(record), history)
-        if each.target in verified and not _same_figure(each, known)
+        if each.target in judged and not _same_figure(each, known)
     ]
     slow = tuple(each.message for each in found if NEVER_FAILS in each.subject)
     worse = tuple(each for each in found if NEVER_FAILS not in each.subject)
@@ -334,6 +342,16 @@ def _same_figure(fault: Fault, known: tuple[Fault, ...]) -> bool:
         each.kind == "figure" and each.target == fault.target and each.subject.endswith(metric)
         for each in known
     )
+
+
+def _ending_waivers(record: RunRecord) -> Iterator[str]:
+    """Announce waivers that will soon expire, before they fail a nightly run."""
+    today = day_of(record.started)
+    for target in record.targets:
+        for each in target.waivers:
+            days = (dt.date.fromisoformat(each.until) - today).days
+            if each.state == "active" and days <= _ANNOUNCED_DAYS:
+                yield f"the waiver of {each.code} in {target.name} expires in {days} days"
 
 
 def _notes(outcome: RunOutcome, *, unaccepted_yet: bool) -> Iterator[str]:

@@ -59,7 +59,8 @@ class Snapshot:
     """The facts that a run proved.
 
     `tools` are versions by stage, then by package; `verified_on` are the recipe keys that determine
-    the inputs; `sources` are digests of the model and of other files, as text.
+    the inputs; `sources` are digests of the model and of other files, as text; `waivers` are
+    the last days of the recipe's waivers, by `CODE in TARGET`.
     """
 
     recipe: str
@@ -67,6 +68,7 @@ class Snapshot:
     tools: dict[str, dict[str, str]] = dataclasses.field(default_factory=dict)
     verified_on: dict[str, str] = dataclasses.field(default_factory=dict)
     sources: dict[str, str] = dataclasses.field(default_factory=dict)
+    waivers: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def snapshot_of(
@@ -88,6 +90,11 @@ def snapshot_of(
             f"{item.kind} {item.name}": ", ".join(f"{a} {v}" for a, v in item.digest.items())
             for item in sources
             if item.kind in _SOURCES and item.digest
+        },
+        waivers={
+            f"{each.code} in {target.name}": each.until
+            for target in record.targets
+            for each in target.waivers
         },
     )
 

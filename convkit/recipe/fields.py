@@ -23,6 +23,8 @@ OPTION_PATTERN = r"^[A-Za-z][A-Za-z0-9_]*$"
 NPY_PATTERN = r"^.+\.npy$"
 NPZ_PATTERN = r"^.+\.npz$"
 ROWS_PATTERN = r"^.+\.(npz|jsonl|csv)$"
+CODE_PATTERN = r"^[A-Z][0-9]{3}$"
+DAY_PATTERN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 GOAL_PATTERN = r"^<= ?[0-9]+(\.[0-9]+)?x original$"
 _SEGMENT = r"(\*\*|\*|\*?[^.*\s]+(\*[^.*\s]+)*\*?)"
 MODULES_PATTERN = rf"^({_SEGMENT}(\.{_SEGMENT})*\.?|\.)$"
@@ -44,6 +46,8 @@ PATTERNS: dict[str, str] = {
     NPY_PATTERN: "a path that ends in .npy",
     NPZ_PATTERN: "a path that ends in .npz",
     ROWS_PATTERN: "a path that ends in .npz, .jsonl or .csv",
+    CODE_PATTERN: "a finding's code, such as N101",
+    DAY_PATTERN: "a day as year-month-day, such as 2027-01-31",
     GOAL_PATTERN: 'a limit in terms of the original, such as "<= 0.8x original"',
     MODULES_PATTERN: (
         "a dotted module path such as encoder.layer.*.attention; * matches within one segment, **"

@@ -46,6 +46,7 @@ from convkit.recipe.sources import (
 from convkit.recipe.steps import StepsModel
 from convkit.recipe.target_consistency import faults_between_parts
 from convkit.recipe.targets import BaseTarget, GraphTarget
+from convkit.recipe.waivers import Waiver
 from convkit.worker.protocol import CaseName, Ladder
 
 __all__ = [
@@ -85,6 +86,7 @@ __all__ = [
     "Track",
     "Uniform",
     "Verify",
+    "Waiver",
 ]
 
 
@@ -227,6 +229,20 @@ class Recipe(RecipeModel):
         None,
         description="what `convkit bench` requires of every target, compared with the original",
         examples=[{"latency": {"p50": "<= 0.8x original"}, "size": "<= 0.5x original"}],
+    )
+    waive: tuple[Waiver, ...] = Field(
+        (),
+        description="known errors of a target, accepted until a day; see docs/waivers.md",
+        examples=[
+            [
+                {
+                    "code": "N101",
+                    "target": "ort-int8",
+                    "reason": "the ranking is unchanged",
+                    "until": "2027-01-31",
+                }
+            ]
+        ],
     )
     track: Track = Field(default_factory=Track, description="how runs are logged to MLflow")
 

@@ -10,6 +10,7 @@ from convkit.recipe.data_axes import data_axes_faults
 from convkit.recipe.evaluate import evaluate_faults
 from convkit.recipe.registry import target_models
 from convkit.recipe.steps import steps_faults
+from convkit.recipe.waivers import waiver_faults
 
 
 def faults_between_parts(recipe: Mapping[str, object]) -> list[Fault]:
@@ -22,6 +23,7 @@ def faults_between_parts(recipe: Mapping[str, object]) -> list[Fault]:
         *data_axes_faults(recipe),
         *bench_faults(recipe),
         *evaluate_faults(recipe),
+        *waiver_faults(recipe),
     ]
     models = target_models()
     for name, given in mapping(recipe.get("targets")).items():

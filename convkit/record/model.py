@@ -5,6 +5,7 @@ report, MLflow, the audit.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Literal
 
 from convkit.codec import Json
@@ -31,8 +32,20 @@ FORMAT = 1
 StageStatus = Literal["hit", "done", "broken", "skipped", "blocked"]
 
 # verified: every comparison passed · failed: a comparison failed or a check found an error ·
-# skipped · broken: a stage broke.
-TargetStatus = Literal["verified", "failed", "skipped", "broken"]
+# waived: it failed, but the recipe waives each of its errors · skipped · broken: a stage broke.
+TargetStatus = Literal["verified", "failed", "waived", "skipped", "broken"]
+
+# A target's status if its verifications (or stages) ended differently: the worst one.
+WORST_LAST: tuple[TargetStatus, ...] = ("verified", "skipped", "waived", "failed", "broken")
+
+# active: the target shows the error · unused: it does not · unchecked: nothing was compared ·
+# expired: the target shows the error, and the waiver no longer counts.
+WaiverState = Literal["active", "unused", "unchecked", "expired", "expired-unused"]
+
+
+def worst_status(statuses: Sequence[TargetStatus]) -> TargetStatus:
+    """Return the worst of several statuses; broken if there is none, as nothing was proven."""
+    return max(statuses, key=WORST_LAST.index) if statuses else "broken"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,6 +137,16 @@ class Verification:
 
 
 @dataclasses.dataclass(frozen=True)
+class AppliedWaiver:
+    """A waiver of the recipe and what became of it. `until` is the last day (UTC) it counts."""
+
+    code: str
+    reason: str
+    until: str
+    state: WaiverState
+
+
+@dataclasses.dataclass(frozen=True)
 class TargetReport:
     """One target of a run. `files` are paths inside the run's folder; `headline` is a one-line
     summary.
@@ -146,6 +169,7 @@ class TargetReport:
     traced_at: dict[str, int] = dataclasses.field(default_factory=dict)
     plan: PrecisionResult | None = None
     leading: Finding | None = None
+    waivers: tuple[AppliedWaiver, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

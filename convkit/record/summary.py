@@ -4,7 +4,15 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 from convkit.findings.model import Finding
-from convkit.record.model import CaseVerdict, RunRecord, StageReport, TargetReport, Verification
+from convkit.record.model import (
+    AppliedWaiver,
+    CaseVerdict,
+    RunRecord,
+    StageReport,
+    TargetReport,
+    Verification,
+    WaiverState,
+)
 from convkit.record.text import first_line
 
 SEVERITIES = ("error", "warning", "note")
@@ -34,10 +42,13 @@ def seconds_of(record: RunRecord, target: str) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Located:
-    """A finding with everything that shows it: targets, runtime releases, or a shared stage."""
+    """A finding with everything that shows it: targets, runtime releases, or a shared stage.
+    `waived` are the targets in which the recipe waives it.
+    """
 
     finding: Finding
     where: tuple[str, ...]
+    waived: tuple[str, ...] = ()
 
 
 def located_findings(record: RunRecord) -> tuple[Located, ...]:
@@ -63,7 +74,60 @@ def located_findings(record: RunRecord) -> tuple[Located, ...]:
         for finding in stage.findings:
             note(finding, stage.target or stage.id)
     ordered = sorted(found, key=lambda key: SEVERITIES.index(found[key].severity))
-    return tuple(Located(found[key], tuple(where[key])) for key in ordered)
+    waived = {
+        (each.code, target.name)
+        for target in record.targets
+        for each in target.waivers
+        if each.state == "active"
+    }
+    return tuple(
+        Located(
+            found[key],
+            tuple(where[key]),
+            tuple(
+                place
+                for place in where[key]
+                if found[key].is_error and (found[key].code, place) in waived
+            ),
+        )
+        for key in ordered
+    )
+
+
+def severity_text(located: Located) -> str:
+    """Return a finding's severity, and whether it is waived: `error, waived in ort-int8`."""
+    waived = waived_text(located)
+    return f"{located.finding.severity}, {waived}" if waived else located.finding.severity
+
+
+def waived_text(located: Located) -> str:
+    """Return `waived`, with the targets unless it is all that show the finding; or nothing."""
+    if not located.waived or located.waived == located.where:
+        return "waived" if located.waived else ""
+    return f"waived in {', '.join(located.waived)}"
+
+
+_STATES: dict[WaiverState, str] = {
+    "active": "waived until {}",
+    "unused": "waived until {}, but not found",
+    "unchecked": "waived until {}, but nothing was compared",
+    "expired": "waived until {}, which has passed",
+    "expired-unused": "waived until {}, which has passed, and not found",
+}
+
+
+def waiver_lines(record: RunRecord) -> tuple[str, ...]:
+    """Return a line per waiver of the recipe: target, code, until when, reason."""
+    return tuple(
+        f"{target.name}: {waiver_text(each)}"
+        for target in record.targets
+        for each in target.waivers
+    )
+
+
+def waiver_text(waiver: AppliedWaiver) -> str:
+    """Return what became of a waiver: code, until when, reason."""
+    return f"{waiver.code} {_STATES[waiver.state].format(waiver.until)}: {waiver.reason}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -168,7 +232,7 @@ def verified_name(target: TargetReport, verification: Verification) -> str:
 
 def verdict(record: RunRecord) -> str:
     """Return a one-sentence summary of the run: the number of targets per status."""
-    counts = dict.fromkeys(("verified", "failed", "broken", "skipped"), 0)
+    counts = dict.fromkeys(("verified", "waived", "failed", "broken", "skipped"), 0)
     for target in record.targets:
         counts[target.status] += 1
     parts = [f"{count} {status}" for status, count in counts.items() if count]

@@ -13,7 +13,15 @@ from convkit.metrics.text import told_apart
 from convkit.record.bench import BenchRecord
 from convkit.record.figures import non_finite, worst_comparison, worst_of_output
 from convkit.record.model import RunRecord
-from convkit.record.summary import first_failing_case, left_out, seconds_of, verdict, verified_name
+from convkit.record.summary import (
+    first_failing_case,
+    left_out,
+    seconds_of,
+    severity_text,
+    verdict,
+    verified_name,
+    waiver_text,
+)
 from convkit.record.text import bytes_text, seconds_text, sizes_text
 from convkit.report.bench import bench_view
 from convkit.report.drawing import visible
@@ -36,7 +44,7 @@ REPORT_NAME = "report.html"
 _TEMPLATE = "report.html.jinja"
 _UNITS = {"output": "in the output's unit", "ratio": "a ratio"}
 _STYLE = "report.css"
-_MARKS = {"verified": "✓", "failed": "✗", "broken": "✗", "skipped": "\N{EN DASH}"}
+_MARKS = {"verified": "✓", "waived": "⚠", "failed": "✗", "broken": "✗", "skipped": "\N{EN DASH}"}
 _EVIDENCE = {
     "device": "ran on the device",
     "simulated": "simulated, not run on its device",
@@ -71,13 +79,8 @@ def render_report(record: RunRecord, *, base: str = "", bench: BenchRecord | Non
 
     Everything from the record is escaped, because names come from recipes and models.
     """
-    from markupsafe import Markup  # noqa: PLC0415 - part of jinja2, which only reports need
-
-    environment = _environment()
-    style = environment.get_template(_STYLE).render()
-    return environment.get_template(_TEMPLATE).render(
-        style=Markup(style),  # noqa: S704 - convkit's own file
-        policy=_policy(style),
+    return render_page(
+        _TEMPLATE,
         run=record,
         view=run_view(record),
         verdict=verdict(record),
@@ -85,6 +88,19 @@ def render_report(record: RunRecord, *, base: str = "", bench: BenchRecord | Non
         tools=_tools(record),
         base=base,
         bench=bench_view(bench),
+    )
+
+
+def render_page(template: str, **values: object) -> str:
+    """Return a page of this package's templates as HTML, with its style sheet and its policy."""
+    from markupsafe import Markup  # noqa: PLC0415 - part of jinja2, which only reports need
+
+    environment = _environment()
+    style = environment.get_template(_STYLE).render()
+    return environment.get_template(template).render(
+        style=Markup(style),  # noqa: S704 - convkit's own file
+        policy=_policy(style),
+        **values,
     )
 
 
@@ -116,6 +132,7 @@ def _environment() -> "Environment":
         axis_sizes=sizes_text,
         figure=figure_text,
         json=json_text,
+        severity=severity_text,
     )
     environment.globals.update(
         mark=_MARKS,
@@ -130,6 +147,7 @@ def _environment() -> "Environment":
         change_text=change_text,
         share_text=share_text,
         link_to=link_to,
+        waiver_text=waiver_text,
         metric_rows=tuple(METRICS.values()),
         units=_UNITS,
         told_apart=told_apart,

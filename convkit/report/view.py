@@ -185,7 +185,7 @@ def sentence(record: RunRecord) -> str:
     """Return the verdict of a run in one sentence; it never hides what rests on a simulation."""
     named = {
         status: [target.name for target in record.targets if target.status == status]
-        for status in ("failed", "broken", "skipped", "verified")
+        for status in ("failed", "broken", "waived", "skipped", "verified")
     }
     total = len(record.targets)
     of_all = f" of {total}" if total > 1 else ""
@@ -194,6 +194,7 @@ def sentence(record: RunRecord) -> str:
     for status, verb in (
         ("broken", "could not be built or verified"),
         ("failed", "failed verification"),
+        ("waived", "failed with every error waived"),
         ("skipped", "was skipped" if len(named["skipped"]) == 1 else "were skipped"),
     ):
         if names := named[status]:

@@ -162,6 +162,10 @@ class DigestCache:
         if status.st_size > _SMALL_BYTES and not coarse:
             self._remember(self._entry(path), status, sha256)
 
+    def forget(self, path: Path) -> None:
+        """Drop the digest of a file that is about to be removed."""
+        self._entry(path).unlink(missing_ok=True)
+
     def tree(self, folder: Path) -> str:
         """Return a folder's digest, as `digest_tree` does."""
         return digest_tree(folder, self.file)

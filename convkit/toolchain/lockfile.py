@@ -3,6 +3,7 @@ recipe.
 
     lock: 1
     recipe: bert
+    made_with: {convkit: 0.1.0+g..., uv: 0.13.9}
     environments:
       - stages: [export, reference]
         python: "3.11"
@@ -76,7 +77,7 @@ class LeftOut:
 @dataclasses.dataclass(frozen=True)
 class Lock:
     """A recipe's lock. `hashes` are by platform, then by `name==version`; `model_packages` by
-    `name==version`.
+    `name==version`. `made_with` are the exact versions of convkit (with its commit) and uv.
     """
 
     recipe: str
@@ -84,6 +85,7 @@ class Lock:
     hashes: Mapping[str, Mapping[str, tuple[str, ...]]]
     left_out: tuple[LeftOut, ...] = ()
     model_packages: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    made_with: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def is_left_out(self, spec: EnvironmentSpec) -> bool:
         """Return True if a specification's packages were unavailable when the lock was written."""
@@ -221,7 +223,8 @@ def _decode(content: Any) -> Lock:  # noqa: ANN401 - arbitrary YAML
         str(pin): tuple(map(str, values))
         for pin, values in content.get("model_packages", {}).items()
     }
-    return Lock(str(content["recipe"]), environments, hashes, left_out, packages)
+    made_with = {str(name): str(value) for name, value in content.get("made_with", {}).items()}
+    return Lock(str(content["recipe"]), environments, hashes, left_out, packages, made_with)
 
 
 def write_lock(file: Path, lock: Lock) -> None:
@@ -249,6 +252,7 @@ def lock_text(lock: Lock) -> str:
     content = {
         "lock": FORMAT,
         "recipe": lock.recipe,
+        **({"made_with": dict(sorted(lock.made_with.items()))} if lock.made_with else {}),
         "environments": [
             {
                 "stages": list(each.stages),

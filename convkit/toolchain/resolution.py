@@ -160,21 +160,7 @@ def _hashes(resolution: Resolution, options: list[str]) -> dict[str, tuple[str, 
     """Return the SHA-256 of the files that this platform would install: wheels, or a source
     distribution if there are none.
     """
-    arguments = [
-        "pip",
-        "compile",
-        "-",
-        "--no-deps",
-        "--python-version",
-        resolution.python,
-        "--format",
-        "pylock.toml",
-    ]
-    answer = attempt_uv([*arguments, "--no-emit-index-url", *options], given=resolution.text)
-    if isinstance(answer, Failure):
-        raise ToolchainError(
-            f"finding the hashes of the tools failed: {answer.advice()}\n{answer.words}"
-        )
+    answer = _pylock(resolution.text, resolution.python, options)
     found: dict[str, tuple[str, ...]] = {}
     for package in tomllib.loads(answer).get("packages", []):
         files = package.get("wheels") or [package.get("sdist") or package.get("archive") or {}]
@@ -189,6 +175,27 @@ def _hashes(resolution: Resolution, options: list[str]) -> dict[str, tuple[str, 
             f"the index has no SHA-256 for {', '.join(missing)}; use an index that does (PEP 503)"
         )
     return found
+
+
+def pylock_text(packages: Mapping[str, str], python: str, platform: str | None) -> str:
+    """Return exact versions as a `pylock.toml` (PEP 751): where each file is, and its hash.
+
+    `platform` is uv's name of a different platform. Raises ToolchainError.
+    """
+    options = [] if platform is None else ["--python-platform", platform]
+    pins = "".join(f"{name}=={version}\n" for name, version in packages.items())
+    return _pylock(pins, python, ["--no-header", *options])
+
+
+def _pylock(pins: str, python: str, options: list[str]) -> str:
+    arguments = ["pip", "compile", "-", "--no-deps", "--python-version", python]
+    format_ = ["--format", "pylock.toml", "--no-emit-index-url"]
+    answer = attempt_uv([*arguments, *format_, *options], given=pins)
+    if isinstance(answer, Failure):
+        raise ToolchainError(
+            f"finding the hashes of the tools failed: {answer.advice()}\n{answer.words}"
+        )
+    return answer
 
 
 def _compile(

@@ -24,9 +24,7 @@ LARGE_MODEL_BYTES = 512 * 2**20
 
 @dataclasses.dataclass(frozen=True)
 class Placed:
-    """How a target's files reached MLflow: `copied` or `external`, the latter with each file's
-    digest.
-    """
+    """How a target's files reached MLflow, `copied` or `external`, with each file's digest."""
 
     target: str
     how: str
@@ -81,17 +79,18 @@ def _place(
     files = _present(target, folder)
     place = str(folder / PurePosixPath(files[0]).parent)
     size = sum((folder / file).stat().st_size for file in files)
+    digests = {file: _digest(folder / file) for file in files}
     if (
         artifact_folder is not None
         and size <= LARGE_MODEL_BYTES
         and _copy(files, folder, artifact_folder)
     ):
-        return Placed(target.name, "copied", place, {})
+        return Placed(target.name, "copied", place, digests)
     if artifact_folder is None and size <= SMALL_MODEL_BYTES:
         for file in files:
             client.log_artifact(run_id, str(folder / file), str(PurePosixPath(file).parent))
-        return Placed(target.name, "copied", place, {})
-    return Placed(target.name, "external", place, {file: _digest(folder / file) for file in files})
+        return Placed(target.name, "copied", place, digests)
+    return Placed(target.name, "external", place, digests)
 
 
 def _copy(files: list[str], folder: Path, artifact_folder: Path) -> bool:
@@ -129,6 +128,5 @@ def placement_tags(placed: list[Placed]) -> dict[str, str]:
     tags: dict[str, str] = {}
     for one in placed:
         tags[f"convkit.model.{one.target}"] = f"{one.how} {one.path}"
-        if one.digests:
-            tags[f"convkit.model.{one.target}.digests"] = json.dumps(one.digests)
+        tags[f"convkit.model.{one.target}.digests"] = json.dumps(one.digests)
     return tags

@@ -22,7 +22,7 @@ from convkit.record.model import (
     TargetStatus,
     Verification,
 )
-from convkit.record.summary import located_findings, seconds_of
+from convkit.record.summary import located_findings, seconds_of, waiver_lines
 from convkit.track.limits import PARAM_LENGTH, TAG_LENGTH, clipped, entry_name
 from convkit.track.note import stage_note, summary_note
 from convkit.track.parameters import recipe_parameters, tool_versions
@@ -79,6 +79,7 @@ def parent_entry(record: RunRecord) -> Entry:
         "mlflow.note.content": summary_note(record),
         **{f"convkit.host.{name}": _text(value) for name, value in record.host.items()},
         **{f"convkit.target.{target.name}": target.status for target in record.targets},
+        **({"convkit.waivers": "\n".join(waiver_lines(record))} if waiver_lines(record) else {}),
     }
     statuses = [target.status for target in record.targets]
     points = [Point("run/seconds", record.ended - record.started)]
@@ -175,13 +176,13 @@ def _stage_entry(
 
 
 def _run_status(status: TargetStatus | StageStatus) -> RunStatus:
-    """Return MLflow's status. Skipped is not FINISHED, which MLflow shows in green: nothing was
-    proven.
+    """Return MLflow's status. Skipped and waived are not FINISHED, which MLflow shows in green:
+    nothing was proven, or it failed.
     """
     match status:
         case "verified" | "done" | "hit":
             return "FINISHED"
-        case "failed" | "broken":
+        case "failed" | "waived" | "broken":
             return "FAILED"
         case "skipped" | "blocked":
             return "KILLED"

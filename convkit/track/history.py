@@ -22,7 +22,7 @@ def logged_figures(
     """Return the figures of earlier runs by run id, newest first; raises TrackingError.
 
     Covers runs of the same recipe, on the same kind of processor, with a command line that starts
-    with `command`. Only verified targets count: a failed run's figures are no baseline.
+    with `command`. Only verified and waived targets count: a failed run's figures are no baseline.
     """
     tracker = prepare(None, home)
     found: dict[str, dict[str, float]] = {}
@@ -32,7 +32,7 @@ def logged_figures(
             found[tags["convkit.run"]] = {
                 name: float(value)
                 for name, value in entry.data.metrics.items()
-                if tags.get(f"convkit.target.{name.rpartition('/')[0]}") == "verified"
+                if tags.get(f"convkit.target.{name.rpartition('/')[0]}") in ("verified", "waived")
             }
     return found
 

@@ -4,11 +4,20 @@ import re
 
 from convkit.record.figures import worst_comparison
 from convkit.record.model import RunRecord, StageReport, TargetReport, Verification
-from convkit.record.summary import evidence_of, left_out, located_findings, seconds_of, verdict
+from convkit.record.summary import (
+    evidence_of,
+    left_out,
+    located_findings,
+    seconds_of,
+    severity_text,
+    verdict,
+    waiver_lines,
+)
 from convkit.record.text import bytes_text, seconds_text
 
 MARKS = {
     "verified": "✅ verified",
+    "waived": "🟡 waived",
     "failed": "❌ failed",
     "broken": "💥 broken",
     "skipped": "⚠️ skipped",
@@ -26,11 +35,15 @@ def summary_note(record: RunRecord) -> str:
     ]
     rows += [_target_row(record, target) for target in record.targets]
     parts.append("\n".join(rows))
-    failing = [target for target in record.targets if target.status in ("failed", "broken")]
+    failing = [
+        target for target in record.targets if target.status in ("failed", "waived", "broken")
+    ]
     parts += [f"**{_plain(target.name)}**: {_plain(target.headline)}" for target in failing]
+    if waivers := waiver_lines(record):
+        parts.append("### Waivers\n" + "\n".join(f"- {_plain(line)}" for line in waivers))
     if findings := located_findings(record):
         lines = [
-            f"- **{located.finding.code}** ({located.finding.severity};"
+            f"- **{located.finding.code}** ({severity_text(located)};"
             f" {_plain(', '.join(located.where))}) {_plain(located.finding.message)}"
             for located in findings
         ]

@@ -27,7 +27,9 @@ from convkit.track.batches import batches
 from convkit.track.bench import bench_points
 from convkit.track.database import create_database, schema_revisions
 from convkit.track.entries import Entry, Point, Table, child_entries, parent_entry
+from convkit.track.identity import identity_tags
 from convkit.track.limits import TAG_LENGTH, clipped, entry_name
+from convkit.track.loadable import describe_models, loadable_folder
 from convkit.track.location import Location, check_database, find_location, tracking_error
 from convkit.track.mlflow_client import first_contact, import_mlflow
 
@@ -149,8 +151,12 @@ class Tracker:
                 if error.error_code != "RESOURCE_ALREADY_EXISTS":
                     raise
             source = self.client.get_run(tracked.parent_run_id).info.artifact_uri
+            inside = loadable_folder(self.client, tracked.parent_run_id, record)
+            if inside is not None:
+                source = f"{source}/{inside}"
+            tags = {"convkit.run": record.id, **identity_tags(record, folder)}
             made = self.client.create_model_version(
-                record.recipe, source, tracked.parent_run_id, tags={"convkit.run": record.id}
+                record.recipe, source, tracked.parent_run_id, tags=tags
             )
             self.client.set_registered_model_alias(record.recipe, alias, made.version)
         return str(made.version)
@@ -195,6 +201,9 @@ class Tracker:
                 f"(mlflow experiments restore --experiment-id {experiment.experiment_id}), "
                 "or choose another one with track.experiment in the recipe.",
             )
+        for tag, value in _EXPERIMENT_TAGS.items():
+            if experiment.tags.get(tag) != value:  # of an earlier release, or made by hand
+                self.client.set_experiment_tag(experiment.experiment_id, tag, value)
         return str(experiment.experiment_id)
 
     def _logged_before(self, experiment_id: str, run: str) -> str | None:
@@ -218,8 +227,11 @@ class Tracker:
         # A server's folder may be on another machine, even if the same path exists here.
         artifact_folder = None if self.location.is_server else local_folder(run.info.artifact_uri)
         placed = place_models(self.client, run_id, artifact_folder, record, folder)
+        identity = identity_tags(record, folder)
+        sealed = identity.get("convkit.provenance", "")
+        describe_models(self.client, run_id, record, placed, sealed)
         models = self._log_models(experiment_id, run_id, record, placed)
-        self._write(run_id, parent, models, placement_tags(placed))
+        self._write(run_id, parent, models, {**placement_tags(placed), **identity})
         for child in child_entries(record):
             self._log_child(experiment_id, child, folder, {**user, "mlflow.parentRunId": run_id})
         self.client.set_tag(run_id, _COMPLETE, "complete")

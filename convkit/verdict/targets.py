@@ -1,6 +1,7 @@
 """Turns stage results into target reports: statuses, headlines and the run's exit code."""
 
 import dataclasses
+import datetime as dt
 from collections.abc import Mapping
 
 from convkit.codec import encode
@@ -9,9 +10,10 @@ from convkit.findings.catalogue import is_symptom
 from convkit.findings.model import Finding
 from convkit.plan.stages import export_id, precision_id, verify_id
 from convkit.recipe.models import Recipe, Target, Tolerance
-from convkit.record.model import StageReport, TargetReport, TargetStatus, Verification
+from convkit.record.model import StageReport, TargetReport, TargetStatus, Verification, worst_status
 from convkit.verdict.advice import advice
 from convkit.verdict.judge import judge
+from convkit.verdict.waivers import with_waivers
 from convkit.verdict.without_device import without_device
 from convkit.worker.protocol import (
     BuildResult,
@@ -21,9 +23,6 @@ from convkit.worker.protocol import (
     StageResult,
     VerifyResult,
 )
-
-# A target's status if its verifications (or stages) ended differently: the worst one.
-_WORST_LAST: tuple[TargetStatus, ...] = ("verified", "skipped", "failed", "broken")
 
 # A build warning that explains why the following verification fails: calibration samples had no
 # effect.
@@ -39,9 +38,20 @@ class Finished:
 
 
 def judge_target(
-    name: str, recipe: Recipe, stages: Mapping[str, Finished], override: Tolerance | None = None
+    name: str,
+    recipe: Recipe,
+    stages: Mapping[str, Finished],
+    day: dt.date,
+    override: Tolerance | None = None,
 ) -> TargetReport:
-    """Return a target's report, from its stages."""
+    """Return a target's report, from its stages, with the recipe's waivers as of `day` (UTC)."""
+    report = _judge_target(name, recipe, stages, override)
+    return with_waivers(report, recipe.waive, day)
+
+
+def _judge_target(
+    name: str, recipe: Recipe, stages: Mapping[str, Finished], override: Tolerance | None
+) -> TargetReport:
     target = recipe.targets[name]
     export = stages.get(export_id(recipe, name) or "")
     build = stages[f"build:{name}"]
@@ -172,15 +182,10 @@ def _headline(
     return (matching[0].headline, matching[0].leading) if matching else (status, None)
 
 
-def worst_status(statuses: list[TargetStatus]) -> TargetStatus:
-    """Return the worst of several statuses; broken if there is none, as nothing was proven."""
-    return max(statuses, key=_WORST_LAST.index) if statuses else "broken"
-
-
 def exit_code(status: TargetStatus) -> int:
     """Return a run's exit code. Skipped targets fail only with `--strict`, which the CLI adds."""
     match status:
-        case "verified" | "skipped":
+        case "verified" | "waived" | "skipped":
             return EXIT_VERIFIED
         case "failed":
             return EXIT_FAILED

@@ -1,6 +1,8 @@
 """Evidence: exported, imported elsewhere, validated by others; hostile files do no harm."""
 
+import base64
 import hashlib
+import importlib
 import json
 import shutil
 import stat
@@ -9,6 +11,7 @@ import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from forging import seal_again
@@ -149,7 +152,61 @@ def other_signature(members: dict[str, bytes]) -> None:
     members[name] = json.dumps(envelope).encode()
 
 
-@pytest.mark.parametrize("change", [forged_acceptance, other_model, other_signature])
+def bundle_of(members: dict[str, bytes]) -> tuple[str, dict[str, Any]]:
+    (name,) = (name for name in members if name.endswith(".models.sig"))
+    return name, json.loads(members[name])
+
+
+def other_bundle_signature(members: dict[str, bytes]) -> None:
+    name, bundle = bundle_of(members)
+    signature = bundle["dsseEnvelope"]["signatures"][0]["sig"]
+    bundle["dsseEnvelope"]["signatures"][0]["sig"] = signature[:20] + "AAAA" + signature[24:]
+    members[name] = json.dumps(bundle).encode()
+
+
+def other_bundle_content(members: dict[str, bytes]) -> None:
+    name, bundle = bundle_of(members)
+    statement = json.loads(base64.b64decode(bundle["dsseEnvelope"]["payload"]))
+    statement["predicate"]["resources"].pop()
+    payload = base64.b64encode(json.dumps(statement).encode()).decode()
+    bundle["dsseEnvelope"]["payload"] = payload
+    members[name] = json.dumps(bundle).encode()
+
+
+def no_bundle(members: dict[str, bytes]) -> None:
+    name, _ = bundle_of(members)
+    members[name] = b'{"dsseEnvelope": []}'
+
+
+def test_the_verifier_checks_the_models_bundle_itself(place: Path, tmp_path: Path) -> None:
+    """A bundle of one run's models, in the evidence of a run whose models differ."""
+
+    def other(members: dict[str, bytes]) -> None:
+        name, _ = bundle_of(members)
+        models = tmp_path / "models"
+        shutil.copytree(run_in(place) / "models", models)
+        (models / "ort" / "operators.json").write_text("{}")
+        signing = importlib.import_module("model_signing.signing")
+        config = signing.Config().use_elliptic_key_signer(private_key=place / "release.key")
+        config.sign(models, tmp_path / "models.sig")
+        members[name] = (tmp_path / "models.sig").read_bytes()
+
+    code, said = verify(place, rewritten(place, tmp_path / "run.zip", other), "release.pub")
+    assert code == 1
+    assert "it is not about these models" in said
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        forged_acceptance,
+        other_model,
+        other_signature,
+        other_bundle_signature,
+        other_bundle_content,
+        no_bundle,
+    ],
+)
 def test_forged_evidence_is_refused_by_both(
     place: Path, tmp_path: Path, change: Callable[[dict[str, bytes]], None]
 ) -> None:

@@ -2,10 +2,12 @@
 
 import dataclasses
 import json
+import shutil
 from pathlib import Path
 
 import pytest
-from records import STARTED, build_record, verified_record, write_run
+from answers import command_line
+from records import STARTED, build_record, verified_record, write_built_run, write_run
 from typer.testing import CliRunner
 
 from convkit.audit.history import Filter, list_runs, parse_date, parse_tools
@@ -198,3 +200,21 @@ def test_a_real_run_is_listed_and_the_store_beside_it_is_not(finished: RunOutcom
     entries = list_runs(Home(home), Filter())
     assert [entry.run for entry in entries] == [finished.record.id]
     assert entries[0].targets == {"ort": "verified"}
+
+
+def test_the_table_shows_the_newest_hundred_and_says_so(tmp_path: Path) -> None:
+    folder, record = write_built_run(tmp_path, build_record())
+    for number in range(100):
+        run = f"20250101-{number:06}-0000"
+        shutil.copytree(folder, folder.parent / run)
+        text = (folder / "result.json").read_text().replace(record.id, run)
+        (folder.parent / run / "result.json").write_text(text)
+    code, text = command_line("runs", home=tmp_path)
+    assert code == 0
+    assert "101 runs" in text
+    assert "the newest 100 are shown" in text
+    assert text.count("20250101-") == 99
+    _, text = command_line("runs", "--all", home=tmp_path)
+    assert text.count("20250101-") == 100
+    _, text = command_line("runs", "--json", home=tmp_path)
+    assert text.count('"run": "2025') == 101

@@ -4,6 +4,8 @@ keep to it.
 
 import dataclasses
 import hashlib
+import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,13 +16,22 @@ from wheel_folder import write_wheel
 from convkit.errors import ToolchainError, UsageError
 from convkit.execute.locations import Locations
 from convkit.execute.locked_packages import locked_hashes, model_packages
-from convkit.execute.locking import Upgrade, check_lock, lock_recipe, recipe_environments
+from convkit.execute.locking import (
+    Upgrade,
+    check_lock,
+    lock_recipe,
+    made_with_others,
+    own_versions,
+    recipe_environments,
+)
 from convkit.execute.tools import recipe_tools, recorded_tools
 from convkit.home import Home
 from convkit.recipe.loading import LoadedRecipe, load_recipe
 from convkit.toolchain.lockfile import Lock, lock_file, read_lock, this_platform, write_lock
 from convkit.toolchain.packages import fetch_package, pinned_package
+from convkit.toolchain.pylock import write_pylocks
 from convkit.toolchain.requirements import EnvironmentSpec
+from convkit.toolchain.uv import run_uv
 
 TOOLS = {
     "numpy": ("2.1", "2.2"),
@@ -276,3 +287,49 @@ def test_a_lock_without_the_model_s_package_is_out_of_date(
     write_lock(file, dataclasses.replace(lock, model_packages={"bert-files==1.0": ("sha1:0",)}))
     with pytest.raises(ToolchainError, match=r"no hash of bert-files==1\.0"):
         source_of_model(packaged, tmp_path / "home")
+
+
+def test_the_lock_names_the_convkit_and_the_uv_that_made_it(
+    wheels: Path, loaded: Callable[..., LoadedRecipe], tmp_path: Path
+) -> None:
+    lock = lock_recipe(loaded(), None, (), Upgrade()).lock
+    assert dict(lock.made_with) == own_versions()
+    assert lock.made_with["uv"] in run_uv(["--version"], "asking uv")
+    write_lock(tmp_path / "small.lock", lock)
+    assert read_lock(tmp_path / "small.lock") == lock
+    assert made_with_others(lock) == []
+    other = dataclasses.replace(lock, made_with={"convkit": "0.0.1", "uv": lock.made_with["uv"]})
+    assert [line.partition(";")[0] for line in made_with_others(other)] == [
+        "locked with convkit 0.0.1"
+    ]
+
+
+def test_pylocks_install_the_locked_files_without_convkit(
+    wheels: Path, loaded: Callable[..., LoadedRecipe], tmp_path: Path
+) -> None:
+    lock = lock_recipe(loaded(), None, (), Upgrade()).lock
+    files = write_pylocks(lock, tmp_path / "pylocks")
+    assert [file.name for file in files] == ["pylock.export.toml", "pylock.build-ort.toml"]
+    for file, environment in zip(files, lock.environments, strict=True):
+        content = tomllib.loads(file.read_text())
+        assert content["lock-version"] == "1.0"
+        found = {each["name"]: each["version"] for each in content["packages"]}
+        assert found == environment.packages[this_platform()]
+    target = tmp_path / "installed"
+    arguments = ["pip", "install", "--target", str(target), "-r", str(files[1])]
+    run_uv([*arguments, "--python", sys.executable], "installing a pylock")
+    packages = lock.environments[1].packages[this_platform()]
+    names = {path.name.partition("-")[0] for path in target.glob("*.dist-info")}
+    assert names == {name.replace("-", "_") for name in packages}
+
+
+def test_a_file_that_changed_on_the_index_gets_no_pylock(
+    wheels: Path, loaded: Callable[..., LoadedRecipe], tmp_path: Path
+) -> None:
+    lock = lock_recipe(loaded(), None, (), Upgrade()).lock
+    pins = dict.fromkeys(lock.hashes[this_platform()], ("sha256:" + "0" * 64,))
+    forged = dataclasses.replace(lock, hashes={this_platform(): pins})
+    with pytest.raises(ToolchainError, match="offers other files"):
+        write_pylocks(forged, tmp_path / "pylocks")
+    with pytest.raises(UsageError, match="not for macos-arm64"):
+        write_pylocks(lock, tmp_path / "pylocks", "macos-arm64")

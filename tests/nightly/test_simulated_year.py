@@ -13,6 +13,7 @@ from synthetic import TOOLS, Simulation, with_outputs, with_verification
 
 from convkit.nightly.junit import junit
 from convkit.nightly.model import NightlyRun
+from convkit.record.model import AppliedWaiver
 
 
 def skipped(target):
@@ -21,6 +22,13 @@ def skipped(target):
         verifications=(dataclasses.replace(
             target.verifications[0], status="skipped", evidence="skipped", cases=()),),
     )  # fmt: skip
+
+
+def waived(until: str):
+    waiver = AppliedWaiver("N101", "known", until, "active")
+    return lambda target: dataclasses.replace(
+        target, status="waived", headline=f"waived until {until}", waivers=(waiver,)
+    )
 
 
 def without_largest(verification):
@@ -73,6 +81,10 @@ FAULTS = {
     "a target is removed": (
         set_field("targets", ("ort",)),
         "target trt was removed; it was verified in the baseline",
+    ),
+    "an error is waived": (
+        change_ort(waived("2099-01-31")),
+        "ort is waived (verified in the baseline): waived until 2099-01-31",
     ),
     "a verified target is skipped": (
         lambda simulation: simulation.changes.update(trt=skipped),
@@ -208,6 +220,20 @@ def test_every_fault_stays_red_until_a_run_is_accepted(simulation: Simulation, n
         return
     for _ in range(3):
         assert told(simulation.nightly()) == ""
+
+
+def test_a_longer_waiver_is_red_and_an_earlier_end_is_not(simulation: Simulation) -> None:
+    simulation.changes["ort"] = waived("2099-01-31")
+    assert "waiver" in [each.kind for each in simulation.night().faults]
+    simulation.accept()
+    assert simulation.night().status == "green"
+    for until, faults in (("2099-02-01", ["waiver"]), ("2099-01-30", []), ("2099-01-31", [])):
+        simulation.changes["ort"] = waived(until)
+        assert [each.kind for each in simulation.night().faults] == faults
+    del simulation.changes["ort"]
+    result = simulation.night()
+    assert result.status == "green"
+    assert "the recipe no longer waives N101 in ort" in result.improvements
 
 
 def test_slow_growth_is_measured_against_the_baseline(simulation: Simulation) -> None:

@@ -3,7 +3,8 @@
     python verify.py FILE.zip [TRUSTED.pub ...]
 
 It checks the digest of every file, that `provenance.json` lists exactly the files of the run, and
-every signature (DSSE, ECDSA on P-256). Signatures count if their key is among those you trust.
+every signature (ECDSA on P-256): DSSE envelopes, and OpenSSF model-signing's bundle over `models/`.
+Signatures count if their key is among those you trust.
 Exits with 0 if everything holds and, where keys are given, one of them signed the provenance.
 """
 
@@ -72,7 +73,10 @@ def check(archive: zipfile.ZipFile) -> tuple[list[str], set[str]]:
             keys[name.rpartition("/")[2].removesuffix(".pub")] = archive.read(name)
     signers: set[str] = set()
     for name in names:
-        if name.startswith(f"{run}.signatures/") and name.endswith(".dsse.json"):
+        if name.startswith(f"{run}.signatures/") and name.endswith(".models.sig"):
+            key = keys.get(name.rpartition("/")[2].partition(".")[0])
+            problems += [f"{name}: {each}" for each in _bundle(archive, run, name, key)]
+        elif name.startswith(f"{run}.signatures/") and name.endswith(".dsse.json"):
             digits, _, what = name.rpartition("/")[2].partition(".")
             subject = _subject(run, what)
             key = keys.get(digits)
@@ -100,6 +104,40 @@ def _provenance(archive: zipfile.ZipFile, run: str, names: list[str]) -> list[st
     return problems
 
 
+def _bundle(archive: zipfile.ZipFile, run: str, name: str, key: bytes | None) -> list[str]:
+    """Check a bundle of OpenSSF model-signing: who signed it, and that it lists the models' files
+    with the digests that they have.
+    """
+    if key is None:
+        return ["its key is missing"]
+    try:
+        envelope = json.loads(archive.read(name))["dsseEnvelope"]
+        statement = json.loads(base64.b64decode(envelope["payload"]))
+        listed = [
+            (each["name"], each["algorithm"], each["digest"])
+            for each in statement["predicate"]["resources"]
+        ]
+        root = statement["subject"][0]["digest"]["sha256"]
+        signed = _envelope_holds(envelope, key)
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        return [f"not a bundle of model-signing ({type(error).__name__}: {error})"]
+    if not signed:
+        return ["the signature does not match its content"]
+    models = f"{run}/models/"
+    found = sorted(
+        (each.removeprefix(models), "sha256", hashlib.sha256(archive.read(each)).hexdigest())
+        for each in archive.namelist()
+        if each.startswith(models) and not each.endswith("/")
+    )
+    problems = []
+    if sorted(listed) != found:
+        problems.append("it is not about these models")
+    whole = hashlib.sha256(b"".join(bytes.fromhex(digest) for _, _, digest in listed)).hexdigest()
+    if whole != root:
+        problems.append("its digest of the whole is not that of its list")
+    return problems
+
+
 def _subject(run: str, what: str) -> str:
     kind = what.removesuffix(".dsse.json")
     if kind == "provenance":
@@ -110,10 +148,14 @@ def _subject(run: str, what: str) -> str:
 
 
 def _signed(envelope: Any, content: bytes, key: bytes) -> bool:  # noqa: ANN401 - JSON
+    return base64.b64decode(envelope["payload"]) == content and _envelope_holds(envelope, key)
+
+
+def _envelope_holds(envelope: Any, key: bytes) -> bool:  # noqa: ANN401 - JSON
     payload, kind = base64.b64decode(envelope["payload"]), envelope["payloadType"].encode()
     # DSSE's pre-authentication encoding.
     encoded = b"DSSEv1 %d %s %d %s" % (len(kind), kind, len(payload), payload)
-    return payload == content and any(
+    return any(
         _verifies(key, base64.b64decode(each["sig"]), encoded) for each in envelope["signatures"]
     )
 

@@ -23,6 +23,7 @@ from convkit.execute.tools import recorded_tools
 from convkit.home import Home
 from convkit.plan.keys import explain_change, ingredients, stage_key
 from convkit.recipe.loading import LoadedRecipe, parse_recipe
+from convkit.store.garbage import in_use
 from convkit.store.shared import SharedStore
 from convkit.store.store import Store
 
@@ -83,10 +84,11 @@ def perform(
     shared store.
     """
     store = Store(home.store)
-    try:
-        return _perform(order, home, store, listener, cancelled, name)
-    finally:
-        store.release_views()
+    with in_use(home.store):
+        try:
+            return _perform(order, home, store, listener, cancelled, name)
+        finally:
+            store.release_views()
 
 
 def _perform(

@@ -1,0 +1,84 @@
+"""`convkit history`: recipes by nightly runs, as a page and on the terminal."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from convkit.cli.options import HomeFolder
+from convkit.errors import UsageError
+
+if TYPE_CHECKING:
+    from convkit.nightly.trend import NightResults
+
+_TERMINAL_NIGHTS = 14
+_STYLES = {"green": "green", "waived": "yellow", "regressed": "bold red", "broken": "bold red"}
+_ASCII = {"✓": "+", "⚠": "w", "✗": "x"}
+
+
+def history(
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", metavar="FILE", help="Where to write the page. [HOME/history.html]"
+        ),
+    ] = None,
+    open_it: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    home: HomeFolder = None,
+) -> None:
+    """Show every recipe's nightly runs and figures."""
+    from convkit.home import Home
+    from convkit.nightly.trend import history_of, read_nights
+    from convkit.report.history import write_history
+
+    place = Home.find(home)
+    found = read_nights(place)
+    for line in found.unreadable:
+        typer.echo(f"warning: {line}", err=True)
+    if not found.nights:
+        raise UsageError(f"{place.root} has no nightly runs; start one with convkit nightly")
+    page = output or place.root / "history.html"
+    if page.is_dir():
+        raise UsageError(f"--output {page}: is a folder. Name a file in it.")
+    write_history(history_of(place, found.nights, page), page)
+    _print(found.nights)
+    typer.echo(f"\n{page}")
+    if open_it:
+        from convkit.cli.reporting import open_in_browser
+
+        open_in_browser(page)
+
+
+def _print(nights: "tuple[NightResults, ...]") -> None:
+    """Print a line per recipe: the last nightly runs, and the course of its worst parity."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from convkit.nightly.trend import mark_of, parity_of, spark
+
+    console = Console()
+    ascii_only = console.options.ascii_only
+    last = nights[-_TERMINAL_NIGHTS:]
+    table = Table("recipe", "last runs", "worst max_abs", "status", box=None, pad_edge=False)
+    for name in sorted({name for night in nights for name in night.results}):
+        results = [night.results.get(name) for night in last]
+        marks = Text()
+        for each in results:
+            if each is None:
+                marks.append(" ")
+                continue
+            mark = mark_of(each.shown)
+            marks.append(_ASCII[mark] if ascii_only else mark, style=_STYLES.get(each.shown, ""))
+        known = [each for each in results if each is not None]
+        shown = known[-1].shown if known else "did not run lately"
+        course = [parity_of(each) if each is not None else None for each in results]
+        table.add_row(
+            Text(name),
+            marks,
+            Text(spark(course, ascii_only=ascii_only)),
+            Text(shown, style=_STYLES.get(shown, "")),
+        )
+    console.print(table)
+    first, end = last[0].id, last[-1].id
+    console.print(f"{len(nights)} nightly runs; the table shows {first} to {end}", highlight=False)

@@ -1,0 +1,211 @@
+"""`convkit history`: how each recipe fared in every nightly run of a home.
+
+Reads the JSON of nightly runs as it is, without building their types: a thousand of them take a
+fraction of a second. A damaged file is named, not passed over.
+"""
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from convkit.codec import Json
+from convkit.errors import ConvkitError
+from convkit.execute.run_folder import read_record
+from convkit.home import Home
+from convkit.nightly.figures import HISTORY_ALLOWANCE
+from convkit.nightly.history import nightly_folder
+from convkit.nightly.model import FORMAT
+from convkit.report.history import Cell, History, Night, RecipeRow, Series
+from convkit.report.render import REPORT_NAME
+from convkit.track.history import figures_of
+
+# The figures that get a chart, where a run has them.
+_METRICS = ("max_abs_err", "size_bytes", "single_call_seconds")
+_MARKS = {"green": "✓", "waived": "⚠", "regressed": "✗", "broken": "✗"}
+MOST_NIGHTS = 60
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A recipe's result in one nightly run."""
+
+    recipe: str
+    status: str
+    run: str
+    baseline: str
+    verdicts: dict[str, str]
+    figures: dict[str, float]
+    faults: tuple[str, ...]
+
+    @property
+    def shown(self) -> str:
+        """The status; `waived` if it is green and a target is only waived."""
+        if self.status == "green" and "waived" in self.verdicts.values():
+            return "waived"
+        return self.status
+
+
+@dataclasses.dataclass(frozen=True)
+class NightResults:
+    """One nightly run, with its results by recipe."""
+
+    id: str
+    started: float
+    results: dict[str, Result]
+
+
+@dataclasses.dataclass(frozen=True)
+class Nights:
+    """All nightly runs of a home, oldest first, and the files that cannot be read."""
+
+    nights: tuple[NightResults, ...]
+    unreadable: tuple[str, ...]
+
+
+def read_nights(home: Home) -> Nights:
+    """Return a home's nightly runs."""
+    nights, unreadable = [], []
+    for file in sorted(nightly_folder(home).glob("*/nightly.json")):
+        try:
+            nights.append(_night(json.loads(file.read_bytes())))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            unreadable.append(f"{file}: {type(error).__name__}: {error}")
+    return Nights(tuple(nights), tuple(unreadable))
+
+
+def _night(content: Json) -> NightResults:
+    if content["format"] != FORMAT:
+        raise ValueError(f"its format is {content['format']!r}, this convkit reads {FORMAT}")
+    results = {
+        each["recipe"]: Result(
+            each["recipe"],
+            each["status"],
+            each["run"],
+            each["baseline"],
+            dict(each["verdicts"]),
+            {name: float(value) for name, value in each["figures"].items()},
+            tuple(fault["message"] for fault in each["faults"]),
+        )
+        for each in content["recipes"]
+    }
+    return NightResults(content["id"], float(content["started"]), results)
+
+
+def history_of(home: Home, nights: Sequence[NightResults], page: Path) -> History:
+    """Return what the history page at `page` shows: links are relative to its folder."""
+    shown = nights[-MOST_NIGHTS:][::-1]
+    names = sorted({name for night in nights for name in night.results})
+    return History(
+        tuple(
+            Night(each.id, _day(each.id), _night_link(nightly_folder(home, each.id), page))
+            for each in shown
+        ),
+        tuple(_row(name, nights, shown, home, page) for name in names),
+        len(nights),
+    )
+
+
+def _row(
+    name: str, nights: Sequence[NightResults], shown: Sequence[NightResults], home: Home, page: Path
+) -> RecipeRow:
+    results = [night.results.get(name) for night in nights]
+    baseline = next((each.baseline for each in reversed(results) if each is not None), "")
+    accepted = _figures_of_run(home, name, baseline, results)
+    return RecipeRow(
+        name,
+        baseline,
+        tuple(_cell(night.results.get(name), home, page) for night in shown),
+        tuple(_series(results, accepted)),
+    )
+
+
+def _figures_of_run(
+    home: Home, recipe: str, run: str, results: Sequence[Result | None]
+) -> dict[str, float]:
+    """Return the figures of the accepted run: from the nightly run that made it, or its record."""
+    for each in results:
+        if each is not None and run and each.run == run:
+            return each.figures
+    if run:
+        with contextlib.suppress(ConvkitError):
+            return figures_of(read_record(home.runs_of(recipe) / run))
+    return {}
+
+
+def _series(results: Sequence[Result | None], accepted: dict[str, float]) -> Iterator[Series]:
+    names = dict.fromkeys(name for each in results if each is not None for name in each.figures)
+    for name in names:
+        target, _, metric = name.rpartition("/")
+        if metric in _METRICS:
+            values = [each.figures.get(name) if each is not None else None for each in results]
+            base = accepted.get(name)
+            last = next((value for value in reversed(values) if value is not None), None)
+            worse = (
+                base is not None
+                and last is not None
+                and not (last <= base * (1 + HISTORY_ALLOWANCE[metric]))
+            )
+            yield Series(target, metric, tuple(values[-MOST_NIGHTS:]), base, worse)
+
+
+def _cell(result: Result | None, home: Home, page: Path) -> Cell | None:
+    if result is None:
+        return None
+    verdicts = ", ".join(f"{target} {status}" for target, status in result.verdicts.items())
+    label = "; ".join(filter(None, [f"{result.recipe}: {result.shown}", verdicts, *result.faults]))
+    folder = home.runs_of(result.recipe) / result.run
+    link = (
+        _link(folder, REPORT_NAME, page)
+        if result.run and (folder / REPORT_NAME).is_file()
+        else None
+    )
+    return Cell(result.shown, mark_of(result.shown), label, link)
+
+
+def _night_link(folder: Path, page: Path) -> str:
+    """Return the link to a nightly run's summary; one that was killed has only its results."""
+    name = "nightly.md" if (folder / "nightly.md").is_file() else "nightly.json"
+    return _link(folder, name, page)
+
+
+def _link(folder: Path, name: str, page: Path) -> str:
+    relative = os.path.relpath(folder / name, page.absolute().parent)
+    return quote(Path(relative).as_posix())
+
+
+def _day(night: str) -> str:
+    """Return the month and day of a nightly run's id."""
+    return f"{night[4:6]}-{night[6:8]}" if night[:8].isdigit() else night
+
+
+def mark_of(status: str) -> str:
+    """Return the sign for a status."""
+    return _MARKS.get(status, "✗")
+
+
+def parity_of(result: Result) -> float | None:
+    """Return the largest absolute error of any target; NaN if any is, None if there is none."""
+    found = [value for name, value in result.figures.items() if name.endswith("/max_abs_err")]
+    return max(found, key=lambda value: (math.isnan(value), value), default=None)
+
+
+def spark(values: Sequence[float | None], *, ascii_only: bool = False) -> str:
+    """Return values as a line of blocks, on a logarithmic scale; `?` is not a positive number."""
+    blocks = "_.-=*#" if ascii_only else "▁▂▃▄▅▆▇█"
+    good = [math.log10(v) for v in values if v is not None and v > 0 and math.isfinite(v)]
+    low, high = min(good, default=0.0), max(good, default=0.0)
+    text = ""
+    for value in values:
+        if value is None:
+            text += " "
+        elif value > 0 and math.isfinite(value):
+            share = (math.log10(value) - low) / (high - low) if high > low else 0.0
+            text += blocks[round(share * (len(blocks) - 1))]
+        else:
+            text += "?"
+    return text
