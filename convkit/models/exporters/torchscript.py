@@ -2,7 +2,9 @@
 become constants.
 """
 
+import contextlib
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx_ir
@@ -39,7 +41,7 @@ def _trace(job: Job, inputs: tuple[torch.Tensor, ...], folder: Path) -> onnx_ir.
     folder.mkdir()
     file = folder / "model.onnx"
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _attention_in_parts():
             # torch's own deprecations, and guesses about constants: the second trace settles those.
             warnings.simplefilter("ignore")
             torch.onnx.export(
@@ -57,6 +59,19 @@ def _trace(job: Job, inputs: tuple[torch.Tensor, ...], folder: Path) -> onnx_ir.
             f"export: torch's TorchScript exporter failed: {innermost(error)}"
         ) from error
     return load_graph(file)
+
+
+@contextlib.contextmanager
+def _attention_in_parts() -> Iterator[None]:
+    """Let `nn.MultiheadAttention` compute with single operators: the exporter has no translation of
+    the one that replaces them in inference.
+    """
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
 
 
 def _dynamic_axes(contract: Contract) -> dict[str, dict[int, str]]:

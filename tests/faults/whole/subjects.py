@@ -24,7 +24,7 @@ def trained(module):
             elif tensor.ndim == 1 and kind in ("bias", "running_mean"):
                 tensor.uniform_(-0.5, 0.5)
             elif tensor.ndim > 1:
-                tensor.mul_(0.3 / tensor.std().clamp(min=1e-3))
+                tensor.mul_(tensor[0].numel() ** -0.5 / tensor.std().clamp(min=1e-3))
     return module
 """
 
@@ -38,11 +38,17 @@ class Subject:
     inputs: tuple[dict[str, Any], ...]
     outputs: tuple[dict[str, Any], ...]
     axes: dict[str, Any]
+    exporter: str = "torchscript"
 
     @property
     def keys(self) -> dict[str, Any]:
         """The recipe's keys."""
-        return {"axes": self.axes, "inputs": [*self.inputs], "outputs": [*self.outputs]}
+        return {
+            "axes": self.axes,
+            "inputs": [*self.inputs],
+            "outputs": [*self.outputs],
+            "export": {"exporter": self.exporter, "opset": 18},
+        }
 
     def source(self, fault: str = "") -> str:
         """Return the text of a `model.py`; `fault` are statements that change `model`."""
@@ -281,19 +287,20 @@ return self.head(x + self.down(F.silu(self.gate(y)) * self.up(y)))
         (_ids(40),),
         (floats("logits", "sequence", 40),),
         TEXT,
+        "torch",
     ),
     Subject(
         "two-towers",
         _module(
             """
 self.query, self.item = nn.Linear(8, 12), nn.Linear(8, 12)
-self.mix = nn.Bilinear(12, 12, 5)
+self.mix = nn.Parameter(torch.randn(12, 12, 5))
 self.norm = nn.LayerNorm(12, eps=1e-6)
 """,
             """
 a, b = F.elu(self.query(query)), self.norm(torch.tanh(self.item(item)))
 score = F.cosine_similarity(a, b, dim=-1)
-return score, self.mix(a, b)
+return score, torch.einsum("ni,nj,ijk->nk", a, b, self.mix)
 """,
             "query, item",
         ),
@@ -322,6 +329,7 @@ return self.head(x).log_softmax(-1)
         _X,
         (floats("scores", "sequence", 4),),
         TEXT,
+        "torch",
     ),
     Subject(
         "pooled-encoder",
@@ -347,5 +355,6 @@ return F.normalize(self.head(pooled), dim=-1)
         (_ids(50), MASK),
         (floats("embedding", 7),),
         TEXT,
+        "torch",
     ),
 )
