@@ -16,7 +16,13 @@ from convkit.verdict.judge import judge
 from convkit.verdict.probes import with_changes
 from convkit.verdict.targets import exit_code, worst_status
 from convkit.verdict.without_device import without_device
-from convkit.worker.protocol import CaseMetrics, CaseRecord, ReferenceResult, VerifyResult
+from convkit.worker.protocol import (
+    CaseMetrics,
+    CaseRecord,
+    Layout,
+    ReferenceResult,
+    VerifyResult,
+)
 
 
 def parse_tolerance(limits: Sequence[str]) -> Tolerance | None:
@@ -114,6 +120,8 @@ def _rejudge_verification(
             for case in old.cases
         ),
         (),
+        Layout(old.rows),
+        old.branches,
     )
     measured = VerifyResult(
         evidence="simulated" if old.evidence == "simulated" else "device",
@@ -134,6 +142,7 @@ def _rejudge_verification(
         probes=with_changes(old.probes, record.contract),
         simulated=old.simulated,
         invariance=old.invariance,
+        trials=old.trials,
         greedy=old.greedy,
         evaluation=old.evaluation,
     )

@@ -104,6 +104,9 @@ def judge(
         leading=leading,
         evaluation=measured.evaluation,
         decided_by=decided_by(recipe, target),
+        trials=measured.trials,
+        branches=reference.branches,
+        rows=reference.layout.rows,
     )
 
 

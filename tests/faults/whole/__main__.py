@@ -45,18 +45,16 @@ def main() -> int:
 
 
 def _mutants(seed: int, count: int, folder: Path, pool: concurrent.futures.Executor) -> int:
-    made: list[Mutant] = []
-    while len(made) < count:
+    runs: dict[concurrent.futures.Future[WholeScore], Mutant] = {}
+    while len(runs) < count:
         found = mutant(seed, folder / "mutants", folder / "exports")
-        made += [found] if found is not None else []
+        if found is not None:
+            runs[pool.submit(_scored, found, folder / "home")] = found
         seed += 1
     scores: list[tuple[Mutant, WholeScore]] = []
-    runs = {pool.submit(_scored, each, folder / "home"): each for each in made}
     for future in concurrent.futures.as_completed(runs):
-        each, found = runs[future], future.result()
-        scores.append((each, found))
-        if not found.named:
-            print(_missed(each, found), flush=True)
+        scores.append((runs[future], future.result()))
+
     _print_kinds(scores)
     return 0
 
@@ -81,7 +79,10 @@ def _alarms(name: str, write: Callable[[Path], Path], folder: Path) -> list[str]
 
 
 def _scored(each: Mutant, home: Path) -> WholeScore:
-    return score(run(each.recipe, home), each.mutation)
+    found = score(run(each.recipe, home), each.mutation)
+    if not found.named:
+        print(_missed(each, found), flush=True)
+    return found
 
 
 def _missed(each: Mutant, found: WholeScore) -> str:
