@@ -16,13 +16,7 @@ from convkit.verdict.judge import judge
 from convkit.verdict.probes import with_changes
 from convkit.verdict.targets import exit_code, worst_status
 from convkit.verdict.without_device import without_device
-from convkit.worker.protocol import (
-    CaseMetrics,
-    CaseRecord,
-    Layout,
-    ReferenceResult,
-    VerifyResult,
-)
+from convkit.worker.protocol import CaseMetrics, CaseRecord, Layout, ReferenceResult, VerifyResult
 
 
 def parse_tolerance(limits: Sequence[str]) -> Tolerance | None:

@@ -2,8 +2,8 @@
 
 import numpy as np
 import onnx
-import onnx_ir
 import onnx.parser
+import onnx_ir
 from faults.mutants.models import ARCHITECTURES
 from faults.mutants.scoring import EQUIVALENT, subject
 from onnx import helper, numpy_helper

@@ -15,9 +15,13 @@ from convkit.models.exporters.dynamic_trace import innermost
 from convkit.models.exporters.job import Job, UnexportableError
 from convkit.models.exporters.traces import Difference, first_difference
 from convkit.models.graph.contract import load_graph
+from convkit.models.sources.branches import value_dependent_lines
 from convkit.models.sources.example_sizes import other_sizes
 from convkit.tensors import Contract, dimension_axes
 from convkit.worker.context import StageFailedError
+
+# Traces with other values of the same sizes: a branch takes its other side in one of a few.
+_OTHER_VALUES = 3
 
 
 def export(job: Job) -> onnx_ir.Model:
@@ -33,8 +37,34 @@ def export(job: Job) -> onnx_ir.Model:
         second = _trace(job, job.examples.draw(sizes), job.scratch / "second")
         difference = first_difference(first, second)
         if difference is not None:
-            raise UnexportableError([_baked_in(difference, job.probe.sizes, sizes)])
+            by_data = _decides_by_data(job, first)
+            raise UnexportableError([by_data or _baked_in(difference, job.probe.sizes, sizes)])
     return first
+
+
+def _decides_by_data(job: Job, first: onnx_ir.Model) -> Finding | None:
+    """Return E305 if other values of the same sizes give another graph, too: then no axis is to
+    blame.
+    """
+    root = job.loaded.source_root
+    lines = value_dependent_lines(job.module, job.probe.inputs, root)
+    for turn in range(1, _OTHER_VALUES + 1) if lines else ():
+        inputs = job.examples.draw(job.probe.sizes, turn=turn)
+        difference = first_difference(first, _trace(job, inputs, job.scratch / f"values-{turn}"))
+        if difference is not None:
+            return Finding(
+                "E305",
+                f"the graph depends on the values that it is traced with, by {lines[0]}: tracing at"
+                f" {_text(job.probe.sizes)} with other values gives a different graph, which first"
+                f" differs at {difference.what}",
+                Place(node=difference.node, module=difference.module or None, source=lines[0]),
+                {"lines": list(lines)},
+                Remedy(
+                    "Keep values in tensors, without int(), float(), bool(), .item() or numpy, and"
+                    " write both sides of a branch with torch.where or torch.cond."
+                ),
+            )
+    return None
 
 
 def _trace(job: Job, inputs: tuple[torch.Tensor, ...], folder: Path) -> onnx_ir.Model:

@@ -53,14 +53,12 @@ def explain_float32(
     case: str,
     feeds: Mapping[str, np.ndarray],
     expected: Mapping[str, np.ndarray],
-) -> tuple[Divergence | None, list[Finding]]:
-    """Explain where and why a float32 program differs in a case: T108 or N408, else N402.
+) -> tuple[Divergence, list[Finding]]:
+    """Explain where and why a float32 program from torch.export differs in a case: T108 or N408,
+    else N402.
 
     Raises UnsupportedOperation, EvaluationError.
     """
-    if converted.source.exported is None:
-        why = "torch.jit.trace followed the model on one example, which keeps no places"
-        return None, [_unplaced(case, why, {})]
     given = {spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in contract.inputs}
     found = find_divergence(converted, given, expected)
     evidence: dict[str, Json] = {
@@ -74,8 +72,8 @@ def explain_float32(
         return found, [_at_place(found, case, evidence)]
     if not found.traced <= found.error / 2:
         why = f"torch.export's program already is off by {found.traced:.2g}, before coremltools"
-        return found, [_unplaced(case, why, evidence)]
-    return found, [_unplaced(case, "no single translation explains it", evidence)]
+        return found, [unplaced(case, why, evidence)]
+    return found, [unplaced(case, "no single translation explains it", evidence)]
 
 
 def _at_place(found: Divergence, case: str, evidence: dict[str, Json]) -> Finding:
@@ -126,7 +124,8 @@ def _too_large(beyond: Beyond, case: str, evidence: dict[str, Json]) -> Finding:
     )
 
 
-def _unplaced(case: str, why: str, evidence: dict[str, Json]) -> Finding:
+def unplaced(case: str, why: str, evidence: dict[str, Json]) -> Finding:
+    """Return N402 for a program in which no place is found."""
     return Finding(
         "N402",
         f"the program differs from the original in float32 in case {case!r}: {why}",

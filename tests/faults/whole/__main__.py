@@ -12,14 +12,18 @@ import fnmatch
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from worker_tools import usual_tools
 
 from convkit.execute.fork_servers import ForkServers
 from convkit.execute.workers import WORKERS
+from faults.mutants.mutations import MUTATIONS
+from faults.whole.code import CODE_FAULTS, CodeFault
+from faults.whole.edges import EDGES, Mutate
 from faults.whole.mutated import Mutant, healthy_recipes, mutant, run
-from faults.whole.scoring import WholeScore, score
-from worker_tools import usual_tools
+from faults.whole.scoring import WholeScore, score, score_code
 
 
 def main() -> int:
@@ -27,6 +31,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=5000, help="seed of the first mutant")
     parser.add_argument("--count", type=int, default=50, help="mutants to run")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
+    parser.add_argument("--edges", action="store_true", help="only faults of faults.whole.edges")
+    parser.add_argument("--code", action="store_true", help="run models whose code is at fault")
     parser.add_argument("--healthy", action="store_true", help="run the models as they are")
     parser.add_argument("--only", default="*", help="names of models or mutants, with * for any")
     parser.add_argument("--keep", type=Path, help="folder to leave recipes and runs in")
@@ -39,23 +45,28 @@ def main() -> int:
     ):
         WORKERS["host"] = servers
         folder = arguments.keep or Path(temporary)
+        if arguments.code:
+            return _code_faults(arguments.only, folder, pool)
         if arguments.healthy:
             return _healthy(arguments.only, folder, pool)
-        return _mutants(arguments.seed, arguments.count, folder, pool)
+        families = (EDGES,) if arguments.edges else (MUTATIONS, EDGES)
+        return _mutants(arguments.seed, arguments.count, folder, pool, families)
 
 
-def _mutants(seed: int, count: int, folder: Path, pool: concurrent.futures.Executor) -> int:
+def _mutants(
+    seed: int,
+    count: int,
+    folder: Path,
+    pool: concurrent.futures.Executor,
+    families: Sequence[Sequence[Mutate]],
+) -> int:
     runs: dict[concurrent.futures.Future[WholeScore], Mutant] = {}
     while len(runs) < count:
-        found = mutant(seed, folder / "mutants", folder / "exports")
+        found = mutant(seed, folder / "mutants", folder / "exports", families)
         if found is not None:
             runs[pool.submit(_scored, found, folder / "home")] = found
         seed += 1
-    scores: list[tuple[Mutant, WholeScore]] = []
-    for future in concurrent.futures.as_completed(runs):
-        scores.append((runs[future], future.result()))
-
-    _print_kinds(scores)
+    _print_kinds([(each, future.result()) for future, each in runs.items()])
     return 0
 
 
@@ -68,6 +79,21 @@ def _healthy(only: str, folder: Path, pool: concurrent.futures.Executor) -> int:
         alarmed += bool(alarms)
         print(f"{runs[future]}: {'; '.join(alarms) or 'verified'}", flush=True)
     print(f"{len(recipes)} healthy recipes: {alarmed} false alarms")
+    return 0
+
+
+def _code_faults(only: str, folder: Path, pool: concurrent.futures.Executor) -> int:
+    def scored(fault: CodeFault) -> WholeScore:
+        recipe = fault.write(folder / "code" / fault.name.replace(" ", "-"))
+        found = score_code(run(recipe, folder / "home"), fault.codes, fault.named_at(recipe))
+        state = "named" if found.named else "MISNAMED" if found.detected else "NOT DETECTED"
+        print(f"{fault.name}: {state}: {found.headline[:900]}", flush=True)
+        return found
+
+    chosen = [fault for fault in CODE_FAULTS if fnmatch.fnmatchcase(fault.name, only)]
+    found = list(pool.map(scored, chosen))
+    named, detected = (sum(getattr(each, what) for each in found) for what in ("named", "detected"))
+    print(f"{len(found)} faults of code: {detected} detected, {named} named")
     return 0
 
 

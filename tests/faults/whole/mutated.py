@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,17 @@ from convkit.cases.files import read_cases, tensor_file
 from convkit.execute.run import RunOptions, run_recipe
 from convkit.home import Home
 from convkit.localize.graph import Graph, PieceFailedError, make_graph
-from convkit.localize.matching import relative_error
+from convkit.metrics.registry import DEFAULTS
 from convkit.record.model import RunRecord
 from convkit.store.store import Store
 from faults.mutants.mutations import MUTATIONS, Mutation, NothingToMutateError
-from faults.mutants.scoring import EQUIVALENT, without_names
+from faults.mutants.scoring import without_names
 from faults.recipes import write_recipe
+from faults.whole.edges import EDGES, Mutate
 from faults.whole.subjects import SUBJECTS, Subject
 
+# What recipes without a tolerance allow (`max_abs`).
+TOLERANCE = float(DEFAULTS["max_abs"])
 ORT: dict[str, Any] = {"runtime": "onnxruntime"}
 OPENVINO: dict[str, Any] = {"runtime": "openvino"}
 COREML: dict[str, Any] = {"runtime": "coreml", "precision": "float32"}
@@ -106,9 +109,14 @@ def _cases(subject: Subject, reference: Path) -> Any:
             )
 
 
-def mutant(seed: int, folder: Path, exports: Path) -> Mutant | None:
-    """Write the mutant of a seed; None if it computes what the original does, or cannot run at
-    all.
+def mutant(
+    seed: int,
+    folder: Path,
+    exports: Path,
+    families: Sequence[Sequence[Mutate]] = (MUTATIONS, EDGES),
+) -> Mutant | None:
+    """Write the mutant of a seed, half of them with a fault of `EDGES`; None if it stays within
+    the tolerance, or cannot run at all.
     """
     chance = random.Random(seed)
     while True:
@@ -117,7 +125,7 @@ def mutant(seed: int, folder: Path, exports: Path) -> Mutant | None:
         model = onnx.ModelProto()
         model.CopyFrom(original.model)
         try:
-            mutation = chance.choice(MUTATIONS)(model, original.shapes, chance)
+            mutation = chance.choice(chance.choice(families))(model, original.shapes, chance)
             break
         except NothingToMutateError:
             continue
@@ -138,23 +146,19 @@ def mutant(seed: int, folder: Path, exports: Path) -> Mutant | None:
 
 
 def _differs(model: onnx.ModelProto, original: Export) -> bool:
-    """Say whether a graph runs in some case, and in some case fails or is further from the original
-    than another runtime would be.
-    """
+    """Say whether a graph runs in some case, and in some case fails or leaves the tolerance."""
     graph = make_graph(onnx_ir.from_proto(model))
     errors = [_error(graph, *case) for case in original.cases]
-    return min(errors) < np.inf and not max(errors) <= EQUIVALENT
+    return min(errors) < np.inf and not max(errors) <= TOLERANCE
 
 
-def _error(
-    graph: Graph, feeds: dict[str, np.ndarray], expected: dict[str, np.ndarray]
-) -> float:
-    """Return the largest error of the outputs, in parts of their rms; infinite if they cannot be
-    computed, and for NaN.
-    """
+def _error(graph: Graph, feeds: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:
+    """Return the largest error of the outputs; infinite if they cannot be computed, and for NaN."""
     try:
         found = graph.run(list(expected), feeds)
     except PieceFailedError:
         return np.inf
-    error = max(relative_error(found[name], values) for name, values in expected.items())
+    if any(found[name].shape != values.shape for name, values in expected.items()):
+        return np.inf
+    error = max(np.abs(found[name] - values).max() for name, values in expected.items())
     return np.inf if np.isnan(error) else float(error)

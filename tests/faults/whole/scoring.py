@@ -54,3 +54,17 @@ def _placed(finding: Finding, mutation: Mutation) -> bool:
 
 def _kind(finding: Finding) -> str | None:
     return str(finding.evidence.get("kind") or _KINDS.get(finding.code))
+
+
+def score_code(record: RunRecord, codes: frozenset[str], place: str) -> WholeScore:
+    """Score a run of a model whose code is at fault: every target's headline must name it."""
+    wrong = [target for target in record.targets if target.status != "verified"]
+    headline = "; ".join(f"{target.name}: {target.headline}" for target in wrong) or "verified"
+    found = [_leading(record, target.name) for target in wrong]
+    leading = [finding for finding in found if finding is not None]
+    placed = bool(leading) and all(
+        place in finding.message or place in map(str, dataclasses.astuple(finding.place))
+        for finding in leading
+    )
+    named = placed and all(finding.code in codes for finding in leading)
+    return WholeScore(len(wrong) == len(record.targets), placed, named, headline)

@@ -312,7 +312,9 @@ return score, torch.einsum("ni,nj,ijk->nk", a, b, self.mix)
         "speech-net",
         _module(
             """
-self.conv = nn.ModuleList([nn.Conv1d(6, 8, 3, padding=1), nn.Conv1d(8, 8, 3, padding=2, dilation=2)])
+self.conv = nn.ModuleList([
+    nn.Conv1d(6, 8, 3, padding=1), nn.Conv1d(8, 8, 3, padding=2, dilation=2)
+])
 self.norm = nn.GroupNorm(2, 8)
 self.attend = nn.MultiheadAttention(8, 2, batch_first=True)
 self.head = nn.Linear(8, 4)
@@ -336,7 +338,7 @@ return self.head(x).log_softmax(-1)
         _module(
             """
 self.words, self.places = nn.Embedding(50, 12), nn.Embedding(16, 12)
-self.layer = nn.TransformerEncoderLayer(12, 3, 20, activation="gelu", batch_first=True, norm_first=True)
+self.layer = nn.TransformerEncoderLayer(12, 3, 20, batch_first=True, norm_first=True)
 self.head = nn.Linear(12, 7)
 """,
             """
@@ -345,7 +347,8 @@ keep = attention_mask.unsqueeze(-1).float()
 x = self.words(input_ids) + self.places(places)
 bias = (1.0 - attention_mask[:, None, None, :].float()) * -1e4
 y = self.layer.norm1(x)
-x = x + self.layer.self_attn(y, y, y, attn_mask=bias.expand(-1, 3, y.shape[1], -1).flatten(0, 1), need_weights=False)[0]
+bias = bias.expand(-1, 3, y.shape[1], -1).flatten(0, 1)
+x = x + self.layer.self_attn(y, y, y, attn_mask=bias, need_weights=False)[0]
 x = x + self.layer.linear2(F.gelu(self.layer.linear1(self.layer.norm2(x))))
 pooled = (x * keep).sum(1) / keep.sum(1).clamp(min=1e-9)
 return F.normalize(self.head(pooled), dim=-1)
