@@ -17,11 +17,9 @@ from convkit.models.sources.torch_dtypes import to_tensor
 from convkit.runtimes.coreml.conversion import Conversion, Converted, convert
 from convkit.runtimes.coreml.divergence import served
 from convkit.runtimes.coreml.options import ProgramOptions
-from convkit.runtimes.coreml.parity import explain_float32, first_off, unplaced
+from convkit.runtimes.coreml.parity import FOLLOWED, explain_float32, first_off, unplaced
 from convkit.worker.context import Context, StageSkippedError
 from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
-
-_FOLLOWED = "torch.jit.trace followed the model on one example, which keeps no places"
 
 
 def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, list[Finding]]:
@@ -59,6 +57,8 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         read_tensors(reference, request.case, "inputs", contract.inputs),
         read_tensors(reference, request.case, "outputs", contract.outputs),
     )
+    if found is None:
+        return DiagnoseResult(None, None, 0), findings
     proven = sum(finding.code != "N402" for finding in findings)
     return DiagnoseResult(_finite(found.error), _finite(found.after), proven), findings
 
@@ -77,7 +77,7 @@ def _followed(
         prepared.module, prepared.probe.inputs, inputs, outputs, computed, case, root=root
     )
     if cause is None:
-        return DiagnoseResult(None, None, 0), [unplaced(case, _FOLLOWED, {})]
+        return DiagnoseResult(None, None, 0), [unplaced(case, FOLLOWED, {})]
     return DiagnoseResult(None, None, 1), [cause]
 
 

@@ -25,6 +25,7 @@ _OTHERWISE = Remedy(
     " (tools.coremltools)."
 )
 _MOST_LISTED = 20
+FOLLOWED = "torch.jit.trace followed the model on one example, which keeps no places"
 
 
 def first_off(
@@ -53,12 +54,13 @@ def explain_float32(
     case: str,
     feeds: Mapping[str, np.ndarray],
     expected: Mapping[str, np.ndarray],
-) -> tuple[Divergence, list[Finding]]:
-    """Explain where and why a float32 program from torch.export differs in a case: T108 or N408,
-    else N402.
+) -> tuple[Divergence | None, list[Finding]]:
+    """Explain where and why a float32 program differs in a case: T108 or N408, else N402.
 
     Raises UnsupportedOperation, EvaluationError.
     """
+    if converted.source.exported is None:
+        return None, [unplaced(case, FOLLOWED, {})]
     given = {spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in contract.inputs}
     found = find_divergence(converted, given, expected)
     evidence: dict[str, Json] = {
