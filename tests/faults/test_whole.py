@@ -15,7 +15,7 @@ from faults.mutants.mutations import Mutation, NothingToMutateError
 from faults.mutants.scoring import subject
 from faults.whole.code import CODE_FAULTS
 from faults.whole.edges import EDGES
-from faults.whole.mutated import ORT, run
+from faults.whole.mutated import COREML, ORT, run
 from faults.whole.scoring import score, score_code
 from faults.whole.subjects import SUBJECTS
 
@@ -83,10 +83,19 @@ def test_every_subject_has_a_name_and_a_source_of_its_own() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["branch on values", "branch on a size"])
-def test_a_fault_of_code_is_named_in_a_whole_run(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "target", "code"),
+    [
+        ("branch on values", COREML, "E208"),
+        ("a value becomes a number", COREML, "N510"),
+        ("branch on a size", ORT, "E302"),
+    ],
+)
+def test_a_fault_of_code_is_named_in_a_whole_run(
+    name: str, target: dict[str, str], code: str, tmp_path: Path
+) -> None:
     (fault,) = [each for each in CODE_FAULTS if each.name == name]
-    fault = dataclasses.replace(fault, keys={"targets": {"ort": ORT}})
+    fault = dataclasses.replace(fault, keys={"targets": {"built": target}})
     recipe = fault.write(tmp_path / "fault")
-    found = score_code(run(recipe, tmp_path / "home"), fault.codes, fault.named_at(recipe))
+    found = score_code(run(recipe, tmp_path / "home"), frozenset({code}), fault.named_at(recipe))
     assert found.named, found.headline
