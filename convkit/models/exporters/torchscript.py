@@ -132,7 +132,7 @@ def _baked_in(
     what = f"Axis {axes[0]!r} is" if axes else "Something that depends on the example's sizes is"
     where = f" in {difference.module}" if difference.module else ""
     line = lines[0] if len(lines) == 1 else None  # one of several need not be to blame
-    how = f" It becomes a plain number at {line}." if line is not None else ""
+    how = f" The model turns a tensor into a plain number at {line}." if line is not None else ""
     return Finding(
         "C106",
         f"{what} fixed in the graph{where}: tracing at {_text(sizes)} and at {_text(others)} gives"

@@ -24,6 +24,9 @@ from convkit.worker.protocol import LowPrecision
 if TYPE_CHECKING:
     from convkit.models.sources.contract_module import ContractModule
 
+# Operators that are decomposed, one after the other, because coremltools fails on them.
+_MOST_SIMPLIFIED = 8
+
 
 @dataclasses.dataclass(frozen=True)
 class Conversion:
@@ -70,14 +73,15 @@ def convert(conversion: Conversion) -> Converted:
     with quiet():
         register_missing_operators()
         source = traced(conversion.module, conversion.examples, contract, WRAPPER, conversion.root)
-        while True:
+        for left in range(_MOST_SIMPLIFIED, -1, -1):
             try:
                 return _converted(conversion, source)
             except Exception as error:
-                simpler = simplified(source, error, WRAPPER, conversion.root)
+                simpler = simplified(source, error, WRAPPER, conversion.root) if left else None
                 if simpler is None:
                     raise _refused(error, source, conversion) from error
                 source = simpler
+    raise AssertionError("the last attempt returns or raises")
 
 
 def _converted(conversion: Conversion, source: Traced) -> Converted:

@@ -44,7 +44,8 @@ def register_missing_operators() -> None:
     known["rms_norm"] = rms_norm
     known["_adaptive_avg_pool2d"] = adaptive_avg_pool2d
     for name in _MAX_POOLS:
-        known[name] = with_stride(known[name])
+        if name in known:
+            known[name] = with_stride(known[name])
     for function in (alias, new_ones):
         if function.__name__ not in known:
             register_torch_op(function)
