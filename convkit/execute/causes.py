@@ -182,6 +182,8 @@ class Causes:
             places.artifact(search.graph) if search.graph is not None else None,
             places.artifact("reference"),
             case,
+            # What convkit exported itself it traced on an example, which this draws again.
+            original=original_of(recipe, places) if recipe.model.onnx is None else None,
         )
         if search.target is None or built is None:
             return request
@@ -189,7 +191,6 @@ class Causes:
         return dataclasses.replace(
             request,
             limits=limits_by_output(recipe, target) if target.low_precision is not None else {},
-            original=original_of(recipe, places) if search.graph is None else None,
             built=places.artifact(built),
             options=encode(target.options()),
         )

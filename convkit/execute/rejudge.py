@@ -18,7 +18,7 @@ from convkit.verdict.probes import with_changes
 from convkit.verdict.targets import exit_code
 from convkit.verdict.waivers import day_of, with_waivers, without_waivers
 from convkit.verdict.without_device import without_device
-from convkit.worker.protocol import CaseMetrics, CaseRecord, ReferenceResult, VerifyResult
+from convkit.worker.protocol import CaseMetrics, CaseRecord, Layout, ReferenceResult, VerifyResult
 
 
 def parse_tolerance(limits: Sequence[str]) -> Tolerance | None:
@@ -127,6 +127,8 @@ def _rejudge_verification(
             for case in old.cases
         ),
         (),
+        Layout(old.rows),
+        old.branches,
     )
     measured = VerifyResult(
         evidence="simulated" if old.evidence == "simulated" else "device",
@@ -147,6 +149,7 @@ def _rejudge_verification(
         probes=with_changes(old.probes, record.contract),
         simulated=old.simulated,
         invariance=old.invariance,
+        trials=old.trials,
         greedy=old.greedy,
         evaluation=old.evaluation,
         packaged=old.packaged,

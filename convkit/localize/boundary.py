@@ -29,6 +29,7 @@ _SAYS_MORE = ("weight", "exchanged", "checkpoint", "attribute", "operator", "con
 _SECONDS = 20.0
 # Nodes from an input on: what is found wrong beyond them is no change of the input.
 _NEAR = 8
+_OF_SIZES = ("Shape", "Size")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,11 +58,24 @@ class Edge:
         return label(self.graph.nodes[readers[0]]) if readers else None
 
     def is_near_input(self, cause: Cause) -> bool:
-        """Say whether only a few nodes lie between the inputs and a cause."""
+        """Say whether only a few nodes lie between an input and a cause, sizes not counted."""
         for node in self.graph.nodes:
             if cause.node == label(node):
-                return len(self.graph.closure(node.output, self.feeds)) <= _NEAR
+                before = set(self.graph.closure(node.output, self.feeds))
+                ways = (before & self._reached(name) for name in self.feeds)
+                return any(0 < len(way) <= _NEAR for way in ways)
         return False
+
+    def _reached(self, name: str) -> set[int]:
+        """Return the nodes that an input's values reach: beyond a Shape only its sizes do."""
+        reached: set[int] = set()
+        pending = [name]
+        while pending:
+            for index in self.graph.readers.get(pending.pop(), []):
+                if index not in reached and self.graph.nodes[index].op_type not in _OF_SIZES:
+                    reached.add(index)
+                    pending += self.graph.nodes[index].output
+        return reached
 
     def producer(self, name: str) -> str | None:
         """Return the node that computes an output."""

@@ -15,8 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.localize.changes import explains
-from convkit.localize.graph import Graph, PieceFailedError, Values
-from convkit.localize.matching import relative_error
+from convkit.localize.matching import largest_error
 from convkit.models.sources.branches import relative_line
 from convkit.models.sources.torch_dtypes import to_array
 
@@ -61,31 +60,27 @@ def other_side(
     module: torch.nn.Module,
     inputs: Mapping[str, torch.Tensor],
     outputs: tuple[str, ...],
-    graph: Graph,
-    feeds: Values,
+    found: Mapping[str, np.ndarray],
     case: str,
     *,
     root: str | None = None,
 ) -> Finding | None:
-    """Return E208 for the branch whose other side a graph computes, on one case.
+    """Return E208 for the branch whose other side an export computes, on one case.
 
-    `module` takes the inputs in order and returns the outputs in order. Raises the module's
-    exceptions in its unchanged run; one that fails on the other side proves nothing.
+    `found` are the export's outputs. `module` takes the inputs in order and returns the outputs in
+    order. Raises the module's exceptions in its unchanged run; one that fails on the other side
+    proves nothing.
     """
     original, lines = _run(module, inputs, outputs, _Branches(root))
     if not lines:
         return None
-    try:
-        found = graph.run(list(outputs), feeds)
-    except PieceFailedError:
-        return None
-    before = _error(original, found)
+    before = largest_error(original, found)
     for line in list(lines)[:_TRIED]:
         try:
             inverted, _ = _run(module, inputs, outputs, _Branches(root, line))
         except Exception:  # noqa: BLE001, S112 - a model may raise anything on a side it never takes
             continue
-        after = _error(inverted, found)
+        after = largest_error(inverted, found)
         if explains(before, after):
             return _finding(line, lines[line], case, before, after)
     return None
@@ -102,11 +97,6 @@ def _run(
     tensors = (found,) if isinstance(found, torch.Tensor) else tuple(found)
     arrays = {name: to_array(each) for name, each in zip(outputs, tensors, strict=True)}
     return arrays, branches.lines
-
-
-def _error(expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> float:
-    """Return the largest error of the outputs, in parts of their rms."""
-    return max(relative_error(found[name], values) for name, values in expected.items())
 
 
 def _finding(line: str, outcome: bool, case: str, before: float, after: float) -> Finding:  # noqa: FBT001

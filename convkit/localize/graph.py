@@ -192,16 +192,8 @@ def make_graph(model: onnx_ir.Model) -> Graph:
             exotic[name] = onnx_ir.serde.serialize_tensor(tensor)
         del model.graph.initializers[name]
     proto = onnx_ir.to_proto(model)
-    nodes = []
-    for node in proto.graph.node:
-        if (
-            node.op_type == "Constant"
-            and node.domain == ""
-            and (array := _constant(node)) is not None
-        ):
-            constants[node.output[0]] = array
-        else:
-            nodes.append(node)
+    nodes, written, _ = constants_apart(proto.graph.node, ())
+    constants |= written
     inputs = tuple(v.name for v in proto.graph.input if v.name not in constants | exotic)
     return Graph(
         tuple(nodes),
@@ -212,6 +204,27 @@ def make_graph(model: onnx_ir.Model) -> Graph:
         proto.ir_version,
         tuple((each.domain, each.version) for each in proto.opset_import),
     )
+
+
+def constants_apart(
+    nodes: Iterable[onnx.NodeProto], tensors: Iterable[onnx.TensorProto]
+) -> tuple[list[onnx.NodeProto], dict[str, np.ndarray], dict[str, onnx.TensorProto]]:
+    """Return a graph's nodes without constants, its constants and its exotic ones."""
+    constants: dict[str, np.ndarray] = {}
+    exotic: dict[str, onnx.TensorProto] = {}
+    for tensor in tensors:
+        if onnx_ir.DataType(tensor.data_type).name in _NATIVE:
+            constants[tensor.name] = numpy_helper.to_array(tensor)
+        else:
+            exotic[tensor.name] = tensor
+    kept = []
+    for node in nodes:
+        plain = node.op_type == "Constant" and node.domain == ""
+        if plain and (array := _constant(node)) is not None:
+            constants[node.output[0]] = array
+        else:
+            kept.append(node)
+    return kept, constants, exotic
 
 
 def _without_identities(model: onnx_ir.Model) -> onnx_ir.Model:
@@ -261,6 +274,14 @@ def renamed_inputs(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeP
     copy = onnx.NodeProto()
     copy.CopyFrom(node)
     _rename_in_place(copy, names)
+    return copy
+
+
+def with_names(node: onnx.NodeProto, names: Mapping[str, str]) -> onnx.NodeProto:
+    """Return a copy of a node that reads and computes values of other names."""
+    copy = renamed_inputs(node, names)
+    for place, name in enumerate(copy.output):
+        copy.output[place] = names.get(name, name)
     return copy
 
 

@@ -53,6 +53,14 @@ def worst_output_error(recording: Recording, found: Mapping[str, np.ndarray]) ->
     )
 
 
+def largest_error(expected: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> float:
+    """Return the largest error of several tensors, in parts of their rms."""
+    return max(
+        relative_error(found[name], values) if name in found else math.inf
+        for name, values in expected.items()
+    )
+
+
 def relative_error(found: np.ndarray, expected: np.ndarray) -> float:
     """Return the largest difference relative to the expected values' RMS.
 

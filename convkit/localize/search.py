@@ -22,6 +22,7 @@ from convkit.localize.parting import FLOOR, Parting
 from convkit.localize.quantized_causes import quantized_causes
 from convkit.localize.region import Region, region_of
 from convkit.localize.series import ranked
+from convkit.localize.taken import with_taken_branches
 from convkit.localize.weights import WeightDifference, compare_weights, held_by
 
 # Outputs this near, in parts of their rms, are the same.
@@ -49,6 +50,7 @@ def localize(
     reported as such.
     """
     deadline = spent() + seconds
+    graph = with_taken_branches(graph, feeds)
     error = outputs_error(recording, graph, feeds)
     if error <= _SAME:
         return Diagnosis(error, error, ())

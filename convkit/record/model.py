@@ -20,7 +20,9 @@ from convkit.worker.protocol import (
     PrecisionResult,
     ProbeMetrics,
     SimulatedCase,
+    SizeBranch,
     StageKind,
+    StepTrial,
     TensorMetrics,
     UnpaddedMetrics,
 )
@@ -111,6 +113,8 @@ class CaseVerdict:
 class Verification:
     """The verdict on one target under one runtime release. `stage` is the id of the verify stage.
     `greedy` compares generated tokens, `packaged` those that a package's own runtime generates.
+    `trials` may explain steps that are off, `branches` sizes that fail, `rows` (the batch axis)
+    what fails with other rows: a record is judged again from them.
 
     `leading` is the finding shown in the headline; None if there is none, and in older records.
     `evaluation` is the score on the user's rows, `decided_by` what the verdict rests on: tolerance,
@@ -134,6 +138,9 @@ class Verification:
     evaluation: EvaluationMetrics | None = None
     decided_by: str = "tolerance"
     packaged: tuple[GreedyRow, ...] = ()
+    trials: tuple[StepTrial, ...] = ()
+    branches: tuple[SizeBranch, ...] = ()
+    rows: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,17 +5,22 @@ case.
 import math
 from pathlib import Path
 
+import torch
+
 from convkit.cases.files import read_tensors
 from convkit.findings.model import Finding
 from convkit.localize.branches import other_side
 from convkit.localize.findings import findings_of
-from convkit.localize.graph import read_graph
+from convkit.localize.frozen import kept_values
+from convkit.localize.graph import PieceFailedError, read_graph
 from convkit.localize.recording import record
 from convkit.localize.search import localize
 from convkit.models.exporters.job import WRAPPER
 from convkit.models.graph.files import MODEL_FILE
 from convkit.models.sources import load_model
 from convkit.models.sources.contract_module import ContractModule
+from convkit.models.sources.loaded import LoadedModel
+from convkit.models.sources.probe import Examples, probe
 from convkit.models.sources.torch_dtypes import to_array, to_tensor
 from convkit.worker.context import Context, StageSkippedError
 from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
@@ -55,9 +60,26 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
     result = DiagnoseResult(
         _finite(diagnosis.error), _finite(diagnosis.remaining), len(diagnosis.causes)
     )
-    branch = other_side(module, inputs, names, graph, given, request.case, root=loaded.source_root)
     found = findings_of(diagnosis, request.case)
+    try:
+        computed = graph.run(list(names), given)
+    except PieceFailedError:
+        return result, found
+    branch = other_side(module, inputs, names, computed, request.case, root=loaded.source_root)
+    if branch is None and (example := _example(request, loaded)) is not None:
+        branch = kept_values(
+            module, example, inputs, names, computed, request.case, root=loaded.source_root
+        )
     return result, found if branch is None else [branch, *found]
+
+
+def _example(request: DiagnoseRequest, loaded: LoadedModel) -> tuple[torch.Tensor, ...] | None:
+    """Return the inputs that the export was traced with; None for a file from elsewhere."""
+    original = request.original
+    if original is None:
+        return None
+    examples = Examples(request.contract, original.samples, original.seed, loaded)
+    return probe(ContractModule(loaded, request.contract, request.source.omit), examples).inputs
 
 
 def _finite(value: float) -> float | None:

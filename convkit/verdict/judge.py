@@ -105,6 +105,9 @@ def judge(
         evaluation=measured.evaluation,
         decided_by=decided_by(recipe, target),
         packaged=measured.packaged,
+        trials=measured.trials,
+        branches=reference.branches,
+        rows=reference.layout.rows,
     )
 
 

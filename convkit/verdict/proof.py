@@ -8,9 +8,9 @@ from convkit.recipe.models import Recipe
 
 # Findings that two tensors are swapped: the probes prove it and suggest a recipe change.
 _EXCHANGES = ("C108", "C109", "C110", "C208")
-# Findings whose cause a search cannot improve on, only locate: a branch traced with an example, and
-# a random model.
-_KNOWN_BETTER = ("E208", "E302", "N303", *_EXCHANGES)
+# Findings whose cause a search cannot improve on, only locate: a branch or a value traced with an
+# example, and a random model.
+_KNOWN_BETTER = ("E208", "E302", "N303", "N510", *_EXCHANGES)
 # Dependence on padding or the batch: more informative than a place without a known cause.
 _DEPENDS = ("N301", "N302")
 _PLACE_ONLY = "N408"

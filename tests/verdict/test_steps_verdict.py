@@ -16,7 +16,9 @@ from convkit.worker.protocol import (
     CaseMetrics,
     CaseRecord,
     GreedyRow,
+    Layout,
     ReferenceResult,
+    SizeBranch,
     StepTrial,
     VerifyResult,
 )
@@ -32,6 +34,7 @@ def judged(
     greedy: tuple[GreedyRow, ...] = (),
     packaged: tuple[GreedyRow, ...] = (),
     tolerance: dict[str, float] | None = None,
+    branches: tuple[SizeBranch, ...] = (),
 ) -> Verification:
     made = looped_recipe(tolerance)
     kinds = {name: "step" if name.startswith("steps") else "ladder" for name in NAMES}
@@ -50,7 +53,7 @@ def judged(
         greedy=greedy,
         packaged=packaged,
     )
-    reference = ReferenceResult(cases, ())
+    reference = ReferenceResult(cases, (), Layout("batch"), branches)
     return judge(made, made.targets["ort"], reference, measured, stage="verify:ort", version=None)
 
 
@@ -162,13 +165,35 @@ def test_without_an_absolute_limit_the_loop_s_own_error_says_what_a_tie_is() -> 
     assert "N601" in codes(judged(greedy=(row(2.1e-6),), tolerance={"cosine": 0.9}))
 
 
-def test_tokens_that_differ_fail_again_when_a_stored_run_is_judged_again() -> None:
-    verification = judged(greedy=(row(0.5),), packaged=(row(0.4),))
+def judged_again(verification: Verification) -> Verification:
     target = dataclasses.replace(verified_target(), name="ort", verifications=(verification,))
     stage = dataclasses.replace(verified_record().stages[-1], id="verify:ort", findings=())
     record = dataclasses.replace(verified_record(), targets=(target,), stages=(stage,))
-    again = rejudge_record(record, looped_recipe())
+    return rejudge_record(record, looped_recipe()).targets[0].verifications[0]
+
+
+def test_tokens_that_differ_fail_again_when_a_stored_run_is_judged_again() -> None:
+    again = judged_again(judged(greedy=(row(0.5),), packaged=(row(0.4),)))
     assert again.status == "failed"
-    assert set(codes(again.targets[0].verifications[0])) == {"N601", "N621"}
-    assert again.targets[0].verifications[0].packaged == (row(0.4),)
-    assert again.targets[0].verifications[0].greedy == (row(0.5),)
+    assert set(codes(again)) == {"N601", "N621"}
+    assert again.packaged == (row(0.4),)
+    assert again.greedy == (row(0.5),)
+
+
+def test_a_loop_s_proven_cause_leads_again_when_a_stored_run_is_judged_again() -> None:
+    verification = judged(NAMES[2:], (trial("stale", "y"),))
+    again = judged_again(verification)
+    assert again.headline == verification.headline
+    assert codes(again) == codes(verification)
+    assert codes(again)[0] != "N101"
+    lost = judged_again(dataclasses.replace(verification, trials=()))
+    assert codes(lost) == ["N101"]
+
+
+def test_what_depends_on_sizes_and_rows_is_judged_again_as_before() -> None:
+    outcomes = {name: name in NAMES[2:] for name in NAMES}
+    verification = judged(NAMES[2:], branches=(SizeBranch("model.py:3", outcomes),))
+    assert codes(verification)[0] == "E302"
+    again = judged_again(verification)
+    assert (again.branches, again.rows) == (verification.branches, "batch")
+    assert codes(again) == codes(verification)

@@ -6,6 +6,7 @@ to fix; TorchScript's exporter translates them directly.
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from convkit.cases.decisions import Decisions, Turn, turns
 from convkit.findings.model import Finding, Place, Remedy
@@ -14,7 +15,12 @@ from convkit.models.exporters.dynamic_trace import recurrent_modules
 from convkit.models.exporters.job import Job
 from convkit.models.exporters.proof import Proof, prove
 from convkit.models.sources.decisions import find_decisions
+from convkit.tensors import Contract
 from convkit.worker.context import StageFailedError
+
+if TYPE_CHECKING:
+    from convkit.models.sources.contract_module import ContractModule
+    from convkit.models.sources.probe import Examples, Probe
 
 
 def prove_torchscript(job: Job, decisions: Decisions) -> Proof | None:
@@ -44,10 +50,33 @@ def with_alternative(job: Job, findings: Sequence[Finding], error: str) -> list[
     proof = prove_torchscript(job, decisions)
     if proof is not None:
         return [_use_torchscript(findings, error, recurrent, proof)]
+    return _at_lines(findings, job.contract, job.probe, decisions, numbers)
+
+
+def with_lines(
+    findings: Sequence[Finding],
+    module: "ContractModule",
+    examples: "Examples",
+    probe: "Probe",
+    root: str | None,
+) -> list[Finding]:
+    """Return torch.export's findings on axes with the responsible lines of the model's code."""
+    if not any(finding.code in ("C106", "C113") for finding in findings):
+        return list(findings)
+    contract = examples.contract
+    decisions, numbers = find_decisions(module, examples.draw, contract, probe.sizes, root)
+    return _at_lines(findings, contract, probe, decisions, numbers)
+
+
+def _at_lines(
+    findings: Sequence[Finding],
+    contract: Contract,
+    probe: "Probe",
+    decisions: Decisions,
+    numbers: Sequence[str],
+) -> list[Finding]:
     deciding = [
-        turn
-        for decision in decisions.sizes
-        for turn in turns(decision, job.contract, job.probe.sizes)
+        turn for decision in decisions.sizes for turn in turns(decision, contract, probe.sizes)
     ]
     return [
         _fixed(finding, numbers) if finding.code == "C106" else _restricted(finding, deciding)

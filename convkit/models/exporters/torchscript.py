@@ -2,7 +2,9 @@
 become constants.
 """
 
+import contextlib
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import onnx_ir
@@ -13,33 +15,70 @@ from convkit.models.exporters.dynamic_trace import innermost
 from convkit.models.exporters.job import Job, UnexportableError
 from convkit.models.exporters.traces import Difference, first_difference
 from convkit.models.graph.contract import load_graph
+from convkit.models.sources.branches import value_dependent_lines
 from convkit.models.sources.example_sizes import other_sizes
 from convkit.tensors import Contract, dimension_axes
 from convkit.worker.context import StageFailedError
 
+# Traces with other values of the same sizes: a branch takes its other side in one of a few.
+_OTHER_VALUES = 3
+
 
 def export(job: Job) -> onnx_ir.Model:
-    """Trace at the probe's sizes, and again at others: a graph that changes with the sizes has one
-    of them baked in.
+    """Trace at the probe's sizes, and again at others with other values: a graph that changes has
+    a size or a value baked in.
 
-    It then raises UnexportableError with C106, naming the module and, if the constant reveals it,
-    the axis.
+    It then raises UnexportableError: with E305 and the line if values are the reason, otherwise
+    with C106, naming the module and, if the constant reveals it, the axis.
     """
     first = _trace(job, job.probe.inputs, job.scratch / "first")
     sizes = other_sizes(job.contract, job.probe.sizes)
     if sizes is not None:
-        second = _trace(job, job.examples.draw(sizes), job.scratch / "second")
+        # Of other values, too: those of one turn begin alike at every size.
+        second = _trace(job, job.examples.draw(sizes, turn=1), job.scratch / "second")
         difference = first_difference(first, second)
         if difference is not None:
-            raise UnexportableError([_baked_in(difference, job.probe.sizes, sizes)])
+            raise UnexportableError([_explained(difference, job, first, sizes)])
     return first
+
+
+def _explained(
+    difference: Difference, job: Job, first: onnx_ir.Model, sizes: dict[str, int]
+) -> Finding:
+    """Return E305 for a graph that changes with values, otherwise C106."""
+    lines = value_dependent_lines(job.module, job.probe.inputs, job.loaded.source_root)
+    by_data = _decides_by_data(job, first, lines)
+    return by_data or _baked_in(difference, job.probe.sizes, sizes, lines)
+
+
+def _decides_by_data(job: Job, first: onnx_ir.Model, lines: tuple[str, ...]) -> Finding | None:
+    """Return E305 if other values of the same sizes give another graph, too: then no axis is to
+    blame.
+    """
+    for turn in range(1, _OTHER_VALUES + 1) if lines else ():
+        inputs = job.examples.draw(job.probe.sizes, turn=turn)
+        difference = first_difference(first, _trace(job, inputs, job.scratch / f"values-{turn}"))
+        if difference is not None:
+            return Finding(
+                "E305",
+                f"the graph depends on the values that it is traced with, by {lines[0]}: tracing at"
+                f" {_text(job.probe.sizes)} with other values gives a different graph, which first"
+                f" differs at {difference.what}",
+                Place(node=difference.node, module=difference.module or None, source=lines[0]),
+                {"lines": list(lines)},
+                Remedy(
+                    "Keep values in tensors, without int(), float(), bool(), .item() or numpy, and"
+                    " write both sides of a branch with torch.where or torch.cond."
+                ),
+            )
+    return None
 
 
 def _trace(job: Job, inputs: tuple[torch.Tensor, ...], folder: Path) -> onnx_ir.Model:
     folder.mkdir()
     file = folder / "model.onnx"
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _attention_in_parts():
             # torch's own deprecations, and guesses about constants: the second trace settles those.
             warnings.simplefilter("ignore")
             torch.onnx.export(
@@ -59,6 +98,19 @@ def _trace(job: Job, inputs: tuple[torch.Tensor, ...], folder: Path) -> onnx_ir.
     return load_graph(file)
 
 
+@contextlib.contextmanager
+def _attention_in_parts() -> Iterator[None]:
+    """Let `nn.MultiheadAttention` compute with single operators: the exporter has no translation of
+    the one that replaces them in inference.
+    """
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
 def _dynamic_axes(contract: Contract) -> dict[str, dict[int, str]]:
     """Return names for the inputs' axes only: the exporter would not verify any for outputs."""
     varying = {axis.name for axis in contract.axes if axis.min < axis.max}
@@ -72,17 +124,24 @@ def _dynamic_axes(contract: Contract) -> dict[str, dict[int, str]]:
     }
 
 
-def _baked_in(difference: Difference, sizes: dict[str, int], others: dict[str, int]) -> Finding:
+def _baked_in(
+    difference: Difference, sizes: dict[str, int], others: dict[str, int], lines: tuple[str, ...]
+) -> Finding:
     pairs = set(zip(difference.first, difference.second, strict=False))
     axes = [name for name, size in sizes.items() if (size, others[name]) in pairs]
     what = f"Axis {axes[0]!r} is" if axes else "Something that depends on the example's sizes is"
     where = f" in {difference.module}" if difference.module else ""
+    line = lines[0] if len(lines) == 1 else None  # one of several need not be to blame
+    how = f" The model turns a tensor into a plain number at {line}." if line is not None else ""
     return Finding(
         "C106",
         f"{what} fixed in the graph{where}: tracing at {_text(sizes)} and at {_text(others)} gives"
-        f" different graphs, which first differ at {difference.what}.",
+        f" different graphs, which first differ at {difference.what}.{how}",
         Place(
-            tensor=axes[0] if axes else None, node=difference.node, module=difference.module or None
+            tensor=axes[0] if axes else None,
+            node=difference.node,
+            module=difference.module or None,
+            source=line,
         ),
         {
             "axes": axes,

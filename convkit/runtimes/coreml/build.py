@@ -9,6 +9,8 @@ from convkit.mil.errors import UnsupportedOperation
 from convkit.mil.identity import make_canonical
 from convkit.mil.program import computes_in
 from convkit.models.contract_check import check_contract
+from convkit.models.exporters.alternative import with_lines
+from convkit.models.exporters.job import UnexportableError
 from convkit.models.sources.prepared import Prepared, Unfit, prepare
 from convkit.precision.decision import with_decision
 from convkit.runtimes.coreml.constants import write_constants
@@ -73,16 +75,20 @@ def _build(
     options = request.options
     low = request.precision if isinstance(request.precision, LowPrecision) else None
     context.progress("converting to an ML program", done=0.3)
-    converted = convert(
-        Conversion(
-            prepared.module,
-            prepared.probe.inputs,
-            options.minimum,
-            options.shapes,
-            precision=low,
-            root=prepared.loaded.source_root,
-        )
+    root = prepared.loaded.source_root
+    conversion = Conversion(
+        prepared.module,
+        prepared.probe.inputs,
+        options.minimum,
+        options.shapes,
+        precision=low,
+        root=root,
     )
+    try:
+        converted = convert(conversion)
+    except UnexportableError as error:
+        found = with_lines(error.findings, prepared.module, prepared.examples, prepared.probe, root)
+        raise UnexportableError(found) from error
     if converted.refusal is not None:
         findings.append(_followed(converted.refusal))
     if low is not None and not computes_in(converted.program, _TYPES[low.default]):

@@ -17,12 +17,15 @@ from convkit.runtimes.coreml.origins import failed_node, origin_of
 from convkit.runtimes.coreml.passes import exact_pipeline
 from convkit.runtimes.coreml.selection import selector
 from convkit.runtimes.coreml.shapes import input_types, output_types
-from convkit.runtimes.coreml.trace import Traced, traced
+from convkit.runtimes.coreml.trace import Traced, simplified, traced
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import LowPrecision
 
 if TYPE_CHECKING:
     from convkit.models.sources.contract_module import ContractModule
+
+# Operators that are decomposed, one after the other, because coremltools fails on them.
+_MOST_SIMPLIFIED = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,39 +82,55 @@ def trace_module(conversion: Conversion) -> Traced:
 
 def convert_traced(conversion: Conversion, source: Traced) -> Converted:
     """Convert what `trace_module` returned, any number of times. Raises like `convert`."""
-    contract, low = conversion.module.contract, conversion.precision
     with quiet():
-        import coremltools as ct
+        for left in range(_MOST_SIMPLIFIED, -1, -1):
+            try:
+                return _converted(conversion, source)
+            except Exception as error:
+                simpler = simplified(source, error, WRAPPER, conversion.root) if left else None
+                if simpler is None:
+                    raise _refused(error, source, conversion) from error
+                source = simpler
+    raise AssertionError("the last attempt returns or raises")
 
-        found: list[LargeConstant] = []
-        options: dict[str, Any] = {
-            "compute_precision": ct.precision.FLOAT32,
-            "pass_pipeline": exact_pipeline(),
-        }
-        if low is not None:
-            is_half = selector(low, source.module_of)
-            options["compute_precision"] = ct.transform.FP16ComputePrecision(op_selector=is_half)
-            options["pass_pipeline"] = recording_pipeline(
-                found, saturate=low.saturate, is_half=is_half, module_of=source.module_of
-            )
-        try:
-            model = ct.convert(
-                source.program,
-                convert_to="mlprogram",
-                inputs=input_types(contract, conversion.shapes),
-                outputs=output_types(contract),
-                minimum_deployment_target=getattr(ct.target, conversion.minimum),
-                skip_model_load=True,
-                **options,
-            )
-        except Exception as error:
-            where = _at(error, source, conversion)
-            raise StageFailedError(
-                f"coremltools {ct.__version__} cannot convert the model{where}: {innermost(error)}"
-            ) from error
+
+def _converted(conversion: Conversion, source: Traced) -> Converted:
+    """Convert a traced module. Raises what coremltools does."""
+    import coremltools as ct
+
+    contract, low = conversion.module.contract, conversion.precision
+    found: list[LargeConstant] = []
+    options: dict[str, Any] = {
+        "compute_precision": ct.precision.FLOAT32,
+        "pass_pipeline": exact_pipeline(),
+    }
+    if low is not None:
+        is_half = selector(low, source.module_of)
+        options["compute_precision"] = ct.transform.FP16ComputePrecision(op_selector=is_half)
+        options["pass_pipeline"] = recording_pipeline(
+            found, saturate=low.saturate, is_half=is_half, module_of=source.module_of
+        )
+    model = ct.convert(
+        source.program,
+        convert_to="mlprogram",
+        inputs=input_types(contract, conversion.shapes),
+        outputs=output_types(contract),
+        minimum_deployment_target=getattr(ct.target, conversion.minimum),
+        skip_model_load=True,
+        **options,
+    )
     held = model._mil_program  # noqa: SLF001 - what coremltools' own tools read; a saved package forgets modules
     modules = modules_by_tensor(held, source.module_of)
     return Converted(model, program_of(held), modules, tuple(found), source)
+
+
+def _refused(error: Exception, source: Traced, conversion: Conversion) -> StageFailedError:
+    import coremltools as ct
+
+    where = _at(error, source, conversion)
+    return StageFailedError(
+        f"coremltools {ct.__version__} cannot convert the model{where}: {innermost(error)}"
+    )
 
 
 def _at(error: Exception, source: Traced, conversion: Conversion) -> str:

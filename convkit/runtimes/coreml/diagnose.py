@@ -9,10 +9,15 @@ from convkit.cases.files import read_tensors
 from convkit.cases.judged import ladder_cases
 from convkit.codec import decode
 from convkit.findings.model import Finding
-from convkit.models.sources.prepared import Unfit, prepare
-from convkit.runtimes.coreml.conversion import Conversion, convert
+from convkit.localize.branches import other_side
+from convkit.localize.frozen import kept_values
+from convkit.mil.evaluator import Evaluator
+from convkit.models.sources.prepared import Prepared, Unfit, prepare
+from convkit.models.sources.torch_dtypes import to_tensor
+from convkit.runtimes.coreml.conversion import Conversion, Converted, convert
+from convkit.runtimes.coreml.divergence import served
 from convkit.runtimes.coreml.options import ProgramOptions
-from convkit.runtimes.coreml.parity import explain_float32, first_off
+from convkit.runtimes.coreml.parity import FOLLOWED, explain_float32, first_off, unplaced
 from convkit.worker.context import Context, StageSkippedError
 from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
 
@@ -43,6 +48,8 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         cases = {request.case: ladder_cases(reference, contract)[request.case]}
         if first_off(converted, cases, request.limits) is None:
             return DiagnoseResult(None, None, 0), []
+    if converted.source.exported is None:
+        return _followed(converted, prepared, request)
     found, findings = explain_float32(
         converted,
         contract,
@@ -54,6 +61,24 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         return DiagnoseResult(None, None, 0), findings
     proven = sum(finding.code != "N402" for finding in findings)
     return DiagnoseResult(_finite(found.error), _finite(found.after), proven), findings
+
+
+def _followed(
+    converted: Converted, prepared: Prepared, request: DiagnoseRequest
+) -> tuple[DiagnoseResult, list[Finding]]:
+    """Explain a program that was traced on an example: E208 or N510, else N402."""
+    contract, case = request.contract, request.case
+    feeds = read_tensors(Path(request.reference), case, "inputs", contract.inputs)
+    inputs = {spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in contract.inputs}
+    computed = Evaluator(converted.program).run(served(converted, inputs)).outputs
+    outputs = tuple(spec.name for spec in contract.outputs)
+    root = prepared.loaded.source_root
+    cause = other_side(prepared.module, inputs, outputs, computed, case, root=root) or kept_values(
+        prepared.module, prepared.probe.inputs, inputs, outputs, computed, case, root=root
+    )
+    if cause is None:
+        return DiagnoseResult(None, None, 0), [unplaced(case, FOLLOWED, {})]
+    return DiagnoseResult(None, None, 1), [cause]
 
 
 def _finite(value: float) -> float | None:

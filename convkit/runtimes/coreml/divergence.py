@@ -90,14 +90,14 @@ def find_divergence(
     with torch.no_grad():
         outputs = recorder.run(*feeds.values())
     traced = {name: each.numpy() for name, each in zip(expected, outputs, strict=True)}
-    served = _served(converted, feeds)
+    given = served(converted, feeds)
     evaluator = Evaluator(converted.program, converted.modules)
-    error = _outputs_error(evaluator.run(served).outputs, expected)
+    error = _outputs_error(evaluator.run(given).outputs, expected)
     comparison = _Comparison(recorder.values, converted.source.origins)
-    evaluator.run(served, watcher=comparison)
+    evaluator.run(given, watcher=comparison)
     wrong = {each.tensor for each in comparison.partings}
     put = _Put({name: values for name, values in comparison.originals.items() if name in wrong})
-    after = _outputs_error(evaluator.run(served, watcher=put).outputs, expected)
+    after = _outputs_error(evaluator.run(given, watcher=put).outputs, expected)
     return Divergence(
         _outputs_error(traced, expected),
         error,
@@ -134,7 +134,8 @@ def _ancestors(node: torch.fx.Node) -> set[str]:
     return found
 
 
-def _served(converted: Converted, feeds: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
+def served(converted: Converted, feeds: Mapping[str, torch.Tensor]) -> dict[str, np.ndarray]:
+    """Return a contract's inputs as the program takes them."""
     types = {feature.name: feature.dtype for feature in converted.program.inputs}
     return {
         name: as_served(tensor.numpy(), types[name])

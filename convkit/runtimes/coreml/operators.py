@@ -2,12 +2,17 @@
 frontend.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from convkit.runtimes.coreml.arguments import value
 from convkit.runtimes.coreml.attention import scaled_dot_product_attention
-from convkit.runtimes.coreml.normalization import group_norm, native_group_norm
+from convkit.runtimes.coreml.normalization import (
+    adaptive_avg_pool2d,
+    group_norm,
+    native_group_norm,
+    rms_norm,
+)
 
 # torch's numbers of element types (c10/core/ScalarType.h), which is how coremltools hands a dtype
 # on.
@@ -16,6 +21,10 @@ _TORCH_WHOLE = frozenset({0, 1, 2, 3, 4})
 
 # Python's operators on tensors, and the operators that they are.
 _SYNONYMS = {"__and__": "bitwise_and", "__or__": "logical_or", "bitwise_or": "logical_or"}
+
+# A pooling's inputs without its stride: the tensor and the window.
+_WINDOW_ONLY = 2
+_MAX_POOLS = tuple(f"max_pool{rank}d{kind}" for rank in (1, 2, 3) for kind in ("", "_with_indices"))
 
 
 def register_missing_operators() -> None:
@@ -32,6 +41,11 @@ def register_missing_operators() -> None:
     known["scaled_dot_product_attention"] = scaled_dot_product_attention  # see `attention`
     known["group_norm"] = group_norm  # its own refuses a batch that varies
     known["native_group_norm"] = native_group_norm
+    known["rms_norm"] = rms_norm
+    known["_adaptive_avg_pool2d"] = adaptive_avg_pool2d
+    for name in _MAX_POOLS:
+        if name in known:
+            known[name] = with_stride(known[name])
     for function in (alias, new_ones):
         if function.__name__ not in known:
             register_torch_op(function)
@@ -78,6 +92,22 @@ def new_ones(context: Any, node: Any) -> None:  # noqa: ANN401
         context.add(Builder.const(val=one, name=node.name))
     else:
         context.add(Builder.fill(shape=_shape(sizes), value=one, name=node.name))
+
+
+def with_stride(translate: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+    """Return a pooling's translation that has a stride, as coremltools 9.0 requires: torch.export
+    leaves out what is the default, the size of the window.
+    """
+    if getattr(translate, "has_stride", False):
+        return translate
+
+    def translated(context: Any, node: Any) -> None:  # noqa: ANN401
+        if len(node.inputs) == _WINDOW_ONLY:
+            node.inputs = [*node.inputs, node.inputs[1]]
+        translate(context, node)
+
+    translated.has_stride = True  # type: ignore[attr-defined]  # registering twice changes nothing
+    return translated
 
 
 def gelu(context: Any, node: Any) -> None:  # noqa: ANN401

@@ -38,7 +38,11 @@ def origin_of(node: Any, wrapper: str, root: str | None) -> Origin:  # noqa: ANN
     `wrapper` is the attribute of the exported module that contains the model, omitted from the
     path; `root` is the folder of the model's own source files.
     """
-    operator = node.target.name() if hasattr(node.target, "name") else str(node.target)
+    operator = (
+        node.target.name()
+        if hasattr(node.target, "name")
+        else getattr(node.target, "__name__", str(node.target))
+    )
     source = source_line(str(node.meta.get("stack_trace") or ""), root)
     return Origin(str(node.name), operator, module_of(node, wrapper), source)
 

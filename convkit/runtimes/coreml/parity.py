@@ -25,6 +25,7 @@ _OTHERWISE = Remedy(
     " (tools.coremltools)."
 )
 _MOST_LISTED = 20
+FOLLOWED = "torch.jit.trace followed the model on one example, which keeps no places"
 
 
 def first_off(
@@ -59,8 +60,7 @@ def explain_float32(
     Raises UnsupportedOperation, EvaluationError.
     """
     if converted.source.exported is None:
-        why = "torch.jit.trace followed the model on one example, which keeps no places"
-        return None, [_unplaced(case, why, {})]
+        return None, [unplaced(case, FOLLOWED, {})]
     given = {spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in contract.inputs}
     found = find_divergence(converted, given, expected)
     evidence: dict[str, Json] = {
@@ -74,8 +74,8 @@ def explain_float32(
         return found, [_at_place(found, case, evidence)]
     if not found.traced <= found.error / 2:
         why = f"torch.export's program already is off by {found.traced:.2g}, before coremltools"
-        return found, [_unplaced(case, why, evidence)]
-    return found, [_unplaced(case, "no single translation explains it", evidence)]
+        return found, [unplaced(case, why, evidence)]
+    return found, [unplaced(case, "no single translation explains it", evidence)]
 
 
 def _at_place(found: Divergence, case: str, evidence: dict[str, Json]) -> Finding:
@@ -126,7 +126,8 @@ def _too_large(beyond: Beyond, case: str, evidence: dict[str, Json]) -> Finding:
     )
 
 
-def _unplaced(case: str, why: str, evidence: dict[str, Json]) -> Finding:
+def unplaced(case: str, why: str, evidence: dict[str, Json]) -> Finding:
+    """Return N402 for a program in which no place is found."""
     return Finding(
         "N402",
         f"the program differs from the original in float32 in case {case!r}: {why}",

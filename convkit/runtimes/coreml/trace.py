@@ -12,7 +12,14 @@ from convkit.mil.modules import ModuleOf, module_path
 from convkit.models.exporters.dynamic_trace import innermost, trace
 from convkit.models.exporters.job import UnexportableError
 from convkit.runtimes.coreml.operators import is_known
-from convkit.runtimes.coreml.origins import Origin, below, module_of, origin_of, untranslated
+from convkit.runtimes.coreml.origins import (
+    Origin,
+    below,
+    failed_node,
+    module_of,
+    origin_of,
+    untranslated,
+)
 from convkit.tensors import Contract
 from convkit.worker.context import StageFailedError
 
@@ -68,6 +75,34 @@ def traced(
     except StageFailedError as refused:
         return _followed(module, examples, wrapper, refused)
     _refuse_unknown(program, wrapper, root)
+    return _exported(program, wrapper, root)
+
+
+def simplified(
+    source: Traced, error: Exception, wrapper: str, root: str | None = None
+) -> Traced | None:
+    """Return a traced model with the operator decomposed on which coremltools failed; None if it is
+    unknown, or torch does not decompose it.
+
+    coremltools translates many operators for some arguments only: a padding that is not circular, a
+    mean over windows of a known size.
+    """
+    if source.exported is None:
+        return None
+    program = source.exported
+    node = failed_node(error, {str(node.name): node for node in program.graph.nodes})
+    table = default_decompositions()
+    if node is None or node.target not in table:
+        return None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's remarks on its own parts
+        simpler = decomposed(program.run_decompositions({node.target: table[node.target]}))
+    if unknown_operators(simpler) or any(n.target == node.target for n in simpler.graph.nodes):
+        return None
+    return _exported(simpler, wrapper, root)
+
+
+def _exported(program: torch.export.ExportedProgram, wrapper: str, root: str | None) -> Traced:
     paths = number_nodes(program, wrapper)
     origins = {
         node.meta["debug_handle"]: origin_of(node, wrapper, root)

@@ -327,7 +327,7 @@ def _at_input(name: str, build: Callable[[str, str, tuple], list], kind: str) ->
             node.name = f"{made}_{place}"
             model.graph.node.insert(place, node)
         names = [n for node in nodes for n in _all_names(node)]
-        return _mutation(name, [*names, *near], "extra", "order", "missing", "wiring")
+        return _mutation(name, [value, *names, *near], "extra", "order", "missing", "wiring")
 
     return mutate
 

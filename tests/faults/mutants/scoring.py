@@ -104,7 +104,7 @@ def score(seed: int) -> Score | None:
         except NothingToMutateError:
             continue
     if chance.random() < 0.5:
-        _without_names(model)
+        without_names(model)
     graph = make_graph(onnx_ir.from_proto(model))
     name = original.architecture.name
     refused = 0
@@ -122,7 +122,7 @@ def score(seed: int) -> Score | None:
     return Score(name, mutation, None, equivalent=True, dead=_is_dead(graph, mutation))
 
 
-def _without_names(model: onnx.ModelProto) -> None:
+def without_names(model: onnx.ModelProto) -> None:
     """Remove the module paths that TorchScript leaves in nodes' names, as other exporters do."""
     for node in model.graph.node:
         if not node.name.endswith(tuple("0123456789")) or "_inserted_" not in node.name:

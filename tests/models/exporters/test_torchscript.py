@@ -59,6 +59,35 @@ def test_a_size_that_became_a_constant_is_found_before_anything_runs(tmp_path, b
     assert list(out.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "return x * 2 if x.mean() > 0 else x",
+        "return x * float(x.max())",
+        "return x * torch.from_numpy(x.detach().numpy().mean((1, 2), keepdims=True))",
+    ],
+)
+def test_what_depends_on_values_is_not_blamed_on_an_axis(tmp_path, body):
+    _, findings, _ = export_factory(
+        tmp_path, module(body), Contract((X,), (tensor("y", *X.shape),), AXES), "torchscript"
+    )
+    (finding,) = findings
+    assert finding.code == "E305"
+    assert finding.place.source == "factory.py:5"
+    assert "with other values gives a different graph" in finding.message
+
+
+def test_the_only_line_that_makes_a_number_is_named(tmp_path):
+    _, (finding,), _ = export_factory(
+        tmp_path,
+        module("return x * float(x.shape[0])"),
+        Contract((X,), (tensor("y", *X.shape),), AXES),
+        "torchscript",
+    )
+    assert finding.place.source == "factory.py:5"
+    assert finding.message.endswith("into a plain number at factory.py:5.")
+
+
 def test_the_module_where_a_size_became_a_constant_is_named(tmp_path):
     code = """
 class Head(torch.nn.Module):

@@ -1,0 +1,1 @@
+"""Whole runs, from a recipe to its headline, on faults and models that nothing was tuned on."""

@@ -1,0 +1,135 @@
+"""`python -m faults.whole --seed S --count N`: whole runs of N mutants, and what was missed.
+
+Tune on seeds from 5000 on; report once on seeds from 9500 on. `--healthy` runs the models as they
+are instead.
+"""
+
+import argparse
+import collections
+import concurrent.futures
+import contextlib
+import fnmatch
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from worker_tools import usual_tools
+
+from convkit.execute.fork_servers import ForkServers
+from convkit.execute.workers import WORKERS
+from faults.mutants.mutations import MUTATIONS
+from faults.whole.code import CODE_FAULTS, CodeFault
+from faults.whole.edges import EDGES, Mutate
+from faults.whole.mutated import Mutant, healthy_recipes, mutant, run
+from faults.whole.scoring import WholeScore, score, score_code
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="faults.whole", description=__doc__)
+    parser.add_argument("--seed", type=int, default=5000, help="seed of the first mutant")
+    parser.add_argument("--count", type=int, default=50, help="mutants to run")
+    parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
+    parser.add_argument("--edges", action="store_true", help="only faults of faults.whole.edges")
+    parser.add_argument("--code", action="store_true", help="run models whose code is at fault")
+    parser.add_argument("--healthy", action="store_true", help="run the models as they are")
+    parser.add_argument("--only", default="*", help="names of models or mutants, with * for any")
+    parser.add_argument("--keep", type=Path, help="folder to leave recipes and runs in")
+    arguments = parser.parse_args()
+    os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    with (
+        tempfile.TemporaryDirectory(prefix="convkit-whole-") as temporary,
+        contextlib.closing(ForkServers(tools=usual_tools)) as servers,
+        concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool,
+    ):
+        WORKERS["host"] = servers
+        folder = arguments.keep or Path(temporary)
+        if arguments.code:
+            return _code_faults(arguments.only, folder, pool)
+        if arguments.healthy:
+            return _healthy(arguments.only, folder, pool)
+        families = (EDGES,) if arguments.edges else (MUTATIONS, EDGES)
+        return _mutants(arguments.seed, arguments.count, folder, pool, families)
+
+
+def _mutants(
+    seed: int,
+    count: int,
+    folder: Path,
+    pool: concurrent.futures.Executor,
+    families: Sequence[Sequence[Mutate]],
+) -> int:
+    runs: dict[concurrent.futures.Future[WholeScore], Mutant] = {}
+    while len(runs) < count:
+        found = mutant(seed, folder / "mutants", folder / "exports", families)
+        if found is not None:
+            runs[pool.submit(_scored, found, folder / "home")] = found
+        seed += 1
+    _print_kinds([(each, future.result()) for future, each in runs.items()])
+    return 0
+
+
+def _healthy(only: str, folder: Path, pool: concurrent.futures.Executor) -> int:
+    recipes = [each for each in healthy_recipes() if fnmatch.fnmatchcase(each[0], only)]
+    runs = {pool.submit(_alarms, name, write, folder): name for name, write in recipes}
+    alarmed = 0
+    for future in concurrent.futures.as_completed(runs):
+        alarms = future.result()
+        alarmed += bool(alarms)
+        print(f"{runs[future]}: {'; '.join(alarms) or 'verified'}", flush=True)
+    print(f"{len(recipes)} healthy recipes: {alarmed} false alarms")
+    return 0
+
+
+def _code_faults(only: str, folder: Path, pool: concurrent.futures.Executor) -> int:
+    def scored(fault: CodeFault) -> WholeScore:
+        recipe = fault.write(folder / "code" / fault.name.replace(" ", "-"))
+        found = score_code(run(recipe, folder / "home"), fault.codes, fault.named_at(recipe))
+        state = "named" if found.named else "MISNAMED" if found.detected else "NOT DETECTED"
+        print(f"{fault.name}: {state}: {found.headline[:900]}", flush=True)
+        return found
+
+    chosen = [fault for fault in CODE_FAULTS if fnmatch.fnmatchcase(fault.name, only)]
+    found = list(pool.map(scored, chosen))
+    named, detected = (sum(getattr(each, what) for each in found) for what in ("named", "detected"))
+    print(f"{len(found)} faults of code: {detected} detected, {named} named")
+    return 0
+
+
+def _alarms(name: str, write: Callable[[Path], Path], folder: Path) -> list[str]:
+    record = run(write(folder / "healthy" / name), folder / "home")
+    found = [f"{each} [{each.place}]" for each in record.findings if each.severity != "note"]
+    wrong = [each.headline for each in record.targets if each.status != "verified"]
+    return [*wrong, *found]
+
+
+def _scored(each: Mutant, home: Path) -> WholeScore:
+    found = score(run(each.recipe, home), each.mutation)
+    if not found.named:
+        print(_missed(each, found), flush=True)
+    return found
+
+
+def _missed(each: Mutant, found: WholeScore) -> str:
+    nodes = sorted(each.mutation.nodes)[:3]
+    state = "place only" if found.placed else "misnamed" if found.detected else "NOT DETECTED"
+    said = found.headline[:400]
+    return f"{each.recipe.parent.name} {each.subject} {each.mutation.name} {nodes} {state}: {said}"
+
+
+def _print_kinds(scores: list[tuple[Mutant, WholeScore]]) -> None:
+    kinds = collections.Counter(each.mutation.name for each, _ in scores)
+    right = collections.Counter(each.mutation.name for each, found in scores if found.named)
+    for kind in sorted(kinds):
+        print(f"{kind:30} {right[kind]:4} of {kinds[kind]}")
+    total = len(scores)
+    shares = {
+        what: sum(getattr(found, what) for _, found in scores) / total
+        for what in ("detected", "placed", "named")
+    }
+    print(f"{total} mutants: " + ", ".join(f"{share:.1%} {what}" for what, share in shares.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

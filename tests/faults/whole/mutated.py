@@ -1,0 +1,164 @@
+"""Recipes with one random fault each: in the exported file, or in the code that is converted."""
+
+import dataclasses
+import functools
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx_ir
+
+from convkit.cases.files import read_cases, tensor_file
+from convkit.execute.run import RunOptions, run_recipe
+from convkit.home import Home
+from convkit.localize.graph import Graph, PieceFailedError, make_graph
+from convkit.metrics.registry import DEFAULTS
+from convkit.record.model import RunRecord
+from convkit.store.store import Store
+from faults.mutants.mutations import MUTATIONS, Mutation, NothingToMutateError
+from faults.mutants.scoring import without_names
+from faults.recipes import write_recipe
+from faults.whole.edges import EDGES, Mutate
+from faults.whole.subjects import SUBJECTS, Subject
+
+# What recipes without a tolerance allow (`max_abs`).
+TOLERANCE = float(DEFAULTS["max_abs"])
+ORT: dict[str, Any] = {"runtime": "onnxruntime"}
+OPENVINO: dict[str, Any] = {"runtime": "openvino"}
+COREML: dict[str, Any] = {"runtime": "coreml", "precision": "float32"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Export:
+    """A subject's own export, and what its original computes in each case."""
+
+    model: onnx.ModelProto
+    shapes: dict[str, tuple[int, ...]]
+    cases: tuple[tuple[dict[str, np.ndarray], dict[str, np.ndarray]], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutant:
+    """A recipe with one fault, and what was changed."""
+
+    subject: str
+    recipe: Path
+    mutation: Mutation
+
+
+def run(recipe: Path, home: Path) -> RunRecord:
+    """Run a recipe with the tools of this environment."""
+    options = RunOptions(recipe, Home(home), toolchain="host", track=False)
+    return run_recipe(options).record
+
+
+def healthy_recipe(subject: Subject, folder: Path, **keys: Any) -> Path:
+    """Write the recipe of a subject as it is."""
+    return write_recipe(folder, code=subject.source(), **subject.keys | keys)
+
+
+def healthy_recipes() -> list[tuple[str, Callable[[Path], Path]]]:
+    """Return every subject on all three runtimes, and by torch's exporter on onnxruntime."""
+    every = {"ort": ORT, "openvino": OPENVINO, "coreml": COREML}
+    ways = {
+        "everywhere": {"targets": every},
+        "torch": {"export": {"exporter": "torch", "opset": 18}, "targets": {"ort": ORT}},
+    }
+    return [
+        (f"{subject.name}-{way}", functools.partial(healthy_recipe, subject, **keys))
+        for way, keys in ways.items()
+        for subject in SUBJECTS
+    ]
+
+
+@functools.cache
+def exported(subject: Subject, folder: Path) -> Export:
+    """Export a subject as its own recipe does, with what its original computes.
+
+    `folder` keeps the run: a second process finds its stages there.
+    """
+    recipe = healthy_recipe(subject, folder / subject.name)
+    record = run(recipe, folder / "home")
+    store = Store(Home(folder / "home").store)
+    views = {s.id: store.view(s.artifact) for s in record.stages if s.artifact is not None}
+    # The one graph that the only target is built from.
+    (stage,) = [name for name in views if name.startswith("export")]
+    model = onnx.load(views[stage] / "model.onnx")
+    for proto in (model, model.graph):
+        del proto.metadata_props[:]  # a stranger's file carries no contract
+    cases = tuple(_cases(subject, views["reference"]))
+    graph = make_graph(onnx_ir.from_proto(model))
+    names = [name for node in graph.nodes for name in node.output if name]
+    feeds = max((case[0] for case in cases), key=lambda given: sum(v.size for v in given.values()))
+    found = graph.run(names, feeds)
+    return Export(model, {n: v.shape for n, v in {**found, **feeds}.items()}, cases)
+
+
+def _cases(subject: Subject, reference: Path) -> Any:
+    for case in read_cases(reference).cases:
+        if case.kind == "ladder":
+            yield tuple(
+                {
+                    each["name"]: np.load(tensor_file(reference, case.name, side, each["name"]))
+                    for each in tensors
+                }
+                for side, tensors in (("inputs", subject.inputs), ("outputs", subject.outputs))
+            )
+
+
+def mutant(
+    seed: int,
+    folder: Path,
+    exports: Path,
+    families: Sequence[Sequence[Mutate]] = (MUTATIONS, EDGES),
+) -> Mutant | None:
+    """Write the mutant of a seed, half of them with a fault of `EDGES`; None if it stays within
+    the tolerance, or cannot run at all.
+    """
+    chance = random.Random(seed)
+    while True:
+        subject = chance.choice(SUBJECTS)
+        original = exported(subject, exports)
+        model = onnx.ModelProto()
+        model.CopyFrom(original.model)
+        try:
+            mutation = chance.choice(chance.choice(families))(model, original.shapes, chance)
+            break
+        except NothingToMutateError:
+            continue
+    if chance.random() < 0.5:
+        without_names(model)
+    if not _differs(model, original):
+        return None
+    target = chance.choice((ORT, OPENVINO))
+    keys = {name: value for name, value in subject.keys.items() if name != "export"}
+    recipe = write_recipe(
+        folder / f"mutant-{seed}",
+        code=subject.source(),
+        graph=model,
+        targets={"built": target},
+        **keys,
+    )
+    return Mutant(subject.name, recipe, mutation)
+
+
+def _differs(model: onnx.ModelProto, original: Export) -> bool:
+    """Say whether a graph runs in some case, and in some case fails or leaves the tolerance."""
+    graph = make_graph(onnx_ir.from_proto(model))
+    errors = [_error(graph, *case) for case in original.cases]
+    return min(errors) < np.inf and not max(errors) <= TOLERANCE
+
+
+def _error(graph: Graph, feeds: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> float:
+    """Return the largest error of the outputs; infinite if they cannot be computed, and for NaN."""
+    try:
+        found = graph.run(list(expected), feeds)
+    except PieceFailedError:
+        return np.inf
+    if any(found[name].shape != values.shape for name, values in expected.items()):
+        return np.inf
+    error = max(np.abs(found[name] - values).max() for name, values in expected.items())
+    return np.inf if np.isnan(error) else float(error)

@@ -1,0 +1,70 @@
+"""Scores what a run's headline says of a fault."""
+
+import dataclasses
+
+from convkit.findings.model import Finding
+from convkit.record.model import RunRecord
+from faults.mutants.mutations import Mutation
+
+# What findings without a search's evidence say of a graph, in the words of `Cause.kind`.
+_KINDS = {
+    "C108": "inputs",
+    "C109": "inputs",
+    "C110": "inputs",
+    "C208": "outputs",
+    "E239": "weight",
+    "N303": "random",
+    "E208": "branch",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class WholeScore:
+    """What a run said: `detected` if it failed, `placed` and `named` by its headline."""
+
+    detected: bool
+    placed: bool
+    named: bool
+    headline: str
+
+
+def score(record: RunRecord, mutation: Mutation) -> WholeScore:
+    """Score a run of a mutant."""
+    wrong = [target for target in record.targets if target.status != "verified"]
+    leading = [finding for target in wrong if (finding := _leading(record, target.name))]
+    headline = "; ".join(target.headline for target in wrong) or "verified"
+    placed = bool(leading) and all(_placed(each, mutation) for each in leading)
+    named = placed and all(_kind(each) in mutation.kinds for each in leading)
+    return WholeScore(bool(wrong), placed, named, headline)
+
+
+def _leading(record: RunRecord, target: str) -> Finding | None:
+    """Return the finding that a target's headline is made of: a stage's where nothing was
+    verified.
+    """
+    report = next(each for each in record.targets if each.name == target)
+    if report.leading is not None:
+        return report.leading
+    return next((each for each in record.findings if each.is_error), None)
+
+
+def _placed(finding: Finding, mutation: Mutation) -> bool:
+    return bool({finding.place.node, finding.place.tensor} & mutation.nodes)
+
+
+def _kind(finding: Finding) -> str | None:
+    return str(finding.evidence.get("kind") or _KINDS.get(finding.code))
+
+
+def score_code(record: RunRecord, codes: frozenset[str], place: str) -> WholeScore:
+    """Score a run of a model whose code is at fault: every target's headline must name it."""
+    wrong = [target for target in record.targets if target.status != "verified"]
+    headline = "; ".join(f"{target.name}: {target.headline}" for target in wrong) or "verified"
+    found = [_leading(record, target.name) for target in wrong]
+    leading = [finding for finding in found if finding is not None]
+    placed = bool(leading) and all(
+        place in finding.message or place in map(str, dataclasses.astuple(finding.place))
+        for finding in leading
+    )
+    named = placed and all(finding.code in codes for finding in leading)
+    return WholeScore(len(wrong) == len(record.targets), placed, named, headline)
