@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from convkit.errors import ConvkitError, StoreError
+from convkit.errors import ConvkitError, StoreError, UsageError
 from convkit.execute.absence import absent_parts
 from convkit.execute.bench_requests import original_envelope, sizes_of, target_envelope
 from convkit.execute.bench_rounds import measure
@@ -58,6 +58,8 @@ def run_bench(
     stages. Raises UsageError for an unknown target, and ConvkitError if the original cannot be
     measured: then nothing can be compared.
     """
+    if loaded.recipe.parts:
+        raise UsageError("a recipe with parts cannot be timed yet: `convkit bench` times one graph")
     started = time.time()
     record = read_record(folder)
     if not any(target.files for target in record.targets):

@@ -138,6 +138,7 @@ def _rejudge_verification(
         evaluation=old.evaluation,
     )
     stage = next(stage for stage in record.stages if stage.id == old.stage)
+    recipe = recipe.owner_of(target.name)
     chosen = recipe.targets[target.name]
     judged = judge(
         recipe,

@@ -27,12 +27,12 @@ from convkit.execute.variation import Variation
 from convkit.home import Home
 from convkit.installation import full_version
 from convkit.plan.keys import Facts, ingredients, stage_key
-from convkit.plan.requests import contract_of
+from convkit.plan.requests import contract_of, joined_models
 from convkit.plan.stages import Stage, plan_stages
 from convkit.recipe.loading import LoadedRecipe, load_recipe
 from convkit.record.model import FORMAT, RepairStep, RunRecord, StageReport, TargetReport
 from convkit.store.store import StageRecord, Store
-from convkit.verdict.targets import Finished, exit_code, judge_target, worst_status
+from convkit.verdict.targets import Finished, exit_code, judge_targets, worst_status
 from convkit.worker.protocol import StageKind
 
 if TYPE_CHECKING:
@@ -219,10 +219,11 @@ def _run(work: _Work, tools: Resolver) -> RunOutcome:
     jobs = options.jobs if work.fleet is None else work.fleet.jobs(options.jobs)
     try:
         settled = execute(work.stages, settler, work.listener, cancelled, jobs=jobs)
-        causes = Causes(
-            work.loaded, surroundings, options.home, work.store, work.listener, cancelled
-        )
-        settled = causes.added(settled, _judged(work, settled))
+        targets = _judged(work, settled)
+        for graph in work.loaded.graphs:
+            causes = Causes(graph, surroundings, options.home, work.store, work.listener, cancelled)
+            own = tuple(target for target in targets if target.name in graph.recipe.targets)
+            settled = causes.added(settled, own)
         return _finish(work, surroundings, settled, started)
     finally:
         work.store.release_views()
@@ -259,10 +260,8 @@ def settled_records(
 def _judged(work: _Work, settled: Mapping[str, Settled]) -> tuple[TargetReport, ...]:
     """Return the verdict on each target."""
     finished = {name: Finished(stage.report, stage.result) for name, stage in settled.items()}
-    names = dict.fromkeys(
-        stage.target for stage in work.stages if stage.kind == "verify" and stage.target
-    )
-    return tuple(judge_target(name, work.loaded.recipe, finished) for name in names)
+    planned = [stage.target for stage in work.stages if stage.kind in ("verify", "join")]
+    return judge_targets(work.loaded.recipe, [name for name in planned if name], finished)
 
 
 def _finish(
@@ -309,7 +308,13 @@ def _finish(
         locked=locked_in(stages, surroundings.resolutions),
     )
     folder = write_folder(
-        record, settled, locks_of(stages, surroundings), materials, work.store, options.home
+        record,
+        settled,
+        locks_of(stages, surroundings),
+        materials,
+        work.store,
+        options.home,
+        joined_models(recipe),
     )
     if all(report.status in ("hit", "done") for report in reports) and all(
         work.store.record(report.key) is not None for report in reports

@@ -15,5 +15,6 @@ def run_key(recipe: Recipe, stage_keys: Mapping[str, str]) -> str:
     limits.
     """
     dump = recipe.model_dump(mode="json")
-    judged = {name: dump[name] for name in _JUDGED}
+    parts = {"parts": dump["parts"], "join": dump["join"]} if recipe.parts else {}
+    judged = {name: dump[name] for name in _JUDGED} | parts
     return digest_json([FORMAT, dict(stage_keys), judged])

@@ -21,6 +21,8 @@ from convkit.cases.sizes import probe_sizes, smallest_sizes
 from convkit.dtypes import dtype_name
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.tensors import largest_difference
+from convkit.stages.join_agreement import agreement
+from convkit.stages.join_original import JoinedOriginal
 from convkit.stages.original import Original, TorchOriginal, open_original
 from convkit.stages.original_invariance import run_original
 from convkit.stages.reference_steps import ReferenceSteps
@@ -44,11 +46,15 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
 
     Findings: N103 if the original returns NaN, C112 for an input without influence, C205 and C207
     for outputs that differ from the declared ones, N303 for a random original, N305 for one that
-    depends on padding, C501 to C503 for one whose steps give other outputs than one pass. Raises
+    depends on padding, C501 to C503 for one whose steps give other outputs than one pass, C510 to
+    C513 for one whose joined parts differ from the whole. Raises
     StageFailedError if the original rejects a case of the ladder.
     """
     context.progress("loading the original model")
-    original = open_original(request.source, request.contract)
+    joined = (
+        JoinedOriginal(request.joined, request.contract) if request.joined is not None else None
+    )
+    original = _original(request, joined)
     made_from = CaseInputs(request.contract, request.samples, request.seed, original.facts)
     decisions = NO_DECISIONS
     if request.ladder == "full":
@@ -66,10 +72,11 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     budget = Budget(request.budget_seconds)
     records = stage.ladder(cases, omitted, budget)
     records += stage.probes(made_from, omitted)
-    half = any(
-        dtype in _HALF
-        for dtype in (request.source.dtype, *(spec.dtype for spec in request.contract.outputs))
-    )
+    half = any(dtype in _HALF for dtype in _dtypes(request))
+    if joined is not None:
+        ladder = [record for record in records if record.kind == "ladder"]
+        is_whole = request.source is not None
+        stage.findings += agreement(joined, ladder, context, is_whole=is_whole, half=half)
     invariance = run_original(original, made_from, context, budget, half=half)
     looped: tuple[CaseRecord, ...] = ()
     if request.steps is not None:
@@ -90,6 +97,21 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         context.progress("original model: the rows of evaluate")
         run_rows(request.evaluation, made_from, original.tokenizer, original.run, context.output)
     return result, [*stage.findings, *invariance.findings]
+
+
+def _original(request: ReferenceRequest, joined: JoinedOriginal | None) -> Original:
+    if request.source is not None:
+        return open_original(request.source, request.contract)
+    assert joined is not None  # a model has a source or parts
+    return joined
+
+
+def _dtypes(request: ReferenceRequest) -> list[str | None]:
+    """Return the element types of the weights and of the outputs."""
+    parts = request.joined.parts if request.joined is not None else ()
+    sources = [request.source, *(part.source for part in parts)]
+    loaded = [source.dtype for source in sources if source is not None]
+    return [*loaded, *(spec.dtype for spec in request.contract.outputs)]
 
 
 def _decisions(original: Original, made_from: CaseInputs, graph: str | None) -> Decisions:

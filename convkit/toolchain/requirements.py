@@ -5,11 +5,13 @@ import functools
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from convkit.errors import UsageError
 from convkit.recipe.models import SOURCE_KINDS, Model, Recipe, Tools
 from convkit.runtimes.registry import runtimes
 from convkit.runtimes.row import Runtime
@@ -93,8 +95,32 @@ def environment_spec(
         case "precision" | "build" | "verify":
             assert target is not None
             return _target_spec(recipe, stage, target, version, stand_in=stand_in)
+        case "join":
+            raise ValueError("a joined run has the environments of its parts: see joined_spec")
         case _:
             assert_never(stage)
+
+
+def joined_spec(specs: Sequence[EnvironmentSpec], what: str) -> EnvironmentSpec:
+    """Return an environment that contains several others.
+
+    If two allow different releases of a package, both limits apply. Raises UsageError if they need
+    different Python releases; `what` names the stage in its message.
+    """
+    pythons = {spec.python: spec.origin("python") for spec in specs}
+    if len(pythons) > 1:
+        found = ", ".join(f"{python} ({origin})" for python, origin in pythons.items())
+        raise UsageError(f"{what} needs one Python for all parts; they have {found}")
+    wanted: dict[str, dict[str, None]] = {}
+    for line in (line for spec in specs for line in spec.requirements):
+        requirement = Requirement(line)
+        extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+        wanted.setdefault(f"{requirement.name}{extras}", {})[str(requirement.specifier)] = None
+    lines = sorted(
+        f"{name}{SpecifierSet(','.join(filter(None, limits)))}" for name, limits in wanted.items()
+    )
+    origins = {name: origin for spec in specs for name, origin in spec.origins}
+    return EnvironmentSpec(next(iter(pythons)), tuple(lines), tuple(origins.items()))
 
 
 def _target_spec(
@@ -194,6 +220,13 @@ def _reference_spec(recipe: Recipe) -> EnvironmentSpec:
     kind = "reference onnx" if recipe.original is None else "export torch"
     choices = _choices(recipe.tools, "tools")
     names = [*NEEDS[kind], *_model_packages(recipe.reference_model, choices)]
+    return _spec(names, choices, {}, _python(recipe.tools, None, None))
+
+
+def original_spec(recipe: Recipe) -> EnvironmentSpec:
+    """Return the environment of the original of a whole that has parts."""
+    choices = _choices(recipe.tools, "tools")
+    names = [*_TORCH, *_model_packages(recipe.reference_model, choices)]
     return _spec(names, choices, {}, _python(recipe.tools, None, None))
 
 
