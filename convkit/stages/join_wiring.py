@@ -32,8 +32,8 @@ def changes(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
     """
     yield from _exchanged_inputs(wiring, kinds)
     yield from _exchanged_feeds(wiring, kinds)
-    yield from _other_values(wiring, kinds)
     yield from _skipped_calls(wiring, kinds)
+    yield from _other_values(wiring, kinds)
     yield from _other_outputs(wiring, kinds)
 
 
