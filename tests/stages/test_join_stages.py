@@ -22,10 +22,15 @@ from convkit.worker.context import Context
 
 def made(folder, content, **graphs):
     """Run the reference of the whole; return its folder, its result and the findings' errors."""
-    loaded = load_recipe(write(folder, content, **graphs))
+    return reference_of(write(folder, content, **graphs))
+
+
+def reference_of(path):
+    """Like `made`, for a recipe that is written already."""
+    loaded = load_recipe(path)
     stage = next(each for each in plan_stages(loaded.recipe) if each.id == "reference")
-    request = request_for(stage, loaded.recipe, Locations(loaded, Home(folder), {}, ()))
-    output = folder / "reference"
+    request = request_for(stage, loaded.recipe, Locations(loaded, Home(path.parent), {}, ()))
+    output = path.parent / "reference"
     output.mkdir()
     result, findings = reference.run(request, Context(output))
     return output, result, [finding for finding in findings if finding.is_error]

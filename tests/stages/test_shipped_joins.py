@@ -1,0 +1,102 @@
+"""The shipped recipes with parts, at tiny sizes: their joins agree with the whole model, and the
+mistake that each kind of model invites is named. Nothing is exported here.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+from test_join_stages import reference_of
+
+RECIPES = Path(__file__).parents[2] / "recipes"
+SMALLER = {
+    "clip": [("512]", "16]"), ("224, 224]", "32, 32]"), ("49408", "99"), ("max: 77", "max: 32")],
+    "t5": [
+        ("32128", "99"),
+        *((f"[batch, 8, {axis}, 64]", f"[batch, 4, {axis}, 8]") for axis in ("source", "past")),
+        ("[batch, 8, past + 1, 64]", "[batch, 4, past + 1, 8]"),
+    ],
+    "diffusion": [
+        ("integers: [0, 1000]", "integers: [0, 50]"),
+        *(("64]", "8]"), ("16, 16]", "4, 4]"), ("32, 32]", "8, 8]")),
+    ],
+}
+ARGUMENTS = {"clip": {"tiny": True}, "t5": {"tiny": True}, "diffusion": {"width": 8, "words": 50}}
+
+
+def tiny(name):
+    """Return a shipped recipe's content at a tiny size."""
+    text = (RECIPES / f"{name}.yaml").read_text(encoding="utf-8")
+    for old, new in SMALLER[name]:
+        assert old in text
+        text = text.replace(old, new)
+    content = yaml.safe_load(text)
+    parts = content["parts"].values()
+    for model in (content["original"], *(part["model"] for part in parts)):
+        if not model["factory"]["call"].endswith(":scheduler"):
+            model["factory"]["arguments"] = ARGUMENTS[name]
+    if name == "t5":
+        for part in parts:
+            for side in ("inputs", "outputs"):
+                part[side] = [each for each in part[side] if not _is_deep(each["name"])]
+    content["verify"]["ladder"] = "quick"
+    return content
+
+
+def _is_deep(name):
+    return name.split("_")[0] in ("past", "cross", "present") and int(name.split("_")[1]) > 1
+
+
+def errors_of(folder, content):
+    shutil.copytree(RECIPES / "models", folder / "models")
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump(json.loads(json.dumps(content)), sort_keys=False))
+    _, _, errors = reference_of(path)
+    return errors
+
+
+@pytest.mark.parametrize("name", ["clip", "t5", "diffusion"])
+def test_the_parts_joined_are_the_whole(name, tmp_path):
+    assert errors_of(tmp_path, tiny(name)) == []
+
+
+def test_a_layer_s_cross_attention_cache_in_another_layer_is_named(tmp_path):
+    content = tiny("t5")
+    inputs = content["join"][1]["calls"][0]["inputs"]
+    del inputs["cross_*"]
+    inputs |= {f"cross_{i}_value": f"encoder.cross_{i}_value" for i in (0, 1)}
+    inputs |= {"cross_0_key": "encoder.cross_1_key", "cross_1_key": "encoder.cross_0_key"}
+    [finding] = errors_of(tmp_path, content)
+    assert finding.code == "C511"
+    assert "'cross_0_key' and 'cross_1_key' of 'decoder'" in finding.message
+
+
+def test_layers_that_feed_each_other_s_cache_are_named(tmp_path):
+    content = tiny("t5")
+    content["join"][1]["feeds"] = {
+        "decoder.present_0_*": "decoder.past_1_*",
+        "decoder.present_1_*": "decoder.past_0_*",
+    }
+    [finding] = errors_of(tmp_path, content)
+    assert finding.code in ("C510", "C513")
+
+
+def test_the_next_noise_level_in_place_of_the_present_one_is_named(tmp_path):
+    content = tiny("diffusion")
+    step = content["join"][1]["calls"][1]["inputs"]
+    step["sigma"], step["next_sigma"] = step["next_sigma"], step["sigma"]
+    [finding] = errors_of(tmp_path, content)
+    assert finding.code == "C511"
+    assert "'sigma' and 'next_sigma' of 'scheduler'" in finding.message
+
+
+def test_embeddings_in_each_other_s_place_are_named(tmp_path):
+    content = tiny("clip")
+    sizes = {"min": 2, "typical": 3, "max": 4}
+    content["axes"] |= {"images": sizes, "texts": sizes}
+    inputs = content["join"][2]["inputs"]
+    inputs["image_embeds"], inputs["text_embeds"] = inputs["text_embeds"], inputs["image_embeds"]
+    [finding] = errors_of(tmp_path, content)
+    assert finding.code == "C511"
