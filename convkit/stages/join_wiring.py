@@ -2,7 +2,8 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from convkit.joined.flow import Wiring, calls_of
 from convkit.worker.protocol import Call, Carried, Flow, Loop
@@ -32,6 +33,7 @@ def changes(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
     """
     yield from _exchanged_inputs(wiring, kinds)
     yield from _exchanged_feeds(wiring, kinds)
+    yield from _exchanged_layers(wiring, kinds)
     yield from _skipped_calls(wiring, kinds)
     yield from _other_values(wiring, kinds)
     yield from _other_outputs(wiring, kinds)
@@ -68,6 +70,53 @@ def _exchanged_feeds(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
                 f"{one.value!r} and {other.value!r} feed each other's place in the next pass",
                 f"Under feeds, write {_feed(mended[one])} and {_feed(mended[other])}.",
             )
+
+
+def _exchanged_layers(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
+    """Yield exchanges of all tensors of two layers: of a call's inputs, or of a loop's feeds."""
+    for call in calls_of(wiring.flow):
+        for (one, other), moved in _other_layers(call.inputs.values(), kinds):
+            wired = {name: moved.get(value, value) for name, value in call.inputs.items()}
+            yield Change(
+                "C511",
+                _with_call(wiring.flow, dataclasses.replace(call, inputs=wired)),
+                f"{call.name!r} gets the values of layers {one} and {other} in each other's place",
+                f"In the call of {call.name}, exchange the values of layers {one} and {other}.",
+            )
+    for loop in (step for step in wiring.flow.steps if isinstance(step, Loop)):
+        for (one, other), moved in _other_layers((each.value for each in loop.carried), kinds):
+            carried = tuple(
+                dataclasses.replace(each, value=moved.get(each.value, each.value))
+                for each in loop.carried
+            )
+            yield Change(
+                "C513",
+                _with_loop(wiring.flow, loop, dataclasses.replace(loop, carried=carried)),
+                f"layers {one} and {other} feed each other's place in the next pass",
+                f"Under feeds, exchange layers {one} and {other}.",
+            )
+
+
+def _other_layers(
+    values: Iterable[str], kinds: Kinds
+) -> Iterator[tuple[tuple[str, str], dict[str, str]]]:
+    """Yield pairs of numbers in values' names, and for each value that has one of them the value
+    with the other; only where such a value of the same kind exists for all.
+    """
+    numbered = {}
+    for value in values:
+        if number := re.search(r"(?<=[._])\d+(?=[._]|$)", value):
+            numbered[value] = number
+    layers = sorted({number[0] for number in numbered.values()}, key=int)
+    for one, other in itertools.combinations(layers, 2):
+        swapped = {one: other, other: one}
+        moved = {
+            value: value[: number.start()] + swapped[number[0]] + value[number.end() :]
+            for value, number in numbered.items()
+            if number[0] in swapped
+        }
+        if len(moved) > 2 and all(kinds.get(a) == kinds.get(b) for a, b in moved.items()):
+            yield (one, other), moved
 
 
 def _feed(carried: Carried) -> str:

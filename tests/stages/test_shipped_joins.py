@@ -73,6 +73,16 @@ def test_a_layer_s_cross_attention_cache_in_another_layer_is_named(tmp_path):
     assert "'cross_0_key' and 'cross_1_key' of 'decoder'" in finding.message
 
 
+def test_all_cross_attention_of_one_layer_in_another_is_named(tmp_path):
+    content = tiny("t5")
+    inputs = content["join"][1]["calls"][0]["inputs"]
+    del inputs["cross_*"]
+    inputs |= {"cross_0_*": "encoder.cross_1_*", "cross_1_*": "encoder.cross_0_*"}
+    [finding] = errors_of(tmp_path, content)
+    assert finding.code == "C511"
+    assert "layers 0 and 1 in each other's place" in finding.message
+
+
 def test_layers_that_feed_each_other_s_cache_are_named(tmp_path):
     content = tiny("t5")
     content["join"][1]["feeds"] = {
@@ -80,7 +90,8 @@ def test_layers_that_feed_each_other_s_cache_are_named(tmp_path):
         "decoder.present_1_*": "decoder.past_0_*",
     }
     [finding] = errors_of(tmp_path, content)
-    assert finding.code in ("C510", "C513")
+    assert finding.code == "C513"
+    assert "layers 0 and 1 feed each other's place" in finding.message
 
 
 def test_the_next_noise_level_in_place_of_the_present_one_is_named(tmp_path):
