@@ -43,6 +43,12 @@ class BenchOutcome:
     file: Path
 
 
+def refuse_parts(loaded: LoadedRecipe) -> None:
+    """Raise UsageError for a recipe with parts."""
+    if loaded.recipe.parts:
+        raise UsageError("a recipe with parts cannot be timed yet: `convkit bench` times one graph")
+
+
 def run_bench(
     folder: Path,
     loaded: LoadedRecipe,
@@ -58,8 +64,7 @@ def run_bench(
     stages. Raises UsageError for an unknown target, and ConvkitError if the original cannot be
     measured: then nothing can be compared.
     """
-    if loaded.recipe.parts:
-        raise UsageError("a recipe with parts cannot be timed yet: `convkit bench` times one graph")
+    refuse_parts(loaded)
     started = time.time()
     record = read_record(folder)
     if not any(target.files for target in record.targets):

@@ -289,6 +289,13 @@ class Recipe(RecipeModel):
         part = target.rpartition("/")[2]
         return self.part(part) if target not in self.targets and part in self.parts else self
 
+    def shares_of(self, target: str) -> dict[str, Target]:
+        """Return each part's share of a target, by the share's name; without parts, the target."""
+        if not self.parts:
+            return {target: self.targets[target]}
+        names = {part_target(target, part.part_name or ""): part for part in self.graphs}
+        return {name: part.targets[name] for name, part in names.items()}
+
     @property
     def flow(self) -> Flow:
         """How the parts call each other."""

@@ -8,7 +8,7 @@ from convkit.errors import EXIT_FAILED, EXIT_VERIFIED, ConvkitError
 from convkit.findings.catalogue import is_symptom
 from convkit.findings.model import Finding
 from convkit.plan.stages import export_id, join_id, precision_id, reference_id, verify_id
-from convkit.recipe.models import Recipe, Target, Tolerance, part_target
+from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.record.model import StageReport, TargetReport, TargetStatus, Verification
 from convkit.verdict.advice import advice
 from convkit.verdict.judge import judge
@@ -66,8 +66,7 @@ def judge_joined(name: str, recipe: Recipe, stages: Mapping[str, Finished]) -> T
     """Return the report of a target of all parts, from its joined run."""
     target = recipe.targets[name]
     verification = _verification(join_id(name), None, recipe, target, stages, {}, None)
-    parts = {part: recipe.part(part) for part in recipe.parts}
-    shares = {part: own.targets[part_target(name, part)] for part, own in parts.items()}
+    shares = recipe.shares_of(name)
     told = stages[reference_id(recipe)].report.findings
     findings = _unique([*told, *advice(recipe, target, None)])
     statuses = [verification.status]
@@ -75,7 +74,7 @@ def judge_joined(name: str, recipe: Recipe, stages: Mapping[str, Finished]) -> T
         statuses.append("failed")
     status = worst_status(statuses)
     headline, leading = _headline(status, findings, (verification,))
-    built = [stages[f"build:{part_target(name, part)}"].result for part in parts]
+    built = [stages[f"build:{share}"].result for share in shares]
     sizes = [each.size_bytes for each in built if isinstance(each, BuildResult)]
     return TargetReport(
         name=name,
@@ -86,7 +85,7 @@ def judge_joined(name: str, recipe: Recipe, stages: Mapping[str, Finished]) -> T
         headline=headline,
         verifications=(verification,),
         findings=findings,
-        files=(f"models/{name}/{JOINED_FILE}",) if len(sizes) == len(parts) else (),
+        files=(f"models/{name}/{JOINED_FILE}",) if len(sizes) == len(shares) else (),
         size_bytes=sum(sizes),
         leading=leading,
     )

@@ -1,5 +1,6 @@
 """Recipes with parts through `convkit run` whole, in this environment: small ONNX graphs."""
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from small_parts import HEAD, recipe, tensor, write
 from test_low_precision import found, run
 
 import convkit
+from convkit.audit.judged import judge_again
+from convkit.cli.printing import built_lines
 from convkit.errors import ModelFileError, UsageError
 from convkit.execute.bench import run_bench
 from convkit.execute.planning import forecast
@@ -97,6 +100,29 @@ class TestASoundModel:
         again = rejudge(sound.folder, None)
         assert [each.status for each in again.targets] == 4 * ["verified"]
 
+    def test_an_audit_finds_nothing_wrong_and_a_forged_share_s_verdict(
+        self, sound: RunOutcome
+    ) -> None:
+        again = judge_again(sound.folder, sound.record, same_code=True)
+        assert again.contradictions == ()
+        forged = [
+            dataclasses.replace(each, device="cuda") if each.name == "ort/cell" else each
+            for each in sound.record.targets
+        ]
+        record = dataclasses.replace(sound.record, targets=tuple(forged))
+        found = judge_again(sound.folder, record, same_code=True).contradictions
+        assert any(
+            each.message == "ort/cell: device cuda, but the recipe says cpu" for each in found
+        )
+
+    def test_where_the_models_are_is_printed_with_the_inputs_of_the_whole(
+        self, sound: RunOutcome
+    ) -> None:
+        text = "\n".join(built_lines(sound.record, "run"))
+        assert "convkit.load('run/models/ort')" in text
+        assert "session(x=..., start=..., rates=..., biases=...)" in text
+        assert "ort/cell: run/models/ort/cell" in text
+
     def test_the_report_shows_the_whole_and_its_parts(self, sound: RunOutcome) -> None:
         text = (sound.folder / "report.html").read_text(encoding="utf-8")
         assert all(name in text for name in ("ort/encoder", "ort/cell", "ort/head", "join:ort"))
@@ -117,6 +143,19 @@ class TestASoundModel:
             repair_recipe(RunOptions(path, Home(home), toolchain="host", track=False))
 
 
+@pytest.mark.slow
+def test_parts_can_have_different_runtimes(home: Path, tmp_path: Path) -> None:
+    content = recipe()
+    content["parts"]["head"]["targets"] = {"ort": {"runtime": "openvino"}}
+    outcome = run(write(tmp_path, content), home)
+    assert targets(outcome)["ort"].status == "verified"
+    assert targets(outcome)["ort"].runtime == "onnxruntime, openvino"
+    given = feeds()
+    made = convkit.load(outcome.folder / "models" / "ort")(given)
+    assert made["y"] == pytest.approx(expected(tmp_path, given)["y"], abs=1e-4)
+    assert "Load one:" in built_lines(outcome.record, "run")
+
+
 def test_a_wrong_join_fails_every_target_and_names_the_wire(home: Path, tmp_path: Path) -> None:
     content = recipe()
     wired = content["join"][1]["calls"][0]["inputs"]
@@ -135,6 +174,7 @@ def test_a_wrong_join_fails_every_target_and_names_the_wire(home: Path, tmp_path
     assert loose.status == "failed"  # C511 is about the recipe, whatever the tolerance
 
 
+@pytest.mark.slow
 def test_a_part_that_overflows_on_what_the_others_produce_is_named(
     home: Path, tmp_path: Path
 ) -> None:
