@@ -18,12 +18,20 @@ SMALLER = {
         *((f"[batch, 8, {axis}, 64]", f"[batch, 4, {axis}, 8]") for axis in ("source", "past")),
         ("[batch, 8, past + 1, 64]", "[batch, 4, past + 1, 8]"),
     ],
+    "whisper": [
+        ("51865", "99"),
+        ("80, 3000]", "8, 20]"),
+        ("[batch, 6, 1500, 64]", "[batch, 4, 10, 8]"),
+        ("[batch, 6, past, 64]", "[batch, 4, past, 8]"),
+        ("[batch, 6, past + 1, 64]", "[batch, 4, past + 1, 8]"),
+    ],
     "diffusion": [
         ("integers: [0, 1000]", "integers: [0, 50]"),
         *(("64]", "8]"), ("16, 16]", "4, 4]"), ("32, 32]", "8, 8]")),
     ],
 }
-ARGUMENTS = {"clip": {"tiny": True}, "t5": {"tiny": True}, "diffusion": {"width": 8, "words": 50}}
+TINY = {"tiny": True}
+ARGUMENTS = {"clip": TINY, "t5": TINY, "whisper": TINY, "diffusion": {"width": 8, "words": 50}}
 
 
 def tiny(name):
@@ -37,7 +45,7 @@ def tiny(name):
     for model in (content["original"], *(part["model"] for part in parts)):
         if not model["factory"]["call"].endswith(":scheduler"):
             model["factory"]["arguments"] = ARGUMENTS[name]
-    if name == "t5":
+    if name in ("t5", "whisper"):
         for part in parts:
             for side in ("inputs", "outputs"):
                 part[side] = [each for each in part[side] if not _is_deep(each["name"])]
@@ -57,13 +65,14 @@ def errors_of(folder, content):
     return errors
 
 
-@pytest.mark.parametrize("name", ["clip", "t5", "diffusion"])
+@pytest.mark.parametrize("name", sorted(SMALLER))
 def test_the_parts_joined_are_the_whole(name, tmp_path):
     assert errors_of(tmp_path, tiny(name)) == []
 
 
-def test_a_layer_s_cross_attention_cache_in_another_layer_is_named(tmp_path):
-    content = tiny("t5")
+@pytest.mark.parametrize("name", ["t5", "whisper"])
+def test_a_layer_s_cross_attention_cache_in_another_layer_is_named(name, tmp_path):
+    content = tiny(name)
     inputs = content["join"][1]["calls"][0]["inputs"]
     del inputs["cross_*"]
     inputs |= {f"cross_{i}_value": f"encoder.cross_{i}_value" for i in (0, 1)}
