@@ -102,7 +102,6 @@ def _gather_parts(
     facts = dataclasses.replace(
         whole.facts,
         source=digest_json(identities),
-        original=digest_json([identities, whole.facts.original]),
         files={name: digest for each in every for name, digest in each.facts.files.items()},
         packages={spec: found for each in every for spec, found in each.facts.packages.items()},
         code={name: digest for each in every for name, digest in each.facts.code.items()},

@@ -180,11 +180,9 @@ def _loads_model(stage: Stage, loaded: LoadedRecipe) -> bool:
 def _recipe_of(stage: Stage, loaded: LoadedRecipe) -> Recipe:
     """Return the recipe, or the part of it, that a stage belongs to."""
     recipe = loaded.recipe
-    return (
-        recipe.owner_of(stage.target)
-        if stage.target is not None
-        else (recipe.part(stage.part) if stage.part in recipe.parts else recipe)
-    )
+    if stage.part is None or recipe.part_name is not None:
+        return recipe
+    return recipe.part(stage.part)
 
 
 def _models_of(stage: Stage, loaded: LoadedRecipe) -> list[Model]:

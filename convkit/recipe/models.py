@@ -314,8 +314,14 @@ class Recipe(RecipeModel):
         """Return the recipe as JSON values, under the keys a user writes, without defaults."""
         dump = self.model_dump(mode="json", by_alias=True, exclude_unset=True)
         if self.parts:
-            del dump["model"]
+            dump.pop("model")
         return dump
+
+
+def target_key(name: str) -> str:
+    """Return the key path of a target; that of a part's share is below the part."""
+    target, _, part = name.rpartition("/")
+    return f"parts.{part}.targets.{target}" if target else f"targets.{name}"
 
 
 def part_target(target: str, part: str) -> str:

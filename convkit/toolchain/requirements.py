@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from convkit.errors import UsageError
-from convkit.recipe.models import SOURCE_KINDS, Model, Recipe, Tools
+from convkit.recipe.models import SOURCE_KINDS, Model, Recipe, Tools, target_key
 from convkit.runtimes.registry import runtimes
 from convkit.runtimes.row import Runtime
 from convkit.toolchain.defaults import DEFAULT_PYTHON, DEFAULTS_BY_EXPORTER, tool_defaults
@@ -128,7 +128,7 @@ def _target_spec(
 ) -> EnvironmentSpec:
     owner = recipe.targets[target]
     choices = _choices(recipe.tools, "tools")
-    choices |= _choices(owner.tools, f"targets.{target}.tools")
+    choices |= _choices(owner.tools, f"{target_key(target)}.tools")
     names = [*owner.packages(stage, stand_in=stand_in)]  # the runtime comes first
     if owner.builds_from == "model":
         names += _model_packages(recipe.model, choices)
@@ -142,7 +142,7 @@ def _target_spec(
             choices[name] = choices[plain]
     if version is not None:
         extras = choices[names[0]].extras if names[0] in choices else ""
-        choices[names[0]] = _Choice(version, f"targets.{target}.versions", extras)
+        choices[names[0]] = _Choice(version, f"{target_key(target)}.versions", extras)
     return _spec(names, choices, {}, _python(recipe.tools, owner.tools, target))
 
 
@@ -168,7 +168,7 @@ def diagnosis_spec(
     choices = _choices(recipe.tools, "tools")
     names = [*_TORCH, "onnxruntime", *_model_packages(recipe.reference_model, choices)]
     if target is not None:
-        choices |= _choices(recipe.targets[target].tools, f"targets.{target}.tools")
+        choices |= _choices(recipe.targets[target].tools, f"{target_key(target)}.tools")
         names += runtimes()[recipe.targets[target].runtime].tools
     for name in names:
         if name in versions:
@@ -201,8 +201,8 @@ def _export_spec(recipe: Recipe, target: str | None) -> EnvironmentSpec:
     export = recipe.export_of(target)
     kind = "onnx" if recipe.model.onnx is not None else export.exporter
     choices = _choices(recipe.tools, "tools")
-    if owner is not None:
-        choices |= _choices(owner.tools, f"targets.{target}.tools")
+    if owner is not None and target is not None:
+        choices |= _choices(owner.tools, f"{target_key(target)}.tools")
     names = [*NEEDS[f"export {kind}"], *_model_packages(recipe.model, choices)]
     if kind == "auto" and "optimum-onnx" in choices:
         names.append("optimum-onnx")
@@ -271,8 +271,8 @@ def _choices(tools: Tools, place: str) -> dict[str, _Choice]:
 
 def _python(tools: Tools, own: Tools | None, target: str | None) -> tuple[str, str]:
     """Return the Python release and the recipe key that selected it."""
-    if own is not None and own.python is not None:
-        return own.python, f"targets.{target}.tools.python"
+    if own is not None and own.python is not None and target is not None:
+        return own.python, f"{target_key(target)}.tools.python"
     return (
         (tools.python, "tools.python")
         if tools.python is not None

@@ -47,7 +47,6 @@ def judge_targets(
     """
     known = dict.fromkeys(names)
     ordered = [target for target in recipe.targets if target in known]
-    ordered.sort(key=list(recipe.targets).index)
     shares = [name for name in known if name not in recipe.targets]
     reports = []
     for name in dict.fromkeys([*ordered, *(share.rpartition("/")[0] for share in shares)]):

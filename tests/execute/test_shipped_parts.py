@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from shipped_parts import RECIPES, SMALLER, tiny
 from test_low_precision import run
-from test_shipped_joins import RECIPES, SMALLER, tiny
 
 
 @pytest.mark.slow

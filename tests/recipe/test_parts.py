@@ -12,7 +12,7 @@ from convkit.errors import RecipeError
 from convkit.plan.requests import contract_of
 from convkit.plan.stages import plan_stages
 from convkit.recipe.loading import load_recipe
-from convkit.recipe.models import Recipe
+from convkit.recipe.models import Recipe, target_key
 from convkit.recipe.target_consistency import faults_between_parts
 from convkit.worker.protocol import Call, Carried, Loop
 
@@ -230,3 +230,8 @@ def test_the_whole_s_contract_is_that_of_a_plain_recipe():
     contract = contract_of(Recipe.model_validate(recipe()))
     assert [spec.name for spec in contract.inputs] == ["x", "start", "rates", "biases"]
     assert contract.outputs[1].shape == ("batch", "steps", 3)
+
+
+def test_a_remedy_for_a_part_s_share_names_the_key_under_the_part():
+    assert target_key("ort") == "targets.ort"
+    assert target_key("ort/head") == "parts.head.targets.ort"
