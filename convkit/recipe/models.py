@@ -175,16 +175,6 @@ class Recipe(RecipeModel):
         ),
         examples=[{"path": "../my-bert"}],
     )
-    parts: dict[PartName, Part] = Field(
-        default_factory=dict,
-        description="in place of model: the graphs of a model that has several, by name",
-        examples=[{"encoder": {"model": {"path": "../my-encoder"}}}],
-    )
-    join: tuple[JoinEntry, ...] = Field(
-        (),
-        description="how the parts call each other",
-        examples=[[{"call": "encoder"}, {"call": "decoder", "inputs": {"h": "encoder.h"}}]],
-    )
     tools: Tools = Field(default_factory=Tools, description="tool versions, as PEP 440 specifiers")
     export: Export = Field(default_factory=Export, description="how the model becomes ONNX")
     axes: dict[AxisName, AnyAxis] = Field(
@@ -213,6 +203,16 @@ class Recipe(RecipeModel):
         None,
         description="how the model is called in a loop: outputs that feed inputs of the next call",
         examples=[{"feeds": {"present.*": "past.*"}, "axis": "sequence"}],
+    )
+    parts: dict[PartName, Part] = Field(
+        default_factory=dict,
+        description="in place of model: the graphs of a model that has several, by name",
+        examples=[{"encoder": {"model": {"path": "../my-encoder"}}}],
+    )
+    join: tuple[JoinEntry, ...] = Field(
+        (),
+        description="how the parts call each other",
+        examples=[[{"call": "encoder"}, {"call": "decoder", "inputs": {"h": "encoder.h"}}]],
     )
     verify: Verify = Field(
         default_factory=Verify, description="how built models are compared with the original"
