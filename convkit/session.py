@@ -19,11 +19,13 @@ from convkit.runtimes.row import Runtime
 from convkit.tensors import Contract, DimensionError, TensorSpec, dimension_axes, dimension_size
 from convkit.worker.context import StageFailedError, StageSkippedError
 from convkit.worker.nearest import suggestion
-from convkit.worker.protocol import Device
+from convkit.worker.protocol import JOINED_FILE, Device, JoinedModel
 from convkit.worker.sessions import ModelRefusedError, OpenedModel, RunFailedError, RuntimeSession
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from convkit.joined.session import JoinedSession
 
 
 def load(path: str | Path, *, device: Device = "cpu", optimization: str = "all") -> "Session":
@@ -33,8 +35,43 @@ def load(path: str | Path, *, device: Device = "cpu", optimization: str = "all")
     Core ML package is run by Core ML on macOS, and evaluated elsewhere, which needs coremltools and
     torch. Raises ModelFileError if the file cannot be read, contains no contract (C301), violates
     its contract, or if the device is absent.
+
+    A model of several parts is opened by its folder, which contains `join.json`: calling it calls
+    the parts as the recipe joined them.
     """
-    file, runtime = _find_model(Path(path))
+    if (file := _joined_file(Path(path))) is not None:
+        joined = _open_joined(file, device, optimization)
+        return Session(joined.contract(), joined, str(path))
+    contract, session = _open_one(Path(path), device, optimization)
+    return Session(contract, session, str(path))
+
+
+def _joined_file(path: Path) -> Path | None:
+    """Return the file that joins a model's parts, if the path is that file or its folder."""
+    file = path / JOINED_FILE if path.is_dir() else path
+    return file if file.name == JOINED_FILE and file.is_file() else None
+
+
+def _open_joined(file: Path, device: Device, optimization: str) -> "JoinedSession":
+    from convkit.joined.flow import Wiring
+    from convkit.joined.session import JoinedSession
+
+    try:
+        model = decode(JoinedModel, json.loads(file.read_text(encoding="utf-8")))
+    except (OSError, ValueError, CodecError) as error:
+        raise ModelFileError(f"{file} cannot be read: {error}") from error
+    opened = {
+        name: _open_one(file.parent / folder, device, optimization)
+        for name, folder in model.parts.items()
+    }
+    contracts = {name: contract for name, (contract, _) in opened.items()}
+    wiring = Wiring(model.flow, model.contract, contracts)
+    return JoinedSession(wiring, {name: session for name, (_, session) in opened.items()})
+
+
+def _open_one(path: Path, device: Device, optimization: str) -> tuple[Contract, RuntimeSession]:
+    """Return a model of one graph and its contract; raises ModelFileError."""
+    file, runtime = _find_model(path)
     assert runtime.session is not None
     try:
         opened: OpenedModel = runtime.load(runtime.session)(file, device, optimization)
@@ -49,7 +86,7 @@ def load(path: str | Path, *, device: Device = "cpu", optimization: str = "all")
     if findings := check_contract(opened.declared(contract), opened.served, "session"):
         broken = "; ".join(f"{finding.code} {finding.message}" for finding in findings)
         raise ModelFileError(f"{file} violates its own contract: {broken}")
-    return Session(contract, opened.session, str(path))
+    return contract, opened.session
 
 
 def _installation(packages: tuple[str, ...]) -> str:

@@ -37,7 +37,7 @@ HOST = {
         *("findings", "recipe", "worker.protocol", "store", *ROWS),
         *("worker.seal", "worker.sealed_imports"),
     },
-    "plan": {"recipe", "toolchain", "store", "worker.protocol", "worker.jobs"},
+    "plan": {"recipe", "toolchain", "store", "worker.protocol", "worker.jobs", *ROWS},
     # Limits are judged by the same lines on both sides: a search for a precision must mean what
     # the verdict means.
     "verdict": {"plan", "recipe", "findings", "record", "worker.protocol", *METRICS},
@@ -79,8 +79,10 @@ WORKER = {
     "localize": {"worker", "dtypes", "models"},
     "mil": {"worker"},
     "comparison": {"worker", "models"},
+    # The parts of a model, called as one: by the stages, and by `convkit.load`.
+    "joined": {"worker", "dtypes", "cases", "models"},
     "stages": {
-        "evaluate",
+        *("evaluate", "joined", *ROWS),
         *("worker", "dtypes", "cases", "models", "metrics", "precision", "comparison", "bindings"),
         "localize",
     },
@@ -92,7 +94,7 @@ WORKER = {
         *("comparison", "bindings", "stages", "localize"),
     },
     # `convkit.load`, which people call where their models run.
-    "session": {"worker", "dtypes", "models", *ROWS},
+    "session": {"worker", "dtypes", "models", "joined", *ROWS},
     # A runtime's target is what a recipe writes: the host reads it.
     "target of a runtime": {"recipe", "runtimes", "worker.protocol"},
 }

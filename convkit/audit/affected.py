@@ -154,7 +154,8 @@ def _with_package(summary: RunSummary, requirement: Requirement) -> Iterator[_Hi
             for stage in dict.fromkeys((*package.imported, *package.installed)):
                 how: How = "installed"
                 if stage in package.imported:
-                    checks = stage.partition(":")[0] in ("verify", "reference")
+                    kind = re.split("[:/]", stage, maxsplit=1)[0]
+                    checks = kind in ("verify", "join", "reference")
                     how = "verified" if checks else "built"
                 yield summary.stages.get(stage), how, what
 

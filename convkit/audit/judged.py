@@ -81,13 +81,15 @@ def _derived(record: RunRecord, recipe: Recipe) -> Iterator[Contradiction]:
 
 
 def _target(target: TargetReport, recipe: Recipe) -> Iterator[tuple[str, str]]:
+    recipe = recipe.owner_of(target.name)
     if target.name not in recipe.targets:
         yield "recipe.yaml", f"the recipe has no target {target.name}"
         return
-    asked = recipe.targets[target.name]
+    shares = recipe.shares_of(target.name).values()
     for name in ("runtime", "device"):
-        if getattr(target, name) != getattr(asked, name):
-            found, wanted = getattr(target, name), getattr(asked, name)
+        found = getattr(target, name)
+        wanted = ", ".join(dict.fromkeys(str(getattr(share, name)) for share in shares))
+        if found != wanted:
             yield "recipe.yaml", f"{target.name}: {name} {found}, but the recipe says {wanted}"
     for verification in target.verifications:
         yield from _verification(target, verification, recipe)

@@ -41,11 +41,21 @@ def built_lines(record: RunRecord, folder: str) -> list[str]:
         for target in verified
     ]
     known = runtimes()
-    first = next((each for each in verified if known[each.runtime].session is not None), None)
+    first = next(
+        (
+            each
+            for each in verified
+            # Several runtimes: those of the parts of a joined target.
+            if all(known[runtime].session is not None for runtime in each.runtime.split(", "))
+        ),
+        None,
+    )
     if first is None:
         return ["Built:", *lines] if lines else []
     path = f"{folder}/models/{first.name}"
-    inputs = ", ".join(f"{spec.name}=..." for spec in record.contract.inputs)
+    # The record has the contract of the whole; a part's inputs are others.
+    own = "/" in first.name
+    inputs = "..." if own else ", ".join(f"{spec.name}=..." for spec in record.contract.inputs)
     return [
         "Built:",
         *lines,

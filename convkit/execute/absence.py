@@ -18,6 +18,12 @@ def absent_parts(
 
     With `may_resolve`, packages that few indexes carry are looked up if their device is present.
     """
+    if recipe.parts:
+        return {
+            name: why
+            for part in recipe.graphs
+            for name, why in absent_parts(part, home, toolchain, may_resolve=may_resolve).items()
+        }
     absent = {}
     for device in dict.fromkeys(target.device for target in recipe.targets.values()):
         found = find_device(device)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from convkit.errors import ConvkitError, StoreError
+from convkit.errors import ConvkitError, StoreError, UsageError
 from convkit.execute.absence import absent_parts
 from convkit.execute.bench_requests import original_envelope, sizes_of, target_envelope
 from convkit.execute.bench_rounds import measure
@@ -44,6 +44,12 @@ class BenchOutcome:
     file: Path
 
 
+def refuse_parts(loaded: LoadedRecipe) -> None:
+    """Raise UsageError for a recipe with parts."""
+    if loaded.recipe.parts:
+        raise UsageError("a recipe with parts cannot be timed yet: `convkit bench` times one graph")
+
+
 def run_bench(
     folder: Path,
     loaded: LoadedRecipe,
@@ -59,6 +65,7 @@ def run_bench(
     stages. Raises UsageError for an unknown target, and ConvkitError if the original cannot be
     measured: then nothing can be compared.
     """
+    refuse_parts(loaded)
     started = time.time()
     record = read_record(folder)
     if not any(target.files for target in record.targets):

@@ -22,7 +22,7 @@ from convkit.execute.workers import WORKERS
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.home import Home
 from convkit.plan.requests import contract_of, limits_by_output, original_of, source_of
-from convkit.plan.stages import export_id, verify_id
+from convkit.plan.stages import export_id, reference_id, verify_id
 from convkit.recipe.loading import LoadedRecipe
 from convkit.record.model import TargetReport, Verification
 from convkit.runtimes.registry import package_folder, runtimes
@@ -172,7 +172,7 @@ class Causes:
     ) -> DiagnoseRequest:
         recipe = self.loaded.recipe
         built = search.subject if search.target is not None else None
-        needed = [name for name in (search.graph, "reference", built) if name is not None]
+        needed = [name for name in (search.graph, reference_id(recipe), built) if name is not None]
         views = {name: self.store.view(settled[name].report.artifact or "") for name in needed}
         lines = self.surroundings.facts.texts
         places = Locations(self.loaded, self.home, views, lines)
@@ -180,7 +180,7 @@ class Causes:
             source_of(recipe.reference_model, places),
             contract_of(recipe),
             places.artifact(search.graph) if search.graph is not None else None,
-            places.artifact("reference"),
+            places.artifact(reference_id(recipe)),
             case,
             # What convkit exported itself it traced on an example, which this draws again.
             original=original_of(recipe, places) if recipe.model.onnx is None else None,

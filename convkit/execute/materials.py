@@ -36,8 +36,13 @@ def materials_of(
     those that the store recorded in earlier runs.
     """
     recipe, facts = loaded.recipe, surroundings.facts
-    found = [_source("source", recipe.model, facts.source, home)]
-    if recipe.original is not None:
+    found = []
+    for graph in recipe.graphs:
+        own = facts.parts.get(graph.part_name or "", facts)
+        found.append(_source("source", graph.model, own.source, home))
+        if graph.original is not None:
+            found.append(_source("original", graph.original, own.original, home))
+    if recipe.parts and recipe.original is not None:
         found.append(_source("original", recipe.original, facts.original, home))
     files = [
         Dependency(name, "file", digest={"sha256": sha256})
@@ -47,6 +52,11 @@ def materials_of(
         dependencies=(*found, *files),
         seeds={"verify.seed": recipe.verify.seed}
         | _seeds("model", recipe.model)
+        | {
+            name: seed
+            for part in recipe.parts
+            for name, seed in _seeds(f"parts.{part}.model", recipe.parts[part].model).items()
+        }
         | _seeds("original", recipe.original),
         platform=facts.platform,
         worker_code=dict(facts.code),

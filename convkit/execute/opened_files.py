@@ -20,7 +20,7 @@ from convkit.home import Home
 from convkit.plan.keys import OPENED, Facts, ingredients, stage_key
 from convkit.plan.stages import Stage
 from convkit.recipe.loading import LoadedRecipe
-from convkit.recipe.models import Model
+from convkit.recipe.models import Model, Recipe
 from convkit.store.digests import DigestCache, SealBroken, digest_json, read_sealed, write_sealed
 from convkit.store.store import StageRecord, Store
 from convkit.worker.protocol import Answer
@@ -163,8 +163,8 @@ def with_opened(facts: Facts, stage: Stage, files: Mapping[str, str]) -> Facts:
 
 def _declared(stage: Stage, loaded: LoadedRecipe) -> tuple[str, ...]:
     """Return the names of the files that the recipe declares for a stage's model."""
-    model = _model_of(stage, loaded)
-    places = (os.path.normpath(loaded.dirname / name) for name in model.files)
+    files = [name for model in _models_of(stage, loaded) for name in model.files]
+    places = (os.path.normpath(loaded.dirname / name) for name in files)
     return tuple(_name(place, loaded.dirname) for place in places)
 
 
@@ -173,21 +173,36 @@ def _loads_model(stage: Stage, loaded: LoadedRecipe) -> bool:
     it.
     """
     if stage.kind in ("precision", "build") and stage.target is not None:
-        return loaded.recipe.targets[stage.target].builds_from == "model"
+        return _recipe_of(stage, loaded).targets[stage.target].builds_from == "model"
     return stage.kind in ("export", "reference")
 
 
-def _model_of(stage: Stage, loaded: LoadedRecipe) -> Model:
+def _recipe_of(stage: Stage, loaded: LoadedRecipe) -> Recipe:
+    """Return the recipe, or the part of it, that a stage belongs to."""
     recipe = loaded.recipe
-    return recipe.reference_model if stage.kind == "reference" else recipe.model
+    if stage.part is None or recipe.part_name is not None:
+        return recipe
+    return recipe.part(stage.part)
+
+
+def _models_of(stage: Stage, loaded: LoadedRecipe) -> list[Model]:
+    """Return the models that a stage's worker loads."""
+    recipe = _recipe_of(stage, loaded)
+    if stage.kind != "reference":
+        return [recipe.model]
+    if not recipe.parts:
+        return [recipe.reference_model]
+    whole = [recipe.original] if recipe.original is not None else []
+    return [*whole, *(part.original or part.model for part in recipe.parts.values())]
 
 
 def _memory(stage: Stage, loaded: LoadedRecipe, facts: Facts, store: Path) -> Path | None:
     if not _loads_model(stage, loaded):
         return None
-    model = _model_of(stage, loaded)
+    models = [encode(model.model_dump(mode="json")) for model in _models_of(stage, loaded)]
+    facts = facts.parts.get(stage.part or "", facts)
     identity = facts.original if stage.kind == "reference" else facts.source
-    base = digest_json([stage.kind, stage.runtime, encode(model.model_dump(mode="json")), identity])
+    base = digest_json([stage.kind, stage.runtime, *models, identity])
     return store / "opened" / f"{base}.json"
 
 
@@ -203,7 +218,8 @@ def _in_source(path: str, loaded: LoadedRecipe) -> bool:
     """Return True if a file is already part of the identity of the recipe's models."""
     return any(
         _is_of(path, model, loaded.dirname)
-        for model in (loaded.recipe.model, loaded.recipe.reference_model)
+        for recipe in (loaded.recipe, *loaded.recipe.graphs)
+        for model in (recipe.model, recipe.reference_model)
     )
 
 

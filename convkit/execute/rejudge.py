@@ -104,14 +104,11 @@ def _rejudge_target(
     if any(finding.is_error for finding in target.findings):
         statuses.append("failed")
     status = worst_status(statuses)
-    shown = next(each for each in verifications if each.status == status)
-    return dataclasses.replace(
-        target,
-        verifications=verifications,
-        status=status,
-        headline=shown.headline,
-        leading=shown.leading,
-    )
+    judged = dataclasses.replace(target, verifications=verifications, status=status)
+    shown = next((each for each in verifications if each.status == status), None)
+    if shown is None:  # an error of an earlier stage, which no tolerance changes
+        return judged
+    return dataclasses.replace(judged, headline=shown.headline, leading=shown.leading)
 
 
 def _rejudge_verification(
@@ -155,6 +152,7 @@ def _rejudge_verification(
         packaged=old.packaged,
     )
     stage = next(stage for stage in record.stages if stage.id == old.stage)
+    recipe = recipe.owner_of(target.name)
     chosen = recipe.targets[target.name]
     judged = judge(
         recipe,

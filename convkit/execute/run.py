@@ -29,7 +29,7 @@ from convkit.execute.workers import WORKERS
 from convkit.home import Home
 from convkit.installation import full_version
 from convkit.plan.keys import Facts, ingredients, stage_key
-from convkit.plan.requests import contract_of
+from convkit.plan.requests import contract_of, joined_models
 from convkit.plan.stages import Stage, plan_stages
 from convkit.recipe.loading import LoadedRecipe, load_recipe
 from convkit.record.model import (
@@ -42,7 +42,7 @@ from convkit.record.model import (
 )
 from convkit.store.garbage import in_use
 from convkit.store.store import StageRecord, Store
-from convkit.verdict.targets import Finished, exit_code, judge_target
+from convkit.verdict.targets import Finished, exit_code, judge_targets
 from convkit.verdict.waivers import day_of
 from convkit.worker.protocol import StageKind
 
@@ -219,10 +219,11 @@ def _run(work: _Work, tools: Resolver) -> RunOutcome:
     cancelled = threading.Event()
     try:
         settled = _settled(work, surroundings, cancelled)
-        causes = Causes(
-            work.loaded, surroundings, options.home, work.store, work.listener, cancelled
-        )
-        settled = causes.added(settled, _judged(work, settled, started))
+        targets = _judged(work, settled, started)
+        for graph in work.loaded.graphs:
+            causes = Causes(graph, surroundings, options.home, work.store, work.listener, cancelled)
+            own = tuple(target for target in targets if target.name in graph.recipe.targets)
+            settled = causes.added(settled, own)
         return _finish(work, surroundings, settled, started)
     finally:
         work.store.release_views()
@@ -285,11 +286,9 @@ def _judged(
 ) -> tuple[TargetReport, ...]:
     """Return the verdict on each target. Waivers count as of the day on which the run started."""
     finished = {name: Finished(stage.report, stage.result) for name, stage in settled.items()}
-    names = dict.fromkeys(
-        stage.target for stage in work.stages if stage.kind == "verify" and stage.target
-    )
-    recipe, day = work.loaded.recipe, day_of(started)
-    return tuple(judge_target(name, recipe, finished, day) for name in names)
+    planned = [stage.target for stage in work.stages if stage.kind in ("verify", "join")]
+    names = [name for name in planned if name]
+    return judge_targets(work.loaded.recipe, names, finished, day_of(started))
 
 
 def _finish(
@@ -337,7 +336,13 @@ def _finish(
         locked=locked_in(stages, surroundings.resolutions),
     )
     folder = write_folder(
-        record, settled, locks_of(stages, surroundings), materials, work.store, options.home
+        record,
+        settled,
+        locks_of(stages, surroundings),
+        materials,
+        work.store,
+        options.home,
+        joined_models(recipe),
     )
     if all(report.status in ("hit", "done") for report in reports) and all(
         work.store.record(report.key) is not None for report in reports

@@ -18,6 +18,7 @@ from convkit.record.provenance import FILE_NAME, FileDigest, read_provenance, wr
 from convkit.store.digests import DigestCache, digest_file, write_json
 from convkit.store.files import sync_folder, sync_tree
 from convkit.store.store import Store
+from convkit.worker.protocol import JoinedModel
 
 
 def locks_of(stages: tuple[Stage, ...], surroundings: ResolvedFacts) -> dict[str, str]:
@@ -37,8 +38,11 @@ def write_folder(
     materials: Materials,
     store: Store,
     home: Home,
+    joined: Mapping[str, JoinedModel] | None = None,
 ) -> Path:
-    """Write a run's folder to a temporary path, then move it into place atomically."""
+    """Write a run's folder to a temporary path, then move it into place atomically. `joined` are
+    the models of several parts, by target.
+    """
     from convkit.report.render import write_report  # noqa: PLC0415 - the template engine, only when a run has finished
 
     folder = home.runs_of(record.recipe) / record.id
@@ -53,13 +57,15 @@ def write_folder(
                 (whole / "locks" / f"{stage_file(name)}.txt").write_text(text, encoding="utf-8")
             (whole / "recipe.yaml").write_text(record.recipe_text, encoding="utf-8")
             for target in record.targets:
+                if f"build:{target.name}" not in settled:
+                    continue  # a joined target: its parts' files are in its folder
                 built = settled[f"build:{target.name}"].report
                 if built.artifact is not None:
                     store.copy_into(built.artifact, whole / "models" / target.name)
             write_json(whole / "result.json", record)
             # From the file, whose keys are sorted: an audit renders the same bytes from it.
             write_report(read_record(whole), whole)
-            made = built_files(record, store)
+            made = built_files(record, store) | _joined_files(record, joined, whole)
             folder.parent.mkdir(parents=True, exist_ok=True)
             materials = dataclasses.replace(materials, previous=_previous(folder))
             write_provenance(whole, record, materials, made)
@@ -71,6 +77,21 @@ def write_folder(
     except OSError as error:
         raise storage_error(error, folder) from error
     return folder
+
+
+def _joined_files(
+    record: RunRecord, joined: Mapping[str, JoinedModel] | None, folder: Path
+) -> dict[str, FileDigest]:
+    """Write how each joined target's parts call each other; return the files' digests by path."""
+    made = {}
+    for target in record.targets:
+        model = (joined or {}).get(target.name)
+        if model is None or not target.files:
+            continue
+        name = target.files[0]
+        write_json(folder / name, model)
+        made[name] = FileDigest(digest_file(folder / name), (folder / name).stat().st_size)
+    return made
 
 
 def _previous(folder: Path) -> PreviousRun | None:

@@ -17,7 +17,8 @@ def run_key(recipe: Recipe, stage_keys: Mapping[str, str], day: dt.date) -> str:
     limits, and the waivers that count on `day` (UTC).
     """
     dump = recipe.model_dump(mode="json")
-    judged = {name: dump[name] for name in _JUDGED}
+    parts = {"parts": dump["parts"], "join": dump["join"]} if recipe.parts else {}
+    judged = {name: dump[name] for name in _JUDGED} | parts
     if recipe.waive:
         gone = [each.model_dump(mode="json") for each in expired(recipe.waive, day)]
         judged |= {"waive": dump["waive"], "expired": gone}

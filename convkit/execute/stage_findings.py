@@ -7,6 +7,7 @@ from pathlib import Path
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.plan.stages import Stage
+from convkit.recipe.models import target_key
 from convkit.store.store import StageRecord
 
 _OF_TARGET = "target."  # how a worker's remedy begins a key of its own target
@@ -28,7 +29,7 @@ def addressed(finding: Finding, target: str | None, recipe: Path) -> Finding:
         return finding
     change = {
         (
-            f"targets.{target}.{path.removeprefix(_OF_TARGET)}"
+            f"{target_key(target)}.{path.removeprefix(_OF_TARGET)}"
             if path.startswith(_OF_TARGET)
             else path
         ): value

@@ -256,7 +256,7 @@ class StageRunner:
         """
         if stage.kind != "verify" or stage.target is None or not stage.stand_in:
             return None
-        target = self.loaded.recipe.targets[stage.target]
+        target = self.loaded.recipe.owner_of(stage.target).targets[stage.target]
         why = self.absent.get(target.device) or self.absent.get(
             target.runtime, f"{target.runtime} is absent"
         )

@@ -29,7 +29,7 @@ class Facts:
     of the files named in the recipe, `texts` the lines of `verify.texts`. `packages` are the
     resolved versions of each environment (absent: not yet resolved). `code` is the digest of the
     code that each stage runs, by stage id. `opened` are the digests of the files that each stage
-    was observed to read, by stage id and name.
+    was observed to read, by stage id and name. `parts` are the facts of the recipe's parts.
     """
 
     source: str
@@ -42,6 +42,7 @@ class Facts:
     processor: str
     toolchain: Literal["isolated", "host"]
     opened: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    parts: "Mapping[str, Facts]" = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +63,10 @@ class Contents:
 
     def source(self, model: Model) -> str | None:
         """Return the digest of a model's files, or whatever pins them."""
+        for name, facts in self.facts.parts.items():
+            part = self.recipe.parts[name]
+            if model in (part.model, part.original):
+                return facts.source if model == part.model else facts.original
         return self.facts.source if model is self.recipe.model else self.facts.original
 
     def texts(self) -> tuple[str, ...]:
@@ -83,8 +88,11 @@ def ingredients(
     packages = facts.packages.get(stage.environment)
     if packages is None:
         return None
+    owner, own = recipe, facts
+    if stage.part is not None and recipe.part_name is None:
+        owner, own = recipe.part(stage.part), facts.parts[stage.part]
     parts: dict[str, Json] = {
-        stage.kind: encode(request_for(stage, recipe, Contents(recipe, facts, inputs))),
+        stage.kind: encode(request_for(stage, owner, Contents(owner, own, inputs))),
         "convkit.code": facts.code[stage.id],
         "convkit.protocol": PROTOCOL,
         "platform": facts.platform,

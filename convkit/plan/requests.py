@@ -5,18 +5,25 @@ from collections.abc import Callable
 from typing import Protocol, assert_never
 
 from convkit import tensors
-from convkit.plan.stages import Stage, export_id, precision_id
+from convkit.codec import encode
+from convkit.plan.stages import Stage, export_id, precision_id, reference_id
 from convkit.plan.steps import steps_of
 from convkit.recipe import models
 from convkit.recipe.models import Model, Recipe, Target
 from convkit.recipe.perplexity import predicted_tokens
 from convkit.recipe.tolerances import limits_for
+from convkit.runtimes.registry import runtimes
 from convkit.tensors import Contract, TensorSpec
 from convkit.worker.protocol import (
     BuildRequest,
+    BuiltPart,
     Evaluation,
     ExportRequest,
+    JoinedModel,
+    JoinedOriginals,
+    JoinRequest,
     Original,
+    OriginalPart,
     PrecisionRequest,
     Quantization,
     ReferenceRequest,
@@ -52,7 +59,9 @@ class Places(Protocol):
 
 
 def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
-    """Return a stage's request."""
+    """Return a stage's request; `recipe` may be the whole that the stage's part belongs to."""
+    if stage.part is not None and recipe.part_name is None:
+        recipe = recipe.part(stage.part)
     match stage.kind:
         case "export":
             export = recipe.export_of(stage.target)
@@ -67,7 +76,7 @@ def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
             )
         case "reference":
             return ReferenceRequest(
-                source=source_of(recipe.reference_model, places),
+                source=_reference_source(recipe, places),
                 contract=contract_of(recipe),
                 samples=samples_of(recipe, places.file),
                 seed=recipe.verify.seed,
@@ -78,7 +87,10 @@ def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
                 graph=places.source(recipe.model) if recipe.model.onnx is not None else None,
                 steps=steps_of(recipe),
                 evaluation=_evaluation(recipe, places),
+                joined=_joined_originals(recipe, places),
             )
+        case "join":
+            return _join_request(stage, recipe, places)
         case "precision" | "build" | "verify":
             return _target_request(stage, recipe, places)
         case _:
@@ -91,6 +103,7 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
     contract, options = contract_of(recipe), target.options()
     precision = target.worker_precision(places.file)
     needed = {name: places.artifact(name) for name in stage.needs}
+    reference = reference_id(recipe)
     exported = needed.get(export_id(recipe, stage.target) or "")
     decision = needed.get(precision_id(stage.target))
     original = original_of(recipe, places) if target.builds_from == "model" else None
@@ -100,7 +113,7 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
             contract=contract,
             options=options,
             precision=precision,
-            reference=needed["reference"],
+            reference=needed[reference],
             limits=limits_by_output(recipe, target) if searched else {},
             exported=exported,
             original=original,
@@ -114,7 +127,7 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
             exported=exported,
             original=original,
             decision=decision,
-            reference=needed.get("reference"),
+            reference=needed.get(reference),
             stand_in=stage.stand_in,
             caches=places.caches(target.runtime),
             steps=steps_of(recipe) if target.generated_tokens else None,
@@ -128,7 +141,7 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
         precision=precision,
         device=target.device,
         built=needed[f"build:{stage.target}"],
-        reference=needed["reference"],
+        reference=needed[reference],
         budget_seconds=recipe.verify.budget,
         exported=exported,
         decision=decision,
@@ -136,6 +149,54 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
         steps=steps_of(recipe),
         evaluation=_evaluation(recipe, places),
     )
+
+
+def _reference_source(recipe: Recipe, places: Places) -> Source | None:
+    """Return the original; None if it is the parts' originals, joined."""
+    if recipe.parts and recipe.original is None:
+        return None
+    return source_of(recipe.reference_model, places)
+
+
+def _joined_originals(recipe: Recipe, places: Places) -> JoinedOriginals | None:
+    if not recipe.parts:
+        return None
+    parts = {name: recipe.part(name) for name in recipe.parts}
+    return JoinedOriginals(
+        recipe.flow,
+        tuple(
+            OriginalPart(name, source_of(part.reference_model, places), contract_of(part))
+            for name, part in parts.items()
+        ),
+    )
+
+
+def _join_request(stage: Stage, recipe: Recipe, places: Places) -> JoinRequest:
+    assert stage.target is not None
+    target = recipe.targets[stage.target]
+    return JoinRequest(
+        contract=contract_of(recipe),
+        flow=recipe.flow,
+        parts=tuple(
+            BuiltPart(
+                str(each.part),
+                runtimes()[str(each.runtime)].package,
+                encode(request_for(each, recipe, places)),
+            )
+            for each in stage.joins
+        ),
+        reference=places.artifact(reference_id(recipe)),
+        limits=limits_by_output(recipe, target),
+        budget_seconds=recipe.verify.budget,
+    )
+
+
+def joined_models(recipe: Recipe) -> dict[str, JoinedModel]:
+    """Return what opens the built parts as one model, by target; empty without parts."""
+    if not recipe.parts:
+        return {}
+    joined = JoinedModel(1, contract_of(recipe), recipe.flow, {name: name for name in recipe.parts})
+    return dict.fromkeys(recipe.targets, joined)
 
 
 def _evaluation(recipe: Recipe, places: Places) -> Evaluation | None:

@@ -129,6 +129,8 @@ def _axes_are_declared(recipe: Mapping[str, object]) -> Iterator[Fault]:
                     path,
                     f"the axis {axis!r}{of} is not declared{perhaps(axis, declared)} ({known})",
                 )
+    for part in mapping(recipe.get("parts")).values():
+        used |= {axis for _, _, axes in dimensions(mapping(part)) for axis in axes}
     for axis in declared:
         if axis not in used:
             yield Fault(("axes", axis), "no input or output uses this axis; remove it")
@@ -210,7 +212,7 @@ def _texts_have_a_tokenizer(recipe: Mapping[str, object]) -> Iterator[Fault]:
 
 def _original_is_another(recipe: Mapping[str, object]) -> Iterator[Fault]:
     original = recipe.get("original")
-    if original is None:
+    if original is None or recipe.get("parts"):
         return
     if mapping(recipe.get("model")).get("onnx") is None:
         yield Fault(

@@ -12,6 +12,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+PART_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 AXIS_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*$"
 HUB_PATTERN = r"^[\w.-]+(/[\w.-]+)?$"
 COMMIT_PATTERN = r"^[0-9a-f]{40}$"
@@ -33,6 +34,7 @@ MODULES_PATTERN = rf"^({_SEGMENT}(\.{_SEGMENT})*\.?|\.)$"
 # JSON Schema.
 PATTERNS: dict[str, str] = {
     NAME_PATTERN: "letters, digits, '.', '_' and '-', starting with a letter or digit",
+    PART_PATTERN: "letters, digits, '_' and '-', starting with a letter or digit",
     AXIS_PATTERN: "letters, digits and '_', starting with a letter or '_', such as batch",
     HUB_PATTERN: "a repository as owner/name, such as google-bert/bert-base-uncased",
     COMMIT_PATTERN: (
@@ -56,6 +58,7 @@ PATTERNS: dict[str, str] = {
 }
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN, max_length=100)]
+PartName = Annotated[str, Field(pattern=PART_PATTERN, max_length=100)]
 TensorName = Annotated[str, Field(min_length=1, max_length=200)]
 Text = Annotated[str, Field(min_length=1)]
 Whole = Annotated[int, Field(strict=True)]

@@ -18,6 +18,12 @@ MOST_TEXT_BYTES = 1 << 20
 def file_faults(recipe: Json, dirname: Path) -> list[Fault]:
     """Return problems with the files that a recipe names; relative paths start at `dirname`."""
     faults = []
+    parts = recipe.get("parts") if isinstance(recipe, dict) else None
+    for name, part in (parts if isinstance(parts, dict) else {}).items():
+        faults += [
+            Fault(("parts", name, *fault.path), fault.message)
+            for fault in file_faults(part, dirname)
+        ]
     for path, text, check in _named_files(recipe):
         if message := check(dirname, text):
             faults.append(Fault(path, message))

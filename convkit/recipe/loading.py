@@ -38,6 +38,15 @@ class LoadedRecipe:
         """The absolute folder that the recipe's relative paths start from."""
         return self.path.absolute().parent
 
+    @property
+    def graphs(self) -> "tuple[LoadedRecipe, ...]":
+        """The recipes of one graph each: the parts, or the recipe itself if it has none."""
+        return tuple(dataclasses.replace(self, recipe=each) for each in self.recipe.graphs)
+
+    def part(self, name: str) -> "LoadedRecipe":
+        """Return a part, from the same file; raises KeyError for an unknown one."""
+        return dataclasses.replace(self, recipe=self.recipe.part(name))
+
     def position(self, key_path: KeyPath) -> Position:
         """Return the position of a key or list item, or of its nearest parent in the text."""
         return self.document.keys[self.document.existing(key_path)]

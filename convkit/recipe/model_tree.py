@@ -99,6 +99,9 @@ def known_places(root: type[BaseModel]) -> dict[str, list[str]]:
                     if path not in places.setdefault(name, []):
                         places[name].append(path)
                     waiting.append((f"{path}.{name}" if path else name, field.annotation))
+    # A part has many of a recipe's keys: it is named for those that it alone has.
+    for name, found in places.items():
+        places[name] = [path for path in found if not path.startswith("parts.")] or found
     return places
 
 

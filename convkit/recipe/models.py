@@ -5,20 +5,20 @@ JSON Schema includes.
 sentences.
 """
 
-import functools
-import operator
-from typing import TYPE_CHECKING, Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, PrivateAttr, model_validator
 
 from convkit.codec import Json
 from convkit.metrics.registry import DEFAULTS
 from convkit.recipe.bench import Bench, Goals
 from convkit.recipe.consistency import FaultsError
 from convkit.recipe.evaluate import Evaluate
-from convkit.recipe.fields import AxisName, Name, RecipeModel, Seconds, Seed, Text
+from convkit.recipe.fields import AxisName, Name, PartName, RecipeModel, Seconds, Seed, Text
+from convkit.recipe.join import resolve_join
+from convkit.recipe.parts import JoinEntry, Part, part_content
 from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
-from convkit.recipe.registry import target_models
+from convkit.recipe.registry import Target
 from convkit.recipe.settings import AnyAxis, Axis, DataAxis, Export, Match, Tolerance, Tools
 from convkit.recipe.signature import (
     Audio,
@@ -36,6 +36,7 @@ from convkit.recipe.signature import (
     Uniform,
 )
 from convkit.recipe.sources import (
+    NO_MODEL,
     SOURCE_KINDS,
     ConfigModel,
     FactoryModel,
@@ -45,9 +46,9 @@ from convkit.recipe.sources import (
 )
 from convkit.recipe.steps import StepsModel
 from convkit.recipe.target_consistency import faults_between_parts
-from convkit.recipe.targets import BaseTarget, GraphTarget
+from convkit.recipe.targets import GraphTarget
 from convkit.recipe.waivers import Waiver
-from convkit.worker.protocol import CaseName, Ladder
+from convkit.worker.protocol import CaseName, Flow, Ladder
 
 __all__ = [
     "ALWAYS_RUN",
@@ -89,14 +90,6 @@ __all__ = [
     "Waiver",
 ]
 
-
-if TYPE_CHECKING:
-    Target = BaseTarget
-else:
-    # One alternative per runtime in the registry.
-    Target = Annotated[
-        functools.reduce(operator.or_, target_models().values()), Field(discriminator="runtime")
-    ]
 
 ALWAYS_RUN: tuple[str, ...] = ("smallest", "padded", "masked-row")
 
@@ -149,6 +142,12 @@ class Track(RecipeModel):
     )
 
 
+def _schema_of_one_or_parts(schema: dict[str, Any]) -> None:
+    """Let the JSON Schema accept `parts` and `join` in place of `model`."""
+    schema["required"] = [key for key in schema["required"] if key != "model"]
+    schema["oneOf"] = [{"required": ["model"]}, {"required": ["parts", "join"]}]
+
+
 def _check_schema_version(value: object) -> object:
     if type(value) is not int:  # Literal[1] alone accepts True and 1.0, which equal 1
         raise ValueError("write schema: 1")
@@ -158,7 +157,9 @@ def _check_schema_version(value: object) -> object:
 class Recipe(RecipeModel):
     """A convkit recipe."""
 
-    model_config = ConfigDict(populate_by_name=True, title="convkit recipe")
+    model_config = ConfigDict(
+        populate_by_name=True, title="convkit recipe", json_schema_extra=_schema_of_one_or_parts
+    )
 
     schema_version: Annotated[Literal[1], BeforeValidator(_check_schema_version)] = Field(
         alias="schema", description="version of this format"
@@ -171,7 +172,8 @@ class Recipe(RecipeModel):
     original: Model | None = Field(
         None,
         description=(
-            "with model.onnx: the model that the file was exported from and is compared with"
+            "with model.onnx: the model that the file was exported from and is compared with; with"
+            " parts: the whole model, which the joined parts are compared with"
         ),
         examples=[{"path": "../my-bert"}],
     )
@@ -203,6 +205,16 @@ class Recipe(RecipeModel):
         None,
         description="how the model is called in a loop: outputs that feed inputs of the next call",
         examples=[{"feeds": {"present.*": "past.*"}, "axis": "sequence"}],
+    )
+    parts: dict[PartName, Part] = Field(
+        default_factory=dict,
+        description="in place of model: the graphs of a model that has several, by name",
+        examples=[{"encoder": {"model": {"path": "../my-encoder"}}}],
+    )
+    join: tuple[JoinEntry, ...] = Field(
+        (),
+        description="how the parts call each other",
+        examples=[[{"call": "encoder"}, {"call": "decoder", "inputs": {"h": "encoder.h"}}]],
     )
     verify: Verify = Field(
         default_factory=Verify, description="how built models are compared with the original"
@@ -246,6 +258,16 @@ class Recipe(RecipeModel):
     )
     track: Track = Field(default_factory=Track, description="how runs are logged to MLflow")
 
+    _part: str | None = PrivateAttr(None)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_parts(cls, content: object) -> object:
+        """With parts, no model is required."""
+        if isinstance(content, dict) and content.get("parts") and "model" not in content:
+            return {**content, "model": NO_MODEL}
+        return content
+
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if faults := faults_between_parts(self.dump()):
@@ -256,6 +278,44 @@ class Recipe(RecipeModel):
     def reference_model(self) -> Model:
         """The model that built models are compared with."""
         return self.original or self.model
+
+    @property
+    def part_name(self) -> str | None:
+        """The name of the part that this recipe is; None for a recipe as the user wrote it."""
+        return self._part
+
+    def part(self, name: str) -> "Recipe":
+        """Return a part as a recipe of its own: what it lacks, it has from the whole. Its targets
+        are called `<target>/<part>`; raises KeyError for an unknown part.
+        """
+        self.parts[name]
+        whole = Recipe.model_validate(part_content(self.dump(), name))
+        targets = {part_target(target, name): each for target, each in whole.targets.items()}
+        found = whole.model_copy(update={"targets": targets})
+        found._part = name  # noqa: SLF001 - its own class
+        return found
+
+    @property
+    def graphs(self) -> "tuple[Recipe, ...]":
+        """The recipes of one graph each: the parts, or the recipe itself if it has none."""
+        return tuple(self.part(name) for name in self.parts) or (self,)
+
+    def owner_of(self, target: str) -> "Recipe":
+        """Return the recipe that has a target: a part for a part's share, else this one."""
+        part = target.rpartition("/")[2]
+        return self.part(part) if target not in self.targets and part in self.parts else self
+
+    def shares_of(self, target: str) -> dict[str, Target]:
+        """Return each part's share of a target, by the share's name; without parts, the target."""
+        if not self.parts:
+            return {target: self.targets[target]}
+        names = {part_target(target, part.part_name or ""): part for part in self.graphs}
+        return {name: part.targets[name] for name, part in names.items()}
+
+    @property
+    def flow(self) -> Flow:
+        """How the parts call each other."""
+        return resolve_join(self.dump()).flow
 
     def goals_of(self, target: str) -> Goals | None:
         """Return a target's goals: its own, or else the recipe's."""
@@ -268,4 +328,18 @@ class Recipe(RecipeModel):
 
     def dump(self) -> dict[str, Json]:
         """Return the recipe as JSON values, under the keys a user writes, without defaults."""
-        return self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        dump = self.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        if self.parts:
+            dump.pop("model")
+        return dump
+
+
+def target_key(name: str) -> str:
+    """Return the key path of a target; that of a part's share is below the part."""
+    target, _, part = name.rpartition("/")
+    return f"parts.{part}.targets.{target}" if target else f"targets.{name}"
+
+
+def part_target(target: str, part: str) -> str:
+    """Return the name of a part's share of a target."""
+    return f"{target}/{part}"

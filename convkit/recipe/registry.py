@@ -1,7 +1,11 @@
 """The target models of all runtimes, from the runtimes' rows."""
 
 import functools
+import operator
 from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
 
 from convkit.recipe.targets import BaseTarget
 from convkit.runtimes.registry import runtimes
@@ -11,3 +15,12 @@ from convkit.runtimes.registry import runtimes
 def target_models() -> Mapping[str, type[BaseTarget]]:
     """Return each runtime's target model by the runtime's name."""
     return {name: row.load(row.target) for name, row in runtimes().items()}
+
+
+if TYPE_CHECKING:
+    Target = BaseTarget
+else:
+    # One alternative per runtime in the registry.
+    Target = Annotated[
+        functools.reduce(operator.or_, target_models().values()), Field(discriminator="runtime")
+    ]

@@ -182,6 +182,8 @@ class Model(RecipeModel):
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         given = [kind for kind in SOURCE_KINDS if getattr(self, kind) is not None]
+        if not given and self is NO_MODEL:
+            return self
         if not given:
             raise ValueError(f"names no source; write one of {', '.join(SOURCE_KINDS)}")
         if len(given) > 1:
@@ -201,3 +203,7 @@ class Model(RecipeModel):
         ]:
             raise FaultsError(faults)
         return self
+
+
+# Stands for the model of a recipe that has parts.
+NO_MODEL = Model.model_construct()

@@ -8,6 +8,7 @@ from convkit.recipe.bench import bench_faults
 from convkit.recipe.consistency import Fault, consistency_faults, mapping
 from convkit.recipe.data_axes import data_axes_faults
 from convkit.recipe.evaluate import evaluate_faults
+from convkit.recipe.parts_consistency import parts_faults
 from convkit.recipe.registry import target_models
 from convkit.recipe.steps import steps_faults
 from convkit.recipe.waivers import waiver_faults
@@ -24,7 +25,10 @@ def faults_between_parts(recipe: Mapping[str, object]) -> list[Fault]:
         *bench_faults(recipe),
         *evaluate_faults(recipe),
         *waiver_faults(recipe),
+        *parts_faults(recipe, faults_between_parts),
     ]
+    if recipe.get("parts"):
+        return faults  # targets are checked with each part
     models = target_models()
     for name, given in mapping(recipe.get("targets")).items():
         target = mapping(given)

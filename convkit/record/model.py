@@ -55,7 +55,8 @@ class StageReport:
     """One stage of a run.
 
     `id` is `export`, `reference`, `precision:<target>`, `build:<target>` or
-    `verify:<target>[@<version>]`.
+    `verify:<target>[@<version>]`. With parts, those of a part are `export/<part>`,
+    `reference/<part>` and `build:<target>/<part>`; `reference` and `join:<target>` are the whole's.
 
     Times are seconds since the epoch. `seconds` is the stage's duration when it ran (also for a
     hit), `log` a path inside the run's folder.

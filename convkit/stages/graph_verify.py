@@ -40,6 +40,13 @@ def verify_graph(
     return verify(request, BuiltGraph(request, runtime), context)
 
 
+def graph_subject(
+    request: VerifyRequest[OptionsT], runtime: GraphRuntime[OptionsT]
+) -> "BuiltGraph[OptionsT]":
+    """Return what `verify_graph` verifies, for a joined run."""
+    return BuiltGraph(with_decision(request), runtime)
+
+
 class BuiltGraph(Generic[OptionsT]):
     """A built ONNX graph, its precision, and what is known about both."""
 

@@ -18,16 +18,16 @@ from convkit.cases.ladder import build_ladder
 from convkit.cases.probes import BASE, base_case, build_probes
 from convkit.cases.samples import Draw
 from convkit.cases.sizes import probe_sizes, smallest_sizes
-from convkit.dtypes import dtype_name
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.tensors import largest_difference
 from convkit.stages.few_rows import FewRows, few_rows
 from convkit.stages.generation import write_generation
+from convkit.stages.join_agreement import agreement
+from convkit.stages.join_original import JoinedOriginal
 from convkit.stages.original import Original, TorchOriginal, open_original
 from convkit.stages.original_invariance import run_original
+from convkit.stages.original_outputs import nan_findings, undeclared_outputs
 from convkit.stages.reference_steps import ReferenceSteps
-from convkit.stages.row_counts import row_counts
-from convkit.tensors import Dimension, TensorSpec
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.protocol import (
     CaseRecord,
@@ -46,11 +46,15 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
 
     Findings: N103 if the original returns NaN, C112 for an input without influence, C205 and C207
     for outputs that differ from the declared ones, N303 for a random original, N305 for one that
-    depends on padding, C501 to C503 for one whose steps give other outputs than one pass. Raises
+    depends on padding, C501 to C503 for one whose steps give other outputs than one pass, C510 to
+    C513 for one whose joined parts differ from the whole. Raises
     StageFailedError if the original rejects a case of the ladder.
     """
     context.progress("loading the original model")
-    original = open_original(request.source, request.contract)
+    joined = (
+        JoinedOriginal(request.joined, request.contract) if request.joined is not None else None
+    )
+    original = _original(request, joined)
     made_from = CaseInputs(request.contract, request.samples, request.seed, original.facts)
     decisions = NO_DECISIONS
     if request.ladder == "full":
@@ -68,10 +72,11 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     budget = Budget(request.budget_seconds)
     records = stage.ladder(cases, omitted, budget, decisions)
     records += stage.probes(made_from, omitted)
-    half = any(
-        dtype in _HALF
-        for dtype in (request.source.dtype, *(spec.dtype for spec in request.contract.outputs))
-    )
+    half = any(dtype in _HALF for dtype in _dtypes(request))
+    if joined is not None:
+        ladder = [record for record in records if record.kind == "ladder"]
+        is_whole = request.source is not None
+        stage.findings += agreement(joined, ladder, context, is_whole=is_whole, half=half)
     invariance = run_original(original, made_from, context, budget, half=half)
     looped: tuple[CaseRecord, ...] = ()
     if request.steps is not None:
@@ -95,6 +100,21 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         context.progress("original model: the rows of evaluate")
         run_rows(request.evaluation, made_from, original.tokenizer, original.run, context.output)
     return result, [*stage.findings, *invariance.findings]
+
+
+def _original(request: ReferenceRequest, joined: JoinedOriginal | None) -> Original:
+    if request.source is not None:
+        return open_original(request.source, request.contract)
+    assert joined is not None  # a model has a source or parts
+    return joined
+
+
+def _dtypes(request: ReferenceRequest) -> list[str | None]:
+    """Return the element types of the weights and of the outputs."""
+    parts = request.joined.parts if request.joined is not None else ()
+    sources = [request.source, *(part.source for part in parts)]
+    loaded = [source.dtype for source in sources if source is not None]
+    return [*loaded, *(spec.dtype for spec in request.contract.outputs)]
 
 
 def _decisions(original: Original, made_from: CaseInputs, graph: str | None) -> Decisions:
@@ -283,21 +303,10 @@ class _Reference:
         write_tensors(self._context.output, case.name, "outputs", outputs)
 
     def _check_outputs(self, case: Case, outputs: Feeds) -> None:
-        """Report NaN and outputs that differ from the declared ones, each at the first case that
-        shows it.
-        """
-        for spec in self._contract.outputs:
-            values = outputs[spec.name]
-            found, declared = dtype_name(values.dtype), spec.shape_at(case.sizes)
-            if found != spec.dtype:
-                self._note(_other_dtype(spec, self._contract.outputs.index(spec), found, case))
-            if not spec.fits(values.shape, case.sizes):
-                self._note(_other_shape(spec.name, declared, values.shape, case))
-            if nans := _count_nan(values):
-                self.findings.append(_nan(spec.name, nans, values.size, case))
-        for axis in self._contract.data_axes:
-            if finding := row_counts(axis, self._contract, outputs, case):
-                self._note(finding)
+        """Report NaN at each case, and outputs that differ from the declared ones at the first."""
+        self.findings += nan_findings(self._contract, case, outputs)
+        for finding in undeclared_outputs(self._contract, case, outputs):
+            self._note(finding)
 
     def _note(self, finding: Finding) -> None:
         key = (finding.code, finding.place.tensor or "")
@@ -340,25 +349,6 @@ class _Reference:
         return f"{what}. If the case does not apply to the model, list it under verify.skip"
 
 
-def _count_nan(values: np.ndarray) -> int:
-    return int(np.isnan(values).sum()) if values.dtype.kind in "fc" else 0
-
-
-def _nan(output: str, nans: int, elements: int, case: Case) -> Finding:
-    skipped = case.name.partition(":")[0]
-    return Finding(
-        "N103",
-        f"the original model returns NaN on case {case.name!r} ({sizes_text(case.sizes)}): {nans}"
-        f" of {elements} elements of {output!r}; nothing can be proven there",
-        Place(tensor=output, case=case.name),
-        {"nan": nans, "elements": elements, "sizes": case.sizes},
-        Remedy(
-            f"Fix the model, or leave out the case with verify.skip: [{skipped}].",
-            {"verify.skip": [skipped]},
-        ),
-    )
-
-
 def _no_influence(name: str) -> Finding:
     return Finding(
         "C112",
@@ -366,27 +356,4 @@ def _no_influence(name: str) -> Finding:
         Place(tensor=name, case=f"perturbed:{name}"),
         {"moved_reference": 0.0},
         Remedy(f"Remove input {name!r} from the recipe, or choose a sample for which it matters."),
-    )
-
-
-def _other_dtype(spec: TensorSpec, place: int, found: str, case: Case) -> Finding:
-    return Finding(
-        "C205",
-        f"output {spec.name!r} of the original model is {found}; declared {spec.dtype}",
-        Place(tensor=spec.name, case=case.name),
-        {"declared": spec.dtype, "found": found},
-        Remedy(f"Set dtype: {found} for output {spec.name!r}.", {f"outputs.{place}.dtype": found}),
-    )
-
-
-def _other_shape(
-    output: str, declared: tuple[Dimension, ...], found: tuple[int, ...], case: Case
-) -> Finding:
-    return Finding(
-        "C207",
-        f"output {output!r} of the original model has shape {list(found)} on case {case.name!r}"
-        f" ({sizes_text(case.sizes)}); the declared shape would be {list(declared)}",
-        Place(tensor=output, case=case.name),
-        {"declared": list(declared), "found": list(found), "sizes": case.sizes},
-        Remedy(f"Set the shape of output {output!r} to the model's, in terms of the axes."),
     )

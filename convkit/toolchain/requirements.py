@@ -5,12 +5,14 @@ import functools
 import re
 import shutil
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import assert_never
 
+from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from convkit.recipe.models import SOURCE_KINDS, Model, Recipe, Tools
+from convkit.errors import UsageError
+from convkit.recipe.models import SOURCE_KINDS, Model, Recipe, Tools, target_key
 from convkit.runtimes.registry import runtimes
 from convkit.runtimes.row import Runtime
 from convkit.toolchain.defaults import DEFAULT_PYTHON, DEFAULTS_BY_EXPORTER, tool_defaults
@@ -93,8 +95,32 @@ def environment_spec(
         case "precision" | "build" | "verify":
             assert target is not None
             return _target_spec(recipe, stage, target, version, stand_in=stand_in)
+        case "join":
+            raise ValueError("a joined run has the environments of its parts: see joined_spec")
         case _:
             assert_never(stage)
+
+
+def joined_spec(specs: Sequence[EnvironmentSpec], what: str) -> EnvironmentSpec:
+    """Return an environment that contains several others.
+
+    If two allow different releases of a package, both limits apply. Raises UsageError if they need
+    different Python releases; `what` names the stage in its message.
+    """
+    pythons = {spec.python: spec.origin("python") for spec in specs}
+    if len(pythons) > 1:
+        found = ", ".join(f"{python} ({origin})" for python, origin in pythons.items())
+        raise UsageError(f"{what} needs one Python for all parts; they have {found}")
+    wanted: dict[str, dict[str, None]] = {}
+    for line in (line for spec in specs for line in spec.requirements):
+        requirement = Requirement(line)
+        extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+        wanted.setdefault(f"{requirement.name}{extras}", {})[str(requirement.specifier)] = None
+    lines = sorted(
+        f"{name}{SpecifierSet(','.join(filter(None, limits)))}" for name, limits in wanted.items()
+    )
+    origins = {name: origin for spec in specs for name, origin in spec.origins}
+    return EnvironmentSpec(next(iter(pythons)), tuple(lines), tuple(origins.items()))
 
 
 def _target_spec(
@@ -102,7 +128,7 @@ def _target_spec(
 ) -> EnvironmentSpec:
     owner = recipe.targets[target]
     choices = _choices(recipe.tools, "tools")
-    choices |= _choices(owner.tools, f"targets.{target}.tools")
+    choices |= _choices(owner.tools, f"{target_key(target)}.tools")
     names = [*owner.packages(stage, stand_in=stand_in)]  # the runtime comes first
     if owner.builds_from == "model":
         names += _model_packages(recipe.model, choices)
@@ -116,7 +142,7 @@ def _target_spec(
             choices[name] = choices[plain]
     if version is not None:
         extras = choices[names[0]].extras if names[0] in choices else ""
-        choices[names[0]] = _Choice(version, f"targets.{target}.versions", extras)
+        choices[names[0]] = _Choice(version, f"{target_key(target)}.versions", extras)
     return _spec(names, choices, {}, _python(recipe.tools, owner.tools, target))
 
 
@@ -142,7 +168,7 @@ def diagnosis_spec(
     choices = _choices(recipe.tools, "tools")
     names = [*_TORCH, "onnxruntime", *_model_packages(recipe.reference_model, choices)]
     if target is not None:
-        choices |= _choices(recipe.targets[target].tools, f"targets.{target}.tools")
+        choices |= _choices(recipe.targets[target].tools, f"{target_key(target)}.tools")
         names += runtimes()[recipe.targets[target].runtime].tools
     for name in names:
         if name in versions:
@@ -175,8 +201,8 @@ def _export_spec(recipe: Recipe, target: str | None) -> EnvironmentSpec:
     export = recipe.export_of(target)
     kind = "onnx" if recipe.model.onnx is not None else export.exporter
     choices = _choices(recipe.tools, "tools")
-    if owner is not None:
-        choices |= _choices(owner.tools, f"targets.{target}.tools")
+    if owner is not None and target is not None:
+        choices |= _choices(owner.tools, f"{target_key(target)}.tools")
     names = [*NEEDS[f"export {kind}"], *_model_packages(recipe.model, choices)]
     if kind == "auto" and "optimum-onnx" in choices:
         names.append("optimum-onnx")
@@ -194,6 +220,13 @@ def _reference_spec(recipe: Recipe) -> EnvironmentSpec:
     kind = "reference onnx" if recipe.original is None else "export torch"
     choices = _choices(recipe.tools, "tools")
     names = [*NEEDS[kind], *_model_packages(recipe.reference_model, choices)]
+    return _spec(names, choices, {}, _python(recipe.tools, None, None))
+
+
+def original_spec(recipe: Recipe) -> EnvironmentSpec:
+    """Return the environment of the original of a whole that has parts."""
+    choices = _choices(recipe.tools, "tools")
+    names = [*_TORCH, *_model_packages(recipe.reference_model, choices)]
     return _spec(names, choices, {}, _python(recipe.tools, None, None))
 
 
@@ -238,8 +271,8 @@ def _choices(tools: Tools, place: str) -> dict[str, _Choice]:
 
 def _python(tools: Tools, own: Tools | None, target: str | None) -> tuple[str, str]:
     """Return the Python release and the recipe key that selected it."""
-    if own is not None and own.python is not None:
-        return own.python, f"targets.{target}.tools.python"
+    if own is not None and own.python is not None and target is not None:
+        return own.python, f"{target_key(target)}.tools.python"
     return (
         (tools.python, "tools.python")
         if tools.python is not None

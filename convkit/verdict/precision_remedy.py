@@ -4,7 +4,7 @@ must stay in float32.
 
 from convkit.codec import Json
 from convkit.findings.model import Remedy
-from convkit.recipe.models import MixedPrecision, Recipe, Target
+from convkit.recipe.models import MixedPrecision, Recipe, Target, target_key
 
 
 def search_remedy(recipe: Recipe, target: Target) -> Remedy | None:
@@ -22,5 +22,5 @@ def search_remedy(recipe: Recipe, target: Target) -> Remedy | None:
     return Remedy(
         "Let convkit find the modules that must stay in float32. Or find the cause, or relax the"
         " tolerance if you can justify it.",
-        {f"targets.{name}.precision": precision | {"keep_float32": "auto"}},
+        {f"{target_key(name)}.precision": precision | {"keep_float32": "auto"}},
     )

@@ -2,13 +2,13 @@
 
 import dataclasses
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from convkit.codec import encode
 from convkit.errors import EXIT_FAILED, EXIT_VERIFIED, ConvkitError
 from convkit.findings.catalogue import is_symptom
 from convkit.findings.model import Finding
-from convkit.plan.stages import export_id, precision_id, verify_id
+from convkit.plan.stages import export_id, join_id, precision_id, reference_id, verify_id
 from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.record.model import StageReport, TargetReport, TargetStatus, Verification, worst_status
 from convkit.verdict.advice import advice
@@ -16,6 +16,7 @@ from convkit.verdict.judge import judge
 from convkit.verdict.waivers import with_waivers
 from convkit.verdict.without_device import without_device
 from convkit.worker.protocol import (
+    JOINED_FILE,
     BuildResult,
     ExportResult,
     PrecisionResult,
@@ -35,6 +36,67 @@ class Finished:
 
     report: StageReport
     result: StageResult | None
+
+
+def judge_targets(
+    recipe: Recipe, names: Sequence[str], stages: Mapping[str, Finished], day: dt.date
+) -> tuple[TargetReport, ...]:
+    """Return the reports of targets, each once; those of a recipe with parts first the joined
+    target, then each part's share of it. Waivers count as of `day` (UTC), and for joined targets
+    only.
+    """
+    known = dict.fromkeys(names)
+    ordered = [target for target in recipe.targets if target in known]
+    shares = [name for name in known if name not in recipe.targets]
+    reports = []
+    for name in dict.fromkeys([*ordered, *(share.rpartition("/")[0] for share in shares)]):
+        if name in known:
+            judge_whole = judge_joined if recipe.parts else judge_target
+            reports.append(judge_whole(name, recipe, stages, day))
+        reports += [
+            judge_target(share, recipe.owner_of(share), stages, day)
+            for share in shares
+            if share.rpartition("/")[0] == name
+        ]
+    return tuple(reports)
+
+
+def judge_joined(
+    name: str, recipe: Recipe, stages: Mapping[str, Finished], day: dt.date
+) -> TargetReport:
+    """Return the report of a target of all parts, from its joined run, with the recipe's waivers
+    as of `day` (UTC).
+    """
+    target = recipe.targets[name]
+    verification = _verification(join_id(name), None, recipe, target, stages, {}, None)
+    shares = recipe.shares_of(name)
+    told = stages[reference_id(recipe)].report.findings
+    findings = _unique([*told, *advice(recipe, target, None)])
+    statuses = [verification.status]
+    if any(finding.is_error for finding in findings) and verification.status != "broken":
+        statuses.append("failed")
+    status = worst_status(statuses)
+    headline, leading = _headline(status, findings, (verification,))
+    built = [stages[f"build:{share}"].result for share in shares]
+    sizes = [each.size_bytes for each in built if isinstance(each, BuildResult)]
+    report = TargetReport(
+        name=name,
+        runtime=_each_once(share.runtime for share in shares.values()),
+        device=_each_once(share.device for share in shares.values()),
+        precision=_each_once(_precision_text(share, None) for share in shares.values()),
+        status=status,
+        headline=headline,
+        verifications=(verification,),
+        findings=findings,
+        files=(f"models/{name}/{JOINED_FILE}",) if len(sizes) == len(shares) else (),
+        size_bytes=sum(sizes),
+        leading=leading,
+    )
+    return with_waivers(report, recipe.waive, day)
+
+
+def _each_once(texts: Iterable[str]) -> str:
+    return ", ".join(dict.fromkeys(texts))
 
 
 def judge_target(
@@ -60,13 +122,12 @@ def _judge_target(
         traced.result.example_sizes if isinstance(traced.result, ExportResult | BuildResult) else {}
     )
     verifications = tuple(
-        _verification(name, version, recipe, target, stages, example, override)
+        _verification(verify_id(name, version), version, recipe, target, stages, example, override)
         for version in target.versions or (None,)
     )
     planned = stages.get(precision_id(name))
-    upstream = [
-        stage for stage in (export, stages["reference"], planned, build) if stage is not None
-    ]
+    reference = stages[reference_id(recipe)]
+    upstream = [stage for stage in (export, reference, planned, build) if stage is not None]
     findings = _unique(
         [
             *(finding for stage in upstream for finding in stage.report.findings),
@@ -115,7 +176,7 @@ def _precision_text(target: Target, plan: PrecisionResult | None) -> str:
 
 
 def _verification(
-    name: str,
+    stage_id: str,
     version: str | None,
     recipe: Recipe,
     target: Target,
@@ -123,8 +184,8 @@ def _verification(
     example: Mapping[str, int],
     override: Tolerance | None,
 ) -> Verification:
-    stage = stages[verify_id(name, version)]
-    reference = stages["reference"].result
+    stage = stages[stage_id]
+    reference = stages[reference_id(recipe)].result
     if isinstance(stage.result, VerifyResult) and isinstance(reference, ReferenceResult):
         judged = judge(
             recipe,

@@ -56,6 +56,7 @@ _ROWS = (
     Job("precision", protocol.PrecisionRequest, protocol.PrecisionResult, has_options=True),
     Job("build", protocol.BuildRequest, protocol.BuildResult, has_options=True),
     Job("verify", protocol.VerifyRequest, protocol.VerifyResult, has_options=True),
+    Job("join", protocol.JoinRequest, protocol.VerifyResult, "convkit.stages.join"),
     Job("inspect", protocol.InspectRequest, protocol.InspectResult, "convkit.stages.inspect"),
     Job("survey", protocol.SurveyRequest, protocol.SurveyResult, "convkit.stages.survey"),
     Job("diagnose", protocol.DiagnoseRequest, protocol.DiagnoseResult, "convkit.stages.diagnose"),

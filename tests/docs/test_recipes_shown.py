@@ -26,6 +26,7 @@ def test_there_are_recipes() -> None:
 def test_a_recipe_is_read(text: str, tmp_path: Path) -> None:
     folder = tmp_path / "recipes"
     folder.mkdir()
+    (folder / "models").symlink_to(ROOT / "recipes" / "models")
     # The files of the reader's that pages mention.
     (folder / "bert.onnx").touch()
     (tmp_path / "my-bert").mkdir()

@@ -37,6 +37,8 @@ def bundle_of(loaded: LoadedRecipe) -> Bundle:
 
 
 def _files(loaded: LoadedRecipe) -> Iterator[Path]:
+    for part in loaded.graphs if loaded.recipe.parts else ():
+        yield from _files(part)
     recipe, dirname = loaded.recipe, loaded.dirname
     for key, model in (("model", recipe.model), ("original", recipe.reference_model)):
         yield from _model_files(key, model, dirname)

@@ -45,8 +45,8 @@ def export(job: Job) -> onnx_ir.Model:
     files = sorted(file.name for file in job.scratch.glob("*.onnx"))
     if files != ["model.onnx"]:
         raise StageFailedError(
-            f"export: optimum splits this model into {', '.join(files) or 'no files'}; convkit"
-            " converts one graph. Use the exporter torch, or export a part of the model through"
-            " model.factory."
+            f"export: optimum splits this model into {', '.join(files) or 'no files'}; a"
+            " recipe's model is one graph. Write a recipe with `parts`: each file is the model.onnx"
+            " of a part, or each part comes from model.factory"
         )
     return load_graph(job.scratch / "model.onnx")

@@ -2,6 +2,7 @@
 Core ML.
 """
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,12 @@ def run(
     """Verify a built package (see `verification.verify`)."""
     request = with_decision(request)
     return verify(request, BuiltPackage(request, predicts=sys.platform == "darwin"), context)
+
+
+def subject(request: VerifyRequest[ProgramOptions], held: contextlib.ExitStack) -> "BuiltPackage":
+    """Return the built package as a part of a joined run."""
+    del held
+    return BuiltPackage(with_decision(request), predicts=sys.platform == "darwin")
 
 
 class BuiltPackage:

@@ -1,11 +1,12 @@
 """The verify stage of onnxruntime targets."""
 
+import contextlib
 import dataclasses
 
 from convkit.findings.model import Finding
 from convkit.runtimes.onnxruntime import session
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
-from convkit.stages.graph_verify import verify_graph
+from convkit.stages.graph_verify import BuiltGraph, graph_subject, verify_graph
 from convkit.worker.context import Context
 from convkit.worker.protocol import VerifyRequest, VerifyResult
 
@@ -21,3 +22,11 @@ def run(
         rows, found = verify_package(request, context)
         return dataclasses.replace(result, packaged=rows), [*findings, *found]
     return result, findings
+
+
+def subject(
+    request: VerifyRequest[OnnxRuntimeOptions], held: contextlib.ExitStack
+) -> BuiltGraph[OnnxRuntimeOptions]:
+    """Return the built graph as a part of a joined run."""
+    del held
+    return graph_subject(request, session)

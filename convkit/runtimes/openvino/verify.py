@@ -46,6 +46,11 @@ def run(
         return verify(request, subject, context)
 
 
+def subject(request: VerifyRequest[OpenVINOOptions], held: contextlib.ExitStack) -> "BuiltIR":
+    """Return the built IR as a part of a joined run; `held` keeps its files alive."""
+    return BuiltIR(with_decision(request), held)
+
+
 class BuiltIR:
     """A built IR, its precision, and the graph that explains it. `held` keeps that graph's file
     alive.

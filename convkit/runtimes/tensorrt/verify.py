@@ -2,6 +2,7 @@
 simulation of its graph.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,8 +18,8 @@ from convkit.runtimes.tensorrt.library import check_library
 from convkit.runtimes.tensorrt.options import EngineOptions
 from convkit.stages.built_files import find_model
 from convkit.stages.built_model import BuiltModel
-from convkit.stages.graph_verify import BuiltGraph, verify_graph
-from convkit.stages.verification import Opened, verify
+from convkit.stages.graph_verify import BuiltGraph, graph_subject, verify_graph
+from convkit.stages.verification import Opened, Subject, verify
 from convkit.worker.context import Context
 from convkit.worker.protocol import CaseMetrics, VerifyRequest, VerifyResult
 from convkit.worker.sessions import RuntimeSession
@@ -35,6 +36,15 @@ def run(
     check_library()
     request = with_decision(request)
     return verify(request, BuiltEngine(request), context)
+
+
+def subject(request: VerifyRequest[EngineOptions], held: contextlib.ExitStack) -> Subject:
+    """Return the engine, or its graph if there is no device, as a part of a joined run."""
+    del held
+    if request.stand_in:
+        return graph_subject(_of_graph(request), onnxruntime)
+    check_library()
+    return BuiltEngine(with_decision(request))
 
 
 def _of_graph(request: VerifyRequest[EngineOptions]) -> VerifyRequest[OnnxRuntimeOptions]:

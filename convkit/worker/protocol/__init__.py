@@ -20,6 +20,18 @@ from convkit.worker.protocol.bench import (
 )
 from convkit.worker.protocol.envelope import PROTOCOL, Answer, Envelope, JobKind, Outcome, StageKind
 from convkit.worker.protocol.evaluation import Disagreement, Evaluation, EvaluationMetrics
+from convkit.worker.protocol.join import (
+    JOINED_FILE,
+    BuiltPart,
+    Call,
+    Carried,
+    Flow,
+    JoinedModel,
+    JoinedOriginals,
+    JoinRequest,
+    Loop,
+    OriginalPart,
+)
 from convkit.worker.protocol.measurements import (
     CaseMetrics,
     Fallback,
@@ -102,6 +114,7 @@ from convkit.worker.protocol.steps import (
 __all__ = [
     "DEFAULT_BLOCK_SIZE",
     "DEFAULT_PERCENTILE",
+    "JOINED_FILE",
     "PROTOCOL",
     "Answer",
     "BenchOriginalRequest",
@@ -110,7 +123,10 @@ __all__ = [
     "BenchSize",
     "BuildRequest",
     "BuildResult",
+    "BuiltPart",
     "Calibration",
+    "Call",
+    "Carried",
     "CaseKind",
     "CaseMetrics",
     "CaseName",
@@ -132,6 +148,7 @@ __all__ = [
     "Fallback",
     "Feed",
     "FileComparison",
+    "Flow",
     "Format",
     "GreedyRow",
     "Hello",
@@ -140,9 +157,13 @@ __all__ = [
     "InvarianceCheck",
     "InvarianceMetrics",
     "JobKind",
+    "JoinRequest",
+    "JoinedModel",
+    "JoinedOriginals",
     "Ladder",
     "Layout",
     "Likeness",
+    "Loop",
     "LowPrecision",
     "Method",
     "ModulePrecision",
@@ -152,6 +173,7 @@ __all__ = [
     "OptionsT",
     "Order",
     "Original",
+    "OriginalPart",
     "Outcome",
     "PlanRound",
     "Precision",

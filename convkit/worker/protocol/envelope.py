@@ -8,7 +8,7 @@ from convkit.findings.model import Finding
 
 PROTOCOL = 1
 
-StageKind = Literal["export", "reference", "precision", "build", "verify"]
+StageKind = Literal["export", "reference", "precision", "build", "verify", "join"]
 # The jobs a worker can run: the stages, inspecting a model file, comparing two built artifacts,
 # searching for the cause of a difference, and timing a model in a benchmark session.
 JobKind = Literal[
@@ -17,6 +17,7 @@ JobKind = Literal[
     "precision",
     "build",
     "verify",
+    "join",
     "inspect",
     "compare",
     "diagnose",

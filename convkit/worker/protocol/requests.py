@@ -6,6 +6,7 @@ from typing import Generic, Literal, TypeVar
 from convkit.codec import Json
 from convkit.tensors import Contract
 from convkit.worker.protocol.evaluation import Evaluation
+from convkit.worker.protocol.join import JoinedOriginals, JoinRequest
 from convkit.worker.protocol.model import (
     Device,
     Exporter,
@@ -44,10 +45,11 @@ class ReferenceRequest:
 
     `graph` is an ONNX file that was made elsewhere, whose comparisons cases are made for too. For
     the `quick` ladder, nothing is searched for comparisons. `evaluation`: the original also runs on
-    the user's rows.
+    the user's rows. `joined`: the model has several parts. Their originals, joined, must give
+    what the `source` gives; without a source, they are the original.
     """
 
-    source: Source
+    source: Source | None
     contract: Contract
     samples: dict[str, Sample]
     seed: int
@@ -58,6 +60,7 @@ class ReferenceRequest:
     steps: Steps | None = None
     ladder: Ladder = "full"
     evaluation: Evaluation | None = None
+    joined: JoinedOriginals | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,4 +189,5 @@ StageRequest = (
     | PrecisionRequest[object]
     | BuildRequest[object]
     | VerifyRequest[object]
+    | JoinRequest
 )

@@ -1,0 +1,1 @@
+"""Models of several parts: how the parts call each other."""

@@ -1,0 +1,156 @@
+"""`parts:` and `join:` of a recipe: one model of several graphs, and how they call each other."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from convkit.codec import Json
+from convkit.recipe.consistency import KeyPath, dimensions, mapping
+from convkit.recipe.fields import AxisName, Name, PartName, RecipeModel, TensorName
+from convkit.recipe.registry import Target
+from convkit.recipe.settings import AnyAxis, Export, Tolerance, Tools
+from convkit.recipe.signature import Input, Output
+from convkit.recipe.sources import Model
+from convkit.recipe.steps import StepsModel
+
+# What a part gets from the recipe unless it has its own. Limits by output and texts are about the
+# outputs and inputs of the whole.
+_OF_VERIFY = ("seed", "budget", "ladder", "skip", "timeout", "tolerance")
+_OF_THE_WHOLE = ("outputs", "goals", "max_drop")
+
+Values = Mapping[str, Any]
+
+
+class Part(RecipeModel):
+    """One graph of a model of several parts: exported, built and verified like a recipe's only
+    model.
+    """
+
+    model: Model = Field(description="the part's model", examples=[{"path": "../my-encoder"}])
+    original: Model | None = Field(
+        None, description="with model.onnx: the model that the file was exported from"
+    )
+    tools: Tools | None = Field(None, description="tool versions, in place of the recipe's")
+    export: Export | None = Field(None, description="in place of the recipe's export")
+    axes: dict[AxisName, AnyAxis] = Field(
+        default_factory=dict, description="the part's own axes; the recipe's are known, too"
+    )
+    inputs: Annotated[tuple[Input, ...], Field(min_length=1)] = Field(
+        description="the part's inputs, in order"
+    )
+    outputs: Annotated[tuple[Output, ...], Field(min_length=1)] = Field(
+        description="the part's outputs, in order"
+    )
+    steps: StepsModel | None = Field(
+        None, description="how the part is called in a loop when it is verified by itself"
+    )
+    tolerance: Tolerance | None = Field(None, description="in place of verify.tolerance")
+    targets: dict[Name, Target] = Field(
+        default_factory=dict,
+        description="in place of the recipe's targets of the same names, for this part",
+        examples=[{"float16": {"runtime": "onnxruntime", "precision": "float32"}}],
+    )
+
+
+class JoinCall(RecipeModel):
+    """One call of a part."""
+
+    call: PartName = Field(description="the part to call")
+    name: PartName | None = Field(
+        None, alias="as", description="the call's name, if the part is called more than once"
+    )
+    inputs: dict[TensorName, TensorName] = Field(
+        default_factory=dict,
+        description=(
+            "the value for each input: an input of the whole, or call.output; * stands for the same"
+            " text in both. An input that is not listed gets the whole's input of its name"
+        ),
+        examples=[{"hidden": "encoder.hidden", "cross.*": "encoder.cross.*"}],
+    )
+
+
+class JoinEntry(RecipeModel):
+    """A call of a part, or a loop of calls."""
+
+    call: PartName | None = Field(None, description="the part to call", examples=["encoder"])
+    name: PartName | None = Field(
+        None, alias="as", description="the call's name, if the part is called more than once"
+    )
+    inputs: dict[TensorName, TensorName] = Field(
+        default_factory=dict,
+        description="the value for each input, as in the calls of a loop",
+        examples=[{"hidden": "encoder.hidden"}],
+    )
+    loop: AxisName | None = Field(
+        None,
+        description=(
+            "repeat `calls` once for each position along this axis; inputs of the whole that have"
+            " it are cut"
+        ),
+        examples=["steps"],
+    )
+    feeds: dict[TensorName, TensorName | tuple[TensorName, ...]] = Field(
+        default_factory=dict,
+        description=(
+            "in a loop: which value becomes which input of the next pass; * stands for the same"
+            " text in both"
+        ),
+        examples=[{"decoder.present.*": "decoder.past.*"}],
+    )
+    calls: tuple[JoinCall, ...] = Field((), description="the calls of a loop, in order")
+    outputs: dict[TensorName, TensorName] = Field(
+        default_factory=dict,
+        alias="return",
+        description=(
+            "at the end: the call.output that each output of the whole is; an output that is not"
+            " listed is the one of its name"
+        ),
+        examples=[{"image": "vae.sample"}],
+    )
+
+
+def part_content(recipe: Values, name: str) -> dict[str, Json]:
+    """Return a part as a recipe's plain values: its own keys, and the whole's for the others."""
+    part = mapping(mapping(recipe.get("parts")).get(name))
+    content: dict[str, Any] = {key: recipe[key] for key in ("schema", "name") if key in recipe}
+    content |= {
+        key: part[key] for key in ("model", "original", "inputs", "outputs", "steps") if key in part
+    }
+    if tools := {**mapping(recipe.get("tools")), **mapping(part.get("tools"))}:
+        content["tools"] = tools
+    if (export := part.get("export", recipe.get("export"))) is not None:
+        content["export"] = export
+    verify = mapping(recipe.get("verify"))
+    content["verify"] = {key: verify[key] for key in _OF_VERIFY if key in verify}
+    if "tolerance" in part:
+        content["verify"]["tolerance"] = part["tolerance"]
+    own = mapping(part.get("targets"))
+    content["targets"] = {
+        target: own[target] if target in own else _shared(mapping(given))
+        for target, given in mapping(recipe.get("targets")).items()
+    }
+    used = {axis for _, _, axes in dimensions(content) for axis in axes}
+    shared = mapping(recipe.get("axes"))
+    axes = {axis: size for axis, size in shared.items() if axis in used}
+    if axes := axes | dict(mapping(part.get("axes"))):
+        content["axes"] = axes
+    return content
+
+
+def _shared(target: Values) -> dict[str, Any]:
+    return {key: value for key, value in target.items() if key not in _OF_THE_WHOLE}
+
+
+def place_in_recipe(path: KeyPath, recipe: Values, name: str) -> KeyPath:
+    """Return where the user wrote what is at a key path of `part_content`."""
+    part = mapping(mapping(recipe.get("parts")).get(name))
+    first = path[0] if path else ""
+    if path[:2] == ("verify", "tolerance") and "tolerance" in part:
+        return ("parts", name, *path[1:])
+    named = first in ("targets", "axes", "tools")
+    own = mapping(part.get(str(first)))
+    if (named and len(path) > 1 and path[1] in own) or (not named and first in part):
+        return ("parts", name, *path)
+    is_own = first in ("model", "original", "inputs", "outputs", "steps", "")
+    return ("parts", name, *path) if is_own else path

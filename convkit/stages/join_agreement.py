@@ -1,0 +1,161 @@
+"""Checks that the originals of the parts, joined as the recipe says, give what the original of the
+whole gives; if not, finds the change to the recipe's `join` that makes them agree.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from convkit.cases.case import Feeds
+from convkit.cases.files import read_tensors
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.joined.flow import Wiring
+from convkit.joined.trace import write_call
+from convkit.metrics.tensors import compare
+from convkit.stages.join_original import JoinedOriginal
+from convkit.stages.join_wiring import Change, changes
+from convkit.stages.step_agreement import share
+from convkit.tensors import Contract
+from convkit.worker.context import Context
+from convkit.worker.protocol import Call, CaseRecord, TensorMetrics
+from convkit.worker.sessions import RunFailedError
+
+# The relative difference (RMS over RMS) from which two runs of the original count as different:
+# sums in a different order stay far below it.
+_NOISE = 1e-3
+_HALF_NOISE = 0.05
+# A change must leave less than this share of the difference, in every case that differs.
+_LEFT = 0.01
+# Enough for every pair of inputs in a model of a dozen parts; each trial is one run of the whole.
+_MOST_TRIALS = 400
+
+
+def agreement(
+    joined: JoinedOriginal,
+    cases: Sequence[CaseRecord],
+    context: Context,
+    *,
+    is_whole: bool,
+    half: bool,
+) -> list[Finding]:
+    """Run the joined originals on every case, write what each call returned, and compare.
+
+    `is_whole`: the cases' outputs come from an original of the whole. Findings: C511 to C513 if a
+    change of the join removes the difference, C510 if none does.
+    """
+    limit = _HALF_NOISE if half else _NOISE
+    off: list[_Case] = []
+    for record in cases:
+        context.progress(f"the joined originals: {record.name}")
+        case = _Case.read(record.name, joined.wiring.contract, context.output)
+        values = dict(case.feeds)
+
+        def note(call: Call, number: int, outputs: Feeds, values: Feeds = values) -> None:
+            values.update({f"{call.name}.{name}": array for name, array in outputs.items()})
+            write_call(context.output, record.name, call, number, outputs)  # noqa: B023 - runs now
+
+        try:
+            found = joined.recorded(dict(case.feeds), note)
+        except RunFailedError as error:
+            return [_refused(record.name, str(error))]
+        worst = max(case.measured(found), key=share)
+        if is_whole and not share(worst) <= limit:
+            off.append(dataclasses.replace(case, values=values, worst=worst))
+    return [_explained(joined, off, limit, context)] if off else []
+
+
+@dataclasses.dataclass(frozen=True)
+class _Case:
+    """One case: its inputs, the original's outputs, and the values in the joined run."""
+
+    name: str
+    feeds: Feeds
+    expected: Feeds
+    values: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    worst: TensorMetrics | None = None
+
+    @staticmethod
+    def read(name: str, contract: Contract, reference: Path) -> "_Case":
+        return _Case(
+            name,
+            dict(read_tensors(reference, name, "inputs", contract.inputs)),
+            dict(read_tensors(reference, name, "outputs", contract.outputs)),
+        )
+
+    def measured(self, found: Feeds) -> list[TensorMetrics]:
+        return [compare(name, values, found[name]) for name, values in self.expected.items()]
+
+    def error(self, found: Feeds) -> float:
+        return max(map(share, self.measured(found)))
+
+
+def _explained(
+    joined: JoinedOriginal, off: Sequence[_Case], limit: float, context: Context
+) -> Finding:
+    """Return why the originals differ: the change that makes them agree in every case."""
+    context.progress("looking for what is wrong in the join")
+    first = off[0]
+    assert first.worst is not None
+    allowed = max(limit, _LEFT * min(share(first.worst), 1.0))
+    for change in itertools.islice(_trials(joined.wiring, first), _MOST_TRIALS):
+        if all(_error(joined, change, case) <= allowed for case in (first, off[-1])):
+            return _cause(change, first, _error(joined, change, first))
+    return Finding(
+        "C510",
+        f"the joined parts differ from the original in case {first.name!r}: {_difference(first)};"
+        " no other wiring of the parts that was tried makes them agree",
+        Place(tensor=first.worst.output, case=first.name),
+        {"error": share(first.worst)},
+        Remedy("Compare `join` and the parts' own code with how the original calls its parts."),
+    )
+
+
+def _trials(wiring: Wiring, case: _Case) -> Iterator[Change]:
+    shapes = {name: (array.shape, array.dtype.str) for name, array in case.values.items()}
+    return changes(wiring, shapes)
+
+
+def _error(joined: JoinedOriginal, change: Change, case: _Case) -> float:
+    wiring = dataclasses.replace(joined.wiring, flow=change.flow)
+
+    def run(call: Call, number: int, feeds: Feeds) -> Feeds:
+        if call.name == change.skipped:
+            taken, returned = change.passed_on
+            return {returned: feeds[taken]}
+        return joined.call(call, number, feeds)
+
+    try:
+        return case.error(wiring.run(dict(case.feeds), run))
+    except (RunFailedError, KeyError, ValueError):  # values that only exist in another order
+        return float("inf")
+
+
+def _cause(change: Change, case: _Case, after: float) -> Finding:
+    assert case.worst is not None
+    return Finding(
+        change.code,
+        f"{change.text}: {_difference(case)} in case {case.name!r}; with this corrected, the joined"
+        " parts agree with the original",
+        Place(tensor=case.worst.output, case=case.name),
+        {"proven": True, "before": share(case.worst), "after": after, "change": change.remedy},
+        Remedy(change.remedy),
+    )
+
+
+def _difference(case: _Case) -> str:
+    assert case.worst is not None
+    if case.worst.mismatch is not None:
+        return f"{case.worst.output!r}: {case.worst.mismatch}"
+    return f"{case.worst.output!r} differs by {share(case.worst):.2g} of its magnitude"
+
+
+def _refused(case: str, why: str) -> Finding:
+    return Finding(
+        "C510",
+        f"the joined parts cannot run case {case!r}, which the original accepts: {why}",
+        Place(case=case),
+        remedy=Remedy("Check the shapes that `join` passes from part to part."),
+    )

@@ -1,0 +1,80 @@
+"""The originals of a model's parts, joined: they run as the recipe's `join` says."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from convkit.cases.case import Feeds
+from convkit.cases.decisions import Decisions, Sizes
+from convkit.cases.facts import ModelFacts
+from convkit.joined.flow import Wiring
+from convkit.models.sources.generation import Generation
+from convkit.stages.original import Original, open_original
+from convkit.tensors import Contract
+from convkit.worker.protocol import Call, JoinedOriginals
+
+
+class JoinedOriginal:
+    """An `Original` of several parts, each of which is loaded once."""
+
+    def __init__(self, joined: JoinedOriginals, contract: Contract) -> None:
+        self.wiring = Wiring(
+            joined.flow, contract, {part.name: part.contract for part in joined.parts}
+        )
+        self._parts: dict[str, Original] = {
+            part.name: open_original(part.source, part.contract) for part in joined.parts
+        }
+
+    @property
+    def facts(self) -> ModelFacts:
+        """What the parts say about the inputs of the whole; the first part that does decides."""
+        known = [part.facts for part in self._parts.values()]
+
+        def first(values: list[int | None]) -> int | None:
+            return next((value for value in values if value is not None), None)
+
+        return ModelFacts(
+            first([each.vocabulary for each in known]),
+            first([each.pad_token for each in known]),
+            first([each.max_positions for each in known]),
+        )
+
+    @property
+    def tokenizer(self) -> Callable[[], Any] | None:
+        """The tokenizer of the first part that has one."""
+        found = (part.tokenizer for part in self._parts.values())
+        return next((each for each in found if each is not None), None)
+
+    @property
+    def generation(self) -> Generation:
+        """Nothing: a package for generation holds one graph."""
+        return Generation()
+
+    @property
+    def tokenizer_files(self) -> tuple[Path, ...]:
+        """None, for the same reason."""
+        return ()
+
+    def run(self, feeds: Feeds) -> Feeds:
+        """Return the whole's outputs; raises RunFailedError, which names the call."""
+        return self.wiring.run(feeds, self.call)
+
+    def recorded(self, feeds: Feeds, record: Callable[[Call, int, Feeds], None]) -> Feeds:
+        """Like `run`; `record` gets each call, the number of its pass, and its outputs."""
+
+        def run(call: Call, number: int, given: Feeds) -> Feeds:
+            outputs = self.call(call, number, given)
+            record(call, number, outputs)
+            return outputs
+
+        return self.wiring.run(feeds, run)
+
+    def call(self, call: Call, number: int, feeds: Feeds) -> Feeds:
+        """Run one part; raises RunFailedError."""
+        del number
+        return self._parts[call.part].run(feeds)
+
+    def decisions(self, draw: Callable[[Sizes], Feeds], sizes: Sizes) -> Decisions:
+        """Return nothing: each part's own reference follows the decisions of that part."""
+        del draw, sizes
+        return Decisions()

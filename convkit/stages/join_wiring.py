@@ -1,0 +1,191 @@
+"""Other ways to join the parts of a model: one mistake undone at a time."""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from convkit.joined.flow import Wiring, calls_of
+from convkit.worker.protocol import Call, Carried, Flow, Loop
+
+# A value's shape and element type, by which two values can stand for each other.
+Kinds = Mapping[str, tuple[object, ...]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """A corrected flow, what was wrong with the recipe's, and what to write instead.
+
+    `skipped` is a call that passes the input `passed_on[0]` on as its output `passed_on[1]`.
+    """
+
+    code: str
+    flow: Flow
+    text: str
+    remedy: str
+    skipped: str | None = None
+    passed_on: tuple[str, str] = ("", "")
+
+
+def changes(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
+    """Yield the corrections to try, those that change least first. `kinds` are those of the values
+    in a run.
+    """
+    yield from _exchanged_inputs(wiring, kinds)
+    yield from _exchanged_feeds(wiring, kinds)
+    yield from _exchanged_layers(wiring, kinds)
+    yield from _skipped_calls(wiring, kinds)
+    yield from _other_values(wiring, kinds)
+    yield from _other_outputs(wiring, kinds)
+
+
+def _exchanged_inputs(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
+    for call in calls_of(wiring.flow):
+        for one, other in itertools.combinations(call.inputs, 2):
+            first, second = call.inputs[one], call.inputs[other]
+            if first == second or kinds.get(first) != kinds.get(second):
+                continue
+            wired = {**call.inputs, one: second, other: first}
+            yield Change(
+                "C511",
+                _with_call(wiring.flow, dataclasses.replace(call, inputs=wired)),
+                f"inputs {one!r} and {other!r} of {call.name!r} get each other's values",
+                f"In the call of {call.name}, write {one}: {second} and {other}: {first}.",
+            )
+
+
+def _exchanged_feeds(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
+    for loop in (step for step in wiring.flow.steps if isinstance(step, Loop)):
+        for one, other in itertools.combinations(loop.carried, 2):
+            if one.value == other.value or kinds.get(one.value) != kinds.get(other.value):
+                continue
+            mended = {
+                one: dataclasses.replace(one, value=other.value),
+                other: dataclasses.replace(other, value=one.value),
+            }
+            carried = tuple(mended.get(each, each) for each in loop.carried)
+            yield Change(
+                "C513",
+                _with_loop(wiring.flow, loop, dataclasses.replace(loop, carried=carried)),
+                f"{one.value!r} and {other.value!r} feed each other's place in the next pass",
+                f"Under feeds, write {_feed(mended[one])} and {_feed(mended[other])}.",
+            )
+
+
+def _exchanged_layers(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
+    """Yield exchanges of all tensors of two layers: of a call's inputs, or of a loop's feeds."""
+    for call in calls_of(wiring.flow):
+        for (one, other), moved in _other_layers(call.inputs.values(), kinds):
+            wired = {name: moved.get(value, value) for name, value in call.inputs.items()}
+            yield Change(
+                "C511",
+                _with_call(wiring.flow, dataclasses.replace(call, inputs=wired)),
+                f"{call.name!r} gets the values of layers {one} and {other} in each other's place",
+                f"In the call of {call.name}, exchange the values of layers {one} and {other}.",
+            )
+    for loop in (step for step in wiring.flow.steps if isinstance(step, Loop)):
+        for (one, other), moved in _other_layers((each.value for each in loop.carried), kinds):
+            carried = tuple(
+                dataclasses.replace(each, value=moved.get(each.value, each.value))
+                for each in loop.carried
+            )
+            yield Change(
+                "C513",
+                _with_loop(wiring.flow, loop, dataclasses.replace(loop, carried=carried)),
+                f"layers {one} and {other} feed each other's place in the next pass",
+                f"Under feeds, exchange layers {one} and {other}.",
+            )
+
+
+def _other_layers(
+    values: Iterable[str], kinds: Kinds
+) -> Iterator[tuple[tuple[str, str], dict[str, str]]]:
+    """Yield pairs of numbers in values' names, and for each value that has one of them the value
+    with the other; only where such a value of the same kind exists for all.
+    """
+    numbered = {}
+    for value in values:
+        if number := re.search(r"(?<=[._])\d+(?=[._]|$)", value):
+            numbered[value] = number
+    layers = sorted({number[0] for number in numbered.values()}, key=int)
+    for one, other in itertools.combinations(layers, 2):
+        swapped = {one: other, other: one}
+        moved = {
+            value: value[: number.start()] + swapped[number[0]] + value[number.end() :]
+            for value, number in numbered.items()
+            if number[0] in swapped
+        }
+        if len(moved) > 2 and all(kinds.get(a) == kinds.get(b) for a, b in moved.items()):
+            yield (one, other), moved
+
+
+def _feed(carried: Carried) -> str:
+    return f"{carried.value}: {carried.call}.{carried.input}"
+
+
+def _other_values(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
+    known = [spec.name for spec in wiring.contract.inputs]
+    for call in calls_of(wiring.flow):
+        for name, value in call.inputs.items():
+            for other in known:
+                if other != value and kinds.get(other) == kinds.get(value):
+                    wired = {**call.inputs, name: other}
+                    yield Change(
+                        "C511",
+                        _with_call(wiring.flow, dataclasses.replace(call, inputs=wired)),
+                        f"input {name!r} of {call.name!r} gets {value!r} instead of {other!r}",
+                        f"In the call of {call.name}, write {name}: {other}.",
+                    )
+        known += [f"{call.name}.{spec.name}" for spec in wiring.parts[call.part].outputs]
+
+
+def _skipped_calls(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
+    for call in calls_of(wiring.flow):
+        outputs = wiring.parts[call.part].outputs
+        for name, value in call.inputs.items() if len(outputs) == 1 else ():
+            returned = f"{call.name}.{outputs[0].name}"
+            if kinds.get(value) == kinds.get(returned):
+                yield Change(
+                    "C512",
+                    wiring.flow,
+                    f"{call.name!r} changes {value!r}, and another part does the same",
+                    f"Remove the call of {call.name}, and pass {value} on in place of {returned}.",
+                    skipped=call.name,
+                    passed_on=(name, outputs[0].name),
+                )
+
+
+def _other_outputs(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
+    for output, value in wiring.flow.outputs.items():
+        for other in kinds:
+            if other != value and "." in other and kinds[other] == kinds.get(value):
+                yield Change(
+                    "C511",
+                    dataclasses.replace(
+                        wiring.flow, outputs={**wiring.flow.outputs, output: other}
+                    ),
+                    f"output {output!r} is {value!r} instead of {other!r}",
+                    f"For output {output}, write from: {other}.",
+                )
+
+
+def _with_call(flow: Flow, call: Call) -> Flow:
+    def replaced(calls: tuple[Call, ...]) -> tuple[Call, ...]:
+        return tuple(call if each.name == call.name else each for each in calls)
+
+    return _mapped(
+        flow,
+        lambda step: (
+            replaced((step,))[0]
+            if isinstance(step, Call)
+            else dataclasses.replace(step, calls=replaced(step.calls))
+        ),
+    )
+
+
+def _with_loop(flow: Flow, old: Loop, new: Loop) -> Flow:
+    return _mapped(flow, lambda step: new if step is old else step)
+
+
+def _mapped(flow: Flow, change: Callable[[Call | Loop], Call | Loop]) -> Flow:
+    return dataclasses.replace(flow, steps=tuple(map(change, flow.steps)))

@@ -1,0 +1,76 @@
+"""What the outputs of the original model show: NaN, and shapes and types that were not declared."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from convkit.cases.case import Case, Feeds, sizes_text
+from convkit.dtypes import dtype_name
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.stages.row_counts import row_counts
+from convkit.tensors import Contract, Dimension, TensorSpec
+
+
+def nan_findings(contract: Contract, case: Case, outputs: Feeds) -> Iterator[Finding]:
+    """Yield a finding for each output with NaN."""
+    for spec in contract.outputs:
+        values = outputs[spec.name]
+        if nans := count_nan(values):
+            yield _nan(spec.name, nans, values.size, case)
+
+
+def undeclared_outputs(contract: Contract, case: Case, outputs: Feeds) -> Iterator[Finding]:
+    """Yield a finding for each output whose element type, shape or rows are not as declared."""
+    for place, spec in enumerate(contract.outputs):
+        values = outputs[spec.name]
+        found = dtype_name(values.dtype)
+        if found != spec.dtype:
+            yield _other_dtype(spec, place, found, case)
+        if not spec.fits(values.shape, case.sizes):
+            yield _other_shape(spec.name, spec.shape_at(case.sizes), values.shape, case)
+    for axis in contract.data_axes:
+        if finding := row_counts(axis, contract, outputs, case):
+            yield finding
+
+
+def count_nan(values: np.ndarray) -> int:
+    """Return how many elements are NaN."""
+    return int(np.isnan(values).sum()) if values.dtype.kind in "fc" else 0
+
+
+def _nan(output: str, nans: int, elements: int, case: Case) -> Finding:
+    skipped = case.name.partition(":")[0]
+    return Finding(
+        "N103",
+        f"the original model returns NaN on case {case.name!r} ({sizes_text(case.sizes)}): {nans}"
+        f" of {elements} elements of {output!r}; nothing can be proven there",
+        Place(tensor=output, case=case.name),
+        {"nan": nans, "elements": elements, "sizes": case.sizes},
+        Remedy(
+            f"Fix the model, or leave out the case with verify.skip: [{skipped}].",
+            {"verify.skip": [skipped]},
+        ),
+    )
+
+
+def _other_dtype(spec: TensorSpec, place: int, found: str, case: Case) -> Finding:
+    return Finding(
+        "C205",
+        f"output {spec.name!r} of the original model is {found}; declared {spec.dtype}",
+        Place(tensor=spec.name, case=case.name),
+        {"declared": spec.dtype, "found": found},
+        Remedy(f"Set dtype: {found} for output {spec.name!r}.", {f"outputs.{place}.dtype": found}),
+    )
+
+
+def _other_shape(
+    output: str, declared: tuple[Dimension, ...], found: tuple[int, ...], case: Case
+) -> Finding:
+    return Finding(
+        "C207",
+        f"output {output!r} of the original model has shape {list(found)} on case {case.name!r}"
+        f" ({sizes_text(case.sizes)}); the declared shape would be {list(declared)}",
+        Place(tensor=output, case=case.name),
+        {"declared": list(declared), "found": list(found), "sizes": case.sizes},
+        Remedy(f"Set the shape of output {output!r} to the model's, in terms of the axes."),
+    )
