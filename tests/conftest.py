@@ -80,6 +80,7 @@ def pytest_collection_finish() -> None:
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep every test away from the real runs, the real MLflow and the model hub."""
     monkeypatch.setenv("CONVKIT_HOME", str(tmp_path / "convkit-home"))
+    monkeypatch.setenv("CONVKIT_CACHE", str(tmp_path / "convkit-cache"))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("NO_COLOR", "1")

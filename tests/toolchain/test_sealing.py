@@ -25,6 +25,7 @@ from convkit.toolchain.sealing import verify_environment
 from convkit.toolchain.usage import release_all
 from convkit.worker.protocol import PROTOCOL, Envelope
 from convkit.worker.seal import FILE_NAME, SealError, read_seal, write_seal
+from convkit.worker.sealed_imports import bytecode_file
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 TAG = sys.implementation.cache_tag
@@ -43,7 +44,7 @@ class Built:
 
     def poison(self, pyc: Path) -> None:
         """Write bytecode that Python takes for the module's: its header fits, its code does not."""
-        pyc.parent.mkdir(exist_ok=True)
+        pyc.parent.mkdir(parents=True, exist_ok=True)
         code = compile("VERSION = 'poisoned'", str(self.module), "exec")
         status = self.module.stat()
         numbers = (0, int(status.st_mtime), status.st_size)
@@ -52,7 +53,8 @@ class Built:
 
     def bytecode(self) -> Path:
         """Return convkit's own bytecode of the module."""
-        return self.folder / "bytecode" / self.cached().relative_to(self.folder)
+        digest = hashlib.sha256(self.module.read_bytes()).hexdigest()
+        return Path(bytecode_file(str(self.folder), digest, self.cached().name))
 
     def cached(self) -> Path:
         return self.packages / "alpha" / "__pycache__" / f"__init__.{TAG}.pyc"
@@ -60,6 +62,7 @@ class Built:
     def edit_in_place(self) -> None:
         """Change as many bytes as there were, and put the modification time back."""
         before = self.module.stat()
+        self.module.chmod(0o644)
         self.module.write_text(self.module.read_text().replace("1.0", "6.6"))
         os.utime(self.module, ns=(before.st_atime_ns, before.st_mtime_ns))
 
@@ -248,6 +251,10 @@ def test_forged_bytecode_is_found_by_verifying(built: Built, tmp_path: Path) -> 
         built.bytecode().relative_to(built.folder).as_posix(),
         "changed",
     )
+    command = ["env", "verify", "--home", str(built.home)]
+    assert CliRunner().invoke(app, [*command, "--remove"]).exit_code == 1
+    assert not built.bytecode().exists()
+    assert verify_environment(Built(built.home).folder) == ()
 
 
 def test_a_stage_does_not_run_an_edited_module(built: Built, tmp_path: Path) -> None:
@@ -273,12 +280,34 @@ def test_a_stage_does_not_run_a_module_that_was_put_in(built: Built, tmp_path: P
 
 
 def test_a_copied_environment_is_digested_where_it_is_used(built: Built, tmp_path: Path) -> None:
-    """A copy has other inodes and times: the numbers are no proof, and the bytes are read."""
+    """A copy has other inodes and times: the numbers are no proof, and the bytes are read, once."""
     status = built.module.stat()
     content = built.module.read_bytes()
     built.module.unlink()
     built.module.write_bytes(content)
     os.utime(built.module, ns=(status.st_atime_ns, status.st_mtime_ns))
+    inside = built.module.relative_to(built.folder).as_posix()
+    before = read_seal(built.folder)
+    assert imported(built, tmp_path / "one") == ("1.0", "1.0", {})
+    after = read_seal(built.folder)
+    assert after.digest(inside) == before.digest(inside)
+    changed = {path for path in after.entries if after.entries[path] != before.entries[path]}
+    assert inside in changed, "its new numbers are known from now on"
+    assert after.problem(inside) is None
+    assert after.renewed == {}
+    built.edit_in_place()
+    assert read_seal(built.folder).problem(inside) == "changed"
+
+
+def test_a_file_shared_by_another_environment_is_digested_and_still_trusted(
+    built: Built, tmp_path: Path
+) -> None:
+    """A new link changes a file's ctime, which an edit would, too."""
+    inside = built.module.relative_to(built.folder).as_posix()
+    os.link(built.module, tmp_path / "link")
+    seal = read_seal(built.folder)
+    assert seal.problem(inside) is None
+    assert inside in seal.renewed
     assert imported(built, tmp_path / "one") == ("1.0", "1.0", {})
 
 
