@@ -192,8 +192,11 @@ def _install(listing: Path, python: Path, resolution: Resolution, home: Path) ->
     )
     resolutions = home / "resolutions"
     if isinstance(answer, Failure):
+        pins = [f"{name}=={version}" for name, version in resolution.packages.items()]
         raise ToolchainError(
-            explain_failed_installation(answer, resolution.packages, resolution.source, resolutions)
+            explain_failed_installation(
+                answer, pins, resolution.python, resolution.source, resolutions
+            )
         )
     yanked = resolution.yanked | yanked_in(answer.warnings)
     if yanked != resolution.yanked:

@@ -136,7 +136,7 @@ class _SourceLoader(importlib.machinery.SourceFileLoader):
         """
         assert _environment is not None
         _environment.check(str(path))
-        return super().path_stats(path) | {"mtime": 0}
+        return {**super().path_stats(path), "mtime": 0}
 
     def get_data(self, path: Any) -> bytes:  # noqa: ANN401 - as above
         """Return a file's content; raises OSError if bytecode is missing or damaged."""
