@@ -72,6 +72,9 @@ def guard_imports() -> None:
         _environment = _Environment(read_seal(Path(prefix)), prefix)
     except SealError as error:
         raise SystemExit(f"this environment cannot be trusted: {error}") from error
+    # A link, whose target a cleared cache or another machine lacks.
+    with contextlib.suppress(OSError):
+        Path(prefix, BYTECODE).resolve().mkdir(parents=True, exist_ok=True)
     sys.path_hooks.insert(0, _finder)
     for path in [path for path in sys.path_importer_cache if _environment.inside(path)]:
         del sys.path_importer_cache[path]

@@ -6,6 +6,7 @@ import json
 import marshal
 import os
 import py_compile
+import shutil
 import subprocess
 import sys
 import threading
@@ -239,6 +240,23 @@ def test_bytecode_is_used_when_it_is_whole(built: Built, tmp_path: Path) -> None
     imported(built, tmp_path / "two")
     assert built.bytecode().stat().st_mtime_ns == before.st_mtime_ns
     assert verify_environment(built.folder) == ()
+
+
+def test_a_cleared_cache_is_made_anew(built: Built, tmp_path: Path) -> None:
+    imported(built, tmp_path / "one")
+    shutil.rmtree(tmp_path / "convkit-cache")
+    assert imported(built, tmp_path / "two") == ("1.0", "1.0", {})
+    assert built.bytecode().exists()
+    assert verify_environment(built.folder) == ()
+
+
+def test_bytecode_of_another_environment_is_used(built: Built, tmp_path: Path) -> None:
+    imported(built, tmp_path / "one")
+    made = built.bytecode().stat().st_mtime_ns
+    other = Built(tmp_path / "another home")
+    assert other.bytecode().samefile(built.bytecode())
+    assert imported(other, tmp_path / "two") == ("1.0", "1.0", {})
+    assert other.bytecode().stat().st_mtime_ns == made
 
 
 def test_forged_bytecode_is_found_by_verifying(built: Built, tmp_path: Path) -> None:
