@@ -87,6 +87,14 @@ def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep environments that several tests share away from the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONVKIT_CACHE", str(tmp_path_factory.mktemp("convkit-cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _forked_workers() -> Iterator[None]:
     """Fork the workers of the host toolchain: thousands of them would import their tools anew.
 

@@ -313,11 +313,11 @@ def _finish(
     folder = write_folder(
         record, settled, locks_of(stages, surroundings), materials, work.store, options.home
     )
-    if options.track:
-        work.store.owe_logging(folder)
     if all(report.status in ("hit", "done") for report in reports) and all(
         work.store.record(report.key) is not None for report in reports
     ):
+        if options.track:
+            work.store.owe_logging(folder)
         work.store.settle_run(key, folder)
     return RunOutcome(record, folder)
 
