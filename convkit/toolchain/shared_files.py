@@ -4,11 +4,12 @@ that contains it.
     <cache>/files/<2 digits>/<SHA-256>[x]        x if executable; read-only
     <cache>/bytecode/<2 digits>/<SHA-256>.<tag>.pyc   what workers compiled from a source
 
-The cache is `CONVKIT_CACHE`, or `convkit` in the user's cache folder; for a home on a filesystem of
-its own, it is in that home. Files come from uv's cache by reflink or copy, never by hard link: an
-edit in any other tool's environment would change them. An edit of a shared file reaches all
-environments that have it, and none runs it: seals notice it by the file's ctime and digest, and no
-further environment gets it, because every file is digested when it is linked.
+The cache is `CONVKIT_CACHE`, or `convkit` in the user's cache folder; if that is not writable, or
+on another filesystem than the home, it is in the home. Files come from uv's cache by reflink or
+copy, never by hard link: an edit in any other tool's environment would change them. An edit of a
+shared file reaches all environments that have it, and none runs it: seals notice it by the file's
+ctime and digest, and no further environment gets it, because every file is digested when it is
+linked.
 
 Linking and unlinking a file changes its ctime, so workers digest it once more and renew their
 environment's seal (`convkit.worker.sealed_imports`).
@@ -35,10 +36,15 @@ _WRITABLE = 0o222
 
 def shared_folder(home: Path) -> Path:
     """Return the folder of the files that a home's environments share."""
-    given = os.environ.get("CONVKIT_CACHE")
+    own = home / "environments" / SHARED
     user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "convkit"
-    chosen = Path(given or user).expanduser().absolute()
-    return chosen if _device(chosen) == _device(home) else home / "environments" / SHARED
+    try:
+        chosen = Path(os.environ.get("CONVKIT_CACHE") or user).expanduser().absolute()
+    except RuntimeError:  # containers run as users without a home
+        return own
+    place = _existing(chosen)
+    same = place.stat().st_dev == _existing(home).stat().st_dev
+    return chosen if same and os.access(place, os.W_OK) else own
 
 
 def share_files(environment: Path, digests: Mapping[str, str], shared: Path) -> frozenset[str]:
@@ -170,7 +176,6 @@ def _regular_files(environment: Path) -> Iterator[str]:
                 yield file[start:]
 
 
-def _device(folder: Path) -> int:
-    """Return the filesystem that a folder is on, or will be once it is created."""
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    return existing.stat().st_dev
+def _existing(folder: Path) -> Path:
+    """Return a folder, or the nearest one above it that exists."""
+    return next(path for path in (folder, *folder.parents) if path.exists())

@@ -259,6 +259,21 @@ def test_bytecode_of_another_environment_is_used(built: Built, tmp_path: Path) -
     assert other.bytecode().stat().st_mtime_ns == made
 
 
+def test_an_environment_of_an_earlier_release_keeps_bytecode_of_its_own(
+    built: Built, tmp_path: Path
+) -> None:
+    (built.folder / "bytecode").unlink()
+    (built.folder / "bytecode" / "lib").mkdir(parents=True)
+    (built.folder / "bytecode" / "lib" / "old.pyc").write_bytes(b"never read")
+    seal = read_seal(built.folder)
+    digests = {path: seal.digest(path) or "" for path in seal.entries}
+    write_seal(built.folder, ((path, digests[path]) for path in digests if path != "bytecode"))
+    assert imported(built, tmp_path / "one") == ("1.0", "1.0", {})
+    assert built.bytecode().resolve().is_relative_to(built.folder)
+    assert built.bytecode().exists()
+    assert verify_environment(built.folder) == ()
+
+
 def test_forged_bytecode_is_found_by_verifying(built: Built, tmp_path: Path) -> None:
     imported(built, tmp_path / "one")
     built.poison(built.bytecode())

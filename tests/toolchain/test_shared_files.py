@@ -141,3 +141,15 @@ def test_a_home_on_a_filesystem_of_its_own_keeps_shared_files_to_itself(
     assert not Path("/dev/shm/convkit-of-this-test").exists()
     assert CliRunner().invoke(app, ["env", "list", "--home", str(tmp_path)]).exit_code == 0
     assert [removal.kind for removal in prune(tmp_path, unused_seconds=0)] == ["environment"]
+
+
+def test_users_without_a_writable_cache_mocked_by_access_keep_shared_files_in_the_home(
+    wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = environments_folder(tmp_path) / ".shared"
+    monkeypatch.setenv("CONVKIT_CACHE", "~nobody-of-this-name/cache")
+    assert shared_folder(tmp_path) == own
+    monkeypatch.setenv("CONVKIT_CACHE", str(tmp_path / "cache"))
+    assert shared_folder(tmp_path) == tmp_path / "cache"
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert shared_folder(tmp_path) == own
