@@ -8,6 +8,7 @@ appear, and text in the form of a credential.
 import os
 import re
 from collections.abc import Mapping
+from urllib.parse import unquote
 
 HIDDEN = "***"
 
@@ -61,5 +62,7 @@ def _secret_values(environment: Mapping[str, str]) -> list[str]:
     for name, value in environment.items():
         if name.lower().endswith("_proxy") and "@" in value:
             user = value.rpartition("@")[0].rpartition("//")[2]
-            values |= {part for part in (user, user.partition(":")[2]) if len(part) >= _SHORTEST}
+            parts = (user, user.partition(":")[2])
+            # Tools print the password as they use it, without percent-encoding, as well.
+            values |= {part for part in (*parts, *map(unquote, parts)) if len(part) >= _SHORTEST}
     return sorted(values, key=len, reverse=True)

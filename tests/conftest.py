@@ -82,7 +82,16 @@ def pytest_collection_finish() -> None:
 def _own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep every test away from the real runs and the real MLflow."""
     monkeypatch.setenv("CONVKIT_HOME", str(tmp_path / "convkit-home"))
+    monkeypatch.setenv("CONVKIT_CACHE", str(tmp_path / "convkit-cache"))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep environments that several tests share away from the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("CONVKIT_CACHE", str(tmp_path_factory.mktemp("convkit-cache")))
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,6 +16,7 @@ SECRETS = {
     "HF_TOKEN": "plain-words-of-a-token",
     "AWS_SECRET_ACCESS_KEY": "abc/def+ghi=jkl",
     "HTTPS_PROXY": "http://jane:proxy-pass-word@proxy:3128",
+    "ALL_PROXY": "http://joe:p%40ss%2Dword@proxy:1080",
 }
 
 
@@ -25,6 +26,8 @@ SECRETS = {
         ("401 for plain-words-of-a-token", "plain-words-of-a-token"),
         ("key abc/def+ghi=jkl refused", "abc/def+ghi=jkl"),
         ("407 from jane:proxy-pass-word", "proxy-pass-word"),
+        ("407 for p%40ss%2Dword", "p%40ss%2Dword"),
+        ("407 for p@ss-word", "p@ss-word"),
         ("GET https://bob:hunter2@index/simple", "hunter2"),
         ("GET https://0123456789abcdef@index/simple", "0123456789abcdef"),
         ("git+https://ghp_0123456789abcdefghij@host/x", "ghp_0123456789abcdefghij"),

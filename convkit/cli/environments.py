@@ -25,7 +25,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 def list_(json: Json = False, home: HomeFolder = None) -> None:
     """Show the finished environments: packages, size, last use, and the recipes they belong to."""
     from convkit.home import Home
-    from convkit.toolchain.pruning import finished_environments, folder_size, leftovers
+    from convkit.toolchain.pruning import disk_usage, finished_environments, folder_size, leftovers
 
     root = Home.find(home).root
     standing = finished_environments(root)
@@ -42,8 +42,9 @@ def list_(json: Json = False, home: HomeFolder = None) -> None:
         from rich.console import Console
 
         Console().print(_table(standing))
-    total = sum(entry.bytes for entry in standing)
-    typer.echo(f"{_count(len(standing))}, {_size(total)}")
+    total = disk_usage(entry.folder for entry in standing)
+    shared = ", shared files counted once" if len(standing) > 1 else ""
+    typer.echo(f"{_count(len(standing))}, {_size(total)}{shared}")
     for path in left:
         typer.echo(
             f"left by a killed build: {path.name}, {_size(folder_size(path))} (convkit env prune"
@@ -103,7 +104,7 @@ def verify(
     """Digest every file of the environments; exit with 1 if any was changed, removed or added."""
     from convkit.home import Home
     from convkit.toolchain.environments import damaged_environments, environment_folders
-    from convkit.toolchain.pruning import remove_environment
+    from convkit.toolchain.pruning import remove_damage
 
     root = Home.find(home).root
     names = [folder.name for folder in environment_folders(root)]
@@ -117,7 +118,7 @@ def verify(
     for folder, wrong in damaged.items():
         for file in wrong:
             typer.echo(f"{folder.name[:_SHORT]}: {file}", err=True)
-        if remove and not remove_environment(folder):
+        if remove and not remove_damage(folder, wrong):
             typer.echo(f"{folder.name[:_SHORT]}: in use; not removed", err=True)
     typer.echo(f"{_count(len(chosen))}: {_state(len(damaged), removed=remove)}")
     raise typer.Exit(1 if damaged else 0)

@@ -14,6 +14,7 @@ from convkit.cases.case import Feeds
 from convkit.evaluate.likelihood import perplexity, row_likelihoods
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Evaluation
+from convkit.worker.source_imports import source_spec
 
 # The output of a model for every row, by the column of texts it came from ("" for arrays).
 Predictions = dict[str, list[np.ndarray]]
@@ -116,7 +117,7 @@ def _row_perplexity(decision: np.ndarray) -> float:
 
 
 def _own(code: Path, name: str) -> Callable[[Sequence[Any], Sequence[Any]], float]:
-    spec = importlib.util.spec_from_file_location("convkit_task_metric", code)
+    spec = source_spec("convkit_task_metric", code)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -6,7 +6,7 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -183,23 +183,25 @@ def _run_tracked(work: _Work, tools: Resolver | None) -> RunOutcome:
         known = gather(work.loaded, work.stages, options.home, options.toolchain, known_tools)
         settled = find_settled(work.loaded, work.stages, known.facts, work.store)
         if settled is not None:
-            return RunOutcome(read_record(settled), settled, up_to_date=True)
+            outcome = RunOutcome(read_record(settled), settled, up_to_date=True)
+            owed = options.track and work.store.owes_logging(settled)
+            return _log(outcome, _prepare_in_background(options), work.store) if owed else outcome
     # Importing and opening MLflow takes seconds, or half a minute on a busy machine. This happens
     # while the stages run, in a thread that need not be awaited after Ctrl-C.
-    tracker = _in_background(lambda: _prepare_tracker(options)) if options.track else None
+    tracker = _prepare_in_background(options) if options.track else None
     outcome = _run(work, tools or work.tools(may_resolve=True))
-    return _log(outcome, tracker)
+    return outcome if tracker is None else _log(outcome, tracker, work.store)
 
 
-def _in_background(task: "Callable[[], Tracker]") -> "concurrent.futures.Future[Tracker]":
-    """Run a task in a daemon thread: an executor's threads would be joined when the process
+def _prepare_in_background(options: RunOptions) -> "concurrent.futures.Future[Tracker]":
+    """Open MLflow in a daemon thread: an executor's threads would be joined when the process
     ends.
     """
     future: concurrent.futures.Future[Tracker] = concurrent.futures.Future()
 
     def work() -> None:
         try:
-            future.set_result(task())
+            future.set_result(_prepare_tracker(options))
         except BaseException as error:  # noqa: BLE001 - raised again when the result is requested
             future.set_exception(error)
 
@@ -347,6 +349,8 @@ def _finish(
     if all(report.status in ("hit", "done") for report in reports) and all(
         work.store.record(report.key) is not None for report in reports
     ):
+        if options.track:
+            work.store.owe_logging(folder)
         work.store.settle_run(key, folder)
     return RunOutcome(record, folder)
 
@@ -368,12 +372,15 @@ def _prepare_tracker(options: RunOptions) -> "Tracker":
     return prepare(None, options.home.root)
 
 
-def _log(outcome: RunOutcome, tracker: "concurrent.futures.Future[Tracker] | None") -> RunOutcome:
-    """Log a run to MLflow. The result is already on disk, so nothing is lost if this fails."""
-    if tracker is None:
-        return outcome
+def _log(
+    outcome: RunOutcome, tracker: "concurrent.futures.Future[Tracker]", store: Store
+) -> RunOutcome:
+    """Log a run to MLflow. The result is already on disk, so nothing is lost if this fails: the
+    next run that is up to date tries again.
+    """
     try:
         tracked = tracker.result().log(outcome.record, outcome.folder)
     except TrackingError as error:
         return dataclasses.replace(outcome, untracked=str(error))
+    store.was_logged(outcome.folder)
     return dataclasses.replace(outcome, tracked=tracked.link)

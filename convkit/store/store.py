@@ -8,6 +8,7 @@
     stages/<key>.json         a stage's result, its tool's output, and their digest
     latest/<recipe>/<id>.json the last key of a recipe's stage, to explain later changes
     runs/<run key>.json       the run that settled an unchanged recipe
+    unlogged/<recipe>.<id>    an empty file for each run that MLflow does not have yet
     digests/<path>.json       a file's digest, valid while its status matches
     staging/<name>/, .lock    work in progress; removed when nobody holds its lock
 
@@ -220,6 +221,24 @@ class Store:
         )
         write_sealed(self._settled(run_key), SettledRun(run_key, place), durable=False)
 
+    def owe_logging(self, folder: Path) -> None:
+        """Remember that a finished run must still be logged to MLflow."""
+        place = self._unlogged(folder)
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.touch()
+        except OSError as error:
+            raise storage_error(error, place) from error
+
+    def owes_logging(self, folder: Path) -> bool:
+        """Return True if logging a finished run was interrupted, or failed."""
+        return self._unlogged(folder).exists()
+
+    def was_logged(self, folder: Path) -> None:
+        """Forget that a run must be logged."""
+        with contextlib.suppress(OSError):  # it is then logged again, which finds the logged run
+            self._unlogged(folder).unlink(missing_ok=True)
+
     # Work in progress
 
     @contextlib.contextmanager
@@ -322,6 +341,9 @@ class Store:
 
     def _settled(self, run_key: str) -> Path:
         return self.root / "runs" / f"{run_key}.json"
+
+    def _unlogged(self, folder: Path) -> Path:
+        return self.root / "unlogged" / f"{folder.parent.name}.{folder.name}"
 
     def _latest(self, recipe: str, stage: str) -> Path:
         return (

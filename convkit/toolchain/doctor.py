@@ -13,7 +13,7 @@ from convkit.runtimes.row import MachineFact as Fact
 from convkit.toolchain.devices import find_device
 from convkit.toolchain.environments import environments_folder, list_environments
 from convkit.toolchain.interpreters import installed_pythons
-from convkit.toolchain.pruning import folder_size
+from convkit.toolchain.pruning import disk_usage, folder_size
 from convkit.toolchain.requirements import default_python
 from convkit.toolchain.uv import Failure, attempt_uv, uv_environment
 
@@ -134,7 +134,7 @@ def _mlflow_ui() -> Fact:
 
 def _environments(home: Path) -> Fact:
     standing = list_environments(home)
-    size = folder_size(environments_folder(home))
+    size = disk_usage([environments_folder(home)])
     return Fact(
         "environments", "ok", f"{len(standing)}, {size / _GB:.1f} GB in {environments_folder(home)}"
     )

@@ -1,12 +1,10 @@
 """Environments from exact versions: built once in a staging folder, moved into place, and shared by
 all recipes and stages.
 
-Files are copied out of uv's cache. A hard link would be faster (0.6 s instead of 6 s for torch and
-transformers, 0.95 GB, on ext4), but a file edited in place in one environment would then change the
-cache, every environment already created from it, and every later one, all under unchanged versions.
-uv's `clone` mode does not help: if the filesystem cannot clone (ext4 cannot), it falls back to hard
-links. `copy` clones on filesystems whose copy operation does (Btrfs, XFS, APFS). Elsewhere it costs
-those seconds once per set of versions.
+uv links the files out of its cache, and convkit replaces each link before anything else happens:
+otherwise an edit in any tool's environment would change uv's cache and all environments made from
+it. Files of packages become links to convkit's own shared files
+(`convkit.toolchain.shared_files`); the others become copies.
 """
 
 import contextlib
@@ -23,7 +21,7 @@ from packaging.utils import canonicalize_name
 from convkit.errors import ToolchainError, storage_error
 from convkit.store.digests import write_json
 from convkit.store.locks import file_lock
-from convkit.toolchain.installed_files import WrongFile, wrong_files
+from convkit.toolchain.installed_files import WrongFile, recorded_digests, wrong_files
 from convkit.toolchain.interpreters import find_interpreter
 from convkit.toolchain.missing_releases import explain_failed_installation
 from convkit.toolchain.resolution import Resolution
@@ -34,13 +32,14 @@ from convkit.toolchain.sealing import (
     seal_environment,
     verify_environment,
 )
+from convkit.toolchain.shared_files import collect, sharable, share_files, shared_folder
 from convkit.toolchain.usage import alone, hold, release
 from convkit.toolchain.uv import Failure, attempt_uv_with_warnings, run_uv
 from convkit.toolchain.yanked import remember_yanked, yanked_in
 from convkit.worker.seal import SealError
 
 STAGING = ".staging"
-_SAFELY = ("--link-mode", "copy", "--allow-empty-requirements")
+_SAFELY = ("--link-mode", "hardlink", "--allow-empty-requirements")
 _MOST_FILES = 5  # how many modified files an error names
 _LIST_PACKAGES = (
     "import importlib.metadata as m, json;"
@@ -153,11 +152,14 @@ def _build(resolution: Resolution, folder: Path, home: Path) -> dict[str, str]:
         listing = staging / "requirements.txt"
         listing.write_text(resolution.text, encoding="utf-8")
         yanked = _install(listing, python, resolution, home)
-        _check(python, resolution)
+        shared = shared_folder(home)
+        digests = {path: sha for path, sha in recorded_digests(staging).items() if sharable(path)}
+        _check(python, resolution, share_files(staging, digests, shared))
         write_json(staging / MARKER, dataclasses.replace(resolution, yanked=yanked))
         seal_environment(staging)
         _clear(folder)
         staging.replace(folder)
+        collect(shared)
     except SealError as error:
         raise ToolchainError(f"the new environment cannot be listed: {error}") from error
     finally:
@@ -190,8 +192,11 @@ def _install(listing: Path, python: Path, resolution: Resolution, home: Path) ->
     )
     resolutions = home / "resolutions"
     if isinstance(answer, Failure):
+        pins = [f"{name}=={version}" for name, version in resolution.packages.items()]
         raise ToolchainError(
-            explain_failed_installation(answer, resolution.packages, resolution.source, resolutions)
+            explain_failed_installation(
+                answer, pins, resolution.python, resolution.source, resolutions
+            )
         )
     yanked = resolution.yanked | yanked_in(answer.warnings)
     if yanked != resolution.yanked:
@@ -199,9 +204,11 @@ def _install(listing: Path, python: Path, resolution: Resolution, home: Path) ->
     return yanked
 
 
-def _check(python: Path, resolution: Resolution) -> None:
+def _check(python: Path, resolution: Resolution, digested: Collection[str] = frozenset()) -> None:
     """Compare the environment's packages with the requested ones, by name and content; raises
     ToolchainError.
+
+    `digested` are files inside the environment that have their recorded digest.
     """
     done = subprocess.run(
         [str(python), "-I", "-c", _LIST_PACKAGES],
@@ -226,9 +233,7 @@ def _check(python: Path, resolution: Resolution) -> None:
         raise ToolchainError(
             f"the new environment's packages differ from those requested: {listed}"
         )
-    # Once per environment; torch with transformers (25,000 files, 1 GB) takes 1 to 2 s on two
-    # cores.
-    if wrong := wrong_files(python.parents[1]):
+    if wrong := wrong_files(python.parents[1], digested):
         listed = "".join(f"\n  {file}" for file in wrong[:_MOST_FILES])
         more = f"\n  and {len(wrong) - _MOST_FILES} more" if len(wrong) > _MOST_FILES else ""
         raise ToolchainError(
@@ -249,7 +254,7 @@ def environment_folders(home: Path) -> tuple[Path, ...]:
     return tuple(
         path
         for path in sorted(environments_folder(home).glob("*"))
-        if path.is_dir() and not path.name.endswith(STAGING)
+        if path.is_dir() and not path.name.startswith(".") and not path.name.endswith(STAGING)
     )
 
 

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
@@ -44,28 +44,35 @@ class _Recorded:
     digest: str
 
 
-def wrong_files(environment: Path) -> tuple[WrongFile, ...]:
+def wrong_files(
+    environment: Path, digested: Collection[str] = frozenset()
+) -> tuple[WrongFile, ...]:
     """Return the files changed, removed or added since an environment's packages were installed,
     sorted by path.
 
     Files listed without a digest (RECORD itself) only have to exist. Bytecode is skipped: Python
-    writes it.
+    writes it. `digested` are files inside the environment that have their recorded digest.
     """
     found: list[WrongFile] = []
     for packages in sorted(environment.glob("lib/python*/site-packages")):
-        found += wrong_package_files(packages)
+        below = packages.relative_to(environment).as_posix()
+        inside = {path[len(below) + 1 :] for path in digested if path.startswith(f"{below}/")}
+        found += wrong_package_files(packages, inside)
     return tuple(sorted(set(found), key=lambda wrong: wrong.path))
 
 
-def wrong_package_files(packages: Path) -> tuple[WrongFile, ...]:
+def wrong_package_files(
+    packages: Path, digested: Collection[str] = frozenset()
+) -> tuple[WrongFile, ...]:
     """Return the files changed, removed or added in a folder of installed packages, like
-    `wrong_files`.
+    `wrong_files`; `digested` are paths inside that folder.
     """
     recorded, found = _read_records(packages)
+    unknown = [entry for entry in recorded if entry.path not in digested]
     # Hashing releases the GIL, so threads use every core.
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         # A few large batches: environments contain tens of thousands of small files.
-        chunks = [recorded[start::64] for start in range(64)]
+        chunks = [unknown[start::64] for start in range(64)]
         found += [
             wrong
             for part in pool.map(functools.partial(_compare, packages), chunks)

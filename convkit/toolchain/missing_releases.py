@@ -1,68 +1,121 @@
-"""Detects, from uv's messages, that a requested release is gone from the index, yanked, or never
-existed.
+"""Finds the requested releases that the index does not have, when uv cannot resolve or install.
+
+uv is asked again for each suspect alone, without dependencies, and its answer decides: what uv
+cannot resolve even then is missing. uv's own words only hint at releases that may be yanked, which
+uv then confirms in the same way.
 """
 
+import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
 
+from packaging.requirements import Requirement
+
 from convkit.toolchain.requirements import CONVKIT_DEFAULT, EnvironmentSpec, package_name
-from convkit.toolchain.uv import Failure
+from convkit.toolchain.uv import Failure, attempt_uv
 
 # The origin of exact versions: the index at the time, a committed lock, or a past run's record.
 VersionSource = Literal["index", "lock", "run"]
 
-_NAME = r"([A-Za-z0-9][A-Za-z0-9._-]*?)"
-_GONE = re.compile(rf"there is no version of {_NAME}(?:\[\S*?\])?===?([^\s,]+)")
-_YANKED = re.compile(rf"{_NAME}==(\S+) was yanked(?: \(reason: (.*?)\))?(?=[\s,]|$)")
-_UNKNOWN = re.compile(
-    rf"Because {_NAME}(?:\[\S*?\])? was not found in the (?:package registry|provided package"
-    r" locations)"
+_YANKED = re.compile(r"([A-Za-z0-9][\w.-]*)==(\S+) was yanked(?: \(reason: (.*?)\))?(?=[\s,]|$)")
+_MOST_NAMED = 3
+_FIX = (
+    "Write a release there that the index has, or name a folder with the wheel in UV_FIND_LINKS;"
+    " then run again: nothing of this failure is kept."
 )
 
 
-def missing_release(words: str, spec: EnvironmentSpec) -> str | None:
-    """Return the missing release, the recipe key that requests it, and the fix; None if uv's
-    message is about something else.
+def missing_releases(
+    failure: Failure, spec: EnvironmentSpec, options: Sequence[str] = ()
+) -> str | None:
+    """Return the missing releases, the recipe keys that request them, and the fix; None if each
+    requirement can be met alone, so that uv's own explanation is better.
 
-    Considers only packages that the specification itself names, and only messages about a single
-    one: for conflicts and missing dependencies, uv's own explanation is better.
+    `options` are those that uv resolved with.
     """
-    text = " ".join(words.split())
-    named = (package_name(word) for word in re.split(r"[\s`(),]+", text) if word)
-    asked = {package_name(line): line for line in spec.requirements}
-    if len(asked.keys() & set(named)) != 1:
+    if failure.kind != "no_versions":
         return None
-    for pattern, tell in ((_YANKED, _yanked), (_GONE, _gone), (_UNKNOWN, _unknown)):
-        for match in pattern.finditer(text):
-            line = asked.get(package_name(match[1]))
-            if line is not None:
-                return f"{tell(match)} {_asker(line, spec)} {_FIX}"
-    return None
+    missing = _first(_unresolvable(spec.requirements, spec.python, options))
+    if not missing:
+        return None
+    told = [
+        f"{_describe(line, failure, spec.python, options)} {_asker(line, spec)}" for line in missing
+    ]
+    return " ".join([*told, _FIX])
 
 
 def explain_failed_installation(
-    failure: Failure, packages: Mapping[str, str], source: VersionSource, resolutions: Path
+    failure: Failure, requirements: Sequence[str], python: str, source: VersionSource, folder: Path
 ) -> str:
-    """Return why exact versions (by package) could not be installed.
+    """Return why exact versions (lines `name==version`) could not be installed.
 
-    If a release is gone, also explains where it is pinned and how to proceed.
+    If releases are gone, also explains where they are pinned and how to proceed. `folder` is that
+    of the cached resolutions.
     """
-    count = len(packages)
+    count = len(requirements)
     doing = f"installing {count} package{'s' if count > 1 else ''} failed:"
-    told = " ".join(failure.words.split()) if failure.kind == "no_versions" else ""
-    gone, unknown = _GONE.search(told), _UNKNOWN.search(told)
-    if gone is not None:
-        name, version, what = gone[1], gone[2], _gone(gone)
-    elif unknown is not None and unknown[1] in packages:
-        name, version, what = unknown[1], packages[unknown[1]], _unknown(unknown)
-    else:
+    missing = _first(_unresolvable(requirements, python)) if failure.kind == "no_versions" else []
+    if not missing:
         return f"{doing} {failure.advice()}\n{failure.words}"
-    how = _pinned_by(f"{name}=={version}", name, source, resolutions)
+    told = [
+        f"{_describe(pin, failure, python)} {_pinned_by(pin, package_name(pin), source, folder)}"
+        for pin in missing
+    ]
     return (
-        f"{doing} {what} {how} Or name a folder with the wheel in UV_FIND_LINKS.\n{failure.words}"
+        f"{doing} {' '.join(told)} Or name a folder with the wheel in UV_FIND_LINKS.\n"
+        f"{failure.words}"
     )
+
+
+def _first(missing: Iterator[str]) -> list[str]:
+    # On a wrong index everything is missing, and each costs a few calls of uv.
+    return list(itertools.islice(missing, _MOST_NAMED))
+
+
+def _unresolvable(
+    requirements: Sequence[str], python: str, options: Sequence[str] = ()
+) -> Iterator[str]:
+    """Yield the requirements that uv cannot resolve alone, by bisection."""
+    if not requirements or _resolves(requirements, python, options):
+        return
+    if len(requirements) == 1:
+        yield requirements[0]
+        return
+    half = len(requirements) // 2
+    for part in (requirements[:half], requirements[half:]):
+        yield from _unresolvable(part, python, options)
+
+
+def _resolves(requirements: Sequence[str], python: str, options: Sequence[str] = ()) -> bool:
+    """Return False if the index has no releases that meet the requirements themselves."""
+    arguments = ["pip", "compile", "-", "--no-deps", "--python-version", python, *options]
+    answer = attempt_uv(arguments, given="\n".join(requirements))
+    return not (isinstance(answer, Failure) and answer.kind == "no_versions")
+
+
+def _describe(line: str, failure: Failure, python: str, options: Sequence[str] = ()) -> str:
+    """Return what the index lacks, for a requirement that uv cannot resolve alone."""
+    requirement = Requirement(line)
+    name = package_name(line)
+    here = f"for Python {python} on this platform"
+    if not _resolves([name], python, options):
+        return f"the index has no release of {name} {here}."
+    if exact := re.fullmatch(r"===?([^*]+)", str(requirement.specifier)):
+        return (
+            f"the index has no {name} {exact[1]} {here}: it was removed, never released, or not"
+            " built for it."
+        )
+    for match in _YANKED.finditer(" ".join(failure.words.split())):
+        version = match[2]
+        if package_name(match[1]) == name and _resolves([f"{name}=={version}"], python, options):
+            reason = f", with the words {match[3]!r}" if match[3] else ""
+            return (
+                f"{name} {version} is yanked: its makers withdrew it{reason}. Such a release is"
+                f' only taken where it is pinned exactly ({name}: "=={version}").'
+            )
+    return f"the index has no release of {name} {here} that meets {requirement.specifier}."
 
 
 def _pinned_by(pin: str, name: str, source: VersionSource, resolutions: Path) -> str:
@@ -85,29 +138,6 @@ def _pinned_by(pin: str, name: str, source: VersionSource, resolutions: Path) ->
                 f"It is pinned by {where}: delete that, and the recipe's tools are resolved anew"
                 f" (tools.{name} chooses another release)."
             )
-
-
-_FIX = (
-    "Write a release there that the index has, or name a folder with the wheel in UV_FIND_LINKS;"
-    " then run again: nothing of this failure is kept."
-)
-
-
-def _gone(match: re.Match[str]) -> str:
-    return f"{match[1]} {match[2]} is not on the index: it was removed, or never released."
-
-
-def _yanked(match: re.Match[str]) -> str:
-    reason = f", with the words {match[3]!r}" if match[3] else ""
-    return (
-        f"{match[1]} {match[2]} is yanked: its makers withdrew it{reason}. Such a release is only"
-        " taken where it is "
-        f'pinned exactly ({match[1]}: "=={match[2]}").'
-    )
-
-
-def _unknown(match: re.Match[str]) -> str:
-    return f"there is no package {match[1]} on the index."
 
 
 def _asker(line: str, spec: EnvironmentSpec) -> str:

@@ -5,7 +5,8 @@ import dataclasses
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -22,9 +23,12 @@ from convkit.toolchain.environments import (
     list_environments,
     lock_file,
 )
+from convkit.toolchain.installed_files import WrongFile
 from convkit.toolchain.resolution import Resolution
 from convkit.toolchain.sealing import MARKER
+from convkit.toolchain.shared_files import SHARED, collect, shared_folder
 from convkit.toolchain.usage import alone, in_use
+from convkit.worker.sealed_imports import BYTECODE
 
 _TOOL = "tools."
 
@@ -32,7 +36,7 @@ _TOOL = "tools."
 @dataclasses.dataclass(frozen=True)
 class FinishedEnvironment:
     """A finished environment. `last_used` is in seconds since 1970, `resolutions` are the files
-    that lead to it.
+    that lead to it. `bytes` includes files that other environments share.
 
     `recipes` are those whose last runs used exactly these versions.
     """
@@ -51,7 +55,7 @@ class FinishedEnvironment:
 @dataclasses.dataclass(frozen=True)
 class Removal:
     """An item that can be or was removed (an environment, a build's leftover, or a resolution),
-    with its size.
+    with the bytes that this frees: files that another environment shares stay.
     """
 
     kind: Literal["environment", "leftover", "resolution"]
@@ -95,7 +99,11 @@ def leftovers(home: Path) -> tuple[Path, ...]:
     # Earlier releases stored the runs of a recipe named `environments` here.
     standing = {folder for folder, _ in list_environments(home)} | set(Home(home).run_folders())
     folders = [path for path in sorted(root.iterdir()) if path.is_dir()] if root.is_dir() else []
-    return tuple(folder for folder in folders if folder not in standing and _nobody_builds(folder))
+    return tuple(
+        folder
+        for folder in folders
+        if folder not in standing and folder.name != SHARED and _nobody_builds(folder)
+    )
 
 
 def prune(
@@ -114,13 +122,24 @@ def prune(
         if resolutions:
             gone = {removal.path for removal in removed}
             removed += _prune_resolutions(home, gone, dry_run=dry_run)
+        if not dry_run:
+            collect(shared_folder(home))
     except OSError as error:
         raise storage_error(error, environments_folder(home)) from error
     return tuple(removed)
 
 
-def remove_environment(folder: Path) -> bool:
-    """Remove one environment, damaged or not; return True if it is gone, False if it is in use."""
+def remove_damage(folder: Path, wrong: Collection[WrongFile]) -> bool:
+    """Remove damaged bytecode, which workers compile again, and the environment if any other file
+    of it is wrong; return False if it is in use.
+    """
+    bytecode = {file for file in wrong if file.path.startswith(f"{BYTECODE}/")}
+    for file in bytecode:
+        (folder / file.path).unlink(missing_ok=True)
+    return bytecode.issuperset(wrong) or _remove_environment(folder)
+
+
+def _remove_environment(folder: Path) -> bool:
     try:
         with file_lock(lock_file(folder), timeout=0), contextlib.ExitStack() as held:
             marker = folder / MARKER
@@ -143,14 +162,38 @@ def folder_size(folder: Path) -> int:
     """Return the total size in bytes of all files below a folder; files that vanish meanwhile count
     as 0.
     """
-    total = 0
+    return sum(status.st_size for status in _statuses(folder))
+
+
+def disk_usage(folders: Iterable[Path]) -> int:
+    """Return the total size in bytes of all files below some folders, shared ones counted once."""
+    return sum(
+        {
+            (status.st_dev, status.st_ino): status.st_size
+            for folder in folders
+            for status in _statuses(folder)
+        }.values()
+    )
+
+
+def _freed(folder: Path, gone: "Counter[tuple[int, int]]") -> int:
+    """Return the bytes that removing an environment frees, and count its links in `gone`: those of
+    environments that will have been removed before.
+    """
+    sizes, links = {}, {}
+    for status in _statuses(folder):
+        file = (status.st_dev, status.st_ino)
+        gone[file] += 1
+        sizes[file], links[file] = status.st_size, status.st_nlink
+    # The last link to a shared file is that of the shared folder, which collects it.
+    return sum(size for file, size in sizes.items() if links[file] - gone[file] <= 1)
+
+
+def _statuses(folder: Path) -> Iterator[os.stat_result]:
     for parent, _, files in os.walk(folder):
         for name in files:
-            try:
-                total += os.lstat(os.path.join(parent, name)).st_size  # noqa: PTH118 - tens of thousands of files
-            except FileNotFoundError:
-                continue
-    return total
+            with contextlib.suppress(FileNotFoundError):
+                yield os.lstat(os.path.join(parent, name))  # noqa: PTH118 - tens of thousands of files
 
 
 def _prune_leftovers(home: Path, *, dry_run: bool) -> Iterator[Removal]:
@@ -166,12 +209,15 @@ def _prune_leftovers(home: Path, *, dry_run: bool) -> Iterator[Removal]:
 
 
 def _prune_environments(home: Path, before: float, *, dry_run: bool) -> Iterator[Removal]:
+    gone: Counter[tuple[int, int]] = Counter()
     for folder, _ in list_environments(home):
         try:
             with file_lock(lock_file(folder), timeout=0), alone(folder / MARKER) as free:
                 if not free or (folder / MARKER).stat().st_mtime > before:
                     continue
-                removal = Removal("environment", folder, folder_size(folder))
+                # Removed ones are no longer among a file's links.
+                freed = _freed(folder, gone if dry_run else Counter())
+                removal = Removal("environment", folder, freed)
                 if not dry_run:
                     _remove(folder)
         except (Timeout, FileNotFoundError):

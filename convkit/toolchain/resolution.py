@@ -17,7 +17,7 @@ from convkit.store.digests import digest_json
 from convkit.store.locks import file_lock
 from convkit.toolchain.interpreters import find_interpreter, platform_name
 from convkit.toolchain.known_pairs import KNOWN_PAIRS, KnownPair, broken_pairs
-from convkit.toolchain.missing_releases import VersionSource, missing_release
+from convkit.toolchain.missing_releases import VersionSource, missing_releases
 from convkit.toolchain.requirements import CONVKIT_DEFAULT, EnvironmentSpec, package_name
 from convkit.toolchain.uv import Failure, attempt_uv, attempt_uv_with_warnings
 from convkit.toolchain.yanked import read_yanked, yanked_in, yanked_lines
@@ -218,7 +218,7 @@ def _compile(
     plain = ["--no-emit-index-url", "--no-emit-find-links", "--output-file", str(file)]
     answer = attempt_uv_with_warnings([*arguments, *plain, *options], given="\n".join(lines))
     if isinstance(answer, Failure):
-        raise ToolchainError(_explain(answer, spec, constraints) + _macos_hint(answer))
+        raise ToolchainError(_explain(answer, spec, constraints, options) + _macos_hint(answer))
     pins = {}
     for line in file.read_text().splitlines():
         pin = _PIN.match(line)
@@ -233,7 +233,9 @@ def _compile(
     }
 
 
-def _explain(failure: Failure, spec: EnvironmentSpec, constraints: dict[str, KnownPair]) -> str:
+def _explain(
+    failure: Failure, spec: EnvironmentSpec, constraints: dict[str, KnownPair], options: list[str]
+) -> str:
     """Return a full explanation of a failed resolution: what happened, how to fix it, and the
     recipe keys involved.
     """
@@ -242,7 +244,7 @@ def _explain(failure: Failure, spec: EnvironmentSpec, constraints: dict[str, Kno
     )
     if failure.kind != "no_versions":
         return text
-    missing = missing_release(failure.words, spec)
+    missing = missing_releases(failure, spec, options)
     if missing is not None:
         return f"resolving the tools for Python {spec.python} failed: {missing}\n{failure.words}"
     text += "".join(f"\n  known: {pair}" for pair in constraints.values())

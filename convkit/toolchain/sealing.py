@@ -1,8 +1,9 @@
 """Seals an environment when it is built, and verifies all its files later.
 
 The seal (`convkit.worker.seal`) lists all files, including RECORDs, so that changing a file along
-with its RECORD is detected too. Bytecode is created after sealing, by workers and by anyone who
-starts the environment's Python; it must match its compiled source.
+with its RECORD is detected too. Bytecode is created after sealing, by workers (shared, see
+`convkit.toolchain.shared_files`) and by anyone who starts the environment's Python; it must match
+its compiled source.
 """
 
 import json
@@ -18,6 +19,8 @@ from convkit.toolchain.installed_files import WrongFile, recorded_digests
 from convkit.toolchain.resolution import Resolution
 from convkit.worker.seal import (
     FILE_NAME,
+    PART,
+    Seal,
     SealError,
     digest_entry,
     is_starting,
@@ -29,7 +32,6 @@ from convkit.worker.sealed_imports import BYTECODE
 MARKER = "convkit.json"
 _CHECK = Path(convkit.__file__).parent / "worker" / "bytecode_check.py"
 _CACHE = "__pycache__"
-_UNSEALED = (FILE_NAME, f"{FILE_NAME}.part", ".lock")
 
 
 def seal_environment(folder: Path) -> None:
@@ -43,7 +45,7 @@ def seal_environment(folder: Path) -> None:
         (
             (path, recorded.get(path) or digest_entry(os.path.join(folder, path)))  # noqa: PTH118 - 20,000 files
             for path in _files(folder)
-            if not _is_bytecode(path) and path not in _UNSEALED
+            if not _is_bytecode(path)
         ),
     )
 
@@ -81,7 +83,7 @@ def verify_environment(folder: Path) -> tuple[WrongFile, ...]:
         return (*wrong, WrongFile(FILE_NAME, "unreadable"))
     found = set(_files(folder))
     bytecode = {path for path in found if _is_bytecode(path)}
-    paths = sorted((found | seal.entries.keys()) - bytecode - {*_UNSEALED})
+    paths = sorted((found | seal.entries.keys()) - bytecode)
     # Hashing releases the GIL, so threads use every core.
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         parts = pool.map(
@@ -92,22 +94,22 @@ def verify_environment(folder: Path) -> tuple[WrongFile, ...]:
     wrong += [WrongFile(path, problem) for path, problem in problems if problem is not None]
     # Do not start a Python that may have been replaced.
     trusted = not any(is_starting(file.path) for file in wrong)
-    wrong += _wrong_bytecode(folder, bytecode, seal.entries) if trusted else []
+    wrong += _wrong_bytecode(folder, bytecode, seal) if trusted else []
     return tuple(sorted(wrong, key=lambda file: file.path))
 
 
-def _wrong_bytecode(
-    folder: Path, bytecode: Iterable[str], sealed: Iterable[str]
-) -> Iterator[WrongFile]:
+def _wrong_bytecode(folder: Path, bytecode: Iterable[str], seal: Seal) -> Iterator[WrongFile]:
     """Yield bytecode that has no source or does not match its compiled source."""
     sources = {path: _source_of(path) for path in sorted(bytecode)}
     yield from (
-        WrongFile(path, "unexpected") for path, source in sources.items() if source not in sealed
+        WrongFile(path, "unexpected")
+        for path, source in sources.items()
+        if source not in seal.entries
     )
     pairs = [
         (str(folder / path), str(folder / source))
-        for path, source in sources.items()
-        if source in sealed
+        for path, source in [*sources.items(), *_shared_bytecode(folder, seal)]
+        if source in seal.entries
     ]
     workers = os.cpu_count() or 1
     with ThreadPoolExecutor(workers) as pool:
@@ -142,22 +144,40 @@ def _differing(folder: Path, pairs: list[tuple[str, str]]) -> list[str]:
     return [*_differing(folder, pairs[:half]), *_differing(folder, pairs[half:])]
 
 
+def _shared_bytecode(folder: Path, seal: Seal) -> Iterator[tuple[str, str]]:
+    """Yield the bytecode that workers use in this environment, each with its source."""
+    sources = {seal.digest(path): path for path in seal.entries if path.endswith(".py")}
+    for file in sorted((folder / BYTECODE).glob("*/*.pyc")):
+        source = sources.get(file.name.partition(".")[0])
+        if source is not None:
+            yield file.relative_to(folder).as_posix(), source
+
+
 def _is_bytecode(path: str) -> bool:
-    return path.startswith(f"{BYTECODE}/") or path.endswith((".pyc", ".pyo"))
+    return path.endswith((".pyc", ".pyo"))
 
 
 def _source_of(path: str) -> str:
     """Return the path of a bytecode file's source; another path if it is not in a cache."""
-    place = Path(path.removeprefix(f"{BYTECODE}/"))
+    place = Path(path)
     if place.parent.name != _CACHE:
         return path
     return (place.parent.parent / f"{place.name.partition('.')[0]}.py").as_posix()
 
 
 def _files(folder: Path) -> Iterator[str]:
-    """Yield all files and links below a folder, as relative paths."""
+    """Yield all files and links below a folder, as relative paths, except the seal itself, locks,
+    and bytecode of workers.
+    """
     start = len(str(folder)) + 1
     for parent, folders, names in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(parent, name))]  # noqa: PTH114, PTH118 - 20,000 files
+        if parent == str(folder):
+            folders[:] = [name for name in folders if name != BYTECODE]
+            names[:] = [name for name in names if not _is_unsealed(name)]
         for name in (*names, *links):
             yield os.path.join(parent, name)[start:]  # noqa: PTH118 - as above
+
+
+def _is_unsealed(name: str) -> bool:
+    return name in (FILE_NAME, ".lock") or (name.startswith(FILE_NAME) and name.endswith(PART))

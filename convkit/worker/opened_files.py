@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Self
 
 from convkit.worker.folder_watch import FolderWatch
+from convkit.worker.source_imports import tool_folders
 
 _LOOK_SECONDS = 0.2
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -98,11 +99,10 @@ class OpenedFiles:
             self._read |= _mapped()
 
     def _counts(self, path: str) -> bool:
-        library = os.path.dirname(os.__file__)  # noqa: PTH120 - Python's own
         # An environment's interpreter is a link to the one it was created from.
         interpreter = str(Path(sys.executable).resolve())
-        tools = (sys.prefix, sys.exec_prefix, library, interpreter, str(Path(__file__).parents[1]))
-        if _is_below(path, (*tools, str(Path.cwd()))) or "/site-packages/" in path:
+        tools = (*tool_folders(), interpreter, str(Path.cwd()))
+        if _is_below(path, tools) or "/site-packages/" in path:
             return False
         beside_model = self._model_folder is not None and _is_below(path, (self._model_folder,))
         if not beside_model:

@@ -6,8 +6,9 @@ packages' RECORDs.
 
 A link's digest is the digest of `link:` and its target. The numbers serve as a cache: if they
 match, the file has not been written to since, and its digest need not be computed. Only the kernel
-sets a file's ctime, so an edit shows even if the modification time was restored. In a copied
-environment the numbers differ, and files are digested when used.
+sets a file's ctime, so an edit shows even if the modification time was restored. The numbers also
+differ in a copied environment, and after another environment began or ceased to share a file. Files
+are then digested when used, and their new numbers replace the old ones.
 
 The seal detects accidents and edits, not an attacker who also rewrites the seal.
 """
@@ -19,6 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Literal
 
 FILE_NAME = "convkit-seal"
+PART = ".part"  # ends the name of a seal that is being written
 _FORMAT = "convkit-seal 1"
 # Python runs these before a worker's first line: the interpreter, its configuration, and what
 # `site` executes. They come first in the list.
@@ -37,6 +39,12 @@ class Seal:
     def __init__(self, root: Path, entries: dict[str, str]) -> None:
         self.root = root
         self.entries = entries
+        self.renewed: dict[str, str] = {}  # entries whose files have other numbers, but the digest
+
+    def digest(self, path: str) -> str | None:
+        """Return the SHA-256 of a file as built; None if the environment had no such file."""
+        entry = self.entries.get(path)
+        return None if entry is None else entry.partition(" ")[0]
 
     def problem(self, path: str, *, digest: bool = False) -> Problem | None:
         """Return what is wrong with a file or link, identified by its path inside the environment.
@@ -52,11 +60,15 @@ class Seal:
             sha256, _, sealed = known.partition(" ")
             if sealed == numbers and not digest:
                 return None
-            return None if digest_entry(file) == sha256 else "changed"
+            if digest_entry(file) != sha256:
+                return "changed"
         except FileNotFoundError:
             return "missing"
         except OSError:
             return "unreadable"
+        if sealed != numbers:
+            self.renewed[path] = f"{sha256} {numbers}"
+        return None
 
     def starting_problems(self) -> list[tuple[str, Problem]]:
         """Return problems with the files that run before any check inside Python can."""
@@ -92,16 +104,33 @@ def write_seal(root: Path, digests: Iterable[tuple[str, str]]) -> None:
 
     Raises SealError for a path that cannot be written as one line.
     """
-    lines = []
-    for path, sha256 in sorted(digests, key=lambda entry: (not is_starting(entry[0]), entry[0])):
+    entries = {}
+    for path, sha256 in digests:
         if path.splitlines() != [path]:
             raise SealError(f"a file's name has a line break: {path!r}")
-        lines.append(f"{sha256} {_numbers(os.path.join(root, path))} {path}\n")  # noqa: PTH118 - as above
-    body = "".join(lines).encode("utf-8", "surrogateescape")
+        entries[path] = f"{sha256} {_numbers(os.path.join(root, path))}"  # noqa: PTH118 - as above
+    _write(root, entries)
+
+
+def renew_seal(seal: Seal) -> None:
+    """Write the numbers of files that were digested since the seal was read, so that nobody needs
+    to digest them again; raises OSError and SealError.
+    """
+    if seal.renewed:
+        # Other workers may have renewed other entries in the meantime.
+        _write(seal.root, read_seal(seal.root).entries | seal.renewed)
+
+
+def _write(root: Path, entries: dict[str, str]) -> None:
+    paths = sorted(entries, key=lambda path: (not is_starting(path), path))
+    body = "".join(f"{entries[path]} {path}\n" for path in paths).encode("utf-8", "surrogateescape")
     head = f"{_FORMAT} {hashlib.sha256(body).hexdigest()}\n".encode()
-    staging = root / f"{FILE_NAME}.part"
-    staging.write_bytes(head + body)
-    staging.replace(root / FILE_NAME)
+    staging = root / f"{FILE_NAME}.{os.getpid()}{PART}"
+    try:
+        staging.write_bytes(head + body)
+        staging.replace(root / FILE_NAME)
+    finally:
+        staging.unlink(missing_ok=True)
 
 
 def digest_entry(file: str) -> str:

@@ -2,11 +2,13 @@
 
 Python trusts a `.pyc` file whose header matches its source's time and size, whatever code it
 contains. So the environment's own `.pyc` files are never read. Bytecode is stored in a separate
-folder, each file prefixed with the digest of its content, and is recompiled if the digest does not
-match. Sources and extension modules are compared with the seal before they run, other mapped
-libraries when the stage is done.
+folder, named by the digest of its source, so that every environment with this source uses it. Each
+file is prefixed with the digest of its content, and is recompiled if that does not match. Sources
+and extension modules are compared with the seal before they run, other mapped libraries when the
+stage is done.
 """
 
+import contextlib
 import hashlib
 import importlib.machinery
 import os
@@ -16,7 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from convkit.worker.seal import FILE_NAME, Problem, Seal, SealError, read_seal
+from convkit.worker.seal import FILE_NAME, Problem, Seal, SealError, read_seal, renew_seal
 
 BYTECODE = "bytecode"
 _MARK = b"convkit\n"
@@ -70,6 +72,9 @@ def guard_imports() -> None:
         _environment = _Environment(read_seal(Path(prefix)), prefix)
     except SealError as error:
         raise SystemExit(f"this environment cannot be trusted: {error}") from error
+    # A link, whose target a cleared cache or another machine lacks.
+    with contextlib.suppress(OSError):
+        Path(prefix, BYTECODE).resolve().mkdir(parents=True, exist_ok=True)
     sys.path_hooks.insert(0, _finder)
     for path in [path for path in sys.path_importer_cache if _environment.inside(path)]:
         del sys.path_importer_cache[path]
@@ -86,6 +91,8 @@ def wrong_imports() -> dict[str, Problem]:
         inside = _environment.inside(path)
         if inside is not None and (problem := _environment.seal.problem(inside)) is not None:
             _environment.problems[inside] = problem
+    with contextlib.suppress(OSError, SealError):  # a read-only home, or one being removed
+        renew_seal(_environment.seal)
     return dict(sorted(_environment.problems.items()))
 
 
@@ -126,32 +133,45 @@ class _SourceLoader(importlib.machinery.SourceFileLoader):
     """
 
     def path_stats(self, path: Any) -> Any:  # noqa: ANN401 - importlib's own types
-        """Check a source, whose stats importlib requests before anything else."""
+        """Check a source, whose stats importlib requests before anything else.
+
+        Bytecode is found by its source's digest, so no time is needed to match the two.
+        """
         assert _environment is not None
         _environment.check(str(path))
-        return super().path_stats(path)
+        return {**super().path_stats(path), "mtime": 0}
 
     def get_data(self, path: Any) -> bytes:  # noqa: ANN401 - as above
         """Return a file's content; raises OSError if bytecode is missing or damaged."""
-        file = _bytecode_file(str(path))
-        return super().get_data(path) if file is None else _read_bytecode(file)
+        if not str(path).endswith(".pyc"):
+            return super().get_data(path)
+        return _read_bytecode(_shared_bytecode(str(path)))
 
     def set_data(self, path: Any, data: Any, *, _mode: int = 0o666) -> None:  # noqa: ANN401 - as above
         """Store bytecode prefixed with its digest."""
-        file = _bytecode_file(str(path))
-        if file is not None:
-            content = _MARK + hashlib.sha256(data).digest() + bytes(data)
-            super().set_data(file, content, _mode=_mode)
+        content = _MARK + hashlib.sha256(data).digest() + bytes(data)
+        with contextlib.suppress(FileNotFoundError):  # the source was not installed
+            super().set_data(_shared_bytecode(str(path)), content, _mode=_mode)
 
 
-def _bytecode_file(path: str) -> str | None:
-    """Return the actual location of the bytecode that importlib expects at `path`; None for other
-    files.
+def bytecode_file(environment: str, digest: str, cached: str) -> str:
+    """Return where the bytecode of a source with this SHA-256 is stored; `cached` is importlib's
+    name for it, such as `module.cpython-311.pyc`.
+    """
+    _, tag = cached.split(".", 1)
+    return os.path.join(environment, BYTECODE, digest[:2], f"{digest}.{tag}")  # noqa: PTH118 - every import
+
+
+def _shared_bytecode(path: str) -> str:
+    """Return the actual location of the bytecode that importlib expects at `path`; raises
+    FileNotFoundError if its source was not installed.
     """
     assert _environment is not None
-    if not path.endswith(".pyc") or (inside := _environment.inside(path)) is None:
-        return None
-    return os.path.join(_environment.prefixes[0], BYTECODE, inside)  # noqa: PTH118 - every import
+    folder, _, cached = (_environment.inside(path) or "").rpartition("/__pycache__/")
+    digest = _environment.seal.digest(f"{folder}/{cached.partition('.')[0]}.py")
+    if digest is None:
+        raise FileNotFoundError(f"{path}: bytecode of a file that was not installed")
+    return bytecode_file(_environment.prefixes[0], digest, cached)
 
 
 def _read_bytecode(file: str) -> bytes:

@@ -10,7 +10,10 @@ import pytest
 from small_fleet import soon
 from small_runs import HANGS, workers_of, write_recipe
 
+from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.home import Home
+from convkit.store.store import Store
+from convkit.track.tracker import prepare
 
 # Makes importing the real MLflow take as long as on a very busy machine.
 SLOW = """
@@ -64,3 +67,26 @@ def test_ctrl_c_does_not_wait_for_mlflow_s_import(tmp_path: Path, *, busy: bool)
     assert process.returncode == 130, output
     assert "interrupted" in output
     assert soon(lambda: not workers_of(home), 15)
+
+
+def test_a_run_whose_logging_was_interrupted_is_logged_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> RunOutcome:
+        raise KeyboardInterrupt
+
+    options = RunOptions(write_recipe(tmp_path), Home(tmp_path / "home"), toolchain="host")
+    with monkeypatch.context() as patch:
+        patch.setattr("convkit.execute.run._log", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run_recipe(options)
+    store = Store(options.home.store)
+    (folder,) = options.home.run_folders()
+    assert store.owes_logging(folder)
+    again = run_recipe(options)
+    assert (again.up_to_date, again.untracked) == (True, None)
+    client = prepare(None, options.home.root).client
+    places = [experiment.experiment_id for experiment in client.search_experiments()]
+    logged = {run.data.tags.get("convkit.run") for run in client.search_runs(places)}
+    assert folder.name in logged
+    assert not store.owes_logging(folder), "once is enough"

@@ -93,7 +93,7 @@ def test_a_package_that_is_gone_fails_the_build_and_is_named(
     # The first package that is missing is named, and that only a place that still has it can make
     # the run again.
     told = " ".join(fault.message for fault in recipe.faults)
-    assert re.search(r"installing \d+ packages failed: there is no package ", told)
+    assert re.search(r"installing \d+ packages failed: the index has no ", told)
     (artifact,) = recipe.reproduction.artifacts
     assert "A past run used it, and can be reproduced only" in artifact.why[0]
     assert recipe.damaged == ()

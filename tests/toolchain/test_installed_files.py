@@ -61,7 +61,9 @@ def test_each_kind_of_damage_is_named(wheels: Path, tmp_path: Path, damage: str)
     assert wrong_files(folder) == expected
 
 
-def test_a_poisoned_cache_is_noticed_by_the_next_build(wheels: Path, tmp_path: Path) -> None:
+def test_a_poisoned_cache_is_noticed_by_the_next_build(
+    wheels: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Also under `--require-hashes` uv installs a file that was edited in its cache, which is
     unpacked.
     """
@@ -70,6 +72,8 @@ def test_a_poisoned_cache_is_noticed_by_the_next_build(wheels: Path, tmp_path: P
         path for path in (tmp_path / "uv-cache").rglob("alpha/__init__.py") if path.is_file()
     ]
     cached.write_text("VERSION = 'poisoned'\n")
+    build(tmp_path / "shares the first one's file")
+    monkeypatch.setenv("CONVKIT_CACHE", str(tmp_path / "another"))
     with pytest.raises(ToolchainError) as caught:
         build(tmp_path / "two")
     assert "uv's cache is damaged" in str(caught.value)

@@ -6,6 +6,7 @@ import json
 import marshal
 import os
 import py_compile
+import shutil
 import subprocess
 import sys
 import threading
@@ -25,6 +26,7 @@ from convkit.toolchain.sealing import verify_environment
 from convkit.toolchain.usage import release_all
 from convkit.worker.protocol import PROTOCOL, Envelope
 from convkit.worker.seal import FILE_NAME, SealError, read_seal, write_seal
+from convkit.worker.sealed_imports import bytecode_file
 
 HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 TAG = sys.implementation.cache_tag
@@ -43,7 +45,7 @@ class Built:
 
     def poison(self, pyc: Path) -> None:
         """Write bytecode that Python takes for the module's: its header fits, its code does not."""
-        pyc.parent.mkdir(exist_ok=True)
+        pyc.parent.mkdir(parents=True, exist_ok=True)
         code = compile("VERSION = 'poisoned'", str(self.module), "exec")
         status = self.module.stat()
         numbers = (0, int(status.st_mtime), status.st_size)
@@ -52,7 +54,8 @@ class Built:
 
     def bytecode(self) -> Path:
         """Return convkit's own bytecode of the module."""
-        return self.folder / "bytecode" / self.cached().relative_to(self.folder)
+        digest = hashlib.sha256(self.module.read_bytes()).hexdigest()
+        return Path(bytecode_file(str(self.folder), digest, self.cached().name))
 
     def cached(self) -> Path:
         return self.packages / "alpha" / "__pycache__" / f"__init__.{TAG}.pyc"
@@ -60,6 +63,7 @@ class Built:
     def edit_in_place(self) -> None:
         """Change as many bytes as there were, and put the modification time back."""
         before = self.module.stat()
+        self.module.chmod(0o644)
         self.module.write_text(self.module.read_text().replace("1.0", "6.6"))
         os.utime(self.module, ns=(before.st_atime_ns, before.st_mtime_ns))
 
@@ -238,6 +242,38 @@ def test_bytecode_is_used_when_it_is_whole(built: Built, tmp_path: Path) -> None
     assert verify_environment(built.folder) == ()
 
 
+def test_a_cleared_cache_is_made_anew(built: Built, tmp_path: Path) -> None:
+    imported(built, tmp_path / "one")
+    shutil.rmtree(tmp_path / "convkit-cache")
+    assert imported(built, tmp_path / "two") == ("1.0", "1.0", {})
+    assert built.bytecode().exists()
+    assert verify_environment(built.folder) == ()
+
+
+def test_bytecode_of_another_environment_is_used(built: Built, tmp_path: Path) -> None:
+    imported(built, tmp_path / "one")
+    made = built.bytecode().stat().st_mtime_ns
+    other = Built(tmp_path / "another home")
+    assert other.bytecode().samefile(built.bytecode())
+    assert imported(other, tmp_path / "two") == ("1.0", "1.0", {})
+    assert other.bytecode().stat().st_mtime_ns == made
+
+
+def test_an_environment_of_an_earlier_release_keeps_bytecode_of_its_own(
+    built: Built, tmp_path: Path
+) -> None:
+    (built.folder / "bytecode").unlink()
+    (built.folder / "bytecode" / "lib").mkdir(parents=True)
+    (built.folder / "bytecode" / "lib" / "old.pyc").write_bytes(b"never read")
+    seal = read_seal(built.folder)
+    digests = {path: seal.digest(path) or "" for path in seal.entries}
+    write_seal(built.folder, ((path, digests[path]) for path in digests if path != "bytecode"))
+    assert imported(built, tmp_path / "one") == ("1.0", "1.0", {})
+    assert built.bytecode().resolve().is_relative_to(built.folder)
+    assert built.bytecode().exists()
+    assert verify_environment(built.folder) == ()
+
+
 def test_forged_bytecode_is_found_by_verifying(built: Built, tmp_path: Path) -> None:
     imported(built, tmp_path / "one")
     built.poison(built.bytecode())
@@ -248,6 +284,10 @@ def test_forged_bytecode_is_found_by_verifying(built: Built, tmp_path: Path) -> 
         built.bytecode().relative_to(built.folder).as_posix(),
         "changed",
     )
+    command = ["env", "verify", "--home", str(built.home)]
+    assert CliRunner().invoke(app, [*command, "--remove"]).exit_code == 1
+    assert not built.bytecode().exists()
+    assert verify_environment(Built(built.home).folder) == ()
 
 
 def test_a_stage_does_not_run_an_edited_module(built: Built, tmp_path: Path) -> None:
@@ -273,12 +313,34 @@ def test_a_stage_does_not_run_a_module_that_was_put_in(built: Built, tmp_path: P
 
 
 def test_a_copied_environment_is_digested_where_it_is_used(built: Built, tmp_path: Path) -> None:
-    """A copy has other inodes and times: the numbers are no proof, and the bytes are read."""
+    """A copy has other inodes and times: the numbers are no proof, and the bytes are read, once."""
     status = built.module.stat()
     content = built.module.read_bytes()
     built.module.unlink()
     built.module.write_bytes(content)
     os.utime(built.module, ns=(status.st_atime_ns, status.st_mtime_ns))
+    inside = built.module.relative_to(built.folder).as_posix()
+    before = read_seal(built.folder)
+    assert imported(built, tmp_path / "one") == ("1.0", "1.0", {})
+    after = read_seal(built.folder)
+    assert after.digest(inside) == before.digest(inside)
+    changed = {path for path in after.entries if after.entries[path] != before.entries[path]}
+    assert inside in changed, "its new numbers are known from now on"
+    assert after.problem(inside) is None
+    assert after.renewed == {}
+    built.edit_in_place()
+    assert read_seal(built.folder).problem(inside) == "changed"
+
+
+def test_a_file_shared_by_another_environment_is_digested_and_still_trusted(
+    built: Built, tmp_path: Path
+) -> None:
+    """A new link changes a file's ctime, which an edit would, too."""
+    inside = built.module.relative_to(built.folder).as_posix()
+    os.link(built.module, tmp_path / "link")
+    seal = read_seal(built.folder)
+    assert seal.problem(inside) is None
+    assert inside in seal.renewed
     assert imported(built, tmp_path / "one") == ("1.0", "1.0", {})
 
 

@@ -11,10 +11,11 @@ from wheel_folder import write_wheel
 
 from convkit.errors import ToolchainError
 from convkit.toolchain.environments import ensure_environment, environments_folder
+from convkit.toolchain.missing_releases import missing_releases
 from convkit.toolchain.requirements import CONVKIT_DEFAULT, EnvironmentSpec
 from convkit.toolchain.resolution import Resolution, resolution_file, resolve, resolved
 from convkit.toolchain.sealing import MARKER
-from convkit.toolchain.uv import failure_of, warnings_of
+from convkit.toolchain.uv import Failure, failure_of, warnings_of
 from convkit.toolchain.version_findings import version_findings
 from convkit.toolchain.yanked import yanked_in
 
@@ -107,7 +108,8 @@ def test_a_release_that_is_not_on_the_index_names_package_key_and_fix(
     with pytest.raises(ToolchainError) as caught:
         resolve(spec("alpha==1.1", "beta"), tmp_path)
     message = str(caught.value)
-    assert "alpha 1.1 is not on the index: it was removed, or never released." in message
+    assert "the index has no alpha 1.1 for Python" in message
+    assert "it was removed, never released, or not built for it. alpha==1.1 comes from" in message
     assert "alpha==1.1 comes from tools.alpha. Write a release there that the index has" in message
 
 
@@ -118,8 +120,8 @@ def test_a_package_that_is_not_on_the_index_and_convkit_s_own_choice(
     with pytest.raises(ToolchainError) as caught:
         resolve(unknown, tmp_path)
     assert (
-        "there is no package gamma on the index. gamma==1.0 is convkit's default; tools.gamma in"
-        in str(caught.value)
+        f"the index has no release of gamma for Python {HERE} on this platform. gamma==1.0 is"
+        " convkit's default; tools.gamma in" in str(caught.value)
     )
 
 
@@ -129,6 +131,32 @@ def test_a_dependency_that_is_gone_is_left_to_uv_s_own_words(
     write_wheel(index.folder, "delta", "1.0", requires=["alpha==7.7"])
     with pytest.raises(ToolchainError, match=r"no releases fit together(?s:.*)alpha==7\.7"):
         resolve(spec("delta"), tmp_path)
+
+
+def test_all_missing_releases_are_named_at_once(index: PackageIndex, tmp_path: Path) -> None:
+    with pytest.raises(ToolchainError) as caught:
+        resolve(spec("alpha==7.*", "beta==9", "gamma"), tmp_path)
+    message = str(caught.value)
+    assert "the index has no release of alpha" in message
+    assert "that meets ==7.*. alpha==7.* comes from tools.alpha" in message
+    assert "the index has no beta 9 for Python" in message
+    assert "the index has no release of gamma" in message
+
+
+def test_what_is_missing_is_decided_by_uv_and_not_by_its_words(
+    index: PackageIndex, tmp_path: Path
+) -> None:
+    """Words of another release of uv name nothing, or something that is there."""
+    said = Failure("no_versions", None, "beta==1.0 was yanked, there is no version of beta==1.0")
+    told = missing_releases(said, spec("alpha==7.7", "beta"))
+    assert told is not None
+    assert told.startswith("the index has no alpha 7.7 for Python")
+    assert "beta" not in told
+    assert missing_releases(said, spec("beta")) is None
+    yanked = Failure("no_versions", None, "Because alpha==7.7 was yanked (reason: a guess)")
+    told = missing_releases(yanked, spec("alpha==7.*"))
+    assert told is not None
+    assert "yanked" not in told
 
 
 def test_where_several_of_the_recipe_s_packages_are_involved_all_their_keys_are_named(
@@ -152,7 +180,7 @@ def test_a_remembered_release_that_is_gone_says_where_it_is_remembered(
     with pytest.raises(ToolchainError) as caught:
         ensure_environment(resolution, tmp_path, progress=quiet)
     message = str(caught.value)
-    assert "alpha 1.1 is not on the index" in message
+    assert "the index has no alpha 1.1 for Python" in message
     assert str(resolution_file(wanted, tmp_path)) in message
     assert "tools.alpha" in message
     with pytest.raises(ToolchainError, match="The recipe's lock pins it"):

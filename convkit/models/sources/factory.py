@@ -14,6 +14,7 @@ from convkit.models.sources.seeding import seeded
 from convkit.worker.context import StageFailedError
 from convkit.worker.nearest import suggestion
 from convkit.worker.protocol import Source
+from convkit.worker.source_imports import source_spec
 
 
 def load(source: Source) -> LoadedModel:
@@ -61,7 +62,7 @@ def _import(file: Path) -> ModuleType:
         raise StageFailedError(f"model.factory.call: there is no file {file}")
     # A unique name that is the same in every process: torch writes it into exported graphs.
     name = f"convkit_factory_{file.stem}_{hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
-    spec = importlib.util.spec_from_file_location(name, file)
+    spec = source_spec(name, file)
     if spec is None or spec.loader is None:
         raise StageFailedError(f"model.factory.call: {file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
