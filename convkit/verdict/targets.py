@@ -1,7 +1,7 @@
 """Turns stage results into target reports: statuses, headlines and the run's exit code."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from convkit.codec import encode
 from convkit.errors import EXIT_FAILED, EXIT_VERIFIED, ConvkitError
@@ -28,6 +28,8 @@ _WORST_LAST: tuple[TargetStatus, ...] = ("verified", "skipped", "failed", "broke
 # A build warning that explains why the following verification fails: calibration samples had no
 # effect.
 _EXPLAINING = "Q106"
+# The export's findings about inputs that the model refuses, wherever it runs.
+_WRONG_INPUTS = frozenset({"C101", "C102", "C104", "C105", "E410", "E411"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +61,7 @@ def judge_target(
     ]
     findings = _unique(
         [
-            *(finding for stage in upstream for finding in stage.report.findings),
+            *(finding for stage in upstream for finding in _own(stage, export)),
             *advice(recipe, target, override),
         ]
     )
@@ -186,6 +188,18 @@ def exit_code(status: TargetStatus) -> int:
             return EXIT_FAILED
         case "broken":
             return ConvkitError.exit_code
+
+
+def _own(stage: Finished, export: Finished | None) -> Iterator[Finding]:
+    """Yield a stage's findings, without the failure of a reference whose inputs the export has
+    already found to be wrong: the original refuses them, too.
+    """
+    known = export is not None and any(
+        finding.code in _WRONG_INPUTS for finding in export.report.findings
+    )
+    for finding in stage.report.findings:
+        if not (known and stage.report.kind == "reference" and finding.code == "E204"):
+            yield finding
 
 
 def _unique(findings: list[Finding]) -> tuple[Finding, ...]:

@@ -58,6 +58,12 @@ _ROWS = (
     Job("verify", protocol.VerifyRequest, protocol.VerifyResult, has_options=True),
     Job("inspect", protocol.InspectRequest, protocol.InspectResult, "convkit.stages.inspect"),
     Job("survey", protocol.SurveyRequest, protocol.SurveyResult, "convkit.stages.survey"),
+    Job(
+        "survey-model",
+        protocol.SurveyModelRequest,
+        protocol.SurveyResult,
+        "convkit.stages.survey_model",
+    ),
     Job("diagnose", protocol.DiagnoseRequest, protocol.DiagnoseResult, "convkit.stages.diagnose"),
     Job("compare", protocol.CompareRequest, protocol.CompareResult, "convkit.stages.compare"),
     Job("bench", protocol.BenchRequest, protocol.BenchResult, has_options=True),

@@ -62,6 +62,7 @@ from convkit.worker.protocol.requests import (
     PrecisionRequest,
     ReferenceRequest,
     StageRequest,
+    SurveyModelRequest,
     SurveyRequest,
     VerifyRequest,
 )
@@ -175,6 +176,7 @@ __all__ = [
     "StageResult",
     "StepTrial",
     "Steps",
+    "SurveyModelRequest",
     "SurveyRequest",
     "SurveyResult",
     "TensorMetrics",

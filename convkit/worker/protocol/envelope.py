@@ -21,6 +21,7 @@ JobKind = Literal[
     "compare",
     "diagnose",
     "survey",
+    "survey-model",
     "bench",
     "bench-original",
 ]

@@ -1,0 +1,89 @@
+"""Explains why a model refuses the declared inputs, proven by inputs that it accepts."""
+
+import dataclasses
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.source_lines import relative_source
+from convkit.tensors import Contract, Dimension, TensorSpec
+
+# Says whether the model runs with other inputs in place of the contract's.
+Accepts = Callable[[tuple[TensorSpec, ...]], bool]
+
+
+def refusal_finding(
+    module: torch.nn.Module,
+    contract: Contract,
+    refusal: BaseException,
+    accepts: Accepts,
+    root: str | None,
+) -> Finding:
+    """Return E410: where the model's code gives up, and the declared size that is wrong, if another
+    one that a layer asks for makes the model run.
+    """
+    given = ", ".join(f"{spec.name} {_shape(spec.shape)}" for spec in contract.inputs)
+    source = _own_line(refusal, root)
+    where = f" at {source}" if source else ""
+    message = f"The model refuses the declared inputs ({given}){where}: {_first_line(refusal)}."
+    for index, place, size in _other_sizes(module, contract):
+        spec = contract.inputs[index]
+        shape = (*spec.shape[:place], size, *spec.shape[place + 1 :])
+        other = dataclasses.replace(spec, shape=shape)
+        if accepts((*contract.inputs[:index], other, *contract.inputs[index + 1 :])):
+            return Finding(
+                "E410",
+                f"{message} It accepts {spec.name!r} with {size} instead of {spec.shape[place]}.",
+                Place(tensor=spec.name, source=source or None),
+                {"declared": list(spec.shape), "accepted": list(shape)},
+                Remedy(
+                    f"Declare shape {_shape(shape)} for input {spec.name!r}.",
+                    {f"inputs.{index}.shape": list(shape)},
+                ),
+            )
+    return Finding(
+        "E410",
+        message,
+        Place(source=source or None),
+        remedy=Remedy("Declare the shapes that the model's forward takes; that line shows which."),
+    )
+
+
+def _other_sizes(module: torch.nn.Module, contract: Contract) -> Iterator[tuple[int, int, int]]:
+    """Yield an input's index, an axis of it with a fixed size, and a size that a layer asks for."""
+    widths = list(dict.fromkeys(_widths(module)))
+    for index, spec in enumerate(contract.inputs):
+        for place, size in enumerate(spec.shape):
+            if isinstance(size, int):
+                yield from ((index, place, width) for width in widths if width != size)
+
+
+def _widths(module: torch.nn.Module) -> Iterator[int]:
+    for layer in module.modules():
+        for name in ("in_features", "in_channels", "input_size", "embed_dim", "num_features"):
+            if isinstance(width := getattr(layer, name, None), int):
+                yield width
+        normalized = getattr(layer, "normalized_shape", ())
+        if isinstance(normalized, tuple) and normalized:
+            yield int(normalized[-1])
+
+
+def _own_line(error: BaseException, root: str | None) -> str:
+    """Return `file:line` of the innermost line of the model's own code; empty if there is none."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if frame.lineno is None:
+            continue
+        if (source := relative_source(frame.filename, frame.lineno, root)) is not None:
+            return source
+    return ""
+
+
+def _shape(shape: Sequence[Dimension]) -> str:
+    return f"[{', '.join(map(str, shape))}]"
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
