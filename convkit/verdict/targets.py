@@ -61,7 +61,7 @@ def judge_target(
     ]
     findings = _unique(
         [
-            *(finding for stage in upstream for finding in _own(stage, export)),
+            *(finding for stage in upstream for finding in own_findings(stage, export)),
             *advice(recipe, target, override),
         ]
     )
@@ -190,7 +190,7 @@ def exit_code(status: TargetStatus) -> int:
             return ConvkitError.exit_code
 
 
-def _own(stage: Finished, export: Finished | None) -> Iterator[Finding]:
+def own_findings(stage: Finished, export: Finished | None) -> Iterator[Finding]:
     """Yield a stage's findings, without the failure of a reference whose inputs the export has
     already found to be wrong: the original refuses them, too.
     """

@@ -100,6 +100,7 @@ def probe(module: ContractModule, examples: Examples) -> Probe:
     finding = refusal_finding(
         module.model,
         examples.contract,
+        inputs,
         refusal,
         lambda specs: _accepts(module, examples, specs, sizes),
         examples.loaded.source_root,

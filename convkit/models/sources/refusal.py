@@ -17,6 +17,7 @@ Accepts = Callable[[tuple[TensorSpec, ...]], bool]
 def refusal_finding(
     module: torch.nn.Module,
     contract: Contract,
+    inputs: Sequence[torch.Tensor],
     refusal: BaseException,
     accepts: Accepts,
     root: str | None,
@@ -24,7 +25,8 @@ def refusal_finding(
     """Return E410: where the model's code gives up, and the declared size that is wrong, if another
     one that a layer asks for makes the model run.
     """
-    given = ", ".join(f"{spec.name} {_shape(spec.shape)}" for spec in contract.inputs)
+    pairs = zip(contract.inputs, inputs, strict=True)
+    given = ", ".join(f"{spec} at {list(tensor.shape)}" for spec, tensor in pairs)
     source = _own_line(refusal, root)
     where = f" at {source}" if source else ""
     message = f"The model refuses the declared inputs ({given}){where}: {_first_line(refusal)}."
