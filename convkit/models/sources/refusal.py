@@ -8,33 +8,35 @@ import torch
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.source_lines import relative_source
-from convkit.tensors import Contract, Dimension, TensorSpec
+from convkit.models.sources.contract_module import ContractModule, OutputsError
+from convkit.tensors import Contract, Dimension
 
-# Says whether the model runs with other inputs in place of the contract's.
-Accepts = Callable[[tuple[TensorSpec, ...]], bool]
+# Draws the inputs of a contract.
+Draw = Callable[[Contract], Sequence[torch.Tensor]]
 
 
 def refusal_finding(
-    module: torch.nn.Module,
-    contract: Contract,
+    module: ContractModule,
     inputs: Sequence[torch.Tensor],
     refusal: BaseException,
-    accepts: Accepts,
+    draw: Draw,
     root: str | None,
 ) -> Finding:
     """Return E410: where the model's code gives up, and the declared size that is wrong, if another
     one that a layer asks for makes the model run.
     """
+    contract = module.contract
     pairs = zip(contract.inputs, inputs, strict=True)
     given = ", ".join(f"{spec} at {list(tensor.shape)}" for spec, tensor in pairs)
     source = _own_line(refusal, root)
     where = f" at {source}" if source else ""
     message = f"The model refuses the declared inputs ({given}){where}: {_first_line(refusal)}."
-    for index, place, size in _other_sizes(module, contract):
+    for index, place, size in _other_sizes(module.model, contract):
         spec = contract.inputs[index]
         shape = (*spec.shape[:place], size, *spec.shape[place + 1 :])
         other = dataclasses.replace(spec, shape=shape)
-        if accepts((*contract.inputs[:index], other, *contract.inputs[index + 1 :])):
+        others = (*contract.inputs[:index], other, *contract.inputs[index + 1 :])
+        if _accepts(module, draw, dataclasses.replace(contract, inputs=others)):
             return Finding(
                 "E410",
                 f"{message} It accepts {spec.name!r} with {size} instead of {spec.shape[place]}.",
@@ -51,6 +53,18 @@ def refusal_finding(
         Place(source=source or None),
         remedy=Remedy("Declare the shapes that the model's forward takes; that line shows which."),
     )
+
+
+def _accepts(module: ContractModule, draw: Draw, contract: Contract) -> bool:
+    """Return True if the model runs with other inputs; its outputs are checked elsewhere."""
+    try:
+        with torch.no_grad():
+            module(*draw(contract))
+    except OutputsError:
+        return True
+    except Exception:  # noqa: BLE001 - a refusal is an answer
+        return False
+    return True
 
 
 def _other_sizes(module: torch.nn.Module, contract: Contract) -> Iterator[tuple[int, int, int]]:

@@ -1,6 +1,5 @@
 """Finds inputs with which a torch module runs: from one example call, or by trying."""
 
-import inspect
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -19,11 +18,10 @@ from convkit.worker.protocol import Sample
 
 # Combinations of what the inputs may be, and of sizes for each.
 _MOST_COMBINATIONS, _MOST_SIZES = 200, 60
-# What transformers' models take beside the inputs that their kind is known by, where forward has
-# it: a model without one of the first two still runs, and means something else.
+# A text model runs without these, and its results mean less.
 _COMPANIONS = ("attention_mask", "token_type_ids")
+# Inputs that a model of several kinds of data refuses to go without.
 _ALTERNATIVES = ("input_ids", "pixel_values", "input_features", "input_values", "decoder_input_ids")
-_TORCH_KINDS = (torch.Tensor, inspect.Parameter.empty)
 
 
 def first_run(loaded: LoadedModel, trials: ModuleTrials) -> Start:

@@ -38,7 +38,8 @@ def survey_module(
     start = first_run(loaded, trials) if example is None else example_run(loaded, example, trials)
     guessed = example is None and loaded.config is None
     notes = [tried_out([spec.name for spec in start.inputs])] if guessed else []
-    roles = {axis: ROLES.get(axis.partition("_2")[0], "") for axis in start.sizes}
+    # The second sequence of an example is called sequence_2.
+    roles = {axis: ROLES.get(re.sub(r"_\d+$", "", axis), "") for axis in start.sizes}
     progress("trying other sizes")
     sizing = Sizing(trials.outputs, roles, start, trials, notes, expects_fixed=True)
     return _exportable(loaded, sizing.run(), progress)
