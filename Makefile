@@ -12,7 +12,7 @@ ifeq ($(strip $(UV_FIND_LINKS)),)
 unexport UV_FIND_LINKS
 endif
 
-.PHONY: run test test-all test-gpu lint types unit plan ui docs pictures bench bench-targets bench-optimum benchmark faults fuzz-store fuzz-files clean
+.PHONY: run test test-all test-gpu lint types unit plan ui docs pictures bench bench-targets bench-optimum benchmark faults axe fuzz-store fuzz-files clean
 
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
@@ -73,6 +73,11 @@ $(VENV)-optimum/.test: $(VENV)/bin/uv
 # The corpus of faults, scored; FAULTS='contract:*' runs a part of it.
 faults: $(VENV)/.test
 	PYTHONPATH=tests $(BIN)/python -m faults $(if $(FAULTS),$(foreach name,$(FAULTS),'$(name)'))
+
+# Checks reports with axe-core in Chromium: make axe REPORTS='report.html'. Needs npm.
+axe: $(VENV)/.test
+	npm install --silent --prefix $(VENV)/axe axe-core@4
+	$(BIN)/python tests/axe.py $(VENV)/axe/node_modules/axe-core/axe.min.js $(REPORTS)
 
 # Damages 500 random places of a home, one after another, and holds every promise against the bytes.
 fuzz-store: $(VENV)/.test

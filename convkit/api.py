@@ -17,7 +17,6 @@ from convkit.execute.run_folder import read_record
 from convkit.execute.selecting import find_run
 from convkit.findings.model import Finding
 from convkit.home import Home
-from convkit.recipe.draft import draft_recipe
 from convkit.recipe.loading import LoadedRecipe, load_recipe, parse_recipe
 from convkit.record.model import RunRecord, TargetReport, TargetStatus
 from convkit.record.summary import evidence_of, located_findings
@@ -51,19 +50,21 @@ class Recipe:
     @classmethod
     def draft(
         cls, model: str, path: str | Path = "recipe.yaml", *, home: str | Path | None = None,
-        toolchain: ToolchainKind = "isolated",
+        toolchain: ToolchainKind = "isolated", example: str | None = None,
     ) -> "Recipe":  # fmt: skip
         """Draft a recipe for a model, as `convkit init` does, to be saved at `path`.
 
-        `model` is a folder, an ONNX file, an architecture or PACKAGE==VERSION:PATH. An ONNX file is
-        run once, with tools from `home`. Raises UsageError for anything else.
+        `model` is a folder, an ONNX file, FILE.py:CALLABLE, an architecture, OWNER/NAME@COMMIT or
+        PACKAGE==VERSION:PATH. If only running the model tells what it takes, it is run once, with
+        tools from `home`; `example` is FILE.py:CALLABLE, which returns one call's inputs. Raises
+        UsageError for anything else, ModelFileError for a model that does not load or run.
         """
-        survey = None
-        if model.endswith(".onnx"):
-            from convkit.execute.inspection import survey_model  # noqa: PLC0415 - needed for files only
+        from convkit.execute.drafting import Drafting  # noqa: PLC0415 - most callers only load
+        from convkit.execute.drafting import draft as drafted  # noqa: PLC0415 - as above
 
-            survey = survey_model(Path(model), _home(home), lambda _: None, toolchain=toolchain)
-        return cls.parse(draft_recipe(model, destination=Path(path), survey=survey), path)
+        drafting = Drafting(model, Path(path), example=example)
+        text = drafted(drafting, _home(home), lambda _: None, toolchain=toolchain)
+        return cls.parse(text, path)
 
     @property
     def path(self) -> Path:

@@ -12,6 +12,7 @@ import numpy as np
 from convkit.cases.facts import ModelFacts
 from convkit.cases.signals import draw_audio, draw_image
 from convkit.dtypes import DTypeUnavailableError, is_float, numpy_dtype
+from convkit.findings.model import Finding, Place, Remedy
 from convkit.tensors import Contract, TensorSpec
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Sample
@@ -161,10 +162,13 @@ def integer_range(spec: TensorSpec, sample: Sample, facts: ModelFacts) -> tuple[
     """Return the legal whole numbers of an input, low included, high excluded."""
     if sample.kind == "token_ids":
         if facts.vocabulary is None:
-            raise StageFailedError(
-                f"input {spec.name!r} is drawn as token_ids, and the model states no vocabulary: "
-                "write sample: {integers: [0, <vocabulary>]} for it"
+            message = f"Input {spec.name!r} is drawn as token_ids, and the model has no vocabulary."
+            remedy = Remedy(
+                "Write sample: {integers: [0, ROWS]} for it, with the rows of the table that it"
+                " indexes."
             )
+            finding = Finding("E411", message, Place(tensor=spec.name), remedy=remedy)
+            raise StageFailedError(message, [finding])
         low, high = 0, facts.vocabulary
     else:
         low, high = int(sample.numbers[0]), int(sample.numbers[1])

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 from convkit.cli.plain import Encodable
 from convkit.record.bench import BenchRecord, ModelFigures, SizeFigures
-from convkit.record.text import first_line, sizes_text
-from convkit.report.bench import footprint_row, milliseconds_text
+from convkit.record.text import first_line, ratio_text, sizes_text
+from convkit.report.bench import footprint_row, milliseconds_text, spread_text
 from convkit.verdict.bench_figures import noise_text
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def _latencies(record: BenchRecord, size: str) -> "Table":
 
 def _latency_row(model: ModelFigures, found: SizeFigures) -> tuple[str, ...]:
     ratio = found.ratios.get("p50")
-    shown = "" if ratio is None else f"{ratio.value:.2f}x ({ratio.low:.2f} to {ratio.high:.2f})"
+    shown = "" if ratio is None else f"{ratio_text(ratio.value)}x ({spread_text(ratio)})"
     throughput = "-" if found.throughput is None else f"{found.throughput:.3g}"
     return (
         model.name,

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from convkit.cli.plain import Encodable
-from convkit.record.model import StageStatus
+from convkit.execute.events import StageEnd
 from convkit.record.text import seconds_text
 
 if TYPE_CHECKING:
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.text import Text
 
-_State = Literal["waiting", "running"] | StageStatus
+_State = Literal["waiting", "running"] | StageEnd
 
 _STYLES: dict[_State, str] = {
     "waiting": "dim",
     "running": "bold cyan",
     "hit": "green",
     "done": "green",
+    "failed": "bold red",
     "broken": "bold red",
     "skipped": "bold yellow",
     "blocked": "yellow",
@@ -31,6 +32,7 @@ _MARKS: dict[_State, str] = {
     "running": "\N{BLACK RIGHT-POINTING SMALL TRIANGLE}",
     "hit": "\N{CHECK MARK}",
     "done": "\N{CHECK MARK}",
+    "failed": "\N{BALLOT X}",
     "broken": "\N{BALLOT X}",
     "skipped": "\N{EN DASH}",
     "blocked": "\N{EN DASH}",
@@ -40,11 +42,17 @@ _ASCII_MARKS: dict[_State, str] = {
     "running": ">",
     "hit": "+",
     "done": "+",
+    "failed": "x",
     "broken": "x",
     "skipped": "-",
     "blocked": "-",
 }
-_WORDS: dict[_State, str] = {"hit": "up to date", "waiting": "waiting", "running": "running"}
+_WORDS: dict[_State, str] = {
+    "failed": "a check failed",
+    "hit": "up to date",
+    "waiting": "waiting",
+    "running": "running",
+}
 
 
 @dataclasses.dataclass
@@ -125,7 +133,7 @@ class LiveProgress:
             line = self._lines.setdefault(stage, _Line(stage))
             line.message, line.share = message, done
 
-    def stage_finished(self, stage: str, status: StageStatus, seconds: float) -> None:
+    def stage_finished(self, stage: str, status: StageEnd, seconds: float) -> None:
         """Mark a stage as ended or reused (`hit`); `seconds` is how long it ran."""
         with self._lock:
             line = self._lines.setdefault(stage, _Line(stage))
@@ -133,7 +141,7 @@ class LiveProgress:
             self._say(
                 line,
                 _WORDS.get(status, status)
-                + ("" if status != "done" else f" in {seconds_text(seconds)}"),
+                + ("" if status not in ("done", "failed") else f" in {seconds_text(seconds)}"),
             )
 
     def _say(self, line: _Line, text: str) -> None:
@@ -174,6 +182,7 @@ def _fitting(lines: list[_Line], height: int) -> tuple[list[_Line], str]:
     urgency: dict[_State, int] = {
         "running": 0,
         "broken": 1,
+        "failed": 1,
         "skipped": 2,
         "blocked": 3,
         "waiting": 4,

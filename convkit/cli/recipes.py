@@ -2,36 +2,32 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from convkit.cli.options import HomeFolder, Toolchain
 from convkit.errors import UsageError
 
-if TYPE_CHECKING:
-    from convkit.execute.facts import ToolchainKind
-    from convkit.worker.protocol import SurveyResult
-
 
 def init(
     model: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="MODEL",
             help=(
-                "An ONNX file, a model folder, an architecture such as bert, or"
-                " PACKAGE==VERSION:PATH."
+                "An ONNX file, a model folder, FILE.py:CALLABLE, an architecture such as bert,"
+                " OWNER/NAME@COMMIT, or PACKAGE==VERSION:PATH. Asked for on a terminal if omitted."
             ),
         ),
-    ],
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write the recipe to this file instead of printing it.",
+            help="Write the recipe, and its schema for editors, here instead of printing it.",
         ),
     ] = None,
     task: Annotated[
@@ -41,41 +37,54 @@ def init(
             help="The model's head, such as text-generation (a decoder with its cache).",
         ),
     ] = None,
+    example: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE.py:FUNCTION",
+            help="A function that returns the inputs of one call, to learn their shapes from.",
+        ),
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
     toolchain: Toolchain = "isolated",
     home: HomeFolder = None,
 ) -> None:
-    """Draft a recipe for a model or an ONNX file."""
-    from convkit.errors import UsageError, storage_error
-    from convkit.recipe.draft import draft_recipe
+    """Draft a recipe for a model: run it once, and write down what it takes and returns."""
+    from convkit.cli.asking import ask_for_missing
+    from convkit.execute.drafting import Drafting, draft
+    from convkit.home import Home
 
+    model, output = ask_for_missing(model, output)
     if output is not None and output.exists() and not force:
         raise UsageError(f"{output} exists; --force overwrites it")
     # Paths in a recipe are relative to its folder: that of the file, or the current one.
-    text = draft_recipe(
-        model,
-        destination=output or Path("recipe.yaml"),
-        task=task,
-        survey=_survey(model, toolchain, home) if model.endswith(".onnx") else None,
-    )
+    drafting = Drafting(model, output or Path("recipe.yaml"), task, example)
+    text = draft(drafting, Home.find(home), _say, toolchain=toolchain)
     if output is None:
         typer.echo(text, nl=False)
         return
-    try:
-        output.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise storage_error(error, output) from error
+    _write(text, output)
     typer.echo(f"wrote {output}; next: convkit run {output}")
 
 
-def _survey(model: str, toolchain: "ToolchainKind", home: Path | None) -> "SurveyResult":
-    from convkit.execute.inspection import survey_model
-    from convkit.home import Home
+def _say(message: str) -> None:
+    typer.echo(message, err=True)
 
-    def say(message: str) -> None:
-        typer.echo(message, err=True)
 
-    return survey_model(Path(model), Home.find(home), say, toolchain=toolchain)
+def _write(text: str, output: Path) -> None:
+    """Write a recipe whose first line points editors to the schema beside it."""
+    import json
+
+    from convkit.errors import storage_error
+    from convkit.recipe.schema import recipe_schema
+
+    schema_file = output.with_name("recipe.schema.json")
+    try:
+        if not schema_file.exists():
+            schema_file.write_text(json.dumps(recipe_schema(), indent=2) + "\n", encoding="utf-8")
+        line = f"# yaml-language-server: $schema={schema_file.name}\n"
+        output.write_text(line + text, encoding="utf-8")
+    except OSError as error:
+        raise storage_error(error, output) from error
 
 
 def schema() -> None:

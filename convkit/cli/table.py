@@ -157,7 +157,11 @@ class _Summary:
             yield Text.assemble(
                 (f"stage {stage.id} broke", "bold red"), f" after {seconds_text(stage.seconds)}"
             )
-            yield Padding(Text(stage.error or stage.reason), (0, 0, 0, 2), expand=False)
+            told = any(
+                (stage.error or stage.reason) in finding.message for finding in stage.findings
+            )
+            if not told:  # above, as a finding
+                yield Padding(Text(stage.error or stage.reason), (0, 0, 0, 2), expand=False)
             if stage.log is not None:
                 log = stage.log if self.folder is None else str(self.folder / stage.log)
                 yield Padding(Text(f"log: {log}", overflow="fold"), (0, 0, 0, 2), expand=False)

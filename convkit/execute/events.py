@@ -1,8 +1,11 @@
 """Progress events of a run."""
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 from convkit.record.model import StageStatus
+
+# failed: the stage did its work, and one of its checks found an error.
+StageEnd = StageStatus | Literal["failed"]
 
 
 class Listener(Protocol):
@@ -17,7 +20,7 @@ class Listener(Protocol):
     def stage_progress(self, stage: str, message: str, done: float | None) -> None:
         """What a stage is doing, and the fraction done if known."""
 
-    def stage_finished(self, stage: str, status: StageStatus, seconds: float) -> None:
+    def stage_finished(self, stage: str, status: StageEnd, seconds: float) -> None:
         """A stage has ended; `seconds` is the duration of its work (0 for a hit)."""
 
 
@@ -33,5 +36,5 @@ class Silence:
     def stage_progress(self, stage: str, message: str, done: float | None) -> None:
         """Do nothing."""
 
-    def stage_finished(self, stage: str, status: StageStatus, seconds: float) -> None:
+    def stage_finished(self, stage: str, status: StageEnd, seconds: float) -> None:
         """Do nothing."""

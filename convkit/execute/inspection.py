@@ -26,6 +26,7 @@ from convkit.worker.protocol import (
     InspectRequest,
     InspectResult,
     JobKind,
+    SurveyModelRequest,
     SurveyRequest,
     SurveyResult,
 )
@@ -103,6 +104,24 @@ def survey_model(
     return dataclasses.replace(unrun, notes=(*unrun.notes, note))
 
 
+def survey_source(
+    model: str,
+    request: SurveyModelRequest,
+    spec: EnvironmentSpec,
+    home: Home,
+    progress: Callable[[str], None],
+    *,
+    toolchain: ToolchainKind,
+) -> SurveyResult:
+    """Work out a torch model's contract for a draft, in the environment of its export; raises
+    ModelFileError, which begins with the name of the `model`.
+    """
+    outcome = _asked(
+        _environment(spec, home, progress, toolchain), "survey-model", request, home, progress
+    )
+    return decode(SurveyResult, _result(model, outcome))
+
+
 def _environment(
     spec: EnvironmentSpec, home: Home, progress: Callable[[str], None], toolchain: ToolchainKind
 ) -> Environment:
@@ -134,7 +153,7 @@ def _asked(
         )
 
 
-def _result(path: Path, outcome: WorkerOutcome) -> Json:
+def _result(path: Path | str, outcome: WorkerOutcome) -> Json:
     if outcome.answer is None or outcome.answer.outcome != "done":
         reason = outcome.answer.error if outcome.answer else f"{outcome.ending}\n{outcome.log_tail}"
         raise ModelFileError(f"{path}: {reason}")

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from convkit.codec import CodecError, decode, encode
 from convkit.errors import Interrupted, WorkerError
-from convkit.execute.events import Listener
+from convkit.execute.events import Listener, StageEnd
 from convkit.execute.expected_memory import expected_memory
 from convkit.execute.facts import ResolvedFacts
 from convkit.execute.key_lock import KeyLock
@@ -117,15 +117,16 @@ class StageRunner:
             )
             if known is not None and not self.is_forced(stage):
                 self.store.set_latest(self.loaded.recipe.name, stage.id, key)
-                self.listener.stage_finished(stage.id, "hit", 0.0)
-                return self._annotated(stage, self._hit(stage, known))
+                hit = self._hit(stage, known)
+                self.listener.stage_finished(stage.id, _end(hit), 0.0)
+                return self._annotated(stage, hit)
             reason = self._reason(stage, parts, inputs, forced=known is not None)
             self.listener.stage_started(stage.id, reason)
             work = Work(stage, key, reason, parts, inputs, known)
             settled = (
                 self._run(work) if self.elsewhere is None else self.elsewhere.perform(self, work)
             )
-        self.listener.stage_finished(stage.id, settled.report.status, settled.report.seconds)
+        self.listener.stage_finished(stage.id, _end(settled), settled.report.seconds)
         return self._annotated(stage, settled)
 
     def _annotated(self, stage: Stage, settled: Settled) -> Settled:
@@ -372,3 +373,10 @@ def _result_of(stage: Stage, answer: Answer) -> StageResult:
 def _skipped(report: StageReport, stage: Stage, error: str) -> StageReport:
     findings = (*report.findings, absent(stage, error))
     return dataclasses.replace(report, status="skipped", error=error, findings=findings)
+
+
+def _end(settled: Settled) -> StageEnd:
+    """Return how a stage ended: done, and with an error of its checks, is not done to a reader."""
+    status = settled.report.status
+    found = any(finding.is_error for finding in settled.report.findings)
+    return "failed" if found and status in ("hit", "done") else status

@@ -142,6 +142,8 @@ def _findings_of_answer(
         answer.traceback and _MEMORY_WORDS.search(answer.traceback.splitlines()[-1])
     ):
         failure = _out_of_memory(message, outcome, stage, target)
+    elif error == " ".join(finding.message for finding in answer.findings):
+        return tuple(answer.findings)  # they are the failure, and no tool is to blame
     else:
         remedy = Remedy("See the message above. The log has the tool's full output.")
         failure = Finding(

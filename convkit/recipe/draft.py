@@ -1,10 +1,6 @@
 """Drafts a recipe for a model: complete, commented and valid, as a starting point to edit."""
 
-import dataclasses
-import importlib.metadata
 import json
-import os
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -14,8 +10,11 @@ from convkit.metrics.registry import DEFAULTS, PARAMETERS
 from convkit.recipe.decoder_draft import TASK as GENERATION
 from convkit.recipe.decoder_draft import decoder_signature
 from convkit.recipe.draft_onnx import comments_of, signature_of_survey, tolerances_of
+from convkit.recipe.draft_origins import Origin, origin_of, with_overrides
 from convkit.recipe.families import (
+    DEFAULT_TASK,
     FAMILIES,
+    KNOWN_TASKS,
     SMALL_DECODER,
     DraftInput,
     DraftOutput,
@@ -26,20 +25,12 @@ from convkit.recipe.families import (
     signature_of,
     task_of,
 )
-from convkit.recipe.scalars import ScalarError, plain_value
+from convkit.recipe.scalars import yaml_scalar
 from convkit.worker.protocol import SurveyResult
 
 # The versions that this repository's recipes are verified with.
 _TOOLS = {"torch": "==2.13.*", "transformers": "==5.23.*", "onnxruntime": "==1.31.*"}
 _PYTHON = "3.11"
-
-_PACKAGE = re.compile(
-    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[0-9][A-Za-z0-9.!+]*):(?P<path>[^:]+)"
-)
-_HUB = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)@(?P<revision>[0-9a-f]{40})")
-_ARCHITECTURE = re.compile(r"[a-z0-9][a-z0-9_-]*")
-_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model")
-
 
 _UNKNOWN_MODEL = (
     (
@@ -57,18 +48,6 @@ _UNKNOWN_SIZES = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Origin:
-    """A model's source: the lines under `model:`, and what is known about it."""
-
-    name: str
-    lines: tuple[str, ...]
-    config: Mapping[str, Json]
-    family: Family | None
-    has_tokenizer: bool = False
-    is_onnx: bool = False
-
-
 def draft_recipe(
     model: str,
     *,
@@ -81,14 +60,17 @@ def draft_recipe(
     """Return the text of a recipe to be written at `destination`; its paths are relative to that.
 
     `model` is a folder in transformers' layout, an ONNX file (with its `survey`),
-    `package==version:path`, `owner/name@commit` on a hub, or one of transformers' architectures
-    such as `bert`. `architecture` is the model_type of a model whose configuration is not available
-    here. Guesses are marked TODO. Raises UsageError.
+    `file.py:callable`, `package==version:path`, `owner/name@commit` on a hub, or one of
+    transformers' architectures such as `bert`. A `survey` says what running the model revealed, and
+    goes before what is known of its family. `architecture` is the model_type of a model whose
+    configuration is not available here. Guesses are marked TODO. Raises UsageError.
     """
-    origin = _origin(model, destination.absolute().parent, architecture, survey, task)
+    origin = origin_of(model, destination.absolute().parent, architecture, survey, task)
     doubt: tuple[str, ...] | None = None
     if survey is not None:
         signature, doubt = signature_of_survey(survey), comments_of(survey)
+        if survey.overrides:
+            origin = with_overrides(origin, model, survey.overrides)
     elif origin.family is None:
         signature, doubt = _guess(origin.config, task), _UNKNOWN_MODEL
     elif not origin.config:
@@ -105,130 +87,24 @@ def draft_recipe(
     return "\n".join(lines) + "\n"
 
 
+def needs_survey(model: str, *, destination: Path, task: str | None = None) -> bool:
+    """Return True if only running a model tells what it takes: it is of no known family, or its
+    configuration is not here. Raises UsageError as `draft_recipe` does.
+    """
+    if model.endswith(".onnx"):
+        return True
+    if task == GENERATION:
+        return False
+    origin = origin_of(model, destination.absolute().parent, None, None, task)
+    return origin.family is None or not origin.config or (task or DEFAULT_TASK) not in KNOWN_TASKS
+
+
 def _signature(family: Family, config: Mapping[str, Json], task: str | None) -> DraftSignature:
     """Return a family's signature; a decoder's has its cache."""
     wanted = task or task_of(family, config)
     if family.kind == "decoder" and wanted == GENERATION:
         return decoder_signature(family, config)
     return signature_of(family, config, wanted)
-
-
-def _origin(
-    model: str,
-    folder: Path,
-    architecture: str | None,
-    survey: SurveyResult | None,
-    task: str | None,
-) -> _Origin:
-    path = Path(model)
-    if model.endswith(".onnx"):
-        return _onnx_origin(path, folder, survey)
-    if path.is_dir():
-        return _folder_origin(path, folder, architecture)
-    if match := _PACKAGE.fullmatch(model):
-        return _package_origin(match["name"], match["version"], match["path"], architecture)
-    if match := _HUB.fullmatch(model):
-        lines = (
-            "hub:",
-            f"  id: {_scalar(match['id'])}",
-            f"  revision: {_scalar(match['revision'])}",
-        )
-        family = FAMILIES.get(architecture or "")
-        return _Origin(
-            _recipe_name(match["id"].split("/")[1]), lines, {}, family, has_tokenizer=True
-        )
-    if _ARCHITECTURE.fullmatch(model):
-        return _architecture_origin(model, task)
-    if "/" in model and not path.parent.is_dir():
-        raise UsageError(
-            f"{model}: no such folder. For a model on a hub, pin its commit:"
-            f" {model.partition('@')[0]}@<40 hex digits>"
-        )
-    raise UsageError(
-        f"{model}: no such folder. Pass a folder in transformers' layout, an .onnx file,"
-        f" package==version:path, owner/name@commit, or an architecture ({', '.join(FAMILIES)})"
-    )
-
-
-def _onnx_origin(path: Path, folder: Path, survey: SurveyResult | None) -> _Origin:
-    if not path.is_file():
-        raise UsageError(f"{path}: no such file")
-    if survey is None:
-        raise UsageError(f"{path}: only a survey of the file says what it takes and returns")
-    return _Origin(
-        _recipe_name(path.stem),
-        (f"onnx: {_scalar(_relative(path, folder))}",),
-        {},
-        None,
-        is_onnx=True,
-    )
-
-
-def _folder_origin(path: Path, folder: Path, architecture: str | None) -> _Origin:
-    config = _read_config(path / "config.json")
-    has_tokenizer = any((path / file).is_file() for file in _TOKENIZER_FILES)
-    family = FAMILIES.get(architecture or str(config.get("model_type")))
-    lines = (f"path: {_scalar(_relative(path, folder))}",)
-    return _Origin(_recipe_name(path.resolve().name), lines, config, family, has_tokenizer)
-
-
-def _package_origin(name: str, version: str, path: str, architecture: str | None) -> _Origin:
-    """Read the configuration if the package happens to be installed; a draft downloads nothing."""
-    lines = (
-        "package:",
-        f"  name: {_scalar(name)}",
-        f"  version: {_scalar(version)}",
-        f"  path: {_scalar(path)}",
-    )
-    config: Mapping[str, Json] = {}
-    try:
-        distribution = importlib.metadata.distribution(name)
-    except importlib.metadata.PackageNotFoundError:
-        distribution = None
-    if distribution is not None and distribution.version == version:
-        config = _read_config(Path(str(distribution.locate_file(f"{path}/config.json"))))
-    family = FAMILIES.get(architecture or str(config.get("model_type")))
-    return _Origin(_recipe_name(name), lines, config, family, has_tokenizer=True)
-
-
-def _architecture_origin(architecture: str, task: str | None) -> _Origin:
-    family = FAMILIES.get(architecture)
-    small = family.small if family is not None else SMALL_DECODER if task == GENERATION else {}
-    lines = [
-        "config:",
-        f"  architecture: {_scalar(architecture)}",
-        "  seed: 0 # the same seed gives the same weights",
-    ]
-    if small:
-        lines.append("  overrides: # a small model: quick to convert, and as hard to get right")
-        lines += [f"    {key}: {json.dumps(value)}" for key, value in small.items()]
-    return _Origin(_recipe_name(architecture), tuple(lines), small, family)
-
-
-def _read_config(path: Path) -> Mapping[str, Json]:
-    try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise UsageError(
-            f"{path}: no such file; a folder in transformers' layout has one"
-        ) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path}: cannot be read as JSON: {error}") from error
-    if not isinstance(config, dict):
-        raise UsageError(f"{path}: is not a JSON object")
-    return config
-
-
-def _relative(path: Path, folder: Path) -> str:
-    """Return the path to write in a recipe in `folder`; absolute if it is on another drive."""
-    try:
-        return Path(os.path.relpath(path.absolute(), folder)).as_posix()
-    except ValueError:
-        return path.absolute().as_posix()
-
-
-def _recipe_name(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")[:100] or "model"
 
 
 def _guess(config: Mapping[str, Json], task: str | None) -> DraftSignature:
@@ -244,7 +120,7 @@ def _guess(config: Mapping[str, Json], task: str | None) -> DraftSignature:
 
 
 def _render(
-    origin: _Origin,
+    origin: Origin,
     name: str,
     signature: DraftSignature,
     doubt: tuple[str, ...] | None,
@@ -258,22 +134,38 @@ def _render(
         yield "#"
         yield from doubt
     yield "schema: 1"
-    yield f"name: {_scalar(name)}"
+    yield f"name: {yaml_scalar(name)}"
     yield ""
     yield "model:"
     yield from (f"  {line}" for line in origin.lines)
-    if signature.task:
-        yield f"  task: {_scalar(signature.task)} # the head that transformers loads"
+    if signature.task and not origin.is_own_code:
+        yield f"  task: {yaml_scalar(signature.task)} # the head that transformers loads"
     yield ""
     yield "# Every stage runs in its own environment, built from these versions."
     yield "tools:"
     yield f'  python: "{_PYTHON}"'
     for package, specifier in _TOOLS.items():
-        if not origin.is_onnx or package == "onnxruntime":
+        if package not in _left_out(origin):
             yield f'  {package}: "{specifier}"'
+    for package, version in origin.packages.items():
+        if package in _TOOLS:
+            continue
+        if version:
+            yield f'  {yaml_scalar(package)}: "=={version}" # the model\'s code imports it'
+        else:
+            yield f'  # {package}: "==?" # TODO: the model\'s code imports it; pin its version'
     yield ""
     yield from _render_signature(signature)
     yield from _render_rest(origin, tolerances)
+
+
+def _left_out(origin: Origin) -> frozenset[str]:
+    """Return the usual tools that no stage of the model needs."""
+    if origin.is_onnx:
+        return frozenset({"torch", "transformers"})
+    if origin.is_own_code and "transformers" not in origin.packages:
+        return frozenset({"transformers"})
+    return frozenset()
 
 
 def _render_signature(signature: DraftSignature) -> Iterator[str]:
@@ -284,9 +176,9 @@ def _render_signature(signature: DraftSignature) -> Iterator[str]:
         )
         yield "axes:"
         for axis, (low, typical, high) in signature.axes.items():
-            yield f"  {_scalar(axis)}: {{ min: {low}, typical: {typical}, max: {high} }}"
+            yield f"  {yaml_scalar(axis)}: {{ min: {low}, typical: {typical}, max: {high} }}"
         for axis, written in signature.data_axes.items():
-            yield f"  {_scalar(axis)}: {json.dumps(written)}"
+            yield f"  {yaml_scalar(axis)}: {json.dumps(written)}"
         yield ""
     yield "# The order of inputs and outputs is part of the contract."
     yield "inputs:"
@@ -302,7 +194,7 @@ def _render_signature(signature: DraftSignature) -> Iterator[str]:
         yield ""
 
 
-def _render_rest(origin: _Origin, tolerances: Mapping[str, Mapping[str, Json]]) -> Iterator[str]:
+def _render_rest(origin: Origin, tolerances: Mapping[str, Mapping[str, Json]]) -> Iterator[str]:
     yield "verify:"
     if origin.has_tokenizer and (origin.family is None or "vision" not in origin.family.kind):
         yield "  # texts: texts.txt   # real texts, one per line, through the model's own tokenizer"
@@ -313,7 +205,7 @@ def _render_rest(origin: _Origin, tolerances: Mapping[str, Mapping[str, Json]]) 
         yield "  outputs: # in place of the above; max_abs is a share of the largest value seen"
         for output, limits in tolerances.items():
             listed = ", ".join(f"{key}: {json.dumps(limit)}" for key, limit in limits.items())
-            yield f"    {_scalar(output)}: {{ {listed} }}"
+            yield f"    {yaml_scalar(output)}: {{ {listed} }}"
     yield ""
     yield "targets:"
     yield "  ort-cpu:"
@@ -323,10 +215,10 @@ def _render_rest(origin: _Origin, tolerances: Mapping[str, Mapping[str, Json]]) 
 
 
 def _tensor(tensor: DraftInput | DraftOutput) -> str:
-    origin = f", from: {_scalar(tensor.origin)}" if tensor.origin is not None else ""
+    origin = f", from: {yaml_scalar(tensor.origin)}" if tensor.origin is not None else ""
     return (
-        f"name: {_scalar(tensor.name)}{origin}, dtype: {tensor.dtype}, shape:"
-        f" [{', '.join(map(_scalar, tensor.shape))}]"
+        f"name: {yaml_scalar(tensor.name)}{origin}, dtype: {tensor.dtype}, shape:"
+        f" [{', '.join(map(yaml_scalar, tensor.shape))}]"
     )
 
 
@@ -344,18 +236,3 @@ def _sample(sample: DraftSample | None) -> str:
 
 def _one_line(text: str) -> str:
     return " ".join(text.split())
-
-
-def _scalar(value: str | int) -> str:
-    """Return a value as YAML, quoted if it would otherwise not be read as the same text."""
-    if isinstance(value, int):
-        return str(value)
-    try:
-        plain = (
-            re.fullmatch(r"[\w./+-]+( [\w./+*-]+)*", value)
-            and plain_value(value) == value
-            and value[0] not in "-?"
-        )
-    except ScalarError:
-        plain = False
-    return value if plain else json.dumps(value, ensure_ascii=False)

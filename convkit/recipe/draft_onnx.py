@@ -1,4 +1,4 @@
-"""What a survey of an ONNX file puts into a draft."""
+"""What a survey of a model puts into a draft."""
 
 import math
 import re
@@ -41,7 +41,7 @@ def signature_of_survey(survey: SurveyResult) -> DraftSignature:
     )
     axes = {names[axis.name]: (axis.min, axis.typical, axis.max) for axis in contract.axes}
     data_axes = {axis.name: _data_axis(axis) for axis in contract.data_axes}
-    return DraftSignature("", inputs, outputs, axes, data_axes=data_axes)
+    return DraftSignature(survey.task or "", inputs, outputs, axes, data_axes=data_axes)
 
 
 def _data_axis(axis: DataAxis) -> dict[str, Json]:

@@ -174,6 +174,12 @@ _HEADS: dict[str, str] = {
     "ForImageClassification": "image-classification",
 }
 
+DEFAULT_TASK = "feature-extraction"
+# The tasks whose outputs `signature_of` knows.
+KNOWN_TASKS = frozenset(
+    {DEFAULT_TASK, "text-generation", "fill-mask", "question-answering", *_HEADS.values()}
+)
+
 _BATCH = (1, 4, 16)
 
 

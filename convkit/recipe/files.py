@@ -37,14 +37,14 @@ def _named_files(recipe: Json) -> Iterator[tuple[KeyPath, str, Check]]:
     candidates: list[tuple[KeyPath, Check]] = [
         (("model", "path"), _model_folder),
         (("model", "onnx"), _onnx_file),
-        (("model", "factory"), _factory),
-        (("model", "factory", "call"), _factory),
+        (("model", "factory"), factory_fault),
+        (("model", "factory", "call"), factory_fault),
         (("original", "path"), _model_folder),
-        (("original", "factory"), _factory),
-        (("original", "factory", "call"), _factory),
+        (("original", "factory"), factory_fault),
+        (("original", "factory", "call"), factory_fault),
         (("verify", "texts"), _texts),
         (("evaluate", "data"), _present),
-        (("evaluate", "metric"), _factory),
+        (("evaluate", "metric"), factory_fault),
     ]
     for model in ("model", "original"):
         declared = _value(recipe, (model, "files"))
@@ -143,7 +143,8 @@ def _texts(dirname: Path, text: str) -> str | None:
     )
 
 
-def _factory(dirname: Path, text: str) -> str | None:
+def factory_fault(dirname: Path, text: str) -> str | None:
+    """Return what is wrong with `path/to/file.py:callable` in a folder; None if nothing is."""
     file, _, name = text.rpartition(":")
     if not file.endswith(".py") or not name.isidentifier():
         return None  # reported where the form is checked

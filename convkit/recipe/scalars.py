@@ -4,6 +4,7 @@ PyYAML follows YAML 1.1, where `1e-3` is text, `NO` is false, `on` is true, `1:3
 is ten.
 """
 
+import json
 import math
 import re
 
@@ -64,3 +65,18 @@ def _whole(digits: str, base: int) -> int:
     if not _SMALLEST <= value <= _LARGEST:
         raise ScalarError("the number does not fit into 64 bits; write a smaller one")
     return value
+
+
+def yaml_scalar(value: str | int) -> str:
+    """Return a value as YAML, quoted if it would otherwise not be read as the same text."""
+    if isinstance(value, int):
+        return str(value)
+    try:
+        plain = (
+            re.fullmatch(r"[\w./+-]+( [\w./+*-]+)*", value)
+            and plain_value(value) == value
+            and value[0] not in "-?"
+        )
+    except ScalarError:
+        plain = False
+    return value if plain else json.dumps(value, ensure_ascii=False)

@@ -26,6 +26,11 @@ def seconds_text(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def ratio_text(ratio: float) -> str:
+    """Format a ratio: '1.52', '0.50', '0.0042'."""
+    return f"{ratio:.2f}" if ratio >= 0.1 else f"{ratio:.2g}"
+
+
 def sizes_text(sizes: Mapping[str, int]) -> str:
     """Format a case's axis sizes: 'batch=4, sequence=128'."""
     return ", ".join(f"{name}={size}" for name, size in sizes.items()) or "fixed shapes"

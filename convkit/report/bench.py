@@ -3,7 +3,7 @@
 import dataclasses
 
 from convkit.record.bench import BenchRecord, Interval, ModelFigures
-from convkit.record.text import bytes_text, sizes_text
+from convkit.record.text import bytes_text, ratio_text, sizes_text
 from convkit.report.drawing import Figure
 from convkit.report.plots import Bar, bar_plot
 from convkit.verdict.bench_figures import noise_text
@@ -54,9 +54,7 @@ def _size_view(record: BenchRecord, size: str) -> BenchSizeView:
             rows.append((model.name, "", "", "", figures.error or "no figure"))
             continue
         ratio = figures.ratios.get("p50")
-        against = (
-            "" if ratio is None else f"{ratio.value:.2f} ({ratio.low:.2f} to {ratio.high:.2f})"
-        )
+        against = "" if ratio is None else f"{ratio_text(ratio.value)} ({spread_text(ratio)})"
         shown = (
             f"{milliseconds_text(figures.p50)}, {against}"
             if against
@@ -70,6 +68,24 @@ def _size_view(record: BenchRecord, size: str) -> BenchSizeView:
         f"{record.rounds[size]} rounds, {record.threads} threads, {noise_text(record.noise[size])}"
     )
     return BenchSizeView(f"{size} ({axes})", how, bar_plot(bars, title), tuple(rows))
+
+
+def latency_measure(record: BenchRecord | None, target: str) -> Figure | None:
+    """Return a target's median latency beside the original's at the first size, for its card; None
+    if it was not measured.
+    """
+    models = record.targets if record is not None else ()
+    sizes = next((model.sizes for model in models if model.name == target), ())
+    ratio = sizes[0].ratios.get("p50") if sizes else None
+    if ratio is None:
+        return None
+    text = f"{ratio_text(ratio.value)}x the original at {sizes[0].size}"
+    return bar_plot([Bar("Latency", ratio.value, text)], "Median latency", full=1.0)
+
+
+def spread_text(found: Interval) -> str:
+    """Return an interval's ends as text: '0.48 to 0.53'."""
+    return f"{ratio_text(found.low)} to {ratio_text(found.high)}"
 
 
 def footprint_row(model: ModelFigures) -> tuple[str, ...]:

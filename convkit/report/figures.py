@@ -1,8 +1,8 @@
 """What a run's record holds, as plots: errors by case and along the depth, headroom, cost, size.
 Pure.
 
-`MEASURES` draws a target's card. A new figure of a target (its latency) is one more function there,
-which returns None while the record does not have it.
+`MEASURES` draws a target's card. A new figure of a target is one more function there, which returns
+None while the record does not have it. The latency comes from a benchmark's record: `report.bench`.
 """
 
 import dataclasses

@@ -82,7 +82,7 @@ def render_report(record: RunRecord, *, base: str = "", bench: BenchRecord | Non
     return render_page(
         _TEMPLATE,
         run=record,
-        view=run_view(record),
+        view=run_view(record, bench),
         verdict=verdict(record),
         left_out=left_out(record),
         tools=_tools(record),

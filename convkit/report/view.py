@@ -5,8 +5,10 @@ import re
 from pathlib import PurePosixPath
 
 from convkit.findings.model import Finding
+from convkit.record.bench import BenchRecord
 from convkit.record.model import RunRecord, TargetReport, Verification
 from convkit.record.summary import Located, evidence_of, located_findings, stages_of
+from convkit.report.bench import latency_measure
 from convkit.report.cause_path import cause_path, title_of
 from convkit.report.drawing import Figure
 from convkit.report.figures import (
@@ -78,8 +80,8 @@ class RunView:
     findings: tuple[FindingView, ...]
 
 
-def run_view(record: RunRecord) -> RunView:
-    """Return what the report of a run shows."""
+def run_view(record: RunRecord, bench: BenchRecord | None = None) -> RunView:
+    """Return what the report of a run shows, with a benchmark of it if there is one."""
     leading = {
         str(finding)
         for target in record.targets
@@ -98,7 +100,7 @@ def run_view(record: RunRecord) -> RunView:
     )
     anchors = _anchors([target.name for target in record.targets])
     targets = tuple(
-        _target_view(record, target, anchor, findings)
+        _target_view(record, target, anchor, findings, bench)
         for target, anchor in zip(record.targets, anchors, strict=True)
     )
     return RunView(sentence(record), targets, findings)
@@ -118,7 +120,11 @@ def _anchors(names: list[str]) -> list[str]:
 
 
 def _target_view(
-    record: RunRecord, target: TargetReport, anchor: str, findings: tuple[FindingView, ...]
+    record: RunRecord,
+    target: TargetReport,
+    anchor: str,
+    findings: tuple[FindingView, ...],
+    bench: BenchRecord | None,
 ) -> TargetView:
     own = tuple(view for view in findings if target.name in view.located.where)
     leading = next(
@@ -129,6 +135,10 @@ def _target_view(
         ),
         None,
     )
+    drawn = (
+        *(measure(record, target) for measure in MEASURES),
+        latency_measure(bench, target.name),
+    )
     plan = target.plan
     modules = plan.modules if plan is not None else ()
     bindings = tuple(file for file in target.files if _BINDINGS.fullmatch(PurePosixPath(file).name))
@@ -136,7 +146,7 @@ def _target_view(
         target=target,
         anchor=anchor,
         evidence=evidence_of(target),
-        measures=tuple(svg for measure in MEASURES if (svg := measure(record, target)) is not None),
+        measures=tuple(figure for figure in drawn if figure is not None),
         leading=leading,
         findings=own,
         path=cause_path(target),

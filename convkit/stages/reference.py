@@ -26,7 +26,7 @@ from convkit.stages.join_agreement import agreement
 from convkit.stages.join_original import JoinedOriginal
 from convkit.stages.original import Original, TorchOriginal, open_original
 from convkit.stages.original_invariance import run_original
-from convkit.stages.original_outputs import nan_findings, undeclared_outputs
+from convkit.stages.original_outputs import count_nan, nan_findings, undeclared_outputs
 from convkit.stages.reference_steps import ReferenceSteps
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.protocol import (
@@ -195,7 +195,7 @@ class _Reference:
                 return OmittedCase(case.name, f"the original refuses it: {error}")
             restricted = restricted_axes(self._contract, self._accepts)
             raise StageFailedError(self._explain_refusal(case, feeds, error), restricted) from error
-        if case.may_be_nan and any(map(_count_nan, outputs.values())):
+        if case.may_be_nan and any(map(count_nan, outputs.values())):
             return OmittedCase(case.name, "the original gives NaN")
         return self._recorded(case, feeds, outputs, seconds)
 

@@ -19,7 +19,7 @@ from convkit.record.bench import (
     SizeFigures,
 )
 from convkit.record.model import RunRecord, TargetReport
-from convkit.record.text import bytes_text
+from convkit.record.text import bytes_text, ratio_text
 from convkit.verdict.bench_figures import Rounds, Timings, noise, size_figures
 from convkit.verdict.goals import goal_findings, judge_goals
 from convkit.worker.protocol import BenchResult, BenchSize, Hello
@@ -148,7 +148,7 @@ def _summary(targets: list[ModelFigures]) -> Iterator[str]:
             for target in targets for size in target.sizes[:1] if "p50" in size.ratios]  # fmt: skip
     if fast:
         ratio, size, name = min(fast)
-        yield f"fastest: {name} ({ratio:.2f}x the original's latency at {size})"
+        yield f"fastest: {name} ({ratio_text(ratio)}x the original's latency at {size})"
     if small := [(target.size_bytes, target.name) for target in targets if target.size_bytes]:
         yield f"smallest: {min(small)[1]} ({bytes_text(min(small)[0])})"
     close = [(each.largest_error, each.name) for each in targets

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.record.bench import GoalStatus, GoalVerdict, Interval, ModelFigures
-from convkit.record.text import bytes_text
+from convkit.record.text import bytes_text, ratio_text
 from convkit.verdict.bench_reasons import reasons
 
 _MISSED = "E401"
@@ -70,7 +70,8 @@ def goal_findings(
                 Finding(
                     _UNDECIDED,
                     f"{target.name}: undecided whether {goal}: measured"
-                    f" {verdict.found.value:.2f}x, 95 % between {low:.2f}x and {high:.2f}x",
+                    f" {ratio_text(verdict.found.value)}x, 95 % between {ratio_text(low)}x and"
+                    f" {ratio_text(high)}x",
                     place,
                     {"goal": verdict.limit, "low": low, "high": high},
                     Remedy("Measure longer (bench.seconds), or on a machine with less else to do."),
@@ -101,7 +102,7 @@ def _missed(
         f" {each.seconds * 1e3:.3g} ms"
         for each in (profile.operators if profile is not None else ())
     ]
-    measured = f"{verdict.found.value:.2f}x"
+    measured = f"{ratio_text(verdict.found.value)}x"
     if verdict.figure == "size" and target.size_bytes is not None:
         measured += f" ({bytes_text(target.size_bytes)})"
     if verdict.figure == "memory" and target.peak_memory_bytes is not None:

@@ -59,6 +59,12 @@ _ROWS = (
     Job("join", protocol.JoinRequest, protocol.VerifyResult, "convkit.stages.join"),
     Job("inspect", protocol.InspectRequest, protocol.InspectResult, "convkit.stages.inspect"),
     Job("survey", protocol.SurveyRequest, protocol.SurveyResult, "convkit.stages.survey"),
+    Job(
+        "survey-model",
+        protocol.SurveyModelRequest,
+        protocol.SurveyResult,
+        "convkit.stages.survey_model",
+    ),
     Job("diagnose", protocol.DiagnoseRequest, protocol.DiagnoseResult, "convkit.stages.diagnose"),
     Job("compare", protocol.CompareRequest, protocol.CompareResult, "convkit.stages.compare"),
     Job("bench", protocol.BenchRequest, protocol.BenchResult, has_options=True),

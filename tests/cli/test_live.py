@@ -158,3 +158,10 @@ def test_an_error_inside_gives_the_terminal_back(monkeypatch):
     with pytest.raises(RuntimeError, match="crash"):
         crash()
     assert "\x1b[?25h" in text()
+
+
+def test_a_stage_whose_check_failed_is_not_done():
+    console, text = terminal(force_terminal=False)
+    with LiveProgress(console=console) as progress:
+        progress.stage_finished("export", "failed", 3.0)
+    assert text() == "export: a check failed in 3.0 s\n"

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from convkit.cli.table import record_json, summary
 from convkit.codec import decode
+from convkit.findings.model import Finding
 from convkit.record.model import RunRecord
 
 
@@ -140,6 +141,13 @@ def test_a_broken_stage_is_told_with_its_log(tmp_path):
     assert "✗ broken" in text
     assert "stage export broke after 14.2 s torch.export failed because" in text
     assert f"log: {tmp_path}/logs/export.log" in text
+    told = Finding("E204", "export: torch.export failed\nbecause")
+    stages = (dataclasses.replace(broken, findings=(told,)),)
+    again = dataclasses.replace(
+        record, stages=stages, targets=(dataclasses.replace(target, findings=(told,)),)
+    )
+    text = joined(shown(again, folder=tmp_path, width=300))
+    assert text.count("torch.export failed") == 1  # each mistake once
 
 
 def test_a_model_of_several_outputs_names_the_one():

@@ -11,9 +11,11 @@ import pytest
 from stand_in_workers import Run, alive, gone_soon, run, stand_in_worker
 
 from convkit.errors import WorkerError
+from convkit.execute.worker_outcome import WorkerOutcome
 from convkit.execute.worker_process import findings_of, worker_environment
 from convkit.execute.workers import BOOTSTRAP
-from convkit.worker.protocol import PROTOCOL, Envelope
+from convkit.findings.model import Finding
+from convkit.worker.protocol import PROTOCOL, Answer, Envelope
 
 
 @pytest.fixture
@@ -304,3 +306,11 @@ def test_our_own_environment_stays_as_it_was_with_a_stand_in_worker(stand_in: Ru
     before = dict(os.environ)
     stand_in("answer()")
     assert dict(os.environ) == before
+
+
+@pytest.mark.parametrize(("error", "codes"), [("Wrong ids.", ["E411"]), ("odd", ["E411", "E204"])])
+def test_a_failure_that_its_findings_are_blames_no_tool(error: str, codes: list[str]) -> None:
+    finding = Finding("E411", "Wrong ids.")
+    answer = Answer(PROTOCOL, "broken", findings=(finding,), error=error)
+    outcome = WorkerOutcome("answered", answer, "", 0.0, 1.0)
+    assert [each.code for each in findings_of(outcome, "export", None)] == codes

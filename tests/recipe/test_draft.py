@@ -276,7 +276,7 @@ def test_an_onnx_file_is_drafted_from_its_contract(tmp_path):
         ("here.onnx", "only a survey of the file says what it takes"),
         ("not/there", "pin its commit: not/there@<40 hex digits>"),
         ("not/there@main", "pin its commit: not/there@<40 hex digits>"),
-        ("No Such", "Pass a folder in transformers' layout"),
+        ("No Such", "You can also pass a folder in transformers' layout"),
         ("empty", "no such file; a folder in transformers' layout has one"),
         ("broken", "cannot be read as JSON"),
         ("list", "is not a JSON object"),

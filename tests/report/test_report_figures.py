@@ -15,6 +15,8 @@ from svg import description, height_of, limit_height, marks, words
 
 from convkit.codec import encode
 from convkit.findings.model import Finding
+from convkit.record.bench import BenchRecord, Interval, ModelFigures, SizeFigures
+from convkit.report.bench import latency_measure
 from convkit.report.figures import (
     case_point,
     cost_plot,
@@ -232,3 +234,19 @@ def test_the_cost_of_quantization_is_plotted_by_module():
     ]
     # N210's modules are headrooms by name, not costs.
     assert cost_plot(Finding("N210", "x", evidence={"modules": {"head": 0.5}})) is None
+
+
+def test_a_card_shows_a_measured_latency_beside_the_originals():
+    time = Interval(0.002, 0.0018, 0.0023)
+    original = SizeFigures("typical", {"batch": 2}, 10, time)
+    fast = dataclasses.replace(original, ratios={"p50": Interval(0.004, 0.0038, 0.0042)})
+    models = (
+        ModelFigures("original", "torch", "cpu", "float32", sizes=(original,)),
+        ModelFigures("ort", "onnxruntime", "cpu", "float32", sizes=(fast,)),
+        ModelFigures("trt", "tensorrt", "cuda", "float16", absent="no cuda"),
+    )
+    record = BenchRecord(1, "id", "r", 0.0, 1.0, {}, 4, {"typical": 7}, {"typical": 0.1}, models)
+    assert "Latency: 0.004x the original at typical" in latency_measure(record, "ort").svg
+    assert latency_measure(record, "trt") is None
+    assert latency_measure(record, "unknown") is None
+    assert latency_measure(None, "ort") is None

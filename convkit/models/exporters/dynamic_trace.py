@@ -2,6 +2,8 @@
 Core ML's converter.
 """
 
+import contextlib
+import dataclasses
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -11,6 +13,7 @@ import torch
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.exporters.data_guards import data_guard
 from convkit.models.exporters.job import WRAPPER, UnexportableError
+from convkit.models.exporters.specializations import specialized_at
 from convkit.tensors import Contract, dimension_axes
 from convkit.worker.context import StageFailedError
 
@@ -37,19 +40,53 @@ def trace(
     trace it.
     """
     try:
-        with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")  # as above
-            return torch.export.export(
-                module, tuple(inputs), dynamic_shapes=_dynamic_shapes(contract), strict=False
-            )
+        return _exported(module, inputs, contract)
     except Exception as error:
         if findings := _constraint_findings(str(error), contract, recurrent_modules(module)):
+            if any(finding.code == "C106" for finding in findings):
+                findings = _with_lines(findings, module, inputs, contract, root)
             raise UnexportableError(findings) from error
         if (guard := data_guard(error, root)) is not None:
             raise UnexportableError([guard]) from error
         raise StageFailedError(
             f"export: torch.export cannot trace the model: {innermost(error)}"
         ) from error
+
+
+def _exported(
+    module: torch.nn.Module, inputs: Sequence[torch.Tensor], contract: Contract
+) -> torch.export.ExportedProgram:
+    with warnings.catch_warnings(), torch.no_grad():
+        warnings.simplefilter("ignore")  # torch's own deprecations
+        return torch.export.export(
+            module, tuple(inputs), dynamic_shapes=_dynamic_shapes(contract), strict=False
+        )
+
+
+def _with_lines(
+    findings: Sequence[Finding],
+    module: torch.nn.Module,
+    inputs: Sequence[torch.Tensor],
+    contract: Contract,
+    root: str | None,
+) -> list[Finding]:
+    """Trace again, which fails again, and add the line of the model's code that fixes each size."""
+    with specialized_at(root) as lines, contextlib.suppress(Exception):
+        _exported(module, inputs, contract)
+    return [_with_line(finding, lines) for finding in findings]
+
+
+def _with_line(finding: Finding, lines: Mapping[int, tuple[str, str]]) -> Finding:
+    size = finding.evidence.get("fixed")
+    if not isinstance(size, int) or size not in lines or finding.evidence.get("recurrent"):
+        return finding
+    source, text = lines[size]
+    return dataclasses.replace(
+        finding,
+        message=f"{finding.message[:-1]}, at {source}: {text}",
+        place=dataclasses.replace(finding.place, source=source),
+        evidence={**finding.evidence, "line": text},
+    )
 
 
 def _dynamic_shapes(contract: Contract) -> tuple[dict[int, object], ...]:

@@ -81,7 +81,7 @@ def select_outputs(found: object, wanted: Sequence[TensorSpec]) -> tuple[torch.T
     `hidden_states.3` indexes a nested one, `past_key_values.0.key` and `.value` a transformers
     cache. By position, requiring all of them, from a tensor or a plain tuple.
     """
-    named = _as_mapping(found)
+    named = as_mapping(found)
     if named is not None:
         return _select_by_name(named, wanted)
     values = [found] if isinstance(found, torch.Tensor) else found
@@ -103,7 +103,8 @@ def select_outputs(found: object, wanted: Sequence[TensorSpec]) -> tuple[torch.T
     return tuple(values)
 
 
-def _as_mapping(found: object) -> Mapping[str, Any] | None:
+def as_mapping(found: object) -> Mapping[str, Any] | None:
+    """Return a model's named results without those that are None; None if they have no names."""
     if isinstance(found, Mapping):
         return {str(name): value for name, value in found.items() if value is not None}
     if isinstance(found, tuple) and hasattr(found, "_fields"):

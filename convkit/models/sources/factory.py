@@ -29,7 +29,7 @@ def load(source: Source) -> LoadedModel:
     assert source.identifier is not None
     file = Path(source.path).resolve()
     with seeded(source.seed):
-        build = _callable(_import(file), source.identifier, file)
+        build = named_callable(file, source.identifier)
         try:
             module = build(**source.overrides)
         except Exception as error:
@@ -57,14 +57,23 @@ def load(source: Source) -> LoadedModel:
     )
 
 
-def _import(file: Path) -> ModuleType:
+def named_callable(
+    file: Path, name: str, place: str = "model.factory.call"
+) -> Callable[..., object]:
+    """Import a file and return its callable of a name; raises StageFailedError, which names the
+    `place` where a user wrote it.
+    """
+    return _callable(_import(file, place), name, file, place)
+
+
+def _import(file: Path, place: str) -> ModuleType:
     if not file.is_file():
-        raise StageFailedError(f"model.factory.call: there is no file {file}")
+        raise StageFailedError(f"{place}: there is no file {file}")
     # A unique name that is the same in every process: torch writes it into exported graphs.
     name = f"convkit_factory_{file.stem}_{hashlib.sha256(file.read_bytes()).hexdigest()[:12]}"
     spec = source_spec(name, file)
     if spec is None or spec.loader is None:
-        raise StageFailedError(f"model.factory.call: {file} is not a Python file")
+        raise StageFailedError(f"{place}: {file} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     if str(file.parent) not in sys.path:
@@ -74,13 +83,13 @@ def _import(file: Path) -> ModuleType:
     except Exception as error:
         del sys.modules[name]
         raise StageFailedError(
-            f"model.factory.call: importing {file.name} raised {type(error).__name__}: {error}"
+            f"{place}: importing {file.name} raised {type(error).__name__}: {error}"
             f"{_own_line(error, file)}. A package that it needs belongs under tools:."
         ) from error
     return module
 
 
-def _callable(module: ModuleType, name: str, file: Path) -> Callable[..., object]:
+def _callable(module: ModuleType, name: str, file: Path, place: str) -> Callable[..., object]:
     found = getattr(module, name, None)
     if found is None:
         known = [
@@ -89,12 +98,12 @@ def _callable(module: ModuleType, name: str, file: Path) -> Callable[..., object
             if callable(value) and not key.startswith("_")
         ]
         raise StageFailedError(
-            f"model.factory.call: {file.name} has no {name!r}{suggestion(name, known)}. "
+            f"{place}: {file.name} has no {name!r}{suggestion(name, known)}. "
             f"Callables there: {', '.join(known) or 'none'}."
         )
     if not callable(found):
         raise StageFailedError(
-            f"model.factory.call: {file.name}:{name} is a {type(found).__name__}, not a callable"
+            f"{place}: {file.name}:{name} is a {type(found).__name__}, not a callable"
         )
     return found
 

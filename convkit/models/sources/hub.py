@@ -15,16 +15,24 @@ _PICKLED_WEIGHTS = ("*.bin",)
 
 def load(source: Source) -> LoadedModel:
     """Fetch the necessary files, or take them from the local cache, and load them."""
-    patterns = (*_CONFIGURATION, *_SAFE_WEIGHTS, *(_CODE if source.allow_remote_code else ()))
-    folder = _snapshot(source, patterns)
-    if source.allow_pickle and not any(folder.glob("*.safetensors")):
-        folder = _snapshot(source, (*patterns, *_PICKLED_WEIGHTS))
     return transformers_folder.load(
-        folder, source, key="model.hub", description=f"{source.identifier} at {source.revision}"
+        snapshot(source),
+        source,
+        key="model.hub",
+        description=f"{source.identifier} at {source.revision}",
     )
 
 
-def _snapshot(source: Source, patterns: tuple[str, ...]) -> Path:
+def snapshot(source: Source) -> Path:
+    """Return the folder with the model's files, fetched if the local cache lacks them."""
+    patterns = (*_CONFIGURATION, *_SAFE_WEIGHTS, *(_CODE if source.allow_remote_code else ()))
+    folder = _fetched(source, patterns)
+    if source.allow_pickle and not any(folder.glob("*.safetensors")):
+        folder = _fetched(source, (*patterns, *_PICKLED_WEIGHTS))
+    return folder
+
+
+def _fetched(source: Source, patterns: tuple[str, ...]) -> Path:
     from huggingface_hub import snapshot_download
 
     assert source.identifier is not None

@@ -14,6 +14,7 @@ from convkit.models.sources.contract_module import ContractModule, OutputsError
 from convkit.models.sources.example_sizes import example_sizes, other_sizes
 from convkit.models.sources.input_structure import parameter_of
 from convkit.models.sources.loaded import LoadedModel
+from convkit.models.sources.refusal import refusal_finding
 from convkit.models.sources.signature import forward_parameters, unknown_input
 from convkit.models.sources.torch_dtypes import contract_dtype, to_tensor
 from convkit.tensors import Contract, DType, TensorSpec, dimension_axes, dimension_size
@@ -68,8 +69,8 @@ def probe(module: ContractModule, examples: Examples) -> Probe:
 
     If it rejects the inputs, returns C101 or C104 for inputs without a parameter in forward, or
     C105 for an input whose element type is the reason. Returns C201, C202 and C204 for outputs that
-    it does not have, C205, C206 and C207 for outputs of a different element type or shape. Raises
-    StageFailedError if it rejects the inputs for another reason.
+    it does not have, C205, C206 and C207 for outputs of a different element type or shape, and E410
+    if it rejects the inputs for another reason.
     """
     refusal: Exception | None = None
     for sizes in example_sizes(examples.contract):
@@ -96,14 +97,14 @@ def probe(module: ContractModule, examples: Examples) -> Probe:
         return Probe(sizes, inputs, None, tuple(unknown))
     if finding := _dtype_finding(module, inputs, refusal):
         return Probe(sizes, inputs, None, (finding,))
-    shapes = ", ".join(
-        f"{spec} at {list(x.shape)}"
-        for spec, x in zip(examples.contract.inputs, inputs, strict=True)
+    finding = refusal_finding(
+        module,
+        inputs,
+        refusal,
+        lambda contract: dataclasses.replace(examples, contract=contract).draw(sizes),
+        examples.loaded.source_root,
     )
-    raise StageFailedError(
-        f"inputs: the model refuses inputs of the contract ({shapes}): {type(refusal).__name__}:"
-        f" {refusal}"
-    ) from refusal
+    return Probe(sizes, inputs, None, (finding,))
 
 
 def _swallowed_inputs(examples: Examples) -> list[Finding]:

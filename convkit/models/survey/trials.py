@@ -1,9 +1,11 @@
-"""Runs a file at given axis sizes and records what it accepts and returns."""
+"""Runs a model at given axis sizes and records what it accepts and returns."""
 
+import abc
+import contextlib
 import dataclasses
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,23 +38,38 @@ class Trial:
         return self.shapes is not None
 
 
-class Trials:
-    """A file's session, run under a deadline. The same sizes and samples are tried once."""
+class Trials(abc.ABC):
+    """A model that is run under a deadline. The same sizes and samples are tried once."""
 
-    def __init__(self, path: Path, seconds: float) -> None:
-        from convkit.models.graph.session import open_graph
-
-        self._session = open_graph(path).raw
-        self._outputs = [argument.name for argument in self._session.get_outputs()]
-        self._end = time.monotonic() + seconds
+    def __init__(
+        self,
+        seconds: float,
+        facts: ModelFacts | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._facts = facts or ModelFacts()
+        self._clock = clock
+        self._end = clock() + seconds
         self._known: dict[object, Trial] = {}
+        self._exactly = False
         # The largest magnitude of each output in any run.
         self.magnitudes: dict[str, float] = {}
 
     @property
     def is_over(self) -> bool:
         """Return True if the time for trials is up."""
-        return time.monotonic() > self._end
+        return self._clock() > self._end
+
+    @contextlib.contextmanager
+    def exactly(self) -> Iterator[None]:
+        """Inside the block, run whatever the time, and on values even if a slow model is otherwise
+        run on shapes alone.
+        """
+        self._exactly = True
+        try:
+            yield
+        finally:
+            self._exactly = False
 
     def run(
         self,
@@ -61,15 +78,15 @@ class Trials:
         sizes: Mapping[str, int],
         case: str = "example",
     ) -> Trial:
-        """Run the file once; a result with NaN counts as none."""
+        """Run the model once; a result with NaN counts as none."""
         try:
             shapes = tuple(spec.concrete_shape(sizes) for spec in inputs)
         except DimensionError as error:
             return Trial(None, str(error))
         kinds = tuple((name, sample.kind, sample.numbers) for name, sample in samples.items())
-        key = (shapes, kinds, case)
+        key = (shapes, kinds, case, self._exactly)
         if key not in self._known:
-            if self.is_over:
+            if self.is_over and not self._exactly:
                 return Trial(None, "there was no time left to try it")
             self._known[key] = self._run(inputs, samples, sizes, shapes, case)
         return self._known[key]
@@ -88,11 +105,32 @@ class Trials:
             return Trial(None, "an input would be too large to try")
         try:
             feeds = draw_inputs(
-                Contract(inputs, (), ()), samples, sizes, 0, facts=ModelFacts(), draw=Draw(case)
+                Contract(inputs, (), ()), samples, sizes, 0, facts=self._facts, draw=Draw(case)
             )
         except StageFailedError as error:
             return Trial(None, str(error))
         return self._feed(feeds)
+
+    @abc.abstractmethod
+    def _feed(self, feeds: Mapping[str, np.ndarray]) -> Trial:
+        """Run the model on arrays by name."""
+
+    def _note_magnitude(self, name: str, value: np.ndarray) -> None:
+        if value.dtype.kind != "f" or not value.size:
+            return
+        largest = float(np.where(np.isfinite(value), np.abs(value), 0.0).max())
+        self.magnitudes[name] = max(largest, self.magnitudes.get(name, 0.0))
+
+
+class FileTrials(Trials):
+    """An ONNX file's session."""
+
+    def __init__(self, path: Path, seconds: float) -> None:
+        from convkit.models.graph.session import open_graph
+
+        super().__init__(seconds)
+        self._session = open_graph(path).raw
+        self._outputs = [argument.name for argument in self._session.get_outputs()]
 
     def _feed(self, feeds: Mapping[str, np.ndarray]) -> Trial:
         import onnxruntime
@@ -119,12 +157,6 @@ class Trials:
         for name, value in zip(self._outputs, values, strict=True):
             self._note_magnitude(name, value)
         return Trial(shapes, "", seconds)
-
-    def _note_magnitude(self, name: str, value: np.ndarray) -> None:
-        if value.dtype.kind != "f" or not value.size:
-            return
-        largest = float(np.where(np.isfinite(value), np.abs(value), 0.0).max())
-        self.magnitudes[name] = max(largest, self.magnitudes.get(name, 0.0))
 
 
 def _stop(options: "onnxruntime.RunOptions") -> None:

@@ -1,5 +1,7 @@
 """A survey's messages: what it found, and what only the user can know."""
 
+from collections.abc import Sequence
+
 from convkit.models.survey.ranges import Range
 from convkit.tensors import DataAxis
 
@@ -16,7 +18,7 @@ def no_start(error: str) -> str:
 
 
 def fixed_axis(axis: str, size: int) -> str:
-    return f"the file leaves the axis {axis} open, but runs only with size {size}, of those tried"
+    return f"the axis {axis} is fixed at {size}: the model ran with no other size that was tried"
 
 
 def steps_of_axis(axis: str, found: Range) -> str:
@@ -25,7 +27,7 @@ def steps_of_axis(axis: str, found: Range) -> str:
 
 
 def out_of_time() -> str:
-    return "the time for trying sizes ran out, so the file may accept more than this recipe says"
+    return "the time for trying sizes ran out, so the model may accept more than this recipe says"
 
 
 def near_zero(output: str) -> str:
@@ -46,6 +48,33 @@ def data_dependent(output: str) -> str:
     return (
         f"the shape of {output!r} depends on the inputs' values in more than one axis, which no"
         " recipe can state: the sizes below are those of one run"
+    )
+
+
+def example_wanted(parameters: Sequence[str], reason: str) -> str:
+    return (
+        f"found no inputs ({', '.join(parameters)}) that the model runs with: {_one_line(reason)}."
+        " Only you can know what its inputs look like: write a function that"
+        " returns one call's inputs (a tensor, a tuple, or a dict by name), and name it with"
+        " --example FILE.py:FUNCTION"
+    )
+
+
+def exported_fixed(axis: str, size: int, reason: str) -> str:
+    return (
+        f"{axis} is fixed at {size}: the model runs at other sizes, but torch.export does not keep"
+        f" them open ({_one_line(reason)})"
+    )
+
+
+def not_exportable(reason: str) -> str:
+    return f"torch.export could not trace the model: {_one_line(reason)}"
+
+
+def tried_out(names: Sequence[str]) -> str:
+    return (
+        f"the shapes and values of {', '.join(names)} were found by trying what the model runs"
+        " with; compare them with how you call it"
     )
 
 

@@ -74,6 +74,7 @@ from convkit.worker.protocol.requests import (
     PrecisionRequest,
     ReferenceRequest,
     StageRequest,
+    SurveyModelRequest,
     SurveyRequest,
     VerifyRequest,
 )
@@ -197,6 +198,7 @@ __all__ = [
     "StageResult",
     "StepTrial",
     "Steps",
+    "SurveyModelRequest",
     "SurveyRequest",
     "SurveyResult",
     "TensorMetrics",

@@ -22,6 +22,7 @@ JobKind = Literal[
     "compare",
     "diagnose",
     "survey",
+    "survey-model",
     "bench",
     "bench-original",
 ]

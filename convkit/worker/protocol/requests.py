@@ -149,6 +149,20 @@ class SurveyRequest:
 
 
 @dataclasses.dataclass(frozen=True)
+class SurveyModelRequest:
+    """What a torch model takes and returns, worked out by running it.
+
+    `seconds` limits how long it is run at different sizes. `example` is `path/to/file.py:callable`,
+    which returns the inputs of one call. `small`: an architecture gets few layers.
+    """
+
+    source: Source
+    seconds: float
+    example: str | None = None
+    small: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
 class DiagnoseRequest:
     """Why the exported graph, or a target's model, differs from the original in one case of the
     reference.

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Literal
 
+from convkit.codec import Json
 from convkit.tensors import Contract
 from convkit.worker.protocol.evaluation import EvaluationMetrics
 from convkit.worker.protocol.measurements import (
@@ -219,7 +220,8 @@ class SurveyResult:
 
     `ran` says whether the file was run; else the sizes are guesses. `notes` are sentences for who
     reads the draft. `magnitudes` are the largest of each output of floats in any run. `quantized`:
-    the file rounds activations to whole numbers, so that a rounding more or less shows.
+    the file rounds activations to whole numbers, so that a rounding more or less shows. `task` is
+    the head that transformers loads, `overrides` are those of an architecture's configuration.
     """
 
     contract: Contract
@@ -228,6 +230,8 @@ class SurveyResult:
     notes: tuple[str, ...] = ()
     magnitudes: dict[str, float] = dataclasses.field(default_factory=dict)
     quantized: bool = False
+    task: str | None = None
+    overrides: dict[str, Json] = dataclasses.field(default_factory=dict)
 
 
 # Best first. The last two mean that only the first or only the second artifact has the file.

@@ -61,6 +61,10 @@ def test_an_axis_that_the_code_fixes_is_named(tmp_path, body, axis):
         tmp_path, module(body), Contract((X,), (tensor("y", *X.shape),), AXES)
     )
     assert [(finding.code, finding.evidence["axis"]) for finding in findings] == [("C106", axis)]
+    code = (tmp_path / "factory.py").read_text(encoding="utf-8")
+    file, line = findings[0].place.source.split(":")
+    assert file == "factory.py"
+    assert body in code.splitlines()[int(line) - 1]
     assert result.graph.inputs == ()
     assert list(out.iterdir()) == []
 

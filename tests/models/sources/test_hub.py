@@ -51,3 +51,22 @@ def test_what_is_not_in_the_cache_is_an_error_that_names_the_keys(cache):
     assert text.startswith(f"failed: model.hub: someone/tiny-bert at {other} could not be fetched")
     assert "model.hub.revision" in text
     assert "HF_HUB_OFFLINE" in text
+
+
+@pytest.mark.slow
+def test_a_hub_model_is_drafted_from_its_checkpoint(cache, tmp_path):
+    environment = os.environ | {"HF_HOME": str(cache), "HF_HUB_OFFLINE": "1"}
+    command = [sys.executable, "-m", "convkit", "init", f"someone/tiny-bert@{COMMIT}"]
+    options = ["--toolchain", "host", "--home", str(tmp_path)]
+    done = subprocess.run(
+        [*command, *options], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"revision: {COMMIT}" in done.stdout or f'revision: "{COMMIT}"' in done.stdout
+    assert "name: attention_mask" in done.stdout
+    assert "TODO" not in done.stdout
+    unknown = [*command[:-1], f"someone/tiny-bert@{COMMIT[::-1]}", *options]
+    refused = subprocess.run(unknown, env=environment, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert "could not be fetched" in refused.stderr
+    assert refused.stdout == ""

@@ -1,0 +1,107 @@
+"""Times a benchmark's files again, plainly and without convkit, and compares the ratios.
+
+    .venv/bin/convkit bench recipes/bert.yaml
+    .venv/bin/python benchmarks/bench_check.py RUN_FOLDER MODEL_FOLDER [--only TARGET ...]
+
+RUN_FOLDER is the run's folder, whose last benchmark is checked; MODEL_FOLDER the original in
+transformers' layout. It reads two JSON files and the built .onnx files, and calls torch and
+onnxruntime as their documentation shows. Prints the p50 ratios to the original from both, and exits
+with 1 if any differs by more than 10 %.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import torch
+import transformers
+
+_AGREE = 0.10
+
+
+def main() -> int:
+    """Compare the ratios at the benchmark's first size."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("run", type=Path)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--rounds", type=int, default=15)
+    given = parser.parse_args()
+    bench = json.loads(max(Path(f"{given.run}.bench").glob("*.json")).read_text(encoding="utf-8"))
+    stated = {
+        model["name"]: model["sizes"][0]["ratios"]["p50"]
+        for model in bench["models"]
+        if model["runtime"] == "onnxruntime" and model["sizes"] and model["sizes"][0]["ratios"]
+        if not given.only or model["name"] in given.only
+    }
+    if not stated:
+        parser.error(f"{given.run}: the last benchmark has no onnxruntime target with figures")
+    sizes = bench["models"][0]["sizes"][0]["sizes"]
+    calls = _calls(given.run, given.model, sizes, list(stated), bench["threads"])
+    medians = _medians(calls, given.rounds)
+    worst = 0.0
+    print(f"sizes: {sizes}; threads: {bench['threads']}\n")
+    print("| target | convkit | its interval | plainly | apart |\n| --- | --- | --- | --- | --- |")
+    for target, ratio in stated.items():
+        plain = medians[target] / medians["original"]
+        apart = abs(ratio["value"] / plain - 1)
+        worst = max(worst, apart)
+        interval = f"{ratio['low']:.3f} to {ratio['high']:.3f}"
+        print(f"| {target} | {ratio['value']:.3f} | {interval} | {plain:.3f} | {apart:.1%} |")
+    return 0 if worst <= _AGREE else 1
+
+
+def _calls(
+    run: Path, folder: Path, sizes: dict[str, int], targets: list[str], threads: int
+) -> dict[str, Callable[[], object]]:
+    torch.set_num_threads(threads)
+    model = transformers.AutoModel.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    draw = np.random.default_rng(0)
+    shape = (sizes["batch"], sizes["sequence"])
+    arrays = {
+        "input_ids": draw.integers(5, model.config.vocab_size, shape),
+        "attention_mask": np.ones(shape, np.int64),
+        "token_type_ids": np.zeros(shape, np.int64),
+    }
+    tensors = {name: torch.from_numpy(value) for name, value in arrays.items()}
+
+    def original() -> object:
+        with torch.inference_mode():
+            return model(**tensors)
+
+    calls: dict[str, Callable[[], object]] = {"original": original}
+    for target in targets:
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = threads
+        session = onnxruntime.InferenceSession(
+            run / "models" / target / "model.onnx", options, providers=["CPUExecutionProvider"]
+        )
+        calls[target] = lambda session=session: session.run(None, arrays)
+    return calls
+
+
+def _medians(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
+    """Return each call's median seconds; the models take turns, so all see the same machine."""
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        call()
+        call()
+    for _ in range(rounds):
+        for name, call in calls.items():
+            for _ in range(3):
+                started = time.perf_counter()
+                call()
+                seconds[name].append(time.perf_counter() - started)
+    return {name: statistics.median(each) for name, each in seconds.items()}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,195 @@
+"""What an input of a torch module may look like: guesses, likeliest first, for trials to decide."""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+
+import torch
+
+from convkit.models.sources.loaded import Config, LoadedModel
+from convkit.tensors import Dimension, DType
+from convkit.worker.protocol import Sample
+
+# Sizes of the axes with which a module is tried, likeliest first, by the axis's role. A batch of
+# two shows a size that is the batch's, and one that is not.
+SIZES: dict[str, tuple[int, ...]] = {
+    "batch": (2, 1),
+    "sequence": (32, 16, 8, 64, 128),
+    "side": (224, 32, 28, 64, 256, 128, 96, 384, 512, 112, 48, 299, 16),
+    "samples": (16000, 4000, 1024, 48000),
+    "length": (128, 32, 256, 1024, 100, 16, 64, 512),
+}
+ROLES: dict[str, str] = {
+    "batch": "batch",
+    "sequence": "sequence",
+    "decoder_sequence": "sequence",
+    "steps": "sequence",
+    "side": "side",
+    "samples": "samples",
+    "length": "length",
+}
+_NORMAL = Sample("normal", (0.0, 1.0))
+_MASK_NAME = re.compile(r"mask", re.IGNORECASE)
+_AUDIO_NAME = re.compile(r"audio|wave|wav\b|speech|pcm|sound", re.IGNORECASE)
+_IMAGE_NAME = re.compile(r"image|img|pixel|picture|photo", re.IGNORECASE)
+_IMAGE_CHANNELS = (1, 3, 4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A shape in terms of `ROLES`, an element type, and how values are drawn."""
+
+    dtype: DType
+    shape: tuple[Dimension, ...]
+    sample: Sample = _NORMAL
+
+
+def by_name(name: str, config: Config) -> list[Candidate]:
+    """Return what an input of transformers' models is that has this name; none if it is not known.
+
+    Names and shapes are those of transformers' model documentation.
+    """
+    ids: tuple[Dimension, ...] = ("batch", "sequence")
+    match name:
+        case "input_ids":
+            return [Candidate("int64", ids, Sample("token_ids"))]
+        case "decoder_input_ids":
+            return [Candidate("int64", ("batch", "decoder_sequence"), Sample("token_ids"))]
+        case "attention_mask":
+            return [Candidate("int64", ids, Sample("padding_mask"))]
+        case "token_type_ids":
+            kinds = float(_number(config, "type_vocab_size") or 1)
+            return [Candidate("int64", ids, Sample("integers", (0.0, kinds)))]
+        case "pixel_values":
+            return list(_pictures(config))
+        case "input_features" | "input_values":
+            return list(_sound(config))
+        case "past_values":
+            steps = _number(config, "context_length")
+            width = _number(config, "num_input_channels", "input_size")
+            return [Candidate("float32", ("batch", steps, width))] if steps and width else []
+        case _:
+            return []
+
+
+def by_layers(parameter: inspect.Parameter, loaded: LoadedModel) -> list[Candidate]:
+    """Return what an input of any module may be, from its name and the layers that could read it.
+
+    None without either: a module may accept shapes that mean nothing to it.
+    """
+    found: list[Candidate] = []
+    if _MASK_NAME.search(parameter.name):
+        shape: tuple[Dimension, ...] = ("batch", "sequence")
+        found += [
+            Candidate("bool", shape, Sample("padding_mask")),
+            Candidate("int64", shape, Sample("padding_mask")),
+            Candidate("float32", shape, Sample("padding_mask")),
+        ]
+    if _AUDIO_NAME.search(parameter.name):
+        sound = Sample("audio", (-1.0, 1.0))
+        found += [
+            Candidate("float32", ("batch", "samples"), sound),
+            Candidate("float32", ("batch", 1, "samples"), sound),
+        ]
+    if _IMAGE_NAME.search(parameter.name):
+        shape = ("batch", 3, "side", "side")
+        found.append(Candidate("float32", shape, Sample("image", (0.0, 1.0))))
+    attends = any(isinstance(each, torch.nn.MultiheadAttention) for each in loaded.module.modules())
+    for layer in loaded.module.modules():
+        found += _of_layer(layer, attends=attends)
+    return list(dict.fromkeys(found))
+
+
+def _of_layer(layer: torch.nn.Module, *, attends: bool) -> Iterator[Candidate]:
+    """Yield inputs that a layer itself would accept."""
+    match layer:
+        case torch.nn.Embedding() | torch.nn.EmbeddingBag():
+            ids = Sample("integers", (0.0, float(layer.num_embeddings)))
+            yield Candidate("int64", ("batch", "sequence"), ids)
+            yield Candidate("int64", ("batch",), ids)
+        case torch.nn.Conv1d():
+            yield Candidate("float32", ("batch", layer.in_channels, "length"))
+            if layer.in_channels == 1:
+                yield Candidate("float32", ("batch", "samples"), Sample("audio", (-1.0, 1.0)))
+        case torch.nn.Conv2d():
+            shape = ("batch", layer.in_channels, "side", "side")
+            is_picture = layer.in_channels in _IMAGE_CHANNELS
+            yield Candidate(
+                "float32", shape, Sample("image", (0.0, 1.0)) if is_picture else _NORMAL
+            )
+        case torch.nn.Conv3d():
+            yield Candidate("float32", ("batch", layer.in_channels, 8, "side", "side"))
+        case torch.nn.RNNBase():
+            yield _rows(layer.input_size, batch_first=layer.batch_first)
+        case torch.nn.MultiheadAttention():
+            yield _rows(layer.embed_dim, batch_first=layer.batch_first)
+        case torch.nn.Linear():
+            flat = Candidate("float32", ("batch", layer.in_features))
+            rows = Candidate("float32", ("batch", "sequence", layer.in_features))
+            # Attention takes two axes for one sequence without a batch.
+            yield from (rows, flat) if attends else (flat, rows)
+
+
+def _rows(width: int, *, batch_first: bool) -> Candidate:
+    return Candidate(
+        "float32", ("batch", "sequence", width) if batch_first else ("sequence", "batch", width)
+    )
+
+
+def _pictures(config: Config) -> Iterator[Candidate]:
+    channels = _number(config, "num_channels") or 3
+    height, width = _pair(_setting(config, "image_size")) or ("side", "side")
+    yield Candidate("float32", ("batch", channels, height, width))
+    yield Candidate("float32", ("batch", channels, "side", "side"))
+    frames = _number(config, "num_frames")
+    if frames:
+        yield Candidate("float32", ("batch", frames, channels, height, width))
+
+
+def _sound(config: Config) -> Iterator[Candidate]:
+    """Yield a waveform, then spectrograms with either axis first."""
+    bins = _number(
+        config,
+        *("num_mel_bins", "input_feat_per_channel", "feature_projection_input_dim", "input_dim"),
+    )
+    if bins:
+        half = _number(config, "max_source_positions")
+        if half:
+            yield Candidate("float32", ("batch", bins, 2 * half))
+        frames = _number(config, "max_length")
+        if frames:
+            yield Candidate("float32", ("batch", frames, bins))
+        yield Candidate("float32", ("batch", "length", bins))
+        yield Candidate("float32", ("batch", bins, "length"))
+    yield Candidate("float32", ("batch", "samples"), Sample("audio", (-1.0, 1.0)))
+
+
+def _setting(config: Config, name: str) -> object:
+    """Return a configuration's value, else that of the first part that has one."""
+    if config is None:
+        return None
+    for part in (config, *(getattr(config, key, None) for key in _parts(config))):
+        if (value := getattr(part, name, None)) is not None:
+            return value
+    return None
+
+
+def _parts(config: Config) -> Mapping[str, object]:
+    """Return the names of a configuration's parts, such as the vision and text of CLIP."""
+    return getattr(config, "sub_configs", {})
+
+
+def _number(config: Config, *names: str) -> int | None:
+    values = (_setting(config, name) for name in names)
+    return next(
+        (v for v in values if isinstance(v, int) and not isinstance(v, bool) and v > 0), None
+    )
+
+
+def _pair(value: object) -> tuple[int, int] | None:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value, value
+    if isinstance(value, list | tuple) and len(value) == 2:
+        return int(value[0]), int(value[1])
+    return None

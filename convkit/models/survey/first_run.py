@@ -1,0 +1,201 @@
+"""Finds inputs with which a torch module runs: from one example call, or by trying."""
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+
+import torch
+
+from convkit.models.sources.loaded import LoadedModel
+from convkit.models.sources.signature import forward_parameters
+from convkit.models.sources.torch_dtypes import contract_dtype
+from convkit.models.survey.candidates import ROLES, SIZES, Candidate, by_layers, by_name
+from convkit.models.survey.module_trials import ModuleTrials
+from convkit.models.survey.start import Start
+from convkit.models.survey.wording import example_wanted
+from convkit.tensors import Dimension, TensorSpec
+from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Sample
+
+# Combinations of what the inputs may be, and of sizes for each.
+_MOST_COMBINATIONS, _MOST_SIZES = 200, 60
+# A text model runs without these, and its results mean less.
+_COMPANIONS = ("attention_mask", "token_type_ids")
+# Inputs that a model of several kinds of data refuses to go without.
+_ALTERNATIVES = ("input_ids", "pixel_values", "input_features", "input_values", "decoder_input_ids")
+
+
+def first_run(loaded: LoadedModel, trials: ModuleTrials) -> Start:
+    """Return the first inputs with which the model runs; raises StageFailedError with what only a
+    person can know.
+    """
+    reason = ""
+    for names in _input_sets(loaded):
+        for candidates in itertools.islice(_combinations(names, loaded), _MOST_COMBINATIONS):
+            start = _start(names, candidates)
+            for sizes in itertools.islice(_sizes(start.inputs), _MOST_SIZES):
+                trial = trials.run(start.inputs, start.samples, sizes)
+                if trial.worked:
+                    return _settled(start, sizes)
+                reason = reason or trial.reason
+    reason = reason or "neither its layers nor its inputs' names say what they are"
+    raise StageFailedError(example_wanted(list(forward_parameters(loaded)), reason))
+
+
+def example_run(loaded: LoadedModel, example: object, trials: ModuleTrials) -> Start:
+    """Return the inputs of an example call: a tensor, a tuple in forward's order, or a mapping.
+
+    Raises StageFailedError if the model does not run with it, or a value is no tensor.
+    """
+    parameters = list(forward_parameters(loaded))
+    if isinstance(example, torch.Tensor):
+        example = (example,)
+    if isinstance(example, list | tuple) and len(example) <= len(parameters):
+        example = dict(zip(parameters, example, strict=False))
+    if not isinstance(example, Mapping) or not example:
+        raise StageFailedError(
+            "--example: the callable must return one call's inputs: a tensor, a tuple in the order"
+            f" of forward's parameters ({', '.join(parameters)}), or a dict of tensors by name;"
+            f" it returned a {type(example).__name__}"
+        )
+    tensors: dict[str, torch.Tensor] = {}
+    for name, value in example.items():
+        readable = isinstance(value, torch.Tensor) and contract_dtype(value.dtype) is not None
+        if name not in parameters or not readable:
+            raise StageFailedError(
+                f"--example: {name!r} is {_described(value)}; forward takes tensors for"
+                f" {', '.join(parameters)}"
+            )
+        tensors[name] = value
+    ordered = {name: tensors[name] for name in parameters if name in tensors}
+    shapes, sizes = _opened(ordered)
+    inputs = tuple(_spec(name, shapes[name], value) for name, value in ordered.items())
+    samples = {name: _sample_like(name, value, loaded) for name, value in ordered.items()}
+    trial = trials.run(inputs, samples, sizes)
+    if not trial.worked:
+        raise StageFailedError(f"--example: the model does not run with it: {trial.reason}")
+    return Start(inputs, sizes, samples)
+
+
+def _described(value: object) -> str:
+    if isinstance(value, torch.Tensor):
+        return f"a tensor of {value.dtype}"
+    return f"a {type(value).__name__}"
+
+
+def _spec(name: str, shape: tuple[Dimension, ...], value: torch.Tensor) -> TensorSpec:
+    dtype = contract_dtype(value.dtype)
+    assert dtype is not None
+    return TensorSpec(name, dtype, shape)
+
+
+def _opened(
+    tensors: Mapping[str, torch.Tensor],
+) -> tuple[dict[str, tuple[Dimension, ...]], dict[str, int]]:
+    """Return shapes with a name for each size that may vary, and the names' sizes: the batch, and
+    the inner axes of all but images. Trials decide which of them do.
+    """
+    batch = next((value.shape[0] for value in tensors.values() if value.dim()), None)
+    names: dict[int, str] = {}
+    shapes: dict[str, tuple[Dimension, ...]] = {}
+    for tensor, value in tensors.items():
+        shape: list[Dimension] = list(value.shape)
+        if shape and value.shape[0] == batch:
+            shape[0] = "batch"
+        if value.dim() in (2, 3):
+            for place in range(1, value.dim()):
+                size = value.shape[place]
+                name = "sequence" if not names else f"sequence_{len(names) + 1}"
+                shape[place] = names.setdefault(size, name)
+        shapes[tensor] = tuple(shape)
+    sizes = {name: size for size, name in names.items()}
+    return shapes, sizes | ({"batch": batch} if batch is not None else {})
+
+
+def _sample_like(name: str, value: torch.Tensor, loaded: LoadedModel) -> Sample:
+    """Return how values like the example's are drawn."""
+    if "mask" in name and value.dim() > 1:
+        return Sample("padding_mask")
+    if value.is_floating_point():
+        return Sample("normal", (0.0, 1.0))
+    if value.dtype == torch.bool:
+        return Sample("integers", (0.0, 2.0))
+    if loaded.facts.vocabulary is not None and name.endswith("input_ids"):
+        return Sample("token_ids")
+    rows = [
+        each.num_embeddings
+        for each in loaded.module.modules()
+        if isinstance(each, torch.nn.Embedding) and each.num_embeddings > int(value.max())
+    ]
+    # Of several tables, the smallest that has the example's rows is safe.
+    return Sample("integers", (0.0, float(min(rows, default=int(value.max()) + 1))))
+
+
+def _input_sets(loaded: LoadedModel) -> Iterator[list[str]]:
+    """Yield the parameters to fill: those that forward requires, then with others that it may."""
+    parameters = forward_parameters(loaded)
+    required = [name for name, each in parameters.items() if each.default is each.empty]
+    if loaded.config is None:
+        yield required or list(parameters)[:1]
+        return
+    main = getattr(loaded.module, "main_input_name", "")
+    wanted = {*required, *([main] if main in parameters else [])}
+    tried = []
+    for more in (None, "decoder_input_ids", *_ALTERNATIVES):
+        if more in parameters:
+            wanted.add(more)
+        companions = set()
+        if "input_ids" in wanted:
+            companions = {name for name in _COMPANIONS if name in parameters}
+            if not (getattr(loaded.config, "type_vocab_size", 0) or 0) > 1:
+                companions.discard("token_type_ids")
+        names = [name for name in parameters if name in wanted | companions]
+        if names not in tried:
+            tried.append(names)
+            yield names
+
+
+def _combinations(names: Sequence[str], loaded: LoadedModel) -> Iterator[tuple[Candidate, ...]]:
+    """Yield one candidate for each input, the likeliest together first."""
+    parameters = forward_parameters(loaded)
+    lists = []
+    for name in names:
+        known = by_name(name, loaded.config) if loaded.config is not None else []
+        lists.append(known or by_layers(parameters[name], loaded))
+    longest = max(map(len, lists), default=0)
+    for reach in range(longest):
+        for places in itertools.product(*(range(min(len(each), reach + 1)) for each in lists)):
+            if max(places) == reach:
+                yield tuple(each[place] for each, place in zip(lists, places, strict=True))
+
+
+def _start(names: Sequence[str], candidates: Sequence[Candidate]) -> Start:
+    inputs = tuple(
+        TensorSpec(name, candidate.dtype, candidate.shape)
+        for name, candidate in zip(names, candidates, strict=True)
+    )
+    samples = {name: candidate.sample for name, candidate in zip(names, candidates, strict=True)}
+    return Start(inputs, {}, samples)
+
+
+def _sizes(inputs: Sequence[TensorSpec]) -> Iterator[dict[str, int]]:
+    axes = list(
+        dict.fromkeys(size for spec in inputs for size in spec.shape if isinstance(size, str))
+    )
+    # The batch varies slowest: if two rows fail, one rarely helps.
+    lists = [SIZES[ROLES[axis]] for axis in axes]
+    for sizes in itertools.product(*lists):
+        yield dict(zip(axes, sizes, strict=True))
+
+
+def _settled(start: Start, sizes: Mapping[str, int]) -> Start:
+    """Fix the sides of images: few models are exported for images of several sizes."""
+    inputs = tuple(
+        TensorSpec(
+            spec.name,
+            spec.dtype,
+            tuple(sizes["side"] if size == "side" else size for size in spec.shape),
+        )
+        for spec in start.inputs
+    )
+    left = {axis: size for axis, size in sizes.items() if axis != "side"}
+    return Start(inputs, left, start.samples)

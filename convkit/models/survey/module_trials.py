@@ -1,0 +1,124 @@
+"""Runs a torch module at given axis sizes and records what it accepts and returns."""
+
+import copy
+import time
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+
+from convkit.models.sources.contract_module import as_mapping
+from convkit.models.sources.loaded import LoadedModel
+from convkit.models.sources.torch_dtypes import contract_dtype, to_array
+from convkit.models.survey.trials import Trial, Trials
+from convkit.tensors import TensorSpec
+
+# Seconds of a run after which shapes are worked out without values: dozens of runs follow.
+_LONG_RUN = 0.05
+
+
+class ModuleTrials(Trials):
+    """The original model. Its outputs are those that a recipe can name: the tensors at the top of
+    what forward returns.
+    """
+
+    def __init__(self, loaded: LoadedModel, seconds: float) -> None:
+        # Seconds of work: other processes on the machine do not count.
+        super().__init__(seconds, loaded.facts, time.process_time)
+        self._module = loaded.module
+        self._shapes_only: ShapesOnly | None = None
+        # Without sizes; empty until a run works.
+        self.outputs: tuple[TensorSpec, ...] = ()
+
+    def _feed(self, feeds: Mapping[str, np.ndarray]) -> Trial:
+        if self._shapes_only is not None and not self._exactly:
+            shapes = self._shapes_only.run(feeds)
+            if shapes is not None:
+                return Trial(shapes)
+        trial = self._run_exactly(feeds)
+        if trial.worked and trial.seconds > _LONG_RUN and self._shapes_only is None:
+            self._shapes_only = ShapesOnly(self._module)
+        return trial
+
+    def _run_exactly(self, feeds: Mapping[str, np.ndarray]) -> Trial:
+        started = time.process_time()
+        try:
+            with torch.no_grad():
+                returned = self._module(
+                    **{name: torch.from_numpy(value.copy()) for name, value in feeds.items()}
+                )
+        except Exception as error:  # noqa: BLE001 - a model may raise anything
+            return Trial(None, f"{type(error).__name__}: {error}", time.process_time() - started)
+        seconds = time.process_time() - started
+        tensors = named_tensors(returned)
+        if not tensors:
+            return Trial(
+                None,
+                f"forward returned a {type(returned).__name__}; it must return a tensor, a tuple of"
+                " tensors, or named tensors (a dict, a named tuple, a dataclass)",
+                seconds,
+            )
+        return self._noted(tensors, seconds)
+
+    def _noted(self, tensors: Mapping[str, torch.Tensor], seconds: float) -> Trial:
+        specs = []
+        for name, value in tensors.items():
+            dtype = contract_dtype(value.dtype)
+            if dtype is None:
+                return Trial(None, f"output {name!r} has the element type {value.dtype}", seconds)
+            if value.is_floating_point() and bool(value.isnan().any()):
+                return Trial(None, f"output {name!r} has NaN", seconds)
+            specs.append(TensorSpec(name, dtype, ()))
+        if self.outputs and {*self.outputs} != {*specs}:
+            return Trial(None, "other outputs than in the first run", seconds)
+        self.outputs = self.outputs or tuple(specs)
+        for name, value in tensors.items():
+            self._note_magnitude(name, to_array(value))
+        return Trial({name: tuple(value.shape) for name, value in tensors.items()}, "", seconds)
+
+
+class ShapesOnly:
+    """A copy of a module without values, which runs in no time at any size.
+
+    It cannot tell that a number is outside a table, and decides nothing by values.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._mode = FakeTensorMode()
+        self._module: torch.nn.Module | None
+        try:
+            with FakeCopyMode(self._mode):
+                self._module = copy.deepcopy(module)
+        except Exception:  # noqa: BLE001 - some modules cannot be copied
+            self._module = None
+
+    def run(self, feeds: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]] | None:
+        """Return the outputs' shapes; None if the module must run on values to tell."""
+        if self._module is None:
+            return None
+        given = {name: self._mode.from_tensor(torch.from_numpy(x)) for name, x in feeds.items()}
+        try:
+            with torch.no_grad(), self._mode:
+                returned = self._module(**given)
+        except Exception:  # noqa: BLE001 - also for decisions by values; the run on values tells
+            return None
+        return {name: tuple(value.shape) for name, value in named_tensors(returned).items()} or None
+
+
+def named_tensors(returned: object) -> dict[str, torch.Tensor]:
+    """Return the tensors that a recipe can declare as outputs, by name; none if it cannot.
+
+    Caches and nested structures of named outputs are left out, as a recipe may; a tuple is only of
+    use if a recipe can declare all of it.
+    """
+    named = as_mapping(returned)
+    if named is not None:
+        return {name: value for name, value in named.items() if isinstance(value, torch.Tensor)}
+    if isinstance(returned, torch.Tensor):
+        return {"output": returned}
+    if not isinstance(returned, list | tuple):
+        return {}
+    if not all(isinstance(value, torch.Tensor) for value in returned):
+        return {}
+    return {f"output_{place}": value for place, value in enumerate(returned)}

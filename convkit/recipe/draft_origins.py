@@ -1,0 +1,225 @@
+"""The origin of a model to draft a recipe for, and what is known of it without loading it."""
+
+import ast
+import dataclasses
+import difflib
+import functools
+import importlib.metadata
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from convkit.codec import Json
+from convkit.errors import UsageError
+from convkit.recipe.decoder_draft import TASK as GENERATION
+from convkit.recipe.families import FAMILIES, SMALL_DECODER, Family
+from convkit.recipe.files import factory_fault
+from convkit.recipe.scalars import yaml_scalar
+from convkit.worker.protocol import SurveyResult
+
+_PACKAGE = re.compile(
+    r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*)==(?P<version>[0-9][A-Za-z0-9.!+]*):(?P<path>[^:]+)"
+)
+_HUB = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)@(?P<revision>[0-9a-f]{40})")
+_CALL = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model")
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """A model's source: the lines under `model:`, and what is known about it. `packages` are those
+    that the model's own code imports, with their versions; "" if only a person can know them.
+    """
+
+    name: str
+    lines: tuple[str, ...]
+    config: Mapping[str, Json]
+    family: Family | None
+    has_tokenizer: bool = False
+    is_onnx: bool = False
+    is_own_code: bool = False
+    packages: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+def origin_of(
+    model: str,
+    folder: Path,
+    architecture: str | None,
+    survey: SurveyResult | None,
+    task: str | None,
+) -> Origin:
+    """Return a model's origin; paths are written relative to `folder`. Raises UsageError for what
+    is none, with what to write instead.
+    """
+    path = Path(model)
+    if match := _CALL.fullmatch(model):
+        return _factory_origin(Path(match["file"]), match["name"], folder)
+    if model.endswith(".onnx"):
+        return _onnx_origin(path, folder, survey)
+    if path.is_dir():
+        return _folder_origin(path, folder, architecture)
+    if match := _PACKAGE.fullmatch(model):
+        return _package_origin(match["name"], match["version"], match["path"], architecture)
+    if match := _HUB.fullmatch(model):
+        lines = (
+            "hub:",
+            f"  id: {yaml_scalar(match['id'])}",
+            f"  revision: {yaml_scalar(match['revision'])}",
+        )
+        family = FAMILIES.get(architecture or "")
+        return Origin(
+            _recipe_name(match["id"].split("/")[1]), lines, {}, family, has_tokenizer=True
+        )
+    if model in FAMILIES or model in model_types():
+        return _architecture_origin(model, task)
+    raise UsageError(_unknown(model))
+
+
+def _unknown(model: str) -> str:
+    """Return what to write in place of what is no model."""
+    if model.endswith(".py"):
+        return f"{model}: name the function or class in it that returns the model: {model}:NAME"
+    if "/" in model and (Path(model).parent.is_dir() or model.count("/") > 1):
+        return f"{model}: no such folder; one in transformers' layout has a config.json"
+    near = difflib.get_close_matches(model, model_types(), n=3, cutoff=0.7)
+    hint = f" Did you mean the architecture {' or '.join(near)}?" if near else ""
+    name = model.partition("@")[0]
+    hub = name if "/" in name else f"OWNER/{name}"
+    return (
+        f"{model}: no such folder, and no architecture of transformers.{hint} For a model on a hub,"
+        f" pin its commit: {hub}@<40 hex digits> (the hub shows it under Files, History). You can"
+        " also pass a folder in transformers' layout, an .onnx file, FILE.py:CALLABLE, or"
+        " PACKAGE==VERSION:PATH"
+    )
+
+
+@functools.cache
+def model_types() -> tuple[str, ...]:
+    """Return the architectures that transformers knows, as of the release that drafts pin."""
+    file = Path(__file__).with_name("model_types.txt")
+    return tuple(file.read_text(encoding="utf-8").split())
+
+
+def _factory_origin(file: Path, name: str, folder: Path) -> Origin:
+    if fault := factory_fault(file.absolute().parent, f"{file.name}:{name}"):
+        raise UsageError(f"{file}: {fault}")
+    tree = ast.parse(file.read_bytes())
+    lines = (f"factory: {yaml_scalar(f'{_relative(file, folder)}:{name}')}",)
+    packages = _imported_packages(tree, file.absolute().parent)
+    return Origin(_recipe_name(file.stem), lines, {}, None, is_own_code=True, packages=packages)
+
+
+def _imported_packages(tree: ast.Module, folder: Path) -> dict[str, str]:
+    """Return the packages that a file imports beside torch and numpy, with the version that is
+    installed here.
+    """
+    roots = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import():
+                roots |= {alias.name.partition(".")[0] for alias in node.names}
+            case ast.ImportFrom() if node.level == 0 and node.module:
+                roots.add(node.module.partition(".")[0])
+    own = {root for root in roots if any(folder.glob(f"{root}.py")) or (folder / root).is_dir()}
+    distributions = importlib.metadata.packages_distributions()
+    found: dict[str, str] = {}
+    for root in sorted(roots - own - sys.stdlib_module_names - {"torch", "numpy"}):
+        name = distributions.get(root, [root])[0]
+        try:
+            found[name.lower()] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name.lower()] = ""
+    return found
+
+
+def _onnx_origin(path: Path, folder: Path, survey: SurveyResult | None) -> Origin:
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file")
+    if survey is None:
+        raise UsageError(f"{path}: only a survey of the file says what it takes and returns")
+    return Origin(
+        _recipe_name(path.stem),
+        (f"onnx: {yaml_scalar(_relative(path, folder))}",),
+        {},
+        None,
+        is_onnx=True,
+    )
+
+
+def _folder_origin(path: Path, folder: Path, architecture: str | None) -> Origin:
+    config = _read_config(path / "config.json")
+    has_tokenizer = any((path / file).is_file() for file in _TOKENIZER_FILES)
+    family = FAMILIES.get(architecture or str(config.get("model_type")))
+    lines = (f"path: {yaml_scalar(_relative(path, folder))}",)
+    return Origin(_recipe_name(path.resolve().name), lines, config, family, has_tokenizer)
+
+
+def _package_origin(name: str, version: str, path: str, architecture: str | None) -> Origin:
+    """Read the configuration if the package happens to be installed; a draft downloads nothing."""
+    lines = (
+        "package:",
+        f"  name: {yaml_scalar(name)}",
+        f"  version: {yaml_scalar(version)}",
+        f"  path: {yaml_scalar(path)}",
+    )
+    config: Mapping[str, Json] = {}
+    try:
+        distribution = importlib.metadata.distribution(name)
+    except importlib.metadata.PackageNotFoundError:
+        distribution = None
+    if distribution is not None and distribution.version == version:
+        config = _read_config(Path(str(distribution.locate_file(f"{path}/config.json"))))
+    family = FAMILIES.get(architecture or str(config.get("model_type")))
+    return Origin(_recipe_name(name), lines, config, family, has_tokenizer=True)
+
+
+def _architecture_origin(architecture: str, task: str | None) -> Origin:
+    family = FAMILIES.get(architecture)
+    small = family.small if family is not None else SMALL_DECODER if task == GENERATION else {}
+    return Origin(_recipe_name(architecture), _config_lines(architecture, small), small, family)
+
+
+def with_overrides(origin: Origin, architecture: str, overrides: Mapping[str, Json]) -> Origin:
+    """Return an architecture's origin with other overrides of its configuration."""
+    return dataclasses.replace(origin, lines=_config_lines(architecture, overrides))
+
+
+def _config_lines(architecture: str, overrides: Mapping[str, Json]) -> tuple[str, ...]:
+    lines = [
+        "config:",
+        f"  architecture: {yaml_scalar(architecture)}",
+        "  seed: 0 # the same seed gives the same weights",
+    ]
+    if overrides:
+        lines.append("  overrides: # a small model: quick to convert, and as hard to get right")
+        lines += [f"    {key}: {json.dumps(value)}" for key, value in overrides.items()]
+    return tuple(lines)
+
+
+def _read_config(path: Path) -> Mapping[str, Json]:
+    try:
+        config = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"{path}: no such file; a folder in transformers' layout has one"
+        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise UsageError(f"{path}: cannot be read as JSON: {error}") from error
+    if not isinstance(config, dict):
+        raise UsageError(f"{path}: is not a JSON object")
+    return config
+
+
+def _relative(path: Path, folder: Path) -> str:
+    """Return the path to write in a recipe in `folder`; absolute if it is on another drive."""
+    try:
+        return Path(os.path.relpath(path.absolute(), folder)).as_posix()
+    except ValueError:
+        return path.absolute().as_posix()
+
+
+def _recipe_name(text: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")[:100] or "model"

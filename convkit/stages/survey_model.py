@@ -1,0 +1,48 @@
+"""Works out a torch model's contract for a drafted recipe."""
+
+import dataclasses
+from pathlib import Path
+
+from convkit.findings.model import Finding
+from convkit.models.sources import load_model
+from convkit.models.sources.factory import named_callable
+from convkit.models.survey.heads import likely_task, small_overrides
+from convkit.models.survey.module import survey_module
+from convkit.worker.context import Context, StageFailedError
+from convkit.worker.protocol import Source, SurveyModelRequest, SurveyResult
+
+
+def run(request: SurveyModelRequest, context: Context) -> tuple[SurveyResult, list[Finding]]:
+    """Survey a model; raises StageFailedError if it does not load or run."""
+    source = request.source
+    context.progress("loading the model")
+    if source.kind != "factory" and source.task is None:
+        source = dataclasses.replace(source, task=likely_task(source))
+    if request.small and source.kind == "config":
+        source = _small(source)
+    loaded = load_model(source)
+    example = _example(request.example) if request.example is not None else None
+    found = survey_module(loaded, request.seconds, context.progress, example)
+    return dataclasses.replace(found, task=source.task, overrides=source.overrides), []
+
+
+def _small(source: Source) -> Source:
+    """Return an architecture with few layers, if transformers can build that."""
+    small = dataclasses.replace(source, overrides=small_overrides(source.identifier or ""))
+    try:
+        load_model(small)
+    except StageFailedError:
+        return source
+    return small
+
+
+def _example(call: str) -> object:
+    """Return what the user's function returns."""
+    file, _, name = call.rpartition(":")
+    function = named_callable(Path(file).resolve(), name, "--example")
+    try:
+        return function()
+    except Exception as error:
+        raise StageFailedError(
+            f"--example: {Path(file).name}:{name} raised {type(error).__name__}: {error}"
+        ) from error

@@ -1,0 +1,59 @@
+"""Mistakes in a recipe's inputs that the model's own code reports, in its own way."""
+
+import pytest
+from tiny_models import BATCH, export_factory, tensor
+
+from convkit.cases.facts import ModelFacts
+from convkit.cases.samples import integer_range
+from convkit.tensors import Contract
+from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Sample
+
+CODE = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = torch.nn.Linear(6, 2)
+
+    def forward(self, x):
+        return {"y": self.linear(x)WEIRD}
+
+def build():
+    return Net()
+"""
+Y = tensor("y", "batch", 2)
+
+
+def test_a_wrong_number_of_features_is_the_recipes_mistake_with_the_right_one(tmp_path):
+    contract = Contract((tensor("x", "batch", 5),), (Y,), (BATCH,))
+    _, (finding,), _ = export_factory(tmp_path, CODE.replace("WEIRD", ""), contract)
+    assert finding.code == "E410"
+    assert finding.place.tensor == "x"
+    assert finding.place.source == "factory.py:9"
+    assert "It accepts 'x' with 6 instead of 5." in finding.message
+    assert finding.remedy.change == {"inputs.0.shape": ["batch", 6]}
+
+
+def test_a_refusal_that_no_size_cures_names_the_line(tmp_path):
+    contract = Contract((tensor("x", "batch", 6),), (Y,), (BATCH,))
+    code = CODE.replace("WEIRD", ".reshape(7)")
+    _, (finding,), _ = export_factory(tmp_path, code, contract)
+    assert finding.code == "E410"
+    assert finding.place.source == "factory.py:9"
+    assert "It accepts" not in finding.message
+    assert finding.remedy.change == {}
+
+
+def test_a_fitting_input_is_not_refused(tmp_path):
+    contract = Contract((tensor("x", "batch", 6),), (Y,), (BATCH,))
+    _, findings, _ = export_factory(tmp_path, CODE.replace("WEIRD", ""), contract)
+    assert findings == []
+
+
+def test_token_ids_of_a_model_without_a_vocabulary_are_explained():
+    spec = tensor("ids", "batch", dtype="int64")
+    with pytest.raises(StageFailedError) as caught:
+        integer_range(spec, Sample("token_ids"), ModelFacts())
+    (finding,) = caught.value.findings
+    assert (finding.code, finding.place.tensor) == ("E411", "ids")
+    assert str(caught.value) == finding.message  # so that no tool is blamed, too
