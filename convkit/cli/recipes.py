@@ -48,7 +48,7 @@ def init(
     toolchain: Toolchain = "isolated",
     home: HomeFolder = None,
 ) -> None:
-    """Draft a recipe for a model: run it once, and write down what it takes and returns."""
+    """Draft a recipe for a model, by running it once."""
     from convkit.cli.asking import ask_for_missing
     from convkit.execute.drafting import Drafting, draft
     from convkit.home import Home

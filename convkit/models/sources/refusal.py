@@ -2,6 +2,7 @@
 
 import dataclasses
 import traceback
+import types
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
@@ -10,6 +11,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.source_lines import relative_source
 from convkit.models.sources.contract_module import ContractModule, OutputsError
 from convkit.tensors import Contract, Dimension
+from convkit.worker.context import StageFailedError
 
 # Draws the inputs of a contract.
 Draw = Callable[[Contract], Sequence[torch.Tensor]]
@@ -24,12 +26,18 @@ def refusal_finding(
 ) -> Finding:
     """Return E410: where the model's code gives up, and the declared size that is wrong, if another
     one that a layer asks for makes the model run.
+
+    Raises StageFailedError if the code would fail with any inputs.
     """
     contract = module.contract
     pairs = zip(contract.inputs, inputs, strict=True)
     given = ", ".join(f"{spec} at {list(tensor.shape)}" for spec, tensor in pairs)
     source = _own_line(refusal, root)
     where = f" at {source}" if source else ""
+    if _fails_with_any_inputs(refusal):
+        raise StageFailedError(
+            f"the model's own code fails{where}: {_first_line(refusal)}"
+        ) from refusal
     message = f"The model refuses the declared inputs ({given}){where}: {_first_line(refusal)}."
     for index, place, size in _other_sizes(module.model, contract):
         spec = contract.inputs[index]
@@ -53,6 +61,13 @@ def refusal_finding(
         Place(source=source or None),
         remedy=Remedy("Declare the shapes that the model's forward takes; that line shows which."),
     )
+
+
+def _fails_with_any_inputs(refusal: BaseException) -> bool:
+    """Return True if a name is missing from the code or from a module it uses."""
+    if isinstance(refusal, AttributeError):
+        return isinstance(refusal.obj, types.ModuleType)
+    return isinstance(refusal, NameError | ImportError)
 
 
 def _accepts(module: ContractModule, draw: Draw, contract: Contract) -> bool:

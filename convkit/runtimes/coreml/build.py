@@ -9,7 +9,7 @@ from convkit.mil.errors import UnsupportedOperation
 from convkit.mil.identity import make_canonical
 from convkit.mil.program import computes_in
 from convkit.models.contract_check import check_contract
-from convkit.models.exporters.alternative import with_lines
+from convkit.models.exporters.axis_lines import with_lines
 from convkit.models.exporters.job import UnexportableError
 from convkit.models.sources.prepared import Prepared, Unfit, prepare
 from convkit.precision.decision import with_decision

@@ -1,0 +1,84 @@
+"""Names the line of the model's own code that fixes or restricts an axis. Needs torch only."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from convkit.cases.decisions import Decisions, Turn, turns
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.sources.decisions import find_decisions
+from convkit.tensors import Contract
+
+if TYPE_CHECKING:
+    from convkit.models.sources.contract_module import ContractModule
+    from convkit.models.sources.probe import Examples, Probe
+
+
+def with_lines(
+    findings: Sequence[Finding],
+    module: "ContractModule",
+    examples: "Examples",
+    probe: "Probe",
+    root: str | None,
+) -> list[Finding]:
+    """Return torch.export's findings on axes with the responsible lines of the model's code."""
+    if not any(finding.code in ("C106", "C113") for finding in findings):
+        return list(findings)
+    contract = examples.contract
+    decisions, numbers = find_decisions(module, examples.draw, contract, probe.sizes, root)
+    return at_lines(findings, contract, probe, decisions, numbers)
+
+
+def at_lines(
+    findings: Sequence[Finding],
+    contract: Contract,
+    probe: "Probe",
+    decisions: Decisions,
+    numbers: Sequence[str],
+) -> list[Finding]:
+    """Return torch.export's findings on axes, with a line where one of the decisions explains it;
+    `numbers` are the lines that turn a size into a plain number.
+    """
+    deciding = [
+        turn for decision in decisions.sizes for turn in turns(decision, contract, probe.sizes)
+    ]
+    return [
+        _fixed(finding, numbers) if finding.code == "C106" else _restricted(finding, deciding)
+        for finding in findings
+    ]
+
+
+def _fixed(finding: Finding, numbers: Sequence[str]) -> Finding:
+    """Name the line that fixes an axis, where one turns a size into a plain number."""
+    if not numbers:
+        return finding
+    axis, size = finding.evidence["axis"], finding.evidence["fixed"]
+    return Finding(
+        finding.code,
+        f"The model's own code fixes axis {axis!r} at {size}, the example's size: a size becomes a"
+        f" plain number at {numbers[0]}.",
+        Place(tensor=finding.place.tensor, source=numbers[0]),
+        {**finding.evidence, "lines": list(numbers)},
+        Remedy(
+            "Compute shapes in the model from tensor.shape[i], without int() or literal sizes, so"
+            f" that {axis!r} can vary."
+        ),
+    )
+
+
+def _restricted(finding: Finding, deciding: Sequence[Turn]) -> Finding:
+    """Name the branch on a size that restricts an axis."""
+    turn = next((turn for turn in deciding if finding.place.tensor in (None, turn.axis)), None)
+    if finding.code != "C113" or turn is None:
+        return finding
+    sides = turn.below[turn.axis], turn.above[turn.axis]
+    text = finding.remedy.text if finding.remedy is not None else ""
+    change = finding.remedy.change if finding.remedy is not None else {}
+    return dataclasses.replace(
+        finding,
+        message=f"{finding.message} The branch at {turn.place} changes between {turn.axis}"
+        f" {sides[0]} and {sides[1]}.",
+        place=dataclasses.replace(finding.place, source=turn.place),
+        evidence={**finding.evidence, "branch": turn.place, "sides": list(sides)},
+        remedy=Remedy(f"Write the branch at {turn.place} with torch.cond. Or: {text}", change),
+    )
