@@ -188,6 +188,7 @@ class TestFloat16:
         cases = {case.case: case for case in outcome.last.record.targets[0].verifications[0].cases}
         assert cases["masked-row"].outputs[0].metrics.max_abs <= HALF["tolerance"]["max_abs"]
 
+    @pytest.mark.thorough
     def test_auto_says_what_it_keeps(self, home: Path, tmp_path: Path) -> None:
         precision = {"default": "float16", "keep_float32": "auto"}
         outcome = run(bert(tmp_path, precision=precision, tolerance={"max_abs": 0.002}), home)
@@ -354,6 +355,7 @@ def test_enumerated_shapes_leave_other_sizes_out_and_say_so(home: Path, tmp_path
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_two_builds_under_other_hash_seeds_in_other_folders_are_equal_byte_for_byte(
     tmp_path: Path,
 ) -> None:

@@ -50,6 +50,7 @@ def test_a_flushed_guard_is_followed_too(home: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_a_mask_is_followed_from_the_constant_over_the_softmax(home: Path, tmp_path: Path) -> None:
     outcome = run(write_recipe(tmp_path, "", "float16", **BERT), home)
     (diagnosis,) = diagnose_record(outcome.record)

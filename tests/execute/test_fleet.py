@@ -143,6 +143,7 @@ def test_a_broken_stage_is_told_as_on_one_machine(fleet: SmallFleet, tmp_path: P
     )
 
 
+@pytest.mark.thorough
 def test_forced_stages_run_and_the_first_record_stands(fleet: SmallFleet, tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, verify={"seed": 5, "tolerance": {"max_abs": 1e-5}})
     first = run(recipe, tmp_path / "home", fleet).record

@@ -110,6 +110,7 @@ def test_somebody_else_s_mixed_types_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.thorough
 def test_it_is_repaired_by_loading_it_in_float32(tmp_path: Path) -> None:
     recipe = write_recipe(tmp_path, "", "float32", **in_bfloat16())
     outcome = repair_recipe(

@@ -109,6 +109,7 @@ def recorded(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> Iterator[dict
         yield threads
 
 
+@pytest.mark.thorough
 def test_threads_are_in_no_key_and_change_no_artifact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

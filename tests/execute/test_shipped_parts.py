@@ -13,7 +13,13 @@ from test_low_precision import run
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(SMALLER))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name == "t5" else [pytest.mark.thorough])
+        for name in sorted(SMALLER)
+    ],
+)
 def test_a_shipped_model_of_several_parts_is_verified(name: str, tmp_path: Path) -> None:
     shutil.copytree(RECIPES / "models", tmp_path / "models")
     path = tmp_path / "recipe.yaml"

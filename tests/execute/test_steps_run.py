@@ -165,6 +165,7 @@ class TestADecoder:
         (finding,) = found(outcome, "C503")
         assert set(finding.evidence["tensors"]) == set(names)
 
+    @pytest.mark.thorough
     def test_positions_off_by_one_from_the_second_call_on_are_named(
         self, made: RunOutcome, home: Path, tmp_path: Path
     ) -> None:

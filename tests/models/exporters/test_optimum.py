@@ -67,6 +67,7 @@ def test_a_bert_by_optimum(optimum_python, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.network
+@pytest.mark.thorough
 def test_names_that_are_not_optimums_are_found(optimum_python, tmp_path):
     pooled = bert_contract(outputs=(tensor("pooler_output", "batch", 32),))
     answer, _ = export(optimum_python, tmp_path, export_request(bert_source(), pooled, "optimum"))
