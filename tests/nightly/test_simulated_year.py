@@ -265,7 +265,6 @@ def test_history_is_stricter_than_the_baseline_where_a_figure_improved(
     assert simulation.night().status == "green"
 
 
-@pytest.mark.thorough
 def test_a_year_with_a_fault_every_two_weeks(simulation: Simulation) -> None:
     """Each fault lasts three nights and is mended; between them every night is green."""
     names = [name for name in FAULTS if "recipe" not in name and "baseline" not in name]
