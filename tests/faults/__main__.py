@@ -9,6 +9,7 @@ import os
 import tempfile
 from pathlib import Path
 
+from faults.confusion import record
 from faults.corpus import Fault, Healthy, faults, healthy_models
 from faults.page import PAGE, page
 from faults.report import print_report
@@ -23,6 +24,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2, help="faults to run at a time")
     parser.add_argument("--keep", type=Path, help="folder to leave models, recipes and runs in")
     parser.add_argument("--page", action="store_true", help=f"write {PAGE} and run nothing")
+    parser.add_argument(
+        "--record", action="store_true", help="write which other causes each fault's run reports"
+    )
     arguments = parser.parse_args()
     if arguments.page:
         Path(PAGE).write_text(page(), encoding="utf-8")
@@ -61,6 +65,8 @@ def main() -> int:
             for model, future in right
         ]
         reached = print_report(scores, alarms)
+        if arguments.record:
+            record(scores)
     return 0 if reached else 1
 
 

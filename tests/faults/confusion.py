@@ -1,14 +1,40 @@
 """Every fault of the corpus against every finding reported: which causes are taken for others."""
 
 import dataclasses
+import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from convkit.findings.catalogue import CATALOGUE
 from faults.scoring import FaultScore
+
+# By fault: the causes reported that are not its own. `python -m faults --record` writes it.
+RECORDED = Path(__file__).with_name("confusions.json")
+
+
+def other_causes(score: FaultScore) -> list[str]:
+    """Return the causes that a fault's run reports, or leads with, besides the fault's own.
+
+    Symptoms, whose rank in the catalogue is not zero, are no causes.
+    """
+    causes = {each for each in score.reported if CATALOGUE[each].rank == 0} | {*score.leading}
+    return sorted(causes - {score.fault.code})
+
+
+def recorded_causes() -> dict[str, list[str]]:
+    """Return what `record` wrote; a fault without other causes has no entry."""
+    known: dict[str, list[str]] = json.loads(RECORDED.read_text(encoding="utf-8"))
+    return known
+
+
+def record(scores: Iterable[FaultScore]) -> None:
+    """Write the other causes of every fault."""
+    found = {score.fault.name: others for score in scores if (others := other_causes(score))}
+    RECORDED.write_text(json.dumps(found, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,10 +2,20 @@
 
 import dataclasses
 import io
+from pathlib import Path
 
+import pytest
 from rich.console import Console
 
-from faults.confusion import Confusion, confusions, print_confusion
+from faults import confusion
+from faults.confusion import (
+    Confusion,
+    confusions,
+    other_causes,
+    print_confusion,
+    record,
+    recorded_causes,
+)
 from faults.corpus import faults
 from faults.scoring import FaultScore
 
@@ -39,3 +49,13 @@ def test_the_table_shows_confused_codes_and_lists_the_others() -> None:
     print_confusion(Console(file=text, width=100), SCORES)
     assert "C109" in text.getvalue()
     assert "Never confused: E235" in text.getvalue()
+
+
+def test_a_fault_s_other_causes_are_those_beside_it_and_those_in_its_place() -> None:
+    assert [other_causes(each) for each in SCORES] == [["C108"], ["C109"], [], []]
+
+
+def test_what_is_recorded_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(confusion, "RECORDED", tmp_path / "confusions.json")
+    record([SCORES[0], SCORES[2]])
+    assert recorded_causes() == {FAULT.name: ["C108"]}

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from convkit.findings.catalogue import CATALOGUE
+from faults.confusion import other_causes, recorded_causes
 from faults.corpus import Fault, Healthy, faults, healthy_models
 from faults.page import PAGE, page
 from faults.scoring import score_fault, score_healthy
@@ -47,6 +48,7 @@ def test_fault(fault: Fault, tmp_path: Path, home: Path) -> None:
     assert not score.harm, f"the remedy made it worse: {score.harm}\n{found}"
     assert not score.outdated, f"it was repaired, though {fault.repaired}"
     assert score.hidden is not False, "the CPU shows it too"
+    assert other_causes(score) == recorded_causes().get(fault.name, []), found
     assert len(list((tmp_path / "faults").iterdir())) == 1, "it wrote outside its own folder"
 
 
@@ -64,6 +66,13 @@ def test_the_corpus_names_known_codes_and_threads() -> None:
     for fault in faults():
         assert fault.code in CATALOGUE
         assert "#" in fault.source or "PR" in fault.source, fault.name
+
+
+def test_the_confusion_table_is_of_the_corpus() -> None:
+    """`PYTHONPATH=tests python -m faults --record` writes it."""
+    known = recorded_causes()
+    assert known.keys() <= {fault.name for fault in faults()}
+    assert all(code in CATALOGUE for causes in known.values() for code in causes)
 
 
 def test_the_page_is_that_of_the_corpus() -> None:
