@@ -63,7 +63,6 @@ def gather(
     *,
     fetch: bool = False,
 ) -> ResolvedFacts:
-    """Return the facts for a recipe's stages; `tools` resolves isolated environments' versions."""
     """Return the facts for a recipe's stages; `tools` resolves isolated environments' versions.
 
     With `fetch`, packages that carry a model are fetched, or repaired, so that their content is
