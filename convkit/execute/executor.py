@@ -56,7 +56,8 @@ def execute(
         cancelled.set()
         # Work that ignores `cancelled`, such as copying a large file, is not waited for.
         pool.shutdown(wait=False, cancel_futures=True)
-        concurrent.futures.wait(running, timeout=_ENDING_SECONDS)
+        started = [future for future in running if not future.cancelled()]
+        concurrent.futures.wait(started, timeout=_ENDING_SECONDS)
         raise
     pool.shutdown()
     return settled

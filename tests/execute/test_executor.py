@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from convkit.errors import StoreError
+from convkit.execute import executor
 from convkit.execute.events import Silence
 from convkit.execute.executor import execute
 from convkit.execute.stage_runner import Settled
@@ -93,3 +94,21 @@ def test_a_bug_in_a_stage_cancels_the_run_and_is_not_hidden() -> None:
     with pytest.raises(ZeroDivisionError):
         execute((stage("a"),), Buggy(), Silence(), cancelled, jobs=1)
     assert cancelled.is_set()
+
+
+def test_stages_that_never_started_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`concurrent.futures.wait` takes a canceled future for unfinished until its pool notices."""
+    monkeypatch.setattr(executor, "_ENDING_SECONDS", 20.0)
+    cancelled = threading.Event()
+
+    class Buggy:
+        def settle(self, stage: Stage, inputs: Mapping[str, str]) -> Settled:
+            if stage.id == "a":
+                raise ZeroDivisionError
+            cancelled.wait()  # as workers do, which then end
+            raise StoreError("canceled")
+
+    started = time.monotonic()
+    with pytest.raises(ZeroDivisionError):
+        execute(tuple(stage(name) for name in "abcdef"), Buggy(), Silence(), cancelled, jobs=1)
+    assert time.monotonic() - started < 10
