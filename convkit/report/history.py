@@ -67,7 +67,7 @@ class Night:
 
 @dataclasses.dataclass(frozen=True)
 class RecipeRow:
-    """A recipe: a cell for each night on the page (None: it did not run), and its figures."""
+    """A recipe: a cell for each nightly run on the page (None: it did not run), and its figures."""
 
     recipe: str
     baseline: str

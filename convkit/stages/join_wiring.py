@@ -165,7 +165,7 @@ def _other_outputs(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
                         wiring.flow, outputs={**wiring.flow.outputs, output: other}
                     ),
                     f"output {output!r} is {value!r} instead of {other!r}",
-                    f"For output {output}, write from: {other}.",
+                    f"At the end of `join`, write return: {{{output}: {other}}}.",
                 )
 
 

@@ -1,12 +1,12 @@
 """Recipes of a small model, run on a small fleet."""
 
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 import yaml
 from small_fleet import SmallFleet
+from small_runs import MODEL, RECIPE
 
 from convkit.execute.events import Silence
 from convkit.execute.executor import execute
@@ -20,58 +20,16 @@ from convkit.plan.stages import plan_stages
 from convkit.recipe.loading import load_recipe
 from convkit.store.store import Store
 
-MODEL = """
-import torch
-
-class Small(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embedding = torch.nn.Embedding(10, 4)
-        self.scale = torch.nn.Linear(4, 3)
-
-    def forward(self, ids, mask):
-        return torch.tanh(self.scale(self.embedding(ids) * mask.unsqueeze(-1)))
-
-def build():
-    return Small()
-"""
-
 
 def write_recipe(folder: Path, **changes: Any) -> Path:
     """Write a recipe whose model lies beside its folder, which workers do not have."""
     (folder / "recipes").mkdir(parents=True, exist_ok=True)
     (folder / "models").mkdir(exist_ok=True)
     (folder / "models" / "small.py").write_text(MODEL)
-    recipe: dict[str, Any] = {
-        "schema": 1,
-        "name": "small",
-        "model": {"factory": {"call": "../models/small.py:build", "seed": 3}},
-        "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
-        "export": {"exporter": "torchscript", "opset": 17},
-        "axes": {
-            "batch": {"min": 1, "typical": 3, "max": 5},
-            "length": {"min": 2, "typical": 6, "max": 9},
-        },
-        "inputs": [
-            {
-                "name": "ids",
-                "dtype": "int64",
-                "shape": ["batch", "length"],
-                "sample": {"integers": [0, 10]},
-            },
-            {
-                "name": "mask",
-                "dtype": "int64",
-                "shape": ["batch", "length"],
-                "sample": "padding_mask",
-            },
-        ],
-        "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", "length", 3]}],
-        "verify": {"tolerance": {"max_abs": 1e-5}},
-        "targets": {"ort": {"runtime": "onnxruntime"}},
-    }
+    factory = {"factory": {"call": "../models/small.py:build", "seed": 3}}
+    recipe = RECIPE | {"model": factory} | changes
     path = folder / "recipes" / "recipe.yaml"
-    path.write_text(yaml.safe_dump(recipe | changes, sort_keys=False))
+    path.write_text(yaml.safe_dump(recipe, sort_keys=False))
     return path
 
 

@@ -27,41 +27,36 @@ class Small(torch.nn.Module):
 def build():
     return Small()
 """
+RECIPE: dict[str, Any] = {
+    "schema": 1,
+    "name": "small",
+    "model": {"factory": {"call": "model.py:build", "seed": 3}},
+    "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
+    "export": {"exporter": "torchscript", "opset": 17},
+    "axes": {
+        "batch": {"min": 1, "typical": 3, "max": 5},
+        "length": {"min": 2, "typical": 6, "max": 9},
+    },
+    "inputs": [
+        {
+            "name": "ids",
+            "dtype": "int64",
+            "shape": ["batch", "length"],
+            "sample": {"integers": [0, 10]},
+        },
+        {"name": "mask", "dtype": "int64", "shape": ["batch", "length"], "sample": "padding_mask"},
+    ],
+    "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", "length", 3]}],
+    "verify": {"tolerance": {"max_abs": 1e-5}},
+    "targets": {"ort": {"runtime": "onnxruntime"}},
+}
 
 
 def write_recipe(folder: Path, code: str = MODEL, **changes: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "model.py").write_text(code)
-    recipe: dict[str, Any] = {
-        "schema": 1,
-        "name": "small",
-        "model": {"factory": {"call": "model.py:build", "seed": 3}},
-        "tools": {"python": f"{sys.version_info.major}.{sys.version_info.minor}"},
-        "export": {"exporter": "torchscript", "opset": 17},
-        "axes": {
-            "batch": {"min": 1, "typical": 3, "max": 5},
-            "length": {"min": 2, "typical": 6, "max": 9},
-        },
-        "inputs": [
-            {
-                "name": "ids",
-                "dtype": "int64",
-                "shape": ["batch", "length"],
-                "sample": {"integers": [0, 10]},
-            },
-            {
-                "name": "mask",
-                "dtype": "int64",
-                "shape": ["batch", "length"],
-                "sample": "padding_mask",
-            },
-        ],
-        "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", "length", 3]}],
-        "verify": {"tolerance": {"max_abs": 1e-5}},
-        "targets": {"ort": {"runtime": "onnxruntime"}},
-    }
     path = folder / "recipe.yaml"
-    path.write_text(yaml.safe_dump(recipe | changes, sort_keys=False))
+    path.write_text(yaml.safe_dump(RECIPE | changes, sort_keys=False))
     return path
 
 
@@ -74,16 +69,9 @@ def codes(outcome: RunOutcome) -> set[str]:
 
 
 def tensors(**changes: dict[str, Any]) -> dict[str, Any]:
-    inputs = [
-        {
-            "name": "ids",
-            "dtype": "int64",
-            "shape": ["batch", "length"],
-            "sample": {"integers": [0, 10]},
-        },
-        {"name": "mask", "dtype": "int64", "shape": ["batch", "length"], "sample": "padding_mask"},
-    ]
-    return {"inputs": [tensor | changes.get(str(tensor["name"]), {}) for tensor in inputs]}
+    return {
+        "inputs": [tensor | changes.get(str(tensor["name"]), {}) for tensor in RECIPE["inputs"]]
+    }
 
 
 HANGS = "import time\ndef build():\n    time.sleep(600)\n"

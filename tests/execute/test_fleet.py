@@ -11,8 +11,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from fleet_runs import MODEL, run, settle, write_recipe
+from fleet_runs import run, settle, write_recipe
 from small_fleet import SmallFleet, alive, soon, stub_processes, stub_targets, write_stub
+from small_runs import MODEL
 
 from convkit.errors import FleetError, UsageError
 from convkit.execute.fleet import cluster

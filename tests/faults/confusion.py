@@ -60,10 +60,7 @@ def confusions(scores: Sequence[FaultScore]) -> list[Confusion]:
         wrong = [score for score in own if code not in score.leading]
         instead = Counter(each for score in wrong for each in score.leading or ("nothing",))
         beside = Counter(
-            each
-            for score in own
-            for each in score.reported - {code, *score.leading}
-            if CATALOGUE[each].rank == 0
+            each for score in own for each in other_causes(score) if each not in score.leading
         )
         rows.append(
             Confusion(code, len(own), len(own) - len(wrong), _sorted(instead), _sorted(beside))

@@ -17,7 +17,9 @@ from convkit.plan.stages import plan_stages
 from convkit.recipe.loading import load_recipe
 from convkit.stages import reference
 from convkit.stages.join_wiring import changes
+from convkit.tensors import Axis, Contract, TensorSpec
 from convkit.worker.context import Context
+from convkit.worker.protocol import Call, Flow
 
 
 def made(folder, content, **graphs):
@@ -153,3 +155,14 @@ def test_exchanged_feeds_of_a_loop_are_named(tmp_path):
     [change] = [each for each in changes(wiring, kinds) if each.code == "C513"]
     assert [each.value for each in change.flow.steps[0].carried] == ["cell.note", "cell.next"]
     assert change.remedy == ("Under feeds, write cell.note: cell.state and cell.next: cell.keys.")
+
+
+def test_an_output_that_is_another_call_s_value_is_corrected_under_return():
+    rows = ("float32", ("batch",))
+    part = Contract((TensorSpec("x", *rows),), (TensorSpec("y", *rows),), (Axis("batch", 1, 2, 4),))
+    calls = (Call("one", "one", {"x": "x"}), Call("other", "other", {"x": "x"}))
+    wiring = Wiring(Flow(calls, {"y": "one.y"}), part, {"one": part, "other": part})
+    kinds = dict.fromkeys(("x", "one.y", "other.y"), ("same",))
+    found = [each for each in changes(wiring, kinds) if each.flow.outputs != wiring.flow.outputs]
+    assert [(each.code, each.flow.outputs) for each in found] == [("C511", {"y": "other.y"})]
+    assert found[0].remedy == "At the end of `join`, write return: {y: other.y}."

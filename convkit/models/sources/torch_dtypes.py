@@ -2,6 +2,7 @@
 back.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, get_args
 
 import numpy as np
@@ -66,3 +67,13 @@ def to_array(tensor: "torch.Tensor") -> np.ndarray:
     if tensor.dtype in (torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2):
         tensor = tensor.float()
     return np.array(tensor.numpy(), copy=True)
+
+
+def to_arrays(
+    names: Sequence[str], found: "torch.Tensor | Sequence[torch.Tensor]"
+) -> dict[str, np.ndarray]:
+    """Return what a module returned, by the outputs' names in their order."""
+    import torch
+
+    tensors = (found,) if isinstance(found, torch.Tensor) else found
+    return {name: to_array(each) for name, each in zip(names, tensors, strict=True)}
