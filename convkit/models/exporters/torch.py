@@ -7,6 +7,7 @@ import torch
 
 from convkit.models.exporters.dynamic_trace import innermost, trace
 from convkit.models.exporters.job import Job
+from convkit.models.exporters.rule_matching import operators_first
 from convkit.models.exporters.small_constants import optimize_keeping_constants
 from convkit.worker.context import StageFailedError
 
@@ -48,5 +49,6 @@ def export(job: Job) -> onnx_ir.Model:
 
 
 def _optimized(exported: torch.onnx.ONNXProgram) -> onnx_ir.Model:
-    exported.optimize()
+    with operators_first():
+        exported.optimize()
     return exported.model

@@ -14,6 +14,9 @@ import numpy as np
 
 T = TypeVar("T")
 
+# An address, strides in bytes, and bytes per element; the shape is part of a content's kind.
+Memory = tuple[int, tuple[int, ...], int]
+
 # Elements of a sample, spread evenly over the tensor.
 _SAMPLED = 64
 
@@ -22,13 +25,22 @@ class Content:
     """A tensor's elements. `kind` is what must be equal besides: an element type, a shape.
 
     `sample` are the bytes of a few elements (see `sampled_places`); `read` returns all bytes.
+    `memory` is where they are, for tensors that stay there: two in the same place are equal unread.
     """
 
     def __init__(
-        self, kind: tuple[object, ...], sample: bytes, read: Callable[[], np.ndarray]
+        self,
+        kind: tuple[object, ...],
+        sample: bytes,
+        read: Callable[[], np.ndarray],
+        memory: Memory | None = None,
     ) -> None:
         self.fingerprint = repr(kind).encode() + b"\0" + sample
-        self._kind, self._read = kind, read
+        self._kind, self._read, self.memory = kind, read, memory
+
+    def is_same_memory(self, other: "Content") -> bool:
+        """Return True if both are views of the same bytes."""
+        return self.memory is not None and self.memory == other.memory
 
     @functools.cached_property
     def digest(self) -> bytes:
@@ -53,6 +65,9 @@ class ContentIndex(Generic[T]):
         if content.fingerprint not in self._first:
             self._first[content.fingerprint] = content, item
             return item
+        other, first = self._first[content.fingerprint]
+        if content.is_same_memory(other):
+            return first
         self._settle(content)
         return self._known.setdefault(content.digest, item)
 
@@ -60,6 +75,9 @@ class ContentIndex(Generic[T]):
         """Return the item with this content; None if there is none."""
         if content.fingerprint not in self._first:
             return None
+        other, first = self._first[content.fingerprint]
+        if content.is_same_memory(other):
+            return first
         self._settle(content)
         return self._known.get(content.digest)
 
@@ -76,11 +94,17 @@ def sampled_places(shape: tuple[int, ...]) -> tuple[np.ndarray, ...]:
     return np.unravel_index(flat, shape) if shape else ()
 
 
-def array_content(kind: tuple[object, ...], read: Callable[[], np.ndarray]) -> Content:
-    """Return the content of an array, which need not be contiguous and is not kept in memory."""
+def array_content(
+    kind: tuple[object, ...], read: Callable[[], np.ndarray], *, stays: bool = False
+) -> Content:
+    """Return the content of an array, which need not be contiguous and is not kept in memory.
+
+    `stays`: it is in memory anyway, at the same place, for as long as its content is in use.
+    """
     array = read()
     sample = np.ascontiguousarray(array[sampled_places(array.shape)]).tobytes()
-    return Content(kind, sample, lambda: as_bytes(read()))
+    memory = (array.ctypes.data, array.strides, array.itemsize) if stays else None
+    return Content(kind, sample, lambda: as_bytes(read()), memory)
 
 
 def as_bytes(array: np.ndarray) -> np.ndarray:

@@ -57,7 +57,9 @@ def name_transposed(model: onnx_ir.Model, state: Mapping[str, "torch.Tensor"]) -
     taken = _names(graph)
     for value in numbered:
         shape = tuple(value.const_value.shape)
-        found = originals.find(array_content(shape, value.const_value.numpy))
+        # An exporter transposes by a view of the original's own memory.
+        stays = isinstance(getattr(value.const_value, "raw", None), np.ndarray)
+        found = originals.find(array_content(shape, value.const_value.numpy, stays=stays))
         if found is not None and f"{found}.T" not in taken:
             taken.add(f"{found}.T")
             _rename(graph, value, f"{found}.T")
@@ -67,7 +69,9 @@ def name_transposed(model: onnx_ir.Model, state: Mapping[str, "torch.Tensor"]) -
 def _torch_content(tensor: "torch.Tensor") -> Content:
     shape = tuple(tensor.shape)
     sample = tensor[sampled_places(shape)]
-    return Content(shape, _torch_bytes(sample).tobytes(), lambda: _torch_bytes(tensor))
+    size = tensor.element_size()
+    memory = tensor.data_ptr(), tuple(size * stride for stride in tensor.stride()), size
+    return Content(shape, _torch_bytes(sample).tobytes(), lambda: _torch_bytes(tensor), memory)
 
 
 def _torch_bytes(tensor: "torch.Tensor") -> np.ndarray:

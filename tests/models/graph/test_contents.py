@@ -42,6 +42,30 @@ def test_an_equal_is_found_whatever_else_there_is() -> None:
     assert index.find(content(RANDOM.normal(size=(30, 40)))) is None
 
 
+def test_views_of_the_same_memory_are_equal_unread() -> None:
+    def unreadable() -> np.ndarray:
+        raise AssertionError("read whole")
+
+    index: ContentIndex[str] = ContentIndex()
+    matrix = RANDOM.normal(size=(30, 40))
+    place = matrix.ctypes.data, matrix.strides, matrix.itemsize
+    sample = matrix[sampled_places(matrix.shape)].tobytes()
+    index.add(Content(matrix.shape, sample, unreadable, place), "matrix")
+    view = matrix.T.T
+    assert index.find(array_content(view.shape, lambda: view, stays=True)) == "matrix"
+    assert index.add(array_content(view.shape, lambda: view, stays=True), "view") == "matrix"
+    with pytest.raises(AssertionError, match="read whole"):  # nothing says that it stays there
+        index.find(array_content(view.shape, lambda: view))
+
+
+def test_the_same_address_in_another_order_is_another_tensor() -> None:
+    index: ContentIndex[str] = ContentIndex()
+    matrix = np.zeros((40, 40))
+    matrix[1, 0] = 1.0  # outside the sample
+    index.add(array_content(matrix.shape, lambda: matrix, stays=True), "matrix")
+    assert index.find(array_content(matrix.shape, lambda: matrix.T, stays=True)) is None
+
+
 @pytest.mark.parametrize("other", [1.0, np.nan])
 def test_tensors_that_differ_outside_the_sample_are_different(other: float) -> None:
     first = np.zeros((50, 60), np.float32)

@@ -1,9 +1,11 @@
+import ml_dtypes
 import numpy as np
 import onnx
 import onnx_ir
 import pytest
 from onnx import numpy_helper
 
+from convkit.models.graph import files
 from convkit.models.graph.files import write_model
 
 WEIGHTS = {
@@ -68,3 +70,26 @@ def test_without_weights_there_is_no_data_file(tmp_path):
         model.graph.initializers[name].const_value = onnx_ir.tensor(np.float32([1]), name=name)
     write_model(model, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.parametrize("block", [1, 1000, 2**20])
+@pytest.mark.parametrize(
+    "view",
+    [
+        np.arange(201 * 130, dtype=np.float32).reshape(201, 130).T,
+        np.arange(201 * 130, dtype=np.float16).reshape(201, 130)[::2, ::-1],
+        np.arange(30 * 20 * 7, dtype=np.int64).reshape(30, 20, 7).transpose(2, 0, 1),
+        np.arange(201 * 130).reshape(201, 130).astype(ml_dtypes.bfloat16).T,
+        np.arange(900, dtype=np.float32)[::3],
+    ],
+    ids=["transposed", "strided", "three axes", "bfloat16", "one axis"],
+)
+def test_a_view_is_written_as_its_elements(tmp_path, monkeypatch, view, block):
+    monkeypatch.setattr(files, "_BLOCK_BYTES", block)
+    model = model_with_weights()
+    model.graph.initializers["ape"].const_value = onnx_ir.Tensor(view, name="ape")
+    write_model(model, tmp_path)
+    place = external(tmp_path)["ape"]
+    data = (tmp_path / "model.onnx.data").read_bytes()
+    offset, length = int(place["offset"]), int(place["length"])
+    assert data[offset : offset + length] == view.tobytes()

@@ -8,6 +8,7 @@ import torch
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from convkit.models.graph import weights
 from convkit.models.graph.weights import (
     count_elements,
     lift_weights,
@@ -111,6 +112,21 @@ def test_transposed_weights_are_named_after_the_originals():
     name_transposed(model, {"head.weight": torch.from_numpy(TABLE), "head.bias": torch.zeros(3)})
     assert list(model.graph.initializers) == ["head.weight.T", "val_8"]
     assert model.graph[0].inputs[1].name == "head.weight.T"
+
+
+def test_a_transposed_view_of_the_original_is_named_unread(monkeypatch):
+    original = torch.from_numpy(TABLE)
+    model = model_of("g (float[n, 16] x) => (float[n, 12] y) { y = MatMul(x, val_7) }", val_7=TABLE)
+    view = onnx_ir.Tensor(original.numpy().T, name="val_7")
+    model.graph.initializers["val_7"].const_value = view
+    monkeypatch.setattr(weights, "_torch_bytes", _only_samples)
+    name_transposed(model, {"head.weight": original})
+    assert list(model.graph.initializers) == ["head.weight.T"]
+
+
+def _only_samples(tensor):
+    assert tensor.numel() < TABLE.size
+    return tensor.contiguous().view(torch.uint8).numpy()
 
 
 def test_transposed_bfloat16_weights_are_named_too():
