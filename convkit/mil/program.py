@@ -1,7 +1,6 @@
 """An ML program, loaded from an .mlpackage on any system, with the interface from its file."""
 
 import dataclasses
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from convkit.mil.values import CONTRACT_NAMES, type_name
 from convkit.mil.weights import check_weights
 from convkit.tensors import DType
 from convkit.worker.context import StageFailedError
+from convkit.worker.memory import available_memory
 
 # Raised by coremltools for a program that it cannot read: it validates with assertions, indexing
 # and conversions.
@@ -93,7 +93,7 @@ def load_program(
             " convert_to='mlprogram'."
         )
     weight_bytes = check_weights(package, model.mlProgram)
-    limit = memory_bytes if memory_bytes is not None else _free_memory()
+    limit = memory_bytes if memory_bytes is not None else available_memory()
     if weight_bytes > limit:
         raise StageFailedError(
             f"{path}: its weights take {weight_bytes / 1e9:.1f} GB and {limit / 1e9:.1f} GB of"
@@ -235,14 +235,3 @@ def _indefinite(kind: str | None) -> str:
         f" {letter.lower()}" if letter.isupper() else letter for letter in kind.removesuffix("Type")
     )
     return f"{'an' if words[0] in 'aeiou' else 'a'} {words}"
-
-
-def _free_memory() -> int:
-    """Return the bytes available without swapping (all memory if the system does not report it)."""
-    try:
-        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:  # not Linux
-        pass
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -1,5 +1,6 @@
-"""How much memory this process has used."""
+"""How much memory this process has used, and how much there is."""
 
+import os
 import resource
 import sys
 from pathlib import Path
@@ -16,3 +17,14 @@ def peak_memory() -> int:
                 return int(line.split()[1]) * 1024
     usage = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return usage if sys.platform == "darwin" else usage * 1024  # bytes on macOS only (getrusage(2))
+
+
+def available_memory() -> int:
+    """Return the bytes available without swapping (all memory if the system does not report it)."""
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:  # not Linux
+        pass
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

@@ -6,21 +6,25 @@ int32 (the formats of AutoGPTQ and AutoAWQ, documented with their quantization_c
 transformers).
 """
 
+import contextlib
 import dataclasses
+import functools
 import json
-import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from convkit.models.sources.rewritten_checkpoint import ShardWriter, copy_settings
 from convkit.worker.context import StageFailedError
 
 _PACKED = ("qweight", "qzeros", "scales")
 # AWQ's kernels want the eight nibbles of an int32 in this order.
 _AWQ_ORDER = (0, 2, 4, 6, 1, 3, 5, 7)
-_INDEX = "model.safetensors.index.json"
+
+# Reads one tensor of a checkpoint.
+Stored = Callable[[], np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,34 +64,66 @@ def unpack_folder(folder: Path, into: Path, packing: Packing, key: str) -> None:
     """Write a folder in transformers' layout whose weights are float32. Raises StageFailedError,
     naming the layer, for tensors that do not fit together.
     """
-    from safetensors import safe_open
-    from safetensors.numpy import save_file
-
-    for file in sorted(folder.iterdir()):
-        if file.is_file() and file.suffix in (".json", ".jinja", ".txt", ".model"):
-            shutil.copyfile(file, into / file.name)
-    (into / _INDEX).unlink(missing_ok=True)
+    copy_settings(folder, into)
     configuration = json.loads((into / "config.json").read_text(encoding="utf-8"))
     del configuration["quantization_config"]
     (into / "config.json").write_text(json.dumps(configuration), encoding="utf-8")
-    tensors: dict[str, np.ndarray] = {}
-    for file in sorted(folder.glob("*.safetensors")):
-        with safe_open(file, framework="pt") as opened:
-            for name in opened.keys():  # noqa: SIM118 - no mapping
-                tensors[name] = _as_numpy(opened.get_tensor(name))
-    layers = sorted(name.removesuffix(".qweight") for name in tensors if name.endswith(".qweight"))
+    with contextlib.ExitStack() as files:
+        tensors = _stored(folder, files)
+        layers = sorted(name.removesuffix(".qweight") for name in tensors if _is_packed(name))
+        if not layers:
+            raise StageFailedError(
+                f"{key}: config.json of {folder.name} says {packing.method}, and its files have no"
+                " qweight; remove quantization_config if the weights are plain"
+            )
+        _write_unpacked(tensors, layers, packing, ShardWriter(into), f"{key}: {folder.name}")
+
+
+def _write_unpacked(
+    tensors: dict[str, Stored],
+    layers: Sequence[str],
+    packing: Packing,
+    writer: ShardWriter,
+    place: str,
+) -> None:
+    """Write a checkpoint's plain tensors and its unpacked layers, one at a time."""
+    import torch
+
+    packed = {f"{layer}.{part}" for layer in layers for part in (*_PACKED, "g_idx")}
+    for name, stored in tensors.items():
+        if name not in packed:
+            writer.add(name, torch.from_numpy(stored()))
     for layer in layers:
-        parts = {part: tensors.pop(f"{layer}.{part}", None) for part in (*_PACKED, "g_idx")}
+        parts = {
+            part: tensors[name]() if (name := f"{layer}.{part}") in tensors else None
+            for part in (*_PACKED, "g_idx")
+        }
         try:
-            tensors[f"{layer}.weight"] = unpacked(packing, parts)
+            weight = unpacked(packing, parts)
         except ValueError as error:
-            raise StageFailedError(f"{key}: {folder.name}: {layer}: {error}") from error
-    if not layers:
-        raise StageFailedError(
-            f"{key}: config.json of {folder.name} says {packing.method}, and its files have no"
-            " qweight; remove quantization_config if the weights are plain"
-        )
-    save_file(tensors, into / "model.safetensors", metadata={"format": "pt"})
+            raise StageFailedError(f"{place}: {layer}: {error}") from error
+        writer.add(f"{layer}.weight", torch.from_numpy(weight))
+    writer.close()
+
+
+def _stored(folder: Path, files: contextlib.ExitStack) -> dict[str, Stored]:
+    """Return what reads each tensor of a folder, by name, while its files are open."""
+    from safetensors import safe_open
+
+    tensors: dict[str, Stored] = {}
+    for file in sorted(folder.glob("*.safetensors")):
+        opened = files.enter_context(safe_open(file, framework="pt"))
+        for name in opened.keys():  # noqa: SIM118 - no mapping
+            tensors[name] = functools.partial(_read, opened, name)
+    return tensors
+
+
+def _read(opened: Any, name: str) -> np.ndarray:  # noqa: ANN401 - an open safetensors file
+    return _as_numpy(opened.get_tensor(name))
+
+
+def _is_packed(name: str) -> bool:
+    return name.endswith(".qweight")
 
 
 def unpacked(packing: Packing, parts: Mapping[str, np.ndarray | None]) -> np.ndarray:

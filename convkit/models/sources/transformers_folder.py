@@ -13,6 +13,7 @@ from typing import Any
 from convkit.models.sources.loaded import LoadedModel, Tokenizer
 from convkit.models.sources.model_facts import model_facts
 from convkit.models.sources.packed_checkpoint import packing_of, unpack_folder
+from convkit.models.sources.rewritten_checkpoint import should_widen, widen_folder
 from convkit.models.sources.seeding import seeded
 from convkit.models.sources.tasks import auto_class
 from convkit.worker.context import StageFailedError
@@ -29,13 +30,10 @@ def load(folder: Path, source: Source, *, key: str, description: str) -> LoadedM
     """Load a folder without a network; `key` is the recipe's key that named it, for errors."""
     configuration = _read_configuration(folder, key)
     _refuse_remote_code(configuration, source, key)
-    use_safetensors = _choose_weights(folder, source, key)
-    if (packing := packing_of(configuration, key)) is None:
-        module, unloaded = _load_module(folder, source, key, use_safetensors=use_safetensors)
-    else:
-        with tempfile.TemporaryDirectory(prefix="unpacked-") as scratch:
-            unpack_folder(folder, Path(scratch), packing, key)
-            module, unloaded = _load_module(Path(scratch), source, key, use_safetensors=True)
+    with tempfile.TemporaryDirectory(prefix="weights-") as scratch:
+        # Weights that are mapped from these files outlive their names.
+        place = _readable(folder, configuration, source, key, Path(scratch))
+        module, unloaded = _load_module(place, source, key, folder.name)
     return LoadedModel(
         module=module,
         description=description,
@@ -99,9 +97,27 @@ def _choose_weights(folder: Path, source: Source, key: str) -> bool:
     raise StageFailedError(f"{key}: {folder.name} holds no weights (*.safetensors).{hint}")
 
 
-def _load_module(
-    folder: Path, source: Source, key: str, *, use_safetensors: bool
-) -> tuple[Any, tuple[str, ...]]:
+def _readable(
+    folder: Path, configuration: dict[str, Any], source: Source, key: str, scratch: Path
+) -> Path:
+    """Return the folder, or its copy in `scratch` whose weights transformers can read, and map.
+
+    Raises StageFailedError for weights that are pickled, packed in a form that is not supported, or
+    too large.
+    """
+    use_safetensors = _choose_weights(folder, source, key)
+    if (packing := packing_of(configuration, key)) is not None:
+        unpack_folder(folder, scratch, packing, key)
+        return scratch
+    wants_float32 = (source.dtype or "float32") == "float32"
+    if use_safetensors and wants_float32 and should_widen(folder, configuration, scratch, key):
+        widen_folder(folder, scratch)
+        return scratch
+    return folder
+
+
+def _load_module(folder: Path, source: Source, key: str, name: str) -> tuple[Any, tuple[str, ...]]:
+    use_safetensors = any(folder.glob("*.safetensors"))
     arguments = load_arguments(source) | {
         "local_files_only": True,
         "trust_remote_code": source.allow_remote_code,
@@ -122,7 +138,7 @@ def _load_module(
         raise
     except Exception as error:
         raise StageFailedError(
-            f"{key}: transformers could not load {folder.name} for model.task"
+            f"{key}: transformers could not load {name} for model.task"
             f" {source.task or 'feature-extraction'}: {type(error).__name__}: {error}"
         ) from error
     if mismatched := sorted(str(entry[0]) for entry in info["mismatched_keys"]):
