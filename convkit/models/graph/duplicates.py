@@ -7,6 +7,7 @@ import numpy as np
 import onnx_ir
 
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.graph.contents import as_bytes, sampled_places
 
 # Smaller tensors may be equal by chance, and cost nothing.
 _SMALL_BYTES = 1024
@@ -57,13 +58,19 @@ def duplicate_weights(model: onnx_ir.Model) -> list[Finding]:
 
 
 def _equal(tensors: dict[str, onnx_ir.TensorProtocol]) -> list[list[str]]:
-    """Return groups of names of equal tensors; tensors with a unique shape are not read."""
+    """Return groups of names of equal tensors; tensors with a unique shape are not read, and those
+    with a unique sample not whole.
+    """
     by_shape: dict[_Key, list[str]] = defaultdict(list)
     for name, tensor in tensors.items():
         shape = tuple(int(size) for size in tensor.shape)
         by_shape[tensor.dtype, tuple(sorted(shape)) if len(shape) == 2 else shape].append(name)
+    by_sample: dict[_Key, list[str]] = defaultdict(list)
+    for kind, names in by_shape.items():
+        for name in names if len(names) > 1 else ():
+            by_sample[kind, _sample(tensors[name].numpy())].append(name)
     by_content: dict[bytes, list[str]] = defaultdict(list)
-    for names in by_shape.values():
+    for names in by_sample.values():
         for name in names if len(names) > 1 else ():
             array = np.asarray(tensors[name].numpy())
             if array.size and not (array == array.flat[0]).all():
@@ -71,14 +78,24 @@ def _equal(tensors: dict[str, onnx_ir.TensorProtocol]) -> list[list[str]]:
     return [names for names in by_content.values() if len(names) > 1]
 
 
+def _sample(array: np.ndarray) -> bytes:
+    """Return a few elements of an array, the same for a matrix and its transpose."""
+    return min(as_bytes(way[sampled_places(way.shape)]).tobytes() for way in _ways(array))
+
+
 def _digest(array: np.ndarray) -> bytes:
     """Return a digest of an array's values that is the same for a matrix and its transpose."""
-    ways = [array, array.T] if array.ndim == 2 else [array]
-    return min(_digest_one(way) for way in ways)
+    return min(_digest_one(way) for way in _ways(array))
+
+
+def _ways(array: np.ndarray) -> list[np.ndarray]:
+    """Return an array in the ways that stand for it and its transpose: both, if it is square."""
+    if array.ndim != 2 or array.shape[0] < array.shape[1]:
+        return [array]
+    return [array.T] if array.shape[0] > array.shape[1] else [array, array.T]
 
 
 def _digest_one(array: np.ndarray) -> bytes:
     digest = hashlib.sha256(repr((str(array.dtype), array.shape)).encode())
-    # As bytes: 8- and 16-bit float types do not support the buffer protocol.
-    digest.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data)
+    digest.update(as_bytes(array).reshape(-1).data)
     return digest.digest()

@@ -4,6 +4,7 @@ import onnx_ir
 import pytest
 from onnx import numpy_helper
 
+from convkit.models.graph import duplicates
 from convkit.models.graph.duplicates import duplicate_weights
 
 RANDOM = np.random.default_rng(0)
@@ -72,3 +73,15 @@ def test_a_megabyte_is_worth_a_word_whatever_its_share():
     twice = values(512, 520)
     (finding,) = duplicate_weights(model(a=twice, b=twice, c=values(3000, 4000)))
     assert finding.evidence["wasted_bytes"] == twice.nbytes
+
+
+def test_only_weights_that_may_have_a_twin_are_read_whole(monkeypatch):
+    table, read = values(300, 16), []
+    original = duplicates._digest
+    monkeypatch.setattr(duplicates, "_digest", lambda array: read.append(array) or original(array))
+    others = {f"layer{index}": values(300, 16) for index in range(5)}
+    assert duplicate_weights(model(**others)) == []
+    assert read == []
+    (finding,) = duplicate_weights(model(**others, table=table, head=table.T))
+    assert finding.evidence["equal"] == [["table", "head"]]
+    assert len(read) == 2

@@ -1,0 +1,160 @@
+"""The export of a large checkpoint: how much memory, processor time and disk it takes.
+
+    python benchmarks/large.py [--billions 7] [--dtype stored] [--available GB]
+
+Writes a random bfloat16 checkpoint in the shape of a Llama (7 billion parameters: 32 layers of
+width 4096) shard by shard, exports it in a process of its own, and removes both. It ends without
+doing anything if the disk does not keep 15 GB free. `--dtype float32` exports what a recipe gets
+without `model.dtype`. `--available` lets the export believe that this much memory is free, which
+decides whether weights are widened on disk or in memory.
+
+Memory is told in two parts. Anonymous memory must fit into the machine. Pages of mapped files count
+as resident while nobody else needs the room; the kernel drops them when somebody does.
+"""
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from convkit.codec import decode
+from convkit.tensors import Contract
+
+SPARE_BYTES = 15_000_000_000
+# Parameters (in billions): layers, width, feed-forward width, heads, vocabulary.
+SHAPES = {
+    "0.2": (3, 2048, 5632, 16, 32000),
+    "1": (20, 2048, 5632, 16, 32000),
+    "7": (32, 4096, 11008, 32, 32000),
+}
+
+
+def write_checkpoint(folder: Path, shape: tuple[int, ...]) -> int:
+    """Write the checkpoint with one shard in memory at a time; return its bytes."""
+    import torch
+    from transformers import AutoModel, LlamaConfig
+
+    from convkit.models.sources.rewritten_checkpoint import ShardWriter
+
+    config = configuration(shape, LlamaConfig)
+    config.save_pretrained(folder)
+    with torch.device("meta"):
+        model = AutoModel.from_config(config)
+    generator, writer = torch.Generator().manual_seed(0), ShardWriter(folder)
+    for name, like in model.state_dict().items():
+        tensor = torch.ones(like.shape, dtype=torch.bfloat16)
+        if "norm" not in name:
+            tensor.normal_(0, 0.02, generator=generator)
+        writer.add(name, tensor)
+    writer.close()
+    return sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+
+
+def configuration(shape: tuple[int, ...], kind):
+    layers, width, inner, heads, vocabulary = shape
+    return kind(
+        num_hidden_layers=layers,
+        hidden_size=width,
+        intermediate_size=inner,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        vocab_size=vocabulary,
+        dtype="bfloat16",
+        architectures=["LlamaModel"],
+    )
+
+
+def export(folder: str, output: str, dtype: str, width: int, available: int | None, answer) -> None:
+    """Run the export stage in this process, and answer with its cost."""
+    from convkit.models.sources import rewritten_checkpoint
+    from convkit.stages import export as stage
+    from convkit.worker.context import Context
+    from convkit.worker.protocol import ExportRequest, Sample, Source
+
+    if available is not None:
+        rewritten_checkpoint.available_memory = lambda: available
+    dimensions, element = ["batch", "sequence"], "bfloat16" if dtype == "stored" else dtype
+    contract = decode(
+        Contract,
+        {
+            "axes": [
+                {"name": "batch", "min": 1, "typical": 1, "max": 2},
+                {"name": "sequence", "min": 2, "typical": 16, "max": 64},
+            ],
+            "inputs": [{"name": "input_ids", "dtype": "int64", "shape": dimensions}],
+            "outputs": [
+                {"name": "last_hidden_state", "dtype": element, "shape": [*dimensions, width]}
+            ],
+        },
+    )
+    source = Source("path", path=folder, dtype=dtype, task="feature-extraction")
+    samples = {"input_ids": Sample("integers", (0, 1000))}
+    request = ExportRequest(source, contract, samples, "torch", 18, "signature", 0)
+    threading.Thread(target=watch, args=(peak := [0, 0],), daemon=True).start()
+    result, findings = stage.run(request, Context(Path(output), None))
+    answer.put((result.size_bytes, [each.code for each in findings], peak, time.process_time()))
+
+
+def watch(peak: list[int]) -> None:
+    """Keep the highest anonymous and resident memory of this process, in bytes."""
+    while True:
+        status = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+        fields = dict(line.split(":", 1) for line in status if ":" in line)
+        found = [int(fields[name].split()[0]) * 1024 for name in ("RssAnon", "VmHWM")]
+        peak[:] = map(max, peak, found)
+        time.sleep(0.02)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--billions", choices=SHAPES, default="7")
+    parser.add_argument("--dtype", choices=("stored", "float32"), default="stored")
+    parser.add_argument("--available", type=float, help="GB of memory to count on")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
+    options = parser.parse_args()
+    shape = SHAPES[options.billions]
+    # The checkpoint, its float32 copy on disk, and the export.
+    times = 2 if options.dtype == "stored" else 5
+    needed = int(times * 2e9 * float(options.billions)) + SPARE_BYTES
+    if (free := shutil.disk_usage(options.folder).free) < needed:
+        sys.exit(f"skipped: {needed / 1e9:.0f} GB of disk are needed, {free / 1e9:.0f} GB are free")
+    with tempfile.TemporaryDirectory(prefix="large-", dir=options.folder) as scratch:
+        os.environ["TMPDIR"] = scratch
+        checkpoint, output = Path(scratch) / "checkpoint", Path(scratch) / "export" / "output"
+        checkpoint.mkdir()
+        output.mkdir(parents=True)
+        size = write_checkpoint(checkpoint, shape)
+        context = multiprocessing.get_context("spawn")
+        answer = context.Queue()
+        available = int(options.available * 1e9) if options.available else None
+        arguments = (str(checkpoint), str(output), options.dtype, shape[1], available, answer)
+        process = context.Process(target=export, args=arguments)
+        process.start()
+        process.join()
+        if process.exitcode != 0:
+            sys.exit(f"the export ended with {process.exitcode}")
+        exported, codes, (anonymous, resident), seconds = answer.get()
+    described = {
+        "machine": f"{os.cpu_count()} cores ({platform.machine()}), load {os.getloadavg()[0]:.1f}",
+        "dtype": options.dtype,
+        "checkpoint GB": round(size / 1e9, 2),
+        "exported GB": round(exported / 1e9, 2),
+        "anonymous GB": round(anonymous / 1e9, 2),
+        "resident GB": round(resident / 1e9, 2),
+        "CPU s": round(seconds, 1),
+        "findings": codes,
+    }
+    print(json.dumps(described, indent=1))
+
+
+if __name__ == "__main__":
+    main()
