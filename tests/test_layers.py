@@ -47,7 +47,7 @@ HOST = {
         *("plan", "recipe", "record", "findings", "store", "toolchain", "track", "report"),
         *("verdict", "worker.protocol", "worker.jobs", *ROWS),
         *("worker.preloading", "worker.fork_server"),
-        "worker.seal",
+        *("worker.seal", "worker.control_group"),
     },
     "audit": {
         *("execute", "recipe", "record", "findings", "store", "plan", "toolchain"),

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 
 from convkit.errors import Interrupted
-from convkit.execute.control_group import memory_limit, processor_limit
+from convkit.worker.control_group import memory_limit, processor_limit
 
 # The rest is for the system, for convkit itself, and for what the estimates miss.
 _MEMORY_SHARE = 0.8

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from convkit.execute.control_group import MEMBERSHIP, ROOT, control_files
+from convkit.worker.control_group import MEMBERSHIP, ROOT, control_files
 
 
 def memory_kills(membership: Path = MEMBERSHIP, root: Path = ROOT) -> int | None:

@@ -1,9 +1,12 @@
 """How much memory this process has used, and how much there is."""
 
+import contextlib
 import os
 import resource
 import sys
 from pathlib import Path
+
+from convkit.worker.control_group import memory_limit
 
 
 def peak_memory() -> int:
@@ -20,11 +23,12 @@ def peak_memory() -> int:
 
 
 def available_memory() -> int:
-    """Return the bytes available without swapping (all memory if the system does not report it)."""
-    try:
+    """Return the bytes available without swapping, within what our control group allows (all memory
+    if the system does not report it).
+    """
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError):  # not Linux
         for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
             if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    except OSError:  # not Linux
-        pass
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+                found = int(line.split()[1]) * 1024
+    return min(found, memory_limit() or found)

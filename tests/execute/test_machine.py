@@ -10,10 +10,10 @@ from small_runs import run, write_recipe
 
 from convkit.errors import Interrupted
 from convkit.execute import stage_runner
-from convkit.execute.control_group import memory_limit, processor_limit
 from convkit.execute.expected_memory import source_bytes
 from convkit.execute.machine import Machine, Tenant, this_machine
 from convkit.execute.worker_process import WorkerOutcome, run_worker
+from convkit.worker.control_group import memory_limit, processor_limit
 from convkit.worker.protocol import Envelope, Source
 
 GB = 10**9
