@@ -38,7 +38,7 @@ class ShardWriter:
         self._shards = 0
 
     def add(self, name: str, tensor: "torch.Tensor") -> None:
-        """Add a tensor."""
+        """Add a tensor, and write the shard once it is large enough."""
         self._shard[name] = tensor.contiguous()
         if sum(each.nbytes for each in self._shard.values()) >= _SHARD_BYTES:
             self._write()
