@@ -72,9 +72,9 @@ def image_findings(
     if right is None:
         return [_unexplained(name, place, original, found, wanted, evidence)]
     groups: dict[str, list[str]] = {}
-    for field in _CODES:
+    for field, code in _CODES.items():
         if getattr(right, field) != getattr(declared, field):
-            groups.setdefault(_CODES[field], []).append(field)
+            groups.setdefault(code, []).append(field)
     proof = "With all of the changes reported for it" if len(groups) > 1 else "With that"
     proof = f"{proof}, the constants give what {original.name} gives."
     return [
@@ -92,7 +92,7 @@ def _right_constants(
     """Return the declared constants with the fewest changes that give the original's values."""
     changes = [*_changes(declared, known, wanted[0].shape)]
     for count in range(_MOST_CHANGES + 1):
-        fits = []
+        fits: list[tuple[float, int, ImageConstants, _Fit]] = []
         for combination in itertools.combinations(changes, count):
             changed = dict(combination)
             if len(changed) < count:

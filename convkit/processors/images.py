@@ -1,13 +1,12 @@
 """Applies the constants of a contract to images, with Pillow and numpy: what an app does."""
 
+from collections.abc import Sequence
 from pathlib import Path
-
 
 import numpy as np
 
-from convkit.preprocessing import ImageConstants
+from convkit.preprocessing import ImageConstants, Preprocessing
 from convkit.worker.context import StageFailedError
-
 
 
 def read_image(path: Path) -> np.ndarray:
@@ -38,6 +37,29 @@ def normalized(constants: ImageConstants, pixels: np.ndarray) -> np.ndarray:
     if constants.std:
         ordered = ordered / _by_channel(constants, constants.std)
     return ordered
+
+
+def prepared_batch(given: Preprocessing, images: Sequence[np.ndarray]) -> np.ndarray:
+    """Return a built model's input for decoded images; raises StageFailedError for others."""
+    constants = given.image
+    assert constants is not None
+    if not len(images):
+        raise StageFailedError("no images; pass a list of arrays")
+    made = []
+    for place, image in enumerate(images):
+        if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
+            raise StageFailedError(
+                f"image {place} is {image.dtype} {list(image.shape)}; pass decoded RGB images,"
+                " uint8 [rows, columns, 3]"
+            )
+        pixels = sized(constants, image)
+        made.append(pixels if given.fused else normalized(constants, pixels))
+    shapes = sorted({each.shape for each in made})
+    if len(shapes) > 1:
+        raise StageFailedError(
+            f"images of one batch need one size; they become {' and '.join(map(str, shapes))}"
+        )
+    return np.stack(made)
 
 
 def in_order(constants: ImageConstants, pixels: np.ndarray) -> np.ndarray:
@@ -71,7 +93,9 @@ def _resized(constants: ImageConstants, picture: np.ndarray) -> np.ndarray:
 
 def _cropped(picture: np.ndarray, rows: int, columns: int) -> np.ndarray:
     """Return the center; an image that is too small is surrounded with black."""
-    missing = [max(0, want - have) for want, have in zip((rows, columns), picture.shape, strict=False)]
+    missing = [
+        max(0, want - have) for want, have in zip((rows, columns), picture.shape, strict=False)
+    ]
     if any(missing):
         around = [(short // 2, short - short // 2) for short in missing]
         picture = np.pad(picture, [*around, (0, 0)])

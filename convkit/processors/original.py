@@ -34,9 +34,7 @@ class OriginalProcessor:
             self.name = asked.name
             return
         self._processor = _open(self._written(asked, beside), place)
-        self.settings = {
-            key: _plain(value) for key, value in self._processor.to_dict().items()
-        }
+        self.settings = {key: _plain(value) for key, value in self._processor.to_dict().items()}
         self.name = type(self._processor).__name__
 
     def _written(self, asked: Processor, beside: Path | None) -> dict[str, Json]:
@@ -64,9 +62,11 @@ class OriginalProcessor:
             return self._called(picture)
         options = dict.fromkeys(("do_resize", "do_center_crop", "do_pad"), False)
         known = {key: value for key, value in options.items() if self.settings.get(key)}
-        return self._prepared(lambda: self._processor(
-            images=[picture], return_tensors="np", **(known if is_sized else {})
-        ))
+        return self._prepared(
+            lambda: self._processor(
+                images=[picture], return_tensors="np", **(known if is_sized else {})
+            )
+        )
 
     def sound(self, samples: np.ndarray, rate: int) -> np.ndarray:
         """Return the original's input, without batch, for mono sound, float32 [samples]."""
@@ -80,9 +80,7 @@ class OriginalProcessor:
         """Return transformers' processor of the same class with other settings."""
         kind = next(key for key in _CLASSES if key in self.settings)
         written = {**self.settings, **settings, kind: self.settings[kind]}
-        return OriginalProcessor(
-            Processor("config", settings=written), None, self._place
-        )
+        return OriginalProcessor(Processor("config", settings=written), None, self._place)
 
     @property
     def is_function(self) -> bool:
@@ -112,7 +110,8 @@ class OriginalProcessor:
                 f"{self._place}: {self.name} raised {type(error).__name__}: {error}"
             ) from error
         name = self._processor.model_input_names[0]
-        return np.asarray(made[name])[0]
+        found: np.ndarray = np.asarray(made[name])[0]
+        return found
 
 
 def _open(settings: Mapping[str, Json], place: str) -> Any:  # noqa: ANN401 - transformers has no useful type

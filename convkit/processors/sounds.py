@@ -39,7 +39,7 @@ def read_sound(path: Path, rate: int) -> np.ndarray:
             " -c:a pcm_s16le converted.wav"
         )
     samples = np.frombuffer(data, dtype=f"<i{width}").reshape(-1, channels).mean(axis=1)
-    return (samples / 2.0 ** (8 * width - 1)).astype(np.float32)
+    return np.asarray(samples / 2.0 ** (8 * width - 1), dtype=np.float32)
 
 
 def sound_findings(
@@ -99,7 +99,7 @@ def _resampled(sound: np.ndarray, rate: int, wanted: int) -> np.ndarray:
     """Return the sound at another rate, by linear interpolation: enough to see its effect."""
     count = max(1, round(len(sound) * wanted / rate))
     times = np.arange(count) * (rate / wanted)
-    return np.interp(times, np.arange(len(sound)), sound).astype(np.float32)
+    return np.asarray(np.interp(times, np.arange(len(sound)), sound), dtype=np.float32)
 
 
 def _wrong(
@@ -129,9 +129,7 @@ def _wrong(
     )
 
 
-def _unknown(
-    name: str, place: str, key: str, value: Json, original: OriginalProcessor
-) -> Finding:
+def _unknown(name: str, place: str, key: str, value: Json, original: OriginalProcessor) -> Finding:
     return Finding(
         "C520",
         f"{name!r}: {key} is {value}, but {original.name} has no such constant.",

@@ -16,7 +16,11 @@ _FEW_TOKENS = 6
 
 
 def text_findings(
-    name: str, place: str, declared: TextConstants, tokenizer: Any, texts: Sequence[str]  # noqa: ANN401
+    name: str,
+    place: str,
+    declared: TextConstants,
+    tokenizer: Any,  # noqa: ANN401 - transformers' tokenizers have no useful type
+    texts: Sequence[str],
 ) -> list[Finding]:
     """Return C527 for each constant that changes what the original's tokenizer makes of texts."""
     samples = list(texts[:16]) if len(set(map(len, texts))) > 1 else [*texts[:14], *_SAMPLES]

@@ -168,9 +168,9 @@ class Preprocess(RecipeModel):
         """Return the constants as contracts carry them."""
         return preprocessing.Preprocessing(
             fused=self.fuse,
-            image=self.image and self.image.constants(),
-            audio=self.audio and self.audio.constants(),
-            text=self.text and self.text.constants(),
+            image=self.image.constants() if self.image is not None else None,
+            audio=self.audio.constants() if self.audio is not None else None,
+            text=self.text.constants() if self.text is not None else None,
         )
 
     @property
@@ -182,9 +182,7 @@ class Preprocess(RecipeModel):
         return (*self.files, *filter(None, (self.processor.file, call)))
 
 
-def input_faults(
-    preprocess: Preprocess, dtype: str, shape: Sequence[int | str]
-) -> Iterator[Fault]:
+def input_faults(preprocess: Preprocess, dtype: str, shape: Sequence[int | str]) -> Iterator[Fault]:
     """Return what does not fit the input's dtype and shape; paths start at the input."""
     image = preprocess.image
     if image is None:

@@ -33,10 +33,7 @@ class ProcessedOriginal:
     """
 
     def __init__(
-        self,
-        original: Original,
-        contract: Contract,
-        processors: Mapping[str, OriginalProcessor],
+        self, original: Original, contract: Contract, processors: Mapping[str, OriginalProcessor]
     ) -> None:
         self.original = original
         self.facts = original.facts

@@ -46,7 +46,9 @@ def load(folder: Path, source: Source, *, key: str, description: str) -> LoadedM
         tokenizer=_tokenizer(folder, source, key),
         unloaded=unloaded,
         source_root=str(folder),
-        processor=next((file for name in PROCESSOR_FILES if (file := folder / name).is_file()), None),
+        processor=next(
+            (file for name in PROCESSOR_FILES if (file := folder / name).is_file()), None
+        ),
     )
 
 
