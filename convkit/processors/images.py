@@ -97,7 +97,8 @@ def _cropped(picture: np.ndarray, rows: int, columns: int) -> np.ndarray:
         max(0, want - have) for want, have in zip((rows, columns), picture.shape, strict=False)
     ]
     if any(missing):
-        around = [(short // 2, short - short // 2) for short in missing]
+        # An odd row or column goes to the top or left, as in transformers.
+        around = [(short - short // 2, short // 2) for short in missing]
         picture = np.pad(picture, [*around, (0, 0)])
     top, left = (picture.shape[0] - rows) // 2, (picture.shape[1] - columns) // 2
     return picture[top : top + rows, left : left + columns]

@@ -77,17 +77,14 @@ def _moved(
     """Return how far a constant alone moves the features, relative to their largest value; None if
     their shape changes.
     """
-    changed = original.changed({key: value})
     rate = int(original.settings[_RATE])
+    changed = original if key == _RATE else original.changed({key: value})
     most = 0.0
     for sound in sounds:
         wanted = original.sound(sound, rate)
-        found = (
-            # The app records at its own rate, and the model takes the samples for its own.
-            original.sound(_resampled(sound, rate, int(value)), rate)
-            if key == _RATE
-            else changed.sound(sound, rate)
-        )
+        # The app records at its own rate, and the model takes the samples for its own.
+        heard = _resampled(sound, rate, int(value)) if key == _RATE else sound
+        found = changed.sound(heard, rate)
         if found.shape != wanted.shape:
             return None
         largest = float(np.abs(wanted).max()) or 1.0

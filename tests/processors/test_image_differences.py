@@ -96,11 +96,7 @@ def test_constants_read_from_settings_give_what_the_processor_gives(
     ],
 )
 def test_each_mistake_is_named_with_its_fix(
-    clip: OriginalProcessor,
-    pictures: list[np.ndarray],
-    wrong: dict[str, Any],
-    code: str,
-    says: str,
+    clip: OriginalProcessor, pictures: list[np.ndarray], wrong: dict[str, Any], code: str, says: str
 ) -> None:
     (finding,) = findings(clip, pictures, **wrong)
     assert finding.code == code
@@ -202,7 +198,8 @@ def test_a_model_without_a_processor_is_an_error_with_the_fix() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"do_pad": True}, {"crop_pct": 0.9}, {"do_resize": True, "size": {"longest_edge": 9}}]
+    "settings",
+    [{"do_pad": True}, {"crop_pct": 0.9}, {"do_resize": True, "size": {"longest_edge": 9}}],
 )
 def test_what_constants_cannot_say_is_not_guessed(settings: dict[str, Any]) -> None:
     assert image_constants(settings) is None

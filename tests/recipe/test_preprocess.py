@@ -62,7 +62,12 @@ FLOATS = {"dtype": "float32", "shape": ["batch", 3, 8, 8], "sample": {"image": [
         ({"image": {"scale": 0}}, {}, "image", "write 1/255"),
         ({"image": {"chanels": "rgb"}}, {}, "chanels", "channels"),
         ({"processor": {}}, {}, "processor", "found none of them; write one of file, config"),
-        ({"image": None, "audio": {"sampling_rate": 8}}, {}, "preprocess", "fuse applies to images"),
+        (
+            {"image": None, "audio": {"sampling_rate": 8}},
+            {},
+            "preprocess",
+            "fuse applies to images",
+        ),
         ({}, {"dtype": "float32"}, "dtype", "is uint8, found float32"),
         ({}, {"shape": ["batch", 3, 8, 8]}, "shape", "must be [batch, rows, columns, 3]"),
         ({"fuse": False}, {}, "dtype", "with fuse: true, the built model takes"),
@@ -84,7 +89,7 @@ def test_mistakes_are_named_with_their_place(
     section = given["inputs"][0]["preprocess"]
     given["inputs"][0]["preprocess"] = {k: v for k, v in section.items() if v is not None}
     with pytest.raises(RecipeError) as caught:
-        parse_recipe(yaml.safe_dump(given), str(tmp_path / "recipe.yaml"), tmp_path)
+        parse_recipe(yaml.safe_dump(given), tmp_path / "recipe.yaml")
     told = [problem for problem in caught.value.problems if says in problem.message]
     assert told, caught.value
     assert key in told[0].key

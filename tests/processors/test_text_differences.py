@@ -1,0 +1,66 @@
+"""Constants of texts against transformers' own tokenizer."""
+
+from typing import Any
+
+import pytest
+
+from convkit.findings.model import Finding
+from convkit.preprocessing import TextConstants
+from convkit.processors.text_differences import text_findings
+
+PLACE = "inputs.0.preprocess"
+TEXTS = ["a b c", "a b c d e f g h"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Any:
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+    from tokenizers.processors import TemplateProcessing
+    from transformers import PreTrainedTokenizerFast
+
+    words = ["[PAD]", "[UNK]", "[CLS]", *"abcdefgh"]
+    made = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
+    made.pre_tokenizer = Whitespace()
+    made.post_processor = TemplateProcessing(single="[CLS] $A", special_tokens=[("[CLS]", 2)])
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, pad_token="[PAD]", unk_token="[UNK]", model_max_length=64
+    )
+
+
+def findings(tokenizer: Any, texts: list[str] = TEXTS, **constants: Any) -> list[Finding]:
+    return text_findings("ids", PLACE, TextConstants(**constants), tokenizer, texts)
+
+
+def test_the_originals_own_constants_agree(tokenizer: Any) -> None:
+    own: dict[str, Any] = {"padding_side": "right", "truncation_side": "right"}
+    assert findings(tokenizer, **own, add_special_tokens=True, max_length=64) == []
+    assert findings(tokenizer) == []
+    assert findings(tokenizer, max_length=32) == []  # the app may cut earlier
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says", "right"),
+    [
+        ({"padding_side": "left"}, "it changes the tokens of 1 of 2 texts", "right"),
+        ({"truncation_side": "left"}, "it changes the tokens of 1 of 2 texts", "right"),
+        ({"add_special_tokens": False}, "it changes the tokens of 2 of 2 texts", True),
+        ({"max_length": 128}, "max_length is 128, the original's tokenizer has 64", 64),
+    ],
+)
+def test_each_mistake_is_named_with_its_fix(
+    tokenizer: Any, wrong: dict[str, Any], says: str, right: object
+) -> None:
+    (finding,) = findings(tokenizer, **wrong)
+    (key,) = wrong
+    assert finding.code == "C527"
+    assert says in finding.message
+    assert finding.remedy is not None
+    assert finding.remedy.change == {f"{PLACE}.text.{key}": right}
+    assert tokenizer.padding_side == tokenizer.truncation_side == "right"  # as it was
+
+
+def test_texts_of_one_length_are_completed_so_that_padding_shows(tokenizer: Any) -> None:
+    (finding,) = findings(tokenizer, ["a b"], padding_side="left")
+    assert "of 3 texts" in finding.message
