@@ -31,7 +31,7 @@ ROWS = {"runtimes.registry", "runtimes.row"}
 METRICS = {"metrics.registry", "metrics.limit_kinds", "metrics.limits", "metrics.text"}
 HOST = {
     "findings": set(),
-    "recipe": {"findings", "worker.protocol", *ROWS, *METRICS},
+    "recipe": {"findings", "worker.protocol", "processors.image_settings", *ROWS, *METRICS},
     "store": {"findings", "worker.protocol"},
     "record": {"findings", "store", "worker.protocol", *METRICS},
     "toolchain": {

@@ -193,7 +193,7 @@ def test_settings_of_no_processor_are_refused(settings: dict[str, Any], says: st
 
 
 def test_a_model_without_a_processor_is_an_error_with_the_fix() -> None:
-    with pytest.raises(StageFailedError, match="no preprocessor_config.json"):
+    with pytest.raises(StageFailedError, match=r"no preprocessor_config\.json"):
         OriginalProcessor(Processor(), None, PLACE)
 
 

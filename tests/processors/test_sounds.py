@@ -78,7 +78,7 @@ def test_files_are_read_as_mono_from_minus_one_to_one(tmp_path: Path, width: int
 
 
 def test_files_that_cannot_be_used_are_errors_with_the_fix(tmp_path: Path) -> None:
-    with pytest.raises(StageFailedError, match="ffmpeg -i a.wav -ar 16000"):
+    with pytest.raises(StageFailedError, match=r"ffmpeg -i a\.wav -ar 16000"):
         read_sound(write(tmp_path / "a.wav", rate=44100), 16000)
     (tmp_path / "b.wav").write_bytes(b"RIFF")
     with pytest.raises(StageFailedError, match=r"b.wav cannot be read as .wav"):

@@ -1,13 +1,18 @@
 """What a recipe may write under preprocess, and what is said about the rest."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from convkit.errors import RecipeError
 from convkit.plan.requests import contract_of
 from convkit.preprocessing import ImageConstants, Preprocessing
+from convkit.recipe.draft import draft_recipe
+from convkit.recipe.draft_preprocess import preprocess_lines
+from convkit.recipe.families import DraftInput
 from convkit.recipe.loading import parse_recipe
 from convkit.recipe.models import Recipe
 from convkit.tensors import TensorSpec
@@ -83,8 +88,6 @@ FLOATS = {"dtype": "float32", "shape": ["batch", 3, 8, 8], "sample": {"image": [
 def test_mistakes_are_named_with_their_place(
     preprocess: dict[str, Any], changes: dict[str, Any], key: str, says: str, tmp_path: Path
 ) -> None:
-    import yaml
-
     given = content(preprocess, **changes)
     section = given["inputs"][0]["preprocess"]
     given["inputs"][0]["preprocess"] = {k: v for k, v in section.items() if v is not None}
@@ -114,3 +117,58 @@ def test_texts_need_the_models_tokenizer(preprocess: dict[str, Any], says: str) 
     }
     with pytest.raises(ValueError, match=says):
         Recipe.model_validate(content({}) | {"inputs": [tensor]})
+
+
+VIT = {"model_type": "vit", "image_size": 32, "patch_size": 8, "hidden_size": 32, "num_channels": 3}
+SETTINGS: dict[str, Any] = {
+    "image_processor_type": "ViTImageProcessor",
+    "image_mean": [0.5, 0.5, 0.5],
+    "image_std": [0.5, 0.5, 0.5],
+    "resample": 3,
+    "size": {"height": 32, "width": 32},
+}
+
+
+def drafted(folder: Path, settings: dict[str, Any] | None) -> Recipe:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(VIT))
+    if settings is not None:
+        (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    destination = folder.parent / "recipe.yaml"
+    return parse_recipe(draft_recipe(str(folder), destination=destination), destination).recipe
+
+
+@pytest.mark.parametrize(
+    ("changes", "resize", "crop", "interpolation"),
+    [
+        ({}, (32, 32), None, "bicubic"),
+        ({"size": 32, "resample": 2}, (32, 32), None, "bilinear"),
+        ({"size": 36, "do_center_crop": True, "crop_size": 32}, 36, (32, 32), "bicubic"),
+    ],
+)
+def test_a_draft_has_the_constants_of_the_models_processor(
+    changes: dict[str, Any], resize: object, crop: object, interpolation: str, tmp_path: Path
+) -> None:
+    (tensor,) = drafted(tmp_path / "vit", SETTINGS | changes).inputs
+    assert tensor.preprocess is not None
+    constants = tensor.preprocess.constants().image
+    assert constants is not None
+    assert (constants.resize, constants.crop) == (resize, crop)
+    assert constants.interpolation == interpolation
+    assert (constants.scale, constants.mean) == (1 / 255, (0.5, 0.5, 0.5))
+
+
+@pytest.mark.parametrize("settings", [None, SETTINGS | {"size": 64}, SETTINGS | {"do_pad": True}])
+def test_a_draft_is_silent_where_constants_do_not_fit(
+    settings: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    (tensor,) = drafted(tmp_path / "vit", settings).inputs
+    assert tensor.preprocess is None
+
+
+def test_a_draft_has_the_constants_of_a_feature_extractor() -> None:
+    settings = {"sampling_rate": 16000, "feature_size": 80, "hop_length": 160, "n_fft": 400}
+    tensor = DraftInput("input_features", "float32", ("batch", 80, 3000))
+    text = "\n".join(preprocess_lines(settings, tensor))
+    written = yaml.safe_load(text)["preprocess"]
+    assert written == {"audio": settings}
