@@ -49,7 +49,10 @@ def _image(settings: Mapping[str, Json]) -> ImageConstants | None:
 
 def _written(constants: ImageConstants) -> dict[str, str]:
     """Return the constants as a recipe writes them, without those that change nothing."""
-    written = {"interpolation": constants.interpolation, "channels": constants.channels}
+    written: dict[str, str] = {
+        "interpolation": constants.interpolation,
+        "channels": constants.channels,
+    }
     for key in ("resize", "crop", "mean", "std"):
         if value := getattr(constants, key):
             written[key] = json.dumps(value)

@@ -101,8 +101,5 @@ def test_wrong_constants_fail_and_are_named_with_their_fix(tmp_path: Path, home:
         "interpolation": "bilinear",
     }
     (target,) = outcome.record.targets
-    errors = {
-        case.case: case.outputs[0].max_abs for case in target.verifications[0].cases if case.outputs
-    }
-    assert errors["typical"] > 1e-2  # the graph normalizes with them
-    assert "C521" in target.headline
+    # The graph normalizes with them, so no case agrees with the original.
+    assert not any(case.passed for case in target.verifications[0].cases)

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from word_tokenizers import word_tokenizer
 
 from convkit.findings.model import Finding
 from convkit.preprocessing import TextConstants
@@ -14,19 +15,7 @@ TEXTS = ["a b c", "a b c d e f g h"]
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Any:
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import Whitespace
-    from tokenizers.processors import TemplateProcessing
-    from transformers import PreTrainedTokenizerFast
-
-    words = ["[PAD]", "[UNK]", "[CLS]", *"abcdefgh"]
-    made = Tokenizer(WordLevel({word: i for i, word in enumerate(words)}, unk_token="[UNK]"))
-    made.pre_tokenizer = Whitespace()
-    made.post_processor = TemplateProcessing(single="[CLS] $A", special_tokens=[("[CLS]", 2)])
-    return PreTrainedTokenizerFast(
-        tokenizer_object=made, pad_token="[PAD]", unk_token="[UNK]", model_max_length=64
-    )
+    return word_tokenizer()
 
 
 def findings(tokenizer: Any, texts: list[str] = TEXTS, **constants: Any) -> list[Finding]:

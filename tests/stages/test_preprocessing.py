@@ -2,7 +2,9 @@
 that prepare their input in another way.
 """
 
+import wave
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,12 +12,14 @@ import pytest
 import verified_graphs
 from PIL import Image
 from small_graphs import HEADER
+from word_tokenizers import word_tokenizer
 
 from convkit.cases.files import read_tensors
-from convkit.cases.signals import draw_image
+from convkit.cases.signals import draw_audio, draw_image
 from convkit.findings.model import Finding
-from convkit.preprocessing import ImageConstants, Preprocessing
+from convkit.preprocessing import AudioConstants, ImageConstants, Preprocessing, TextConstants
 from convkit.stages import reference
+from convkit.stages.prepared_inputs import tokenizer_constants
 from convkit.tensors import Axis, Contract, TensorSpec
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.protocol import (
@@ -178,6 +182,89 @@ def _original(folder: Path) -> Any:
 
     source = Source("factory", path=str(folder / "model.py"), identifier="build")
     return load_model(source).module
+
+
+SPEECH = {"feature_extractor_type": "WhisperFeatureExtractor", "chunk_length": 1}
+LISTENER = """
+import torch
+
+class Small(torch.nn.Module):
+    def forward(self, input_features):
+        return {"features": torch.tanh(input_features[:, :4].mean(2))}
+
+def build():
+    return Small()
+"""
+
+
+def listen(folder: Path, rate: int, file_rate: int = 16000) -> tuple[Any, list[Finding], Path]:
+    """Run the reference of a model of sound whose app uses some sampling rate."""
+    folder.mkdir(exist_ok=True)
+    samples = draw_audio((12000,), np.random.default_rng(0))
+    with wave.open(str(folder / "a.wav"), "wb") as file:
+        file.setframerate(file_rate)
+        file.setsampwidth(2)
+        file.setnchannels(1)
+        file.writeframes((65535 * samples - 32768).astype("<i2").tobytes())
+    constants = Preprocessing(audio=AudioConstants(rate, feature_size=80))
+    spec = TensorSpec("input_features", "float32", ("batch", 80, 100), preprocess=constants)
+    asked = Contract((spec,), (FEATURES,), AXES)
+    (folder / "model.py").write_text(LISTENER)
+    output = folder / "reference"
+    output.mkdir()
+    prepared = PreparedInput(Processor("config", settings=SPEECH), (str(folder / "a.wav"),))
+    source = Source("factory", path=str(folder / "model.py"), identifier="build")
+    request = ReferenceRequest(
+        source,
+        asked,
+        {spec.name: Sample("normal", (0.0, 1.0))},
+        0,
+        (),
+        None,
+        (),
+        prepared={spec.name: prepared},
+    )
+    result, findings = reference.run(request, Context(output))
+    return result, findings, output
+
+
+class TestSound:
+    def test_files_go_through_the_originals_feature_extractor(self, tmp_path: Path) -> None:
+        from transformers import WhisperFeatureExtractor
+
+        _, findings, output = listen(tmp_path, 16000)
+        assert findings == []
+        with wave.open(str(tmp_path / "a.wav"), "rb") as file:
+            samples = np.frombuffer(file.readframes(12000), "<i2") / 2**15
+        extractor = WhisperFeatureExtractor(chunk_length=1)
+        wanted = extractor(samples, sampling_rate=16000, return_tensors="np")["input_features"]
+        found = np.load(output / "files" / "inputs" / "input_features.npy")
+        assert found == pytest.approx(wanted, abs=1e-5)
+
+    def test_an_apps_sampling_rate_is_compared_with_the_originals(self, tmp_path: Path) -> None:
+        _, findings, _ = listen(tmp_path, 8000)
+        assert [finding.code for finding in findings] == ["C525"]
+
+    def test_a_file_of_another_rate_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(StageFailedError, match="44100 samples per second, the original's"):
+            listen(tmp_path, 16000, file_rate=44100)
+
+
+class TestTexts:
+    def contract(self) -> Contract:
+        constants = Preprocessing(text=TextConstants(padding_side="left"))
+        shape = ("batch", 8)
+        return Contract((TensorSpec("ids", "int64", shape, preprocess=constants),), (), AXES)
+
+    def test_an_apps_padding_is_compared_with_the_models_tokenizer(self) -> None:
+        original = SimpleNamespace(tokenizer=word_tokenizer)
+        found = tokenizer_constants(self.contract(), original, ["a b", "a b c d"])
+        assert [finding.code for finding in found] == ["C527"]
+        assert "padding_side is left" in found[0].message
+
+    def test_a_model_without_a_tokenizer_is_an_error(self) -> None:
+        with pytest.raises(StageFailedError, match="the model has no tokenizer beside it"):
+            tokenizer_constants(self.contract(), SimpleNamespace(tokenizer=None), [])
 
 
 SIGNATURE = "(float[batch,3,8,8] pixel_values)"
