@@ -13,9 +13,10 @@ from convkit.cases.samples import Draw, generator
 from convkit.cases.signals import draw_audio, draw_image
 from convkit.cases.texts import extent
 from convkit.findings.model import Finding
+from convkit.metrics.row_sets import compare_outputs
 from convkit.preprocessing import ImageConstants
 from convkit.processors.image_differences import image_findings
-from convkit.processors.images import read_image, sized
+from convkit.processors.images import normalized, read_image, sized
 from convkit.processors.original import OriginalProcessor
 from convkit.processors.sounds import read_sound, sound_findings
 from convkit.processors.text_differences import text_findings
@@ -23,6 +24,7 @@ from convkit.stages.original import Original, TorchOriginal
 from convkit.tensors import Contract, TensorSpec
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import PreparedInput
+from convkit.worker.sessions import RunFailedError
 
 # The rows and columns of drawn images: wider than high, so that exchanged axes show.
 _DRAWN_IMAGE = (240, 320, 3)
@@ -101,24 +103,66 @@ class PreparedInputs:
                 cases.append(_case(name, prepared, batch, made_from, original))
         return cases
 
-    def findings(self, seed: int) -> list[Finding]:
+    def findings(self, made_from: CaseInputs, original: Original) -> list[Finding]:
         """Return where the contract's constants differ from the processors', on the files and on a
-        drawn image or sound.
+        drawn image or sound, and what that does to the original's outputs.
         """
         found: list[Finding] = []
         for prepared in self._prepared:
             name, place, given = prepared.spec.name, prepared.place, prepared.spec.preprocess
-            random = generator(seed, "preprocess", name)
+            random = generator(made_from.seed, "preprocess", name)
             if given is not None and given.image is not None:
                 drawn = (255 * draw_image(_DRAWN_IMAGE, random)).astype(np.uint8)
                 pictures = [*prepared.contents[:_MOST_COMPARED], drawn]
-                found += image_findings(name, place, given.image, prepared.processor, pictures)
+                wrong = image_findings(name, place, given.image, prepared.processor, pictures)
+                if wrong:
+                    effect = _effect(prepared, pictures[0], made_from, original)
+                    wrong = [_with_effect(each, effect) for each in wrong]
+                found += wrong
             elif given is not None and given.audio is not None:
                 rate = _rate(prepared.spec, prepared.processor)
                 drawn = 2 * draw_audio((rate * _DRAWN_SECONDS,), random) - 1
                 sounds = [*prepared.contents[:_MOST_COMPARED], drawn.astype(np.float32)]
                 found += sound_findings(name, place, given.audio, prepared.processor, sounds)
         return found
+
+
+def _effect(
+    prepared: _Prepared, picture: np.ndarray, made_from: CaseInputs, original: Original
+) -> tuple[str, float] | None:
+    """Return the output that the declared constants move most on an image, and its cosine with
+    what the processor's give; None if the original cannot be run on both.
+    """
+    constants, contract = prepared.image, made_from.contract.unfused()
+    assert constants is not None
+    spec = next(each for each in contract.inputs if each.name == prepared.spec.name)
+    rows = max(1, extent(contract, spec.shape[0]).min)
+    own, declared = prepared.processor.image(picture), sized(constants, picture)
+    outputs = []
+    try:
+        for values in (own, normalized(constants, declared)):
+            batch = np.stack([values] * rows)
+            sizes = contract.typical_sizes() | _sizes(contract, spec, batch.shape, prepared.place)
+            feeds = made_from.draw(sizes, Draw("preprocess")) | {spec.name: batch}
+            outputs.append(original.run(feeds))
+    except (StageFailedError, RunFailedError):
+        return None
+    cosines = {
+        each.output: each.cosine for each in compare_outputs(contract, outputs[0], outputs[1])
+    }
+    return min(cosines.items(), key=lambda pair: pair[1])
+
+
+def _with_effect(finding: Finding, effect: tuple[str, float] | None) -> Finding:
+    if effect is None:
+        return finding
+    output, cosine = effect
+    return dataclasses.replace(
+        finding,
+        message=f"{finding.message} As declared, {output!r} has a cosine of {cosine:.4f} with the"
+        " original's.",
+        evidence={**finding.evidence, "output": output, "cosine": cosine},
+    )
 
 
 def tokenizer_constants(

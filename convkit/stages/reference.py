@@ -74,7 +74,7 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         files=prepared.cases(made_from, own),
     )
     stage = _Reference(original, made_from, context)
-    stage.findings += prepared.findings(request.seed)
+    stage.findings += prepared.findings(made_from, own)
     stage.findings += tokenizer_constants(request.contract, original, request.texts)
     budget = Budget(request.budget_seconds)
     records = stage.ladder(cases, omitted, budget, decisions)

@@ -160,6 +160,8 @@ class TestTheReference:
         asked = contract(PLAIN, dataclasses.replace(CONSTANTS, **wrong))
         result, findings, _ = run_reference(tmp_path, asked, photos if with_files else ())
         assert [finding.code for finding in findings] == [code]
+        assert 0 < findings[0].evidence["cosine"] < 0.9999
+        assert "As declared, 'features' has a cosine of 0." in findings[0].message
         reasons = {case.name: case.reason for case in result.omitted}
         assert ("files" in reasons) != with_files
         assert with_files or "has no files" in reasons["files"]

@@ -8,7 +8,6 @@ import torch
 from coreml_modules import BATCH, behind_contract, converted, evaluated, saved
 from torch import nn
 
-from convkit.mil.evaluator import Evaluator
 from convkit.models.exporters.job import UnexportableError
 from convkit.models.sources.contract_module import ContractModule
 from convkit.models.sources.loaded import LoadedModel
@@ -219,6 +218,6 @@ def test_a_fused_image_is_served_as_int32_and_normalized_in_the_program(tmp_path
     images = torch.randint(0, 256, (2, 4, 5, 3), dtype=torch.uint8)
     program = saved(converted(module, {"image": images}), tmp_path)
     assert program.inputs[0].dtype == "int32"
-    (found,) = Evaluator(program).run({"image": images.to(torch.int32).numpy()}).values()
+    (found,) = evaluated(program, {"image": images}).values()
     wanted = np.stack([2 * normalized(constants, each) for each in images.numpy()])
     assert found == pytest.approx(wanted, abs=1e-5)
