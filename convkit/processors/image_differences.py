@@ -24,8 +24,11 @@ STEPS = 1.01
 # How far what follows interpolation may differ, in the same steps. A mean of 0.485 in place of
 # 0.48145 moves every value by 0.9.
 EXACT_STEPS = 0.1
-# The steps of each wrong constant that are undone together.
+# So many wrong constants are undone together, besides scale, mean and std.
 _MOST_CHANGES = 4
+
+# A smaller factor means that a channel does not depend on the pixels.
+_NOTHING = 1e-12
 
 _CODES = {
     "scale": "C521",
@@ -134,7 +137,7 @@ def _fit(
     constants: ImageConstants, wanted: Sequence[np.ndarray], pictures: Sequence[np.ndarray]
 ) -> _Fit | None:
     """Fit the original's values by a factor and an offset for each channel; None if the shapes
-    differ.
+    differ, or the original's values do not follow the pixels at all.
     """
     axis = 0 if constants.layout == "channels_first" else 2
     pixels = [in_order(constants, sized(constants, each)) for each in pictures]
@@ -146,10 +149,11 @@ def _fit(
     factors = np.where(
         squares > 0, (spread * y).sum(axis=1) / np.maximum(squares, 1e-12), constants.factors
     )
+    if not (np.abs(factors) > _NOTHING).all():
+        return None
     offsets = y.mean(axis=1) - factors * x.mean(axis=1)
     off = np.abs(factors[:, None] * x + offsets[:, None] - y).max(axis=1)
-    steps = float((off / np.maximum(np.abs(factors), 1e-12)).max())
-    return _Fit(factors, offsets, steps)
+    return _Fit(factors, offsets, float((off / np.abs(factors)).max()))
 
 
 def _by_channel(images: Sequence[np.ndarray], axis: int) -> np.ndarray:
@@ -260,7 +264,7 @@ def _unexplained(
     return Finding(
         "C520",
         f"{name!r}: what the constants make of an image and what {original.name} makes differ"
-        f" {how}, and no single constant explains it.",
+        f" {how}, and no change of a few constants explains it.",
         Place(tensor=name),
         evidence,
         Remedy(f"Compare {place}.image with the settings of {original.name}, one by one."),

@@ -5,6 +5,7 @@ from typing import Any, get_args
 
 from convkit.preprocessing import ImageConstants, Interpolation
 
+INTERPOLATIONS: tuple[Interpolation, ...] = get_args(Interpolation)
 # Pillow's numbers, which transformers writes.
 _METHODS: dict[int, Interpolation] = {
     0: "nearest",
@@ -53,6 +54,3 @@ def _triple(written: object) -> tuple[float, ...]:
     if isinstance(written, int | float):
         return (float(written),) * 3
     return tuple(map(float, written)) if isinstance(written, list | tuple) else ()
-
-
-INTERPOLATIONS: tuple[Interpolation, ...] = get_args(Interpolation)

@@ -46,7 +46,7 @@ def prepared_batch(given: Preprocessing, images: Sequence[np.ndarray]) -> np.nda
     if not len(images):
         raise StageFailedError("no images; pass a list of arrays")
     made = []
-    for place, image in enumerate(images):
+    for place, image in enumerate(map(np.asarray, images)):
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
             raise StageFailedError(
                 f"image {place} is {image.dtype} {list(image.shape)}; pass decoded RGB images,"

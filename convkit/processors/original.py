@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -13,18 +13,23 @@ from convkit.models.sources.transformers_folder import PROCESSOR_FILES
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import Processor
 
+Kind = Literal["image", "audio"]
 # Where the settings are in a processor_config.json.
-_SECTIONS = ("image_processor", "feature_extractor")
+_SECTIONS: dict[Kind, str] = {"image": "image_processor", "audio": "feature_extractor"}
 _CLASSES = ("image_processor_type", "feature_extractor_type")
 
 
 class OriginalProcessor:
     """Prepares one image or sound as the original does. `settings` are transformers'; empty for a
-    function. Raises StageFailedError, naming the `place` in the recipe.
+    function. `beside` is the file beside the model's weights. Raises StageFailedError, naming the
+    `place` in the recipe.
     """
 
-    def __init__(self, asked: Processor, beside: Path | None, place: str) -> None:
+    def __init__(
+        self, asked: Processor, beside: Path | None, place: str, kind: Kind = "image"
+    ) -> None:
         self._place = place
+        self._kind: Kind = kind
         self._call: Callable[..., Any] | None = None
         self.settings: dict[str, Any] = {}
         if asked.kind == "function":
@@ -50,8 +55,7 @@ class OriginalProcessor:
             written = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise StageFailedError(f"{self._place}: {file} is not JSON: {error}") from error
-        found = next((written[each] for each in _SECTIONS if each in written), written)
-        return dict(found)
+        return dict(written.get(_SECTIONS[self._kind], written))
 
     def image(self, picture: np.ndarray, *, is_sized: bool = False) -> np.ndarray:
         """Return the original's input, without batch, for an RGB image, uint8 [rows, columns, 3].
@@ -80,7 +84,9 @@ class OriginalProcessor:
         """Return transformers' processor of the same class with other settings."""
         kind = next(key for key in _CLASSES if key in self.settings)
         written = {**self.settings, **settings, kind: self.settings[kind]}
-        return OriginalProcessor(Processor("config", settings=written), None, self._place)
+        return OriginalProcessor(
+            Processor("config", settings=written), None, self._place, self._kind
+        )
 
     @property
     def is_function(self) -> bool:

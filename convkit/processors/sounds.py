@@ -79,7 +79,7 @@ def _moved(
     """
     rate = int(original.settings[_RATE])
     changed = original if key == _RATE else original.changed({key: value})
-    most = 0.0
+    moved = []
     for sound in sounds:
         wanted = original.sound(sound, rate)
         # The app records at its own rate, and the model takes the samples for its own.
@@ -88,8 +88,8 @@ def _moved(
         if found.shape != wanted.shape:
             return None
         largest = float(np.abs(wanted).max()) or 1.0
-        most = max(most, float(np.abs(found - wanted).max()) / largest)
-    return most
+        moved.append(np.abs(found - wanted).max() / largest)
+    return float(np.max(moved))
 
 
 def _resampled(sound: np.ndarray, rate: int, wanted: int) -> np.ndarray:
@@ -110,7 +110,7 @@ def _wrong(
 ) -> Finding:
     if moved is None:
         effect = "the features have another shape"
-    elif not moved > _ROUNDING:
+    elif moved <= _ROUNDING:
         effect = "it does not move the features of these sounds"
     else:
         effect = f"that alone moves the features by up to {100 * moved:.2g} % of their largest"

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from convkit import preprocessing
 from convkit.codec import Json
 from convkit.preprocessing import ChannelOrder, ImageLayout, Interpolation, Side
-from convkit.recipe.consistency import Fault, mapping
+from convkit.recipe.consistency import Fault, KeyPath, mapping
 from convkit.recipe.fields import CALL_PATTERN, Number, RecipeModel, Size, Switch, Text
 
 ONE_255TH = "1/255"
@@ -216,16 +216,27 @@ def input_faults(preprocess: Preprocess, dtype: str, shape: Sequence[int | str])
 
 
 def preprocess_faults(recipe: Mapping[str, object]) -> Iterator[Fault]:
-    """Return what does not fit the recipe's model and export."""
+    """Return what does not fit the recipe's model, export and parts."""
+    for path, given in _sections(recipe):
+        yield from _source_faults(recipe, given, path)
+    parts = mapping(recipe.get("parts"))
+    joined = [((), recipe)] if parts else []
+    for start, owner in (*joined, *((("parts", name), part) for name, part in parts.items())):
+        for path, given in _sections(mapping(owner)):
+            if given.get("fuse"):
+                message = "does not apply to a model of several parts; remove it"
+                yield Fault((*start, *path, "fuse"), message)
+
+
+def _sections(recipe: Mapping[str, object]) -> Iterator[tuple[KeyPath, Mapping[str, object]]]:
     inputs = recipe.get("inputs")
     for place, tensor in enumerate(inputs if isinstance(inputs, list | tuple) else ()):
-        given = mapping(mapping(tensor).get("preprocess"))
-        if given:
-            yield from _source_faults(recipe, given, ("inputs", place, "preprocess"))
+        if given := mapping(mapping(tensor).get("preprocess")):
+            yield ("inputs", place, "preprocess"), given
 
 
 def _source_faults(
-    recipe: Mapping[str, object], given: Mapping[str, object], path: tuple[str | int, ...]
+    recipe: Mapping[str, object], given: Mapping[str, object], path: KeyPath
 ) -> Iterator[Fault]:
     model, original = mapping(recipe.get("model")), mapping(recipe.get("original"))
     kinds = [kind for kind in ("config", "factory", "onnx") if (original or model).get(kind)]
@@ -236,8 +247,6 @@ def _source_faults(
         yield Fault(path, f"a model from {kinds[0]} has no {what} beside it; {fix}")
     if not given.get("fuse"):
         return
-    if recipe.get("parts"):
-        yield Fault((*path, "fuse"), "only applies to the input of a part; write it there")
     if model.get("onnx") is not None:
         yield Fault((*path, "fuse"), "does not apply to an ONNX file, built as it is; remove it")
     if mapping(recipe.get("export")).get("exporter") == "optimum":

@@ -65,9 +65,10 @@ def preparation_cause(
 
     def error(changed: Feeds) -> float:
         try:
-            return largest_output_difference(contract, expected, run(changed))
+            found = largest_output_difference(contract, expected, run(changed))
         except RunFailedError:
             return np.inf
+        return np.inf if np.isnan(found) else found
 
     before = error(feeds)
     for spec in images:
@@ -76,7 +77,7 @@ def preparation_cause(
             for place, each in enumerate(_preparations(spec))
         ]
         after, _, best = min(tried)
-        if after <= _EXPLAINED * before:
+        if after < before and after <= _EXPLAINED * before:
             return [_finding(spec, best, far[0], before, after)]
     return []
 

@@ -17,7 +17,7 @@ from convkit.metrics.row_sets import compare_outputs
 from convkit.preprocessing import ImageConstants
 from convkit.processors.image_differences import image_findings
 from convkit.processors.images import normalized, read_image, sized
-from convkit.processors.original import OriginalProcessor
+from convkit.processors.original import Kind, OriginalProcessor
 from convkit.processors.sounds import read_sound, sound_findings
 from convkit.processors.text_differences import text_findings
 from convkit.stages.original import Original, TorchOriginal
@@ -75,7 +75,8 @@ class PreparedInputs:
             if given is None or given.text is not None or spec.name not in asked:
                 continue
             place = f"inputs.{index}.preprocess"
-            processor = OriginalProcessor(asked[spec.name].processor, beside, place)
+            kind: Kind = "image" if given.image is not None else "audio"
+            processor = OriginalProcessor(asked[spec.name].processor, beside, place, kind)
             files = [Path(file) for file in asked[spec.name].files]
             contents = (
                 [read_image(file) for file in files]

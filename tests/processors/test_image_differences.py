@@ -155,6 +155,7 @@ def test_a_functions_constants_are_worked_out_from_its_values(
         ("return np.sqrt(image / 255).transpose(2, 0, 1)", "differ by up to"),
         ("return np.zeros((3, 5, 7))", "in their shapes"),
         ("return np.full((3, *image.shape[:2]), np.nan)", "differ by up to nan"),
+        ("return np.full((3, *image.shape[:2]), 0.5)", "differ by up to"),
     ],
 )
 def test_what_no_constant_explains_is_an_error_nevertheless(

@@ -1,5 +1,6 @@
 """Constants of sound against transformers' own feature extractors."""
 
+import json
 import wave
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,15 @@ def test_each_mistake_is_named_with_its_fix(
         ((path, value),) = finding.remedy.change.items()
         (key,) = wrong
         assert (path, value) == (f"{PLACE}.audio.{key}", whisper.settings[key])
+
+
+def test_a_combined_file_has_its_own_section_for_sound(tmp_path: Path) -> None:
+    both = {"image_processor": {"image_processor_type": "ViTImageProcessor"}}
+    file = tmp_path / "processor_config.json"
+    file.write_text(json.dumps(both | {"feature_extractor": SETTINGS}))
+    asked = Processor("file", str(file))
+    assert OriginalProcessor(asked, None, PLACE, "audio").settings["chunk_length"] == 1
+    assert OriginalProcessor(Processor(), file, PLACE).settings["do_resize"] is True
 
 
 def write(path: Path, rate: int = 16000, width: int = 2, channels: int = 1) -> Path:

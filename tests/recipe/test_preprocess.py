@@ -172,3 +172,17 @@ def test_a_draft_has_the_constants_of_a_feature_extractor() -> None:
     text = "\n".join(preprocess_lines(settings, tensor))
     written = yaml.safe_load(text)["preprocess"]
     assert written == {"audio": settings}
+
+
+def test_fused_inputs_of_parts_are_refused() -> None:
+    part = content({})
+    for key in ("schema", "name", "targets"):
+        part.pop(key)
+    whole = content({}) | {
+        "parts": {"eye": part},
+        "join": [{"call": "eye"}],
+        "original": {"config": {"architecture": "vit"}},
+    }
+    whole.pop("model")
+    with pytest.raises(ValueError, match="does not apply to a model of several parts"):
+        Recipe.model_validate(whole)
