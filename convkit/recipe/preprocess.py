@@ -95,6 +95,15 @@ class TextPreprocess(RecipeModel):
         None, description="the most tokens of a text; longer texts are cut", examples=[128]
     )
 
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        if all(getattr(self, name) is None for name in type(self).model_fields):
+            raise ValueError(
+                "declares no constant, so nothing is compared; write one, such as padding_side:"
+                " left"
+            )
+        return self
+
     def constants(self) -> preprocessing.TextConstants:
         """Return the constants as contracts carry them."""
         return preprocessing.TextConstants(**self.model_dump())

@@ -104,6 +104,7 @@ def test_mistakes_are_named_with_their_place(
         ({"text": {"padding_side": "left"}, "files": ["a.txt"]}, "verify.texts"),
         ({"text": {"padding_side": "left"}, "processor": CONFIG}, "the model's tokenizer"),
         ({"text": {"padding_side": "left"}}, "has no tokenizer beside it"),
+        ({"text": {}}, "declares no constant, so nothing is compared"),
         ({"audio": {"sampling_rate": 16000}}, "features are floats, but the input is int64"),
     ],
 )
