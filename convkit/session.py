@@ -6,7 +6,7 @@ explains what to write instead.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -182,6 +182,29 @@ class Session:
         except RunFailedError as error:
             raise FeedError(f"the runtime failed on these inputs: {error}") from error
         return {spec.name: outputs[spec.name] for spec in self.outputs}
+
+    def prepare(self, name: str, images: "Sequence[np.ndarray]") -> "np.ndarray":
+        """Return what an image input takes for decoded RGB images, uint8 [rows, columns, 3].
+
+        They are resized, and normalized unless the model does that itself, with the constants in
+        the contract: `session(image=session.prepare("image", [photo]))`. Needs Pillow. Raises
+        FeedError.
+        """
+        from convkit.processors.images import prepared_batch
+
+        spec = next((each for each in self.inputs if each.name == name), None)
+        if spec is None or spec.preprocess is None or spec.preprocess.image is None:
+            known = [each.name for each in self.inputs if each.preprocess and each.preprocess.image]
+            listed = ", ".join(known) or "none; declare preprocess.image in the recipe"
+            raise FeedError(f"{name!r} is no image input (image inputs: {listed})")
+        try:
+            return prepared_batch(spec.preprocess, images)
+        except StageFailedError as error:
+            raise FeedError(f"{name!r}: {error}") from error
+        except ImportError as error:
+            raise FeedError(
+                f"resizing images needs Pillow: pip install pillow ({error})"
+            ) from error
 
     def __repr__(self) -> str:
         lines = [f"convkit.Session({self._path!r})"]

@@ -12,6 +12,8 @@ import re
 from collections.abc import Mapping
 from typing import Literal, get_args
 
+from convkit.preprocessing import Preprocessing
+
 DType = Literal[
     "bool",
     "int4",
@@ -151,6 +153,7 @@ class TensorSpec:
 
     `origin` is the model's own name (a forward argument, an output field), if different. `mask`
     names an input whose zeros mark padding; an output's values there are meaningless.
+    `preprocess` says how an image, sound or text becomes an input.
     """
 
     name: str
@@ -158,6 +161,7 @@ class TensorSpec:
     shape: tuple[Dimension, ...]
     origin: str | None = None
     mask: str | None = None
+    preprocess: Preprocessing | None = None
 
     def concrete_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
         """Return the shape for given axis sizes."""
@@ -209,6 +213,24 @@ class Contract:
         """Return the data axis of an output; None if its size depends on the inputs' alone."""
         return next((axis for axis in self.data_axes if axis.name in spec.shape), None)
 
+    def unfused(self) -> "Contract":
+        """Return the original's own contract: where the built model takes an image, the original
+        takes what its processor makes of it.
+        """
+        return dataclasses.replace(self, inputs=tuple(map(_unfused, self.inputs)))
+
     def typical_sizes(self) -> dict[str, int]:
         """Return every axis at its typical size."""
         return {axis.name: axis.typical for axis in self.axes}
+
+
+def _unfused(spec: TensorSpec) -> TensorSpec:
+    given = spec.preprocess
+    if given is None or not given.fused or given.image is None:
+        return spec
+    batch, rows, columns, channels = spec.shape
+    first = given.image.layout == "channels_first"
+    shape = (batch, channels, rows, columns) if first else spec.shape
+    return dataclasses.replace(
+        spec, dtype="float32", shape=shape, preprocess=dataclasses.replace(given, fused=False)
+    )

@@ -16,6 +16,7 @@ PACKAGE = Path(convkit.__file__).parent
 BOTTOM = {
     "codec",
     "tensors",
+    "preprocessing",
     "errors",
     "home",
     "installation",
@@ -30,7 +31,7 @@ ROWS = {"runtimes.registry", "runtimes.row"}
 METRICS = {"metrics.registry", "metrics.limit_kinds", "metrics.limits", "metrics.text"}
 HOST = {
     "findings": set(),
-    "recipe": {"findings", "worker.protocol", *ROWS, *METRICS},
+    "recipe": {"findings", "worker.protocol", "processors.image_settings", *ROWS, *METRICS},
     "store": {"findings", "worker.protocol"},
     "record": {"findings", "store", "worker.protocol", *METRICS},
     "toolchain": {
@@ -77,12 +78,14 @@ WORKER = {
     "models": {"worker", "dtypes", "cases", "metrics"},
     "precision": {"worker", "dtypes", "float_limits", "cases", "models", "metrics"},
     "localize": {"worker", "dtypes", "models"},
+    # What the original's own processor makes of files, and what a contract's constants make.
+    "processors": {"worker", "models"},
     "mil": {"worker"},
     "comparison": {"worker", "models"},
     # The parts of a model, called as one: by the stages, and by `convkit.load`.
     "joined": {"worker", "dtypes", "cases", "models"},
     "stages": {
-        *("evaluate", "joined", *ROWS),
+        *("evaluate", "joined", "processors", *ROWS),
         *("worker", "dtypes", "cases", "models", "metrics", "precision", "comparison", "bindings"),
         "localize",
     },
@@ -94,7 +97,7 @@ WORKER = {
         *("comparison", "bindings", "stages", "localize"),
     },
     # `convkit.load`, which people call where their models run.
-    "session": {"worker", "dtypes", "models", "joined", *ROWS},
+    "session": {"worker", "dtypes", "models", "joined", "processors", *ROWS},
     # A runtime's target is what a recipe writes: the host reads it.
     "target of a runtime": {"recipe", "runtimes", "worker.protocol"},
 }

@@ -22,6 +22,7 @@ class Case:
 
     A probe makes one `change` to the case `base`. A case that `may_be_refused` is omitted if the
     original rejects it, one that `may_be_nan` if it returns NaN: legal inputs, but unusual.
+    `expected` returns the original's outputs where the original is not run on `inputs`.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Case:
     change: ProbeChange | None = None
     may_be_refused: bool = False
     may_be_nan: bool = False
+    expected: Callable[[], Feeds] | None = None
 
 
 @dataclasses.dataclass(frozen=True)

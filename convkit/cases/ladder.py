@@ -30,24 +30,30 @@ def build_ladder(
     decisions: Decisions = NO_DECISIONS,
     *,
     ladder: Ladder = "full",
+    files: Sequence[Case] | None = None,
 ) -> tuple[list[Case], list[OmittedCase]]:
     """Return the cases in order, and those that mean nothing here or that the recipe skips, each
-    with the reason.
+    with the reason. `files` are the cases of real images and sounds; None if no input is prepared
+    from any.
     """
     cases: list[Case] = []
     omitted: list[OmittedCase] = []
     for name in LADDER:
+        if name == "files" and files is None:
+            continue
         if name in skip:
             omitted.append(OmittedCase(name, "skipped by the recipe (verify.skip)"))
             continue
         if ladder == "quick" and name not in QUICK:
             omitted.append(OmittedCase(name, "not in the quick ladder (verify.ladder)"))
             continue
-        made = (
-            text_cases(made_from, texts, tokenizer)
-            if name == "texts"
-            else _make(name, made_from, cases, decisions)
-        )
+        made: list[Case] | str
+        if name == "texts":
+            made = text_cases(made_from, texts, tokenizer)
+        elif name == "files":
+            made = list(files or ()) or "the recipe has no files (inputs.preprocess.files)"
+        else:
+            made = _make(name, made_from, cases, decisions)
         if isinstance(made, str):
             omitted.append(OmittedCase(name, made))
         else:

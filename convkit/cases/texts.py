@@ -96,7 +96,7 @@ def _encoding(
             "the model's tokenizer has no padding token, so texts of different lengths cannot share"
             " a batch"
         )
-    rows, positions = (_extent(contract, specs[0].shape[place]) for place in (0, 1))
+    rows, positions = (extent(contract, specs[0].shape[place]) for place in (0, 1))
     encode = _Encode(encoder, specs, positions, made_from.facts)
     return _Encoding(encoder, encode, rows, specs)
 
@@ -122,7 +122,7 @@ def _case(
     return Case(name, description, sizes, lambda: made_from.draw(sizes, Draw(name)) | tokens)
 
 
-def _extent(contract: Contract, dimension: Dimension) -> Axis:
+def extent(contract: Contract, dimension: Dimension) -> Axis:
     """Return the sizes a dimension can have: an axis as declared, anything else only its typical
     size.
     """

@@ -25,6 +25,8 @@ from convkit.worker.protocol import (
     Original,
     OriginalPart,
     PrecisionRequest,
+    PreparedInput,
+    Processor,
     Quantization,
     ReferenceRequest,
     Sample,
@@ -88,6 +90,7 @@ def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
                 steps=steps_of(recipe),
                 evaluation=_evaluation(recipe, places),
                 joined=_joined_originals(recipe, places),
+                prepared=_prepared(recipe, places.file),
             )
         case "join":
             return _join_request(stage, recipe, places)
@@ -275,7 +278,15 @@ def contract_of(recipe: Recipe) -> Contract:
 
 def _spec(tensor: models.Tensor) -> TensorSpec:
     mask = tensor.mask if isinstance(tensor, models.Output) else None
-    return TensorSpec(tensor.name, tensor.dtype, tensor.shape, tensor.origin, mask)
+    given = tensor.preprocess if isinstance(tensor, models.Input) else None
+    return TensorSpec(
+        tensor.name,
+        tensor.dtype,
+        tensor.shape,
+        tensor.origin,
+        mask,
+        given.constants() if given is not None else None,
+    )
 
 
 def _opset_of(recipe: Recipe, export: models.Export) -> int:
@@ -314,6 +325,29 @@ def _sample(sample: models.Sample | None, place: Callable[[str], str]) -> Sample
             return Sample("file", path=place(sample.file))
 
 
+def _prepared(recipe: Recipe, place: Callable[[str], str]) -> dict[str, PreparedInput]:
+    """Return the inputs that are prepared from files, and by which processor."""
+    return {
+        tensor.name: PreparedInput(
+            _processor(tensor.preprocess.processor, place),
+            tuple(map(place, tensor.preprocess.files)),
+        )
+        for tensor in recipe.inputs
+        if tensor.preprocess is not None
+    }
+
+
+def _processor(source: models.ProcessorSource | None, place: Callable[[str], str]) -> Processor:
+    if source is None:
+        return Processor()
+    if source.call is not None:
+        file, _, name = source.call.rpartition(":")
+        return Processor("function", place(file), name)
+    if source.file is not None:
+        return Processor("file", place(source.file))
+    return Processor("config", settings=dict(source.config or {}))
+
+
 def limits_by_output(recipe: Recipe, target: Target) -> dict[str, dict[str, float]]:
     """Return the limits for each output of a target."""
     return {output.name: limits_for(recipe, target, output.name, None) for output in recipe.outputs}
@@ -324,6 +358,12 @@ def named_files(recipe: Recipe) -> tuple[str, ...]:
     samples = [
         tensor.sample.file for tensor in recipe.inputs if isinstance(tensor.sample, models.File)
     ]
+    prepared = [
+        file
+        for tensor in recipe.inputs
+        if tensor.preprocess is not None
+        for file in tensor.preprocess.named_files
+    ]
     files = [file for target in recipe.targets.values() for file in target.files]
     rows = recipe.evaluate.files if recipe.evaluate is not None else ()
-    return tuple(dict.fromkeys([*samples, *files, *rows]))
+    return tuple(dict.fromkeys([*samples, *prepared, *files, *rows]))

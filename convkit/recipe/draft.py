@@ -11,6 +11,7 @@ from convkit.recipe.decoder_draft import TASK as GENERATION
 from convkit.recipe.decoder_draft import decoder_signature
 from convkit.recipe.draft_onnx import comments_of, signature_of_survey, tolerances_of
 from convkit.recipe.draft_origins import Origin, origin_of, with_overrides
+from convkit.recipe.draft_preprocess import preprocess_lines
 from convkit.recipe.families import (
     DEFAULT_TASK,
     FAMILIES,
@@ -155,7 +156,7 @@ def _render(
         else:
             yield f'  # {package}: "==?" # TODO: the model\'s code imports it; pin its version'
     yield ""
-    yield from _render_signature(signature)
+    yield from _render_signature(signature, origin.processor)
     yield from _render_rest(origin, tolerances)
 
 
@@ -168,7 +169,7 @@ def _left_out(origin: Origin) -> frozenset[str]:
     return frozenset()
 
 
-def _render_signature(signature: DraftSignature) -> Iterator[str]:
+def _render_signature(signature: DraftSignature, processor: Mapping[str, Json]) -> Iterator[str]:
     if signature.axes or signature.data_axes:
         yield (
             "# The sizes the converted model must support. Verification tries the smallest,"
@@ -183,11 +184,16 @@ def _render_signature(signature: DraftSignature) -> Iterator[str]:
     yield "# The order of inputs and outputs is part of the contract."
     yield "inputs:"
     for tensor in signature.inputs:
-        yield f"  - {{ {_tensor(tensor)}{_sample(tensor.sample)} }}"
+        keys = [*_keys(tensor), *_sample(tensor.sample)]
+        if lines := [*preprocess_lines(processor, tensor)]:
+            yield f"  - {keys[0]}"
+            yield from (f"    {line}" for line in (*keys[1:], *lines))
+        else:
+            yield f"  - {{ {', '.join(keys)} }}"
     yield ""
     yield "outputs:"
     for output in signature.outputs:
-        yield f"  - {{ {_tensor(output)} }}"
+        yield f"  - {{ {', '.join(_keys(output))} }}"
     yield ""
     if signature.steps:
         yield from signature.steps
@@ -214,24 +220,24 @@ def _render_rest(origin: Origin, tolerances: Mapping[str, Mapping[str, Json]]) -
     yield "    precision: float32"
 
 
-def _tensor(tensor: DraftInput | DraftOutput) -> str:
-    origin = f", from: {yaml_scalar(tensor.origin)}" if tensor.origin is not None else ""
-    return (
-        f"name: {yaml_scalar(tensor.name)}{origin}, dtype: {tensor.dtype}, shape:"
-        f" [{', '.join(map(yaml_scalar, tensor.shape))}]"
-    )
+def _keys(tensor: DraftInput | DraftOutput) -> Iterator[str]:
+    yield f"name: {yaml_scalar(tensor.name)}"
+    if tensor.origin is not None:
+        yield f"from: {yaml_scalar(tensor.origin)}"
+    yield f"dtype: {tensor.dtype}"
+    yield f"shape: [{', '.join(map(yaml_scalar, tensor.shape))}]"
 
 
-def _sample(sample: DraftSample | None) -> str:
+def _sample(sample: DraftSample | None) -> Iterator[str]:
     match sample:
         case None:
-            return ""
+            return
         case str():
-            return f", sample: {sample}"
+            yield f"sample: {sample}"
         case Drawn():
-            return f", sample: {{ {sample.kind}: {json.dumps(sample.numbers)} }}"
+            yield f"sample: {{ {sample.kind}: {json.dumps(sample.numbers)} }}"
         case (low, high):
-            return f", sample: {{ integers: [{low}, {high}] }}"
+            yield f"sample: {{ integers: [{low}, {high}] }}"
 
 
 def _one_line(text: str) -> str:

@@ -32,6 +32,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.jso
 class Origin:
     """A model's source: the lines under `model:`, and what is known about it. `packages` are those
     that the model's own code imports, with their versions; "" if only a person can know them.
+    `processor` are the settings of the image processor or feature extractor beside the weights.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Origin:
     is_onnx: bool = False
     is_own_code: bool = False
     packages: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    processor: Mapping[str, Json] = dataclasses.field(default_factory=dict)
 
 
 def origin_of(
@@ -154,7 +156,10 @@ def _folder_origin(path: Path, folder: Path, architecture: str | None) -> Origin
     has_tokenizer = any((path / file).is_file() for file in _TOKENIZER_FILES)
     family = FAMILIES.get(architecture or str(config.get("model_type")))
     lines = (f"path: {yaml_scalar(_relative(path, folder))}",)
-    return Origin(_recipe_name(path.resolve().name), lines, config, family, has_tokenizer)
+    processor = _read_processor(path)
+    return Origin(
+        _recipe_name(path.resolve().name), lines, config, family, has_tokenizer, processor=processor
+    )
 
 
 def _package_origin(name: str, version: str, path: str, architecture: str | None) -> Origin:
@@ -166,14 +171,18 @@ def _package_origin(name: str, version: str, path: str, architecture: str | None
         f"  path: {yaml_scalar(path)}",
     )
     config: Mapping[str, Json] = {}
+    processor: Mapping[str, Json] = {}
     try:
         distribution = importlib.metadata.distribution(name)
     except importlib.metadata.PackageNotFoundError:
         distribution = None
     if distribution is not None and distribution.version == version:
-        config = _read_config(Path(str(distribution.locate_file(f"{path}/config.json"))))
+        located = Path(str(distribution.locate_file(path)))
+        config, processor = _read_config(located / "config.json"), _read_processor(located)
     family = FAMILIES.get(architecture or str(config.get("model_type")))
-    return Origin(_recipe_name(name), lines, config, family, has_tokenizer=True)
+    return Origin(
+        _recipe_name(name), lines, config, family, has_tokenizer=True, processor=processor
+    )
 
 
 def _architecture_origin(architecture: str, task: str | None) -> Origin:
@@ -211,6 +220,12 @@ def _read_config(path: Path) -> Mapping[str, Json]:
     if not isinstance(config, dict):
         raise UsageError(f"{path}: is not a JSON object")
     return config
+
+
+def _read_processor(folder: Path) -> Mapping[str, Json]:
+    """Return the settings of a model's image processor or feature extractor; empty without one."""
+    file = folder / "preprocessor_config.json"
+    return _read_config(file) if file.is_file() else {}
 
 
 def _relative(path: Path, folder: Path) -> str:

@@ -53,6 +53,8 @@ def _named_files(recipe: Json) -> Iterator[tuple[KeyPath, str, Check]]:
     inputs = recipe.get("inputs") if isinstance(recipe, dict) else None
     count = len(inputs) if isinstance(inputs, list) else 0
     candidates += [(("inputs", i, "sample", "file"), _present) for i in range(count)]
+    for i in range(count):
+        candidates += _preprocessing_files(recipe, i)
     targets = recipe.get("targets") if isinstance(recipe, dict) else None
     names = list(targets) if isinstance(targets, dict) else []
     candidates += [
@@ -62,6 +64,15 @@ def _named_files(recipe: Json) -> Iterator[tuple[KeyPath, str, Check]]:
         value = _value(recipe, path)
         if isinstance(value, str) and value:
             yield path, value, check
+
+
+def _preprocessing_files(recipe: Json, place: int) -> Iterator[tuple[KeyPath, Check]]:
+    path = ("inputs", place, "preprocess")
+    files = _value(recipe, (*path, "files"))
+    for i in range(len(files) if isinstance(files, list) else 0):
+        yield (*path, "files", i), _present
+    yield (*path, "processor", "file"), _present
+    yield (*path, "processor", "call"), factory_fault
 
 
 def _value(content: Json, path: KeyPath) -> Json:

@@ -18,6 +18,7 @@ from convkit.recipe.fields import AxisName, Name, PartName, RecipeModel, Seconds
 from convkit.recipe.join import resolve_join
 from convkit.recipe.parts import JoinEntry, Part, part_content
 from convkit.recipe.precision import MixedPrecision, Precision, QuantizedPrecision
+from convkit.recipe.preprocess import ProcessorSource
 from convkit.recipe.registry import Target
 from convkit.recipe.settings import AnyAxis, Axis, DataAxis, Export, Match, Tolerance, Tools
 from convkit.recipe.signature import (
@@ -74,6 +75,7 @@ __all__ = [
     "Output",
     "PackageModel",
     "Precision",
+    "ProcessorSource",
     "QuantizedPrecision",
     "Recipe",
     "RecipeModel",

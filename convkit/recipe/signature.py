@@ -14,6 +14,7 @@ from pydantic import (
 
 from convkit.recipe.consistency import Fault, FaultsError, sample_fault
 from convkit.recipe.fields import NPY_PATTERN, NonNegative, Number, RecipeModel, TensorName, Whole
+from convkit.recipe.preprocess import Preprocess, input_faults
 from convkit.tensors import DimensionError, DType, dimension_axes
 
 
@@ -202,6 +203,11 @@ class Input(Tensor):
         ),
         examples=["token_ids", {"integers": [0, 2]}],
     )
+    preprocess: Preprocess | None = Field(
+        None,
+        description="how an image, sound or text becomes this input; see docs/preprocessing.md",
+        examples=[{"files": ["samples/cat.png"], "image": {"scale": "1/255"}}],
+    )
 
     @model_validator(mode="after")
     def _sample_fits(self) -> Self:
@@ -216,6 +222,14 @@ class Input(Tensor):
         kind, numbers = _kind_and_numbers(self.sample)
         if message := sample_fault(self.dtype, kind, numbers):
             raise FaultsError([Fault(("sample",), message)])
+        return self
+
+    @model_validator(mode="after")
+    def _preprocess_fits(self) -> Self:
+        if self.preprocess is not None:
+            faults = [*input_faults(self.preprocess, self.dtype, self.shape)]
+            if faults:
+                raise FaultsError(faults)
         return self
 
 

@@ -83,6 +83,7 @@ class TorchOriginal:
         self.tokenizer = loaded.tokenizer
         self.generation = generation_of(loaded)
         self.tokenizer_files = tokenizer_files(loaded)
+        self.processor = loaded.processor
         self._contract = contract
         self._source_root = loaded.source_root
         self._module = ContractModule(loaded, contract, source.omit)

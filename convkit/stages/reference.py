@@ -4,7 +4,7 @@ its outputs.
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +27,8 @@ from convkit.stages.join_original import JoinedOriginal
 from convkit.stages.original import Original, TorchOriginal, open_original
 from convkit.stages.original_invariance import run_original
 from convkit.stages.original_outputs import count_nan, nan_findings, undeclared_outputs
+from convkit.stages.prepared_inputs import PreparedInputs, tokenizer_constants
+from convkit.stages.processed_original import behind_processors
 from convkit.stages.reference_steps import ReferenceSteps
 from convkit.worker.context import Context, StageFailedError
 from convkit.worker.protocol import (
@@ -47,14 +49,16 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
     Findings: N103 if the original returns NaN, C112 for an input without influence, C205 and C207
     for outputs that differ from the declared ones, N303 for a random original, N305 for one that
     depends on padding, C501 to C503 for one whose steps give other outputs than one pass, C510 to
-    C513 for one whose joined parts differ from the whole. Raises
-    StageFailedError if the original rejects a case of the ladder.
+    C513 for one whose joined parts differ from the whole, C520 to C527 for constants that its
+    processor does not have. Raises StageFailedError if the original rejects a case of the ladder.
     """
     context.progress("loading the original model")
     joined = (
         JoinedOriginal(request.joined, request.contract) if request.joined is not None else None
     )
-    original = _original(request, joined)
+    own = _original(request, joined)
+    prepared = PreparedInputs(request.prepared, request.contract, own)
+    original = behind_processors(own, request.contract, prepared.processors)
     made_from = CaseInputs(request.contract, request.samples, request.seed, original.facts)
     decisions = NO_DECISIONS
     if request.ladder == "full":
@@ -67,8 +71,11 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
         request.skip_cases,
         decisions,
         ladder=request.ladder,
+        files=prepared.cases(made_from, own),
     )
     stage = _Reference(original, made_from, context)
+    stage.findings += prepared.findings(made_from, own)
+    stage.findings += tokenizer_constants(request.contract, original, request.texts)
     budget = Budget(request.budget_seconds)
     records = stage.ladder(cases, omitted, budget, decisions)
     records += stage.probes(made_from, omitted)
@@ -104,7 +111,7 @@ def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, l
 
 def _original(request: ReferenceRequest, joined: JoinedOriginal | None) -> Original:
     if request.source is not None:
-        return open_original(request.source, request.contract)
+        return open_original(request.source, request.contract.unfused())
     assert joined is not None  # a model has a source or parts
     return joined
 
@@ -189,7 +196,7 @@ class _Reference:
             return record
         feeds = case.inputs()
         try:
-            outputs, seconds = self._run(feeds)
+            outputs, seconds = self._run(feeds, case.expected)
         except RunFailedError as error:
             if case.may_be_refused:
                 return OmittedCase(case.name, f"the original refuses it: {error}")
@@ -293,9 +300,11 @@ class _Reference:
             self.findings += map(_no_influence, change.tensors)
         return dataclasses.replace(record, seconds=seconds)
 
-    def _run(self, feeds: Feeds) -> tuple[Feeds, float]:
+    def _run(
+        self, feeds: Feeds, expected: Callable[[], Feeds] | None = None
+    ) -> tuple[Feeds, float]:
         started = time.perf_counter()
-        outputs = self._original.run(feeds)
+        outputs = self._original.run(feeds) if expected is None else expected()
         return outputs, time.perf_counter() - started
 
     def _write(self, case: Case, feeds: Feeds, outputs: Feeds) -> None:

@@ -15,6 +15,7 @@ from convkit.models.contract_check import check_contract
 from convkit.stages.built_files import refused
 from convkit.stages.built_model import BuiltModel
 from convkit.stages.built_steps import BuiltSteps, LoopReader
+from convkit.stages.preparation_cause import preparation_cause
 from convkit.stages.verify_steps import StepResults, run_loops
 from convkit.tensors import Contract
 from convkit.worker.context import Context
@@ -105,6 +106,9 @@ def verify(
     fallbacks = session.fallbacks()
     findings += [_fallback_finding(fallback, session.providers[0]) for fallback in fallbacks]
     collapsed = collapse_findings(verification.spreads)
+    findings += preparation_cause(
+        request.contract, session.run, cases, verification.feeds, verification.expected
+    )
     findings += [*subject.explain(cases, collapsed, verification), *collapsed]
     beside: tuple[SimulatedCase, ...] = ()
     if (simulation := subject.simulation()) is not None:

@@ -27,6 +27,7 @@ _SHARED: dict[str, ToolDefault] = {
         "==0.1.*", "the first release apart from optimum; before 1.0, minors may break"
     ),
     "safetensors": ToolDefault(">=0.4,<1", "reads one file format, stable since 0.3"),
+    "pillow": ToolDefault(">=10,<14", "reads images; its interpolations are stable since 7"),
     "numpy": ToolDefault(">=1.24,<3", "both majors serve; other tools narrow it (see known_pairs)"),
 }
 

@@ -32,6 +32,8 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "export optimum": (*_TORCH, "transformers", "optimum-onnx", "onnxruntime"),
     "export onnx": ("onnx", "onnx-ir", "numpy"),
     "reference onnx": ("onnxruntime", "onnx", "numpy"),
+    # What prepares images with the original's processor.
+    "preprocess image": ("pillow",),
 }
 # What reading a graph requires: to inspect it, compare two, or simulate one that is in low
 # precision itself.
@@ -204,6 +206,8 @@ def _export_spec(recipe: Recipe, target: str | None) -> EnvironmentSpec:
     if owner is not None and target is not None:
         choices |= _choices(owner.tools, f"{target_key(target)}.tools")
     names = [*NEEDS[f"export {kind}"], *_model_packages(recipe.model, choices)]
+    if kind != "onnx":  # the reference shares this environment
+        names += _preprocessing_packages(recipe)
     if kind == "auto" and "optimum-onnx" in choices:
         names.append("optimum-onnx")
     defaults = {
@@ -220,6 +224,7 @@ def _reference_spec(recipe: Recipe) -> EnvironmentSpec:
     kind = "reference onnx" if recipe.original is None else "export torch"
     choices = _choices(recipe.tools, "tools")
     names = [*NEEDS[kind], *_model_packages(recipe.reference_model, choices)]
+    names += _preprocessing_packages(recipe)
     return _spec(names, choices, {}, _python(recipe.tools, None, None))
 
 
@@ -259,6 +264,18 @@ def _model_packages(model: Model, choices: Mapping[str, _Choice]) -> list[str]:
         kind != "onnx" and "transformers" in choices
     )
     return [*named, "transformers"] if uses_transformers else named
+
+
+def _preprocessing_packages(recipe: Recipe) -> list[str]:
+    """Return what the processors of a recipe's inputs import."""
+    names: list[str] = []
+    for tensor in recipe.inputs:
+        if tensor.preprocess is None:
+            continue
+        names += NEEDS["preprocess image"] if tensor.preprocess.image is not None else ()
+        if (source := tensor.preprocess.processor) is None or source.call is None:
+            names.append("transformers")
+    return names
 
 
 def _choices(tools: Tools, place: str) -> dict[str, _Choice]:

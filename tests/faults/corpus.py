@@ -13,6 +13,7 @@ FAMILIES = (
     "exports",
     "versions",
     "behaviour",
+    "preparing",
     "numeric",
     "overflow",
     "rounding",

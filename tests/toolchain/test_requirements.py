@@ -51,6 +51,28 @@ def test_each_stage_takes_what_it_needs_and_no_more() -> None:
     assert names(inspection_spec(None)) == ["numpy", "onnx", "onnx-ir"]
 
 
+def test_preprocessing_takes_what_the_originals_processor_imports() -> None:
+    image = {
+        "name": "image",
+        "dtype": "float32",
+        "shape": ["batch", 3, 8, 8],
+        "preprocess": {"processor": {"file": "p.json"}, "image": {"scale": "1/255"}},
+    }
+    output = {"name": "y", "dtype": "float32", "shape": ["batch", "sequence"]}
+    given = recipe(model=FACTORY, inputs=[image], outputs=[output])
+    export = environment_spec(given, "export", None, None)
+    assert export == environment_spec(given, "reference", None, None)
+    assert {"pillow", "transformers"} <= set(names(export))
+    adopted = recipe(model=ONNX, inputs=[image], outputs=[output])
+    assert {"pillow", "transformers"} <= set(
+        names(environment_spec(adopted, "reference", None, None))
+    )
+    assert "pillow" not in names(environment_spec(adopted, "export", None, None))
+    own = image | {"preprocess": {"processor": {"call": "p.py:f"}, "image": {"scale": "1/255"}}}
+    without = recipe(model=FACTORY, inputs=[own], outputs=[output])
+    assert "transformers" not in names(environment_spec(without, "reference", None, None))
+
+
 def test_optimum_takes_its_own_tools_and_its_own_choice_of_transformers() -> None:
     spec = environment_spec(recipe(export={"exporter": "optimum"}), "export", None, None)
     assert {"optimum-onnx", "onnxruntime", "transformers", "torch"} <= set(names(spec))

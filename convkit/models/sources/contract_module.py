@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.sources.fused_preprocessing import prepared
 from convkit.models.sources.input_structure import CACHED, CACHES, Arguments
 from convkit.models.sources.loaded import LoadedModel
 from convkit.tensors import Contract, TensorSpec
@@ -31,7 +32,8 @@ class ContractModule(torch.nn.Module):
 
     The model itself is not modified: it is called with keywords (`origin` if a name differs), and
     parameters that the contract does not declare keep their defaults. Inputs that reach into a
-    structure are assembled first (see `input_structure`). `omit` names inputs deliberately left at
+    structure are assembled first (see `input_structure`), and images of fused inputs are
+    normalized (see `fused_preprocessing`). `omit` names inputs deliberately left at
     their defaults. Raises StageFailedError for inputs that no structure can be made of.
     """
 
@@ -48,7 +50,8 @@ class ContractModule(torch.nn.Module):
                     f"the contract has {len(contract.inputs)} inputs; {len(tensors)} tensors were"
                     " given"
                 )
-            return select_outputs(self.model(**self.arguments.build(tensors)), contract.outputs)
+            given = prepared(tensors, contract.inputs)
+            return select_outputs(self.model(**self.arguments.build(given)), contract.outputs)
 
         # torch.export and torch.jit.trace read the inputs' names from this.
         forward.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

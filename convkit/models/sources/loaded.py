@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from convkit.cases.facts import ModelFacts
@@ -19,6 +20,7 @@ class LoadedModel:
     """The original model: on the CPU, in eval mode, without gradients, otherwise untouched.
 
     `tokenizer` loads the model's own tokenizer without network access; None if there is none.
+    `processor` is the file with the settings of its image processor or feature extractor.
     `unloaded` names the weights that the checkpoint lacks, which transformers initialized randomly.
     `source_root` is the folder of the model's own Python files (a factory's), to which source lines
     are relative.
@@ -31,3 +33,4 @@ class LoadedModel:
     tokenizer: Callable[[], Tokenizer] | None = None
     unloaded: tuple[str, ...] = ()
     source_root: str | None = None
+    processor: Path | None = None

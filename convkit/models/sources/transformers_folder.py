@@ -24,6 +24,8 @@ _TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json"),
     *("tokenizer.model", "spiece.model", "sentencepiece.bpe.model"),
 )
+# The settings of image processors and feature extractors; the second holds those of several.
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")
 
 
 def load(folder: Path, source: Source, *, key: str, description: str) -> LoadedModel:
@@ -42,6 +44,9 @@ def load(folder: Path, source: Source, *, key: str, description: str) -> LoadedM
         tokenizer=_tokenizer(folder, source, key),
         unloaded=unloaded,
         source_root=str(folder),
+        processor=next(
+            (file for name in PROCESSOR_FILES if (file := folder / name).is_file()), None
+        ),
     )
 
 

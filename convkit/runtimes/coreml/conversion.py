@@ -77,7 +77,19 @@ def trace_module(conversion: Conversion) -> Traced:
     with quiet():
         register_missing_operators()
         module = conversion.module
-        return traced(module, conversion.examples, module.contract, WRAPPER, conversion.root)
+        examples = _served_examples(conversion)
+        return traced(module, examples, module.contract, WRAPPER, conversion.root)
+
+
+def _served_examples(conversion: Conversion) -> tuple[torch.Tensor, ...]:
+    """Return the examples with images of fused inputs as int32, which packages take in place of
+    uint8: coremltools 9.0 does not read a trace with the latter.
+    """
+    specs = conversion.module.contract.inputs
+    return tuple(
+        each.to(torch.int32) if spec.preprocess is not None and spec.preprocess.fused else each
+        for each, spec in zip(conversion.examples, specs, strict=True)
+    )
 
 
 def convert_traced(conversion: Conversion, source: Traced) -> Converted:

@@ -64,6 +64,7 @@ from convkit.worker.protocol.model import (
     Source,
     SourceKind,
 )
+from convkit.worker.protocol.preprocess import PreparedInput, Processor
 from convkit.worker.protocol.requests import (
     BuildRequest,
     CompareRequest,
@@ -180,8 +181,10 @@ __all__ = [
     "Precision",
     "PrecisionRequest",
     "PrecisionResult",
+    "PreparedInput",
     "ProbeChange",
     "ProbeMetrics",
+    "Processor",
     "Profile",
     "Quantization",
     "QuantizationKind",

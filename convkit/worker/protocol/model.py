@@ -110,6 +110,7 @@ CaseName = Literal[
     "sizes",
     "values",
     "texts",
+    "files",
     "extreme",
 ]
 # All cases, or those that reveal the most common mistakes in a fraction of the time.

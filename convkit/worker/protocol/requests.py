@@ -16,6 +16,7 @@ from convkit.worker.protocol.model import (
     Sample,
     Source,
 )
+from convkit.worker.protocol.preprocess import PreparedInput
 from convkit.worker.protocol.steps import Steps
 
 # The runtime's own options: a frozen dataclass defined in its folder.
@@ -46,7 +47,8 @@ class ReferenceRequest:
     `graph` is an ONNX file that was made elsewhere, whose comparisons cases are made for too. For
     the `quick` ladder, nothing is searched for comparisons. `evaluation`: the original also runs on
     the user's rows. `joined`: the model has several parts. Their originals, joined, must give
-    what the `source` gives; without a source, they are the original.
+    what the `source` gives; without a source, they are the original. `prepared`: inputs that the
+    original's own processor makes of files.
     """
 
     source: Source | None
@@ -61,6 +63,7 @@ class ReferenceRequest:
     ladder: Ladder = "full"
     evaluation: Evaluation | None = None
     joined: JoinedOriginals | None = None
+    prepared: dict[str, PreparedInput] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,12 @@ from coreml_modules import BATCH, behind_contract, converted, evaluated, saved
 from torch import nn
 
 from convkit.models.exporters.job import UnexportableError
+from convkit.models.sources.contract_module import ContractModule
+from convkit.models.sources.loaded import LoadedModel
+from convkit.preprocessing import ImageConstants, Preprocessing
+from convkit.processors.images import normalized
 from convkit.runtimes.coreml.trace import decomposed, number_nodes, unknown_operators
-from convkit.tensors import Axis
+from convkit.tensors import Axis, Contract, TensorSpec
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import LowPrecision
 
@@ -55,6 +59,11 @@ class Gelu(nn.Module):
 class Fixed(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.reshape(2, 4) + 1
+
+
+class Pixels(nn.Module):
+    def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        return pixel_values * 2
 
 
 class Bessel(nn.Module):
@@ -193,3 +202,22 @@ def test_every_node_s_module_is_known_without_the_wrapper() -> None:
 
     paths = number_nodes(torch.export.export(Wrapped(), (X["x"],)), "model")
     assert {"", "0", "1.0"} <= set(paths.values())
+
+
+def test_a_fused_image_is_served_as_int32_and_normalized_in_the_program(tmp_path: Path) -> None:
+    constants = ImageConstants(channels="bgr", scale=1 / 255, mean=(0.5, 0.4, 0.3), std=(1, 2, 4))
+    image = TensorSpec(
+        "image",
+        "uint8",
+        ("batch", 4, 5, 3),
+        "pixel_values",
+        preprocess=Preprocessing(fused=True, image=constants),
+    )
+    contract = Contract((image,), (TensorSpec("y", "float32", ("batch", 3, 4, 5)),), (BATCH,))
+    module = ContractModule(LoadedModel(Pixels(), "a test's"), contract)
+    images = torch.randint(0, 256, (2, 4, 5, 3), dtype=torch.uint8)
+    program = saved(converted(module, {"image": images}), tmp_path)
+    assert program.inputs[0].dtype == "int32"
+    (found,) = evaluated(program, {"image": images}).values()
+    wanted = np.stack([2 * normalized(constants, each) for each in images.numpy()])
+    assert found == pytest.approx(wanted, abs=1e-5)

@@ -1,0 +1,36 @@
+"""What a built model does with images by itself: a contract's constants as plain operators."""
+
+from collections.abc import Sequence
+
+import torch
+
+from convkit.preprocessing import ImageConstants
+from convkit.tensors import TensorSpec
+
+
+def prepared(
+    tensors: Sequence[torch.Tensor], specs: Sequence[TensorSpec]
+) -> tuple[torch.Tensor, ...]:
+    """Return one tensor per input as the original takes it: images of fused inputs, uint8 [batch,
+    rows, columns, 3], as the constants say; others as they are.
+    """
+    return tuple(
+        _normalized(tensor, spec.preprocess.image)
+        if spec.preprocess is not None and spec.preprocess.fused and spec.preprocess.image
+        else tensor
+        for tensor, spec in zip(tensors, specs, strict=True)
+    )
+
+
+def _normalized(images: torch.Tensor, constants: ImageConstants) -> torch.Tensor:
+    values = images.to(torch.float32)
+    if constants.channels == "bgr":
+        values = values.flip(-1)
+    # In the order in which processors compute: other orders round differently.
+    if constants.scale != 1.0:
+        values = values * constants.scale
+    if constants.mean:
+        values = values - torch.tensor(constants.mean)
+    if constants.std:
+        values = values / torch.tensor(constants.std)
+    return values.permute(0, 3, 1, 2) if constants.layout == "channels_first" else values

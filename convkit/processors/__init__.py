@@ -1,0 +1,1 @@
+"""Images, sounds and texts as models get them: by the original's processor, and by constants."""

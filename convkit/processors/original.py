@@ -1,0 +1,149 @@
+"""The original's own image processor or feature extractor: transformers' or the user's function."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from convkit.codec import Json
+from convkit.models.sources.factory import named_callable
+from convkit.models.sources.transformers_folder import PROCESSOR_FILES
+from convkit.worker.context import StageFailedError
+from convkit.worker.protocol import Processor
+
+Kind = Literal["image", "audio"]
+# Where the settings are in a processor_config.json.
+_SECTIONS: dict[Kind, str] = {"image": "image_processor", "audio": "feature_extractor"}
+_CLASSES = ("image_processor_type", "feature_extractor_type")
+
+
+class OriginalProcessor:
+    """Prepares one image or sound as the original does. `settings` are transformers'; empty for a
+    function. `beside` is the file beside the model's weights. Raises StageFailedError, naming the
+    `place` in the recipe.
+    """
+
+    def __init__(
+        self, asked: Processor, beside: Path | None, place: str, kind: Kind = "image"
+    ) -> None:
+        self._place = place
+        self._kind: Kind = kind
+        self._call: Callable[..., Any] | None = None
+        self.settings: dict[str, Any] = {}
+        if asked.kind == "function":
+            assert asked.path is not None
+            assert asked.name is not None
+            self._call = named_callable(Path(asked.path), asked.name, f"{place}.processor.call")
+            self.name = asked.name
+            return
+        self._processor = _open(self._written(asked, beside), place)
+        self.settings = {key: _plain(value) for key, value in self._processor.to_dict().items()}
+        self.name = type(self._processor).__name__
+
+    def _written(self, asked: Processor, beside: Path | None) -> dict[str, Json]:
+        if asked.kind == "config":
+            return asked.settings
+        file = Path(asked.path) if asked.path is not None else beside
+        if file is None:
+            raise StageFailedError(
+                f"{self._place}: the model's folder has no {' or '.join(PROCESSOR_FILES)}; write"
+                " processor: with file, config or call"
+            )
+        try:
+            written = json.loads(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise StageFailedError(f"{self._place}: {file} is not JSON: {error}") from error
+        return dict(written.get(_SECTIONS[self._kind], written))
+
+    def image(self, picture: np.ndarray, *, is_sized: bool = False) -> np.ndarray:
+        """Return the original's input, without batch, for an RGB image, uint8 [rows, columns, 3].
+
+        `is_sized`: it is resized and cropped already. A function is given the image all the same.
+        """
+        if self._call is not None:
+            return self._called(picture)
+        options = dict.fromkeys(("do_resize", "do_center_crop", "do_pad"), False)
+        known = {key: value for key, value in options.items() if self.settings.get(key)}
+        return self._prepared(
+            lambda: self._processor(
+                images=[picture], return_tensors="np", **(known if is_sized else {})
+            )
+        )
+
+    def sound(self, samples: np.ndarray, rate: int) -> np.ndarray:
+        """Return the original's input, without batch, for mono sound, float32 [samples]."""
+        if self._call is not None:
+            return self._called(samples, rate)
+        return self._prepared(
+            lambda: self._processor(samples, sampling_rate=rate, return_tensors="np")
+        )
+
+    def changed(self, settings: Mapping[str, Json]) -> "OriginalProcessor":
+        """Return transformers' processor of the same class with other settings."""
+        kind = next(key for key in _CLASSES if key in self.settings)
+        written = {**self.settings, **settings, kind: self.settings[kind]}
+        return OriginalProcessor(
+            Processor("config", settings=written), None, self._place, self._kind
+        )
+
+    @property
+    def is_function(self) -> bool:
+        """True for the user's own function, whose settings are unknown."""
+        return self._call is not None
+
+    def _called(self, *arguments: object) -> np.ndarray:
+        assert self._call is not None
+        try:
+            made = np.asarray(self._call(*arguments))
+        except Exception as error:
+            raise StageFailedError(
+                f"{self._place}.processor.call: {self.name} raised {type(error).__name__}: {error}"
+            ) from error
+        if made.dtype.kind != "f":
+            raise StageFailedError(
+                f"{self._place}.processor.call: {self.name} returned {made.dtype}; it must return"
+                " an array of floats, one input of the model without the batch"
+            )
+        return made
+
+    def _prepared(self, prepare: Callable[[], Mapping[str, Any]]) -> np.ndarray:
+        try:
+            made = prepare()
+        except Exception as error:
+            raise StageFailedError(
+                f"{self._place}: {self.name} raised {type(error).__name__}: {error}"
+            ) from error
+        name = self._processor.model_input_names[0]
+        found: np.ndarray = np.asarray(made[name])[0]
+        return found
+
+
+def _open(settings: Mapping[str, Json], place: str) -> Any:  # noqa: ANN401 - transformers has no useful type
+    import transformers
+
+    name = next((str(settings[key]) for key in _CLASSES if key in settings), None)
+    if name is None:
+        raise StageFailedError(
+            f"{place}: the processor's settings name no class; write {' or '.join(_CLASSES)}"
+        )
+    # The variants that need torchvision prepare images like the others.
+    kind = getattr(transformers, name.removesuffix("Fast"), None)
+    if kind is None or not hasattr(kind, "from_dict"):
+        raise StageFailedError(
+            f"{place}: transformers {transformers.__version__} has no processor {name!r}"
+        )
+    try:
+        return kind.from_dict(dict(settings))
+    except Exception as error:
+        raise StageFailedError(
+            f"{place}: {name} cannot be made of its settings: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _plain(value: object) -> object:
+    """Return a setting as JSON writes it: enumerations as numbers, arrays as lists."""
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    return list(value) if isinstance(value, tuple) else value

@@ -1,0 +1,87 @@
+"""Faults of what precedes a model: the app prepares images in another way than the original."""
+
+from pathlib import Path
+from typing import Any
+
+from faults.corpus import fault, healthy
+from faults.recipes import write_recipe
+
+LOOKS = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patches = torch.nn.Conv2d(3, 8, 4, stride=4)
+        self.head = torch.nn.Linear(8, 5)
+
+    def forward(self, pixels):
+        return {"scores": self.head(torch.tanh(2 * self.patches(pixels)).mean((2, 3)))}
+
+def build():
+    return Net()
+"""
+HALF = [0.5, 0.5, 0.5]
+APP = "the app must change, too, and a repair cannot do that"
+PROCESSOR = {
+    "config": {"image_processor_type": "ViTImageProcessor", "size": {"height": 16, "width": 16}}
+}
+CONSTANTS: dict[str, Any] = {"resize": [16, 16], "scale": "1/255", "mean": HALF, "std": HALF}
+
+
+def recipe(folder: Path, *, fuse: bool = False, **image: Any) -> Path:
+    """Write a recipe of the model, whose app applies these constants."""
+    tensor: dict[str, Any] = {
+        "name": "pixels",
+        "dtype": "uint8" if fuse else "float32",
+        "shape": ["batch", 16, 16, 3] if fuse else ["batch", 3, 16, 16],
+        "sample": {"image": [0, 255] if fuse else [-1, 1]},
+        "preprocess": {"fuse": fuse, "processor": PROCESSOR, "image": CONSTANTS | image},
+    }
+    return write_recipe(
+        folder,
+        code=LOOKS,
+        axes={"batch": {"min": 1, "typical": 2, "max": 3}},
+        inputs=[tensor],
+        outputs=[{"name": "scores", "dtype": "float32", "shape": ["batch", 5]}],
+    )
+
+
+@fault(
+    code="C521",
+    place="pixels",
+    remedy="scale: 1/255",
+    repaired=APP,
+    source="https://pytorch.org/vision/stable/models.html",
+)
+def not_divided_by_255(folder: Path) -> Path:
+    """an app that feeds pixels from 0 to 255 to a model of values from -1 to 1"""
+    return recipe(folder, fuse=True, scale=1.0)
+
+
+@fault(
+    code="C522",
+    place="pixels",
+    remedy="channels: rgb",
+    repaired=APP,
+    source="https://docs.opencv.org/4.x/d4/da8/group__imgcodecs.html",
+)
+def blue_first(folder: Path) -> Path:
+    """an app that feeds what OpenCV decodes to a model of RGB"""
+    return recipe(folder, channels="bgr")
+
+
+@fault(
+    code="C524",
+    place="pixels",
+    remedy="interpolation: bilinear",
+    repaired=APP,
+    source="https://arxiv.org/abs/2104.11222",
+)
+def another_interpolation(folder: Path) -> Path:
+    """an app that resizes with the nearest pixels"""
+    return recipe(folder, interpolation="nearest")
+
+
+@healthy(tempts="an input of bytes that the original takes as floats")
+def prepared_in_the_graph(folder: Path) -> Path:
+    """images of bytes, normalized by the built model"""
+    return recipe(folder, fuse=True)
