@@ -115,7 +115,7 @@ class LiveProgress:
             self._live.stop()
             self._live = None
 
-    def stage_waiting(self, stage: str) -> None:
+    def stage_waiting(self, stage: str, expected: float | None = None) -> None:  # noqa: ARG002
         """Add a stage that will run, or be reused, later."""
         with self._lock:
             self._lines.setdefault(stage, _Line(stage))
