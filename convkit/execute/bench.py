@@ -87,7 +87,6 @@ def run_bench(
         Store(home.store),
         threads or {},
     )
-    listener.stage_waiting(_STAGE)
     listener.stage_started(_STAGE, f"{bench.threads} threads")
     try:
         with in_use(home.store):

@@ -1,6 +1,7 @@
 """A candidate's figures, from a run's and a benchmark's records. Pure."""
 
 import dataclasses
+import math
 
 from convkit.record.bench import BenchRecord, GoalVerdict, ModelFigures
 from convkit.record.model import TargetReport
@@ -10,12 +11,16 @@ from convkit.verdict.bench import largest_error
 
 
 def verified_figures(report: TargetReport) -> Figures:
-    """Return what a verification says: size, largest error, the task's score."""
+    """Return what a verification says: size, largest error (infinite if an output is not finite),
+    the task's score.
+    """
+    compared = any(case.outputs for each in report.verifications for case in each.cases)
+    error = largest_error(report)
     scores = [each.evaluation for each in report.verifications if each.evaluation is not None]
     worst = max(scores, key=lambda each: each.drop, default=None)
     return Figures(
         size_bytes=report.size_bytes or None,
-        error=largest_error(report),
+        error=math.inf if error is None and compared else error,
         score=worst.candidate if worst is not None else None,
         drop=worst.drop if worst is not None else None,
     )

@@ -99,7 +99,6 @@ class Pace:
     def _start(self, what: str, doing: str) -> None:
         self._round, self._round_started = f"tune {what}", time.monotonic()
         self._last_end = self._round_started
-        self._listener.stage_waiting(self._round)
         self._listener.stage_started(self._round, f"{doing}{self._left_text()}")
 
     def _say(self) -> None:

@@ -122,12 +122,12 @@ class _Search:
         return {name: self._found[name].target for name in names}
 
     def _with_exceptions(self) -> dict[str, Target]:
-        """Return what failed, with a search for what must stay in float32: unless nothing can be
-        searched, as without a tolerance.
+        """Return what was too far from the original, with a search for what must stay in float32:
+        unless nothing can be searched, as without a tolerance.
         """
         new: dict[str, Target] = {}
         for name, each in self._found.items():
-            if each.status == "failed" and not each.own:
+            if each.status == "failed" and each.figures.error is not None and not each.own:
                 new |= self._space.searched(self._targets(self._found) | new, name)
         return {name: target for name, target in new.items() if not self._refused(name, target)}
 
