@@ -8,7 +8,7 @@ from convkit.report.drawing import Figure, Svg, element, group, picture
 from convkit.report.plots import WIDTH, shortened
 
 _LEFT, _RIGHT, _TOP, _HEIGHT = 60.0, 14.0, 24.0, 190.0
-_PADDING = math.log10(1.25)
+_PADDING = math.log10(1.35)
 _MOST_TICKS = 5
 
 
@@ -76,7 +76,7 @@ def scatter_plot(dots: Sequence[Dot], x: Scale, y: Scale, title: str) -> Figure 
             parts.append(_name(dot, *at))
     facts = "; ".join(f"{dot.label}: {dot.detail}" for dot in placed)
     missing = len(dots) - len(placed)
-    told = f"{facts}." + (f" {missing} more have no place on the scales." if missing else "")
+    told = f"{facts}." + (f" Without a place on the scales: {missing}." if missing else "")
     return Figure(picture(WIDTH, bottom + 36, title, told, *parts), title)
 
 

@@ -86,12 +86,12 @@ def latency_text(figures: Figures) -> str:
 def plots(record: TuneRecord) -> tuple[Figure, ...]:
     """Return the plots: latency against size, against error and, with a task, against its drop."""
     timed = [each for each in record.candidates if each.figures.latency is not None]
-    latency = Scale("latency, times the original's", lambda value: f"{value:g}x")
+    latency = Scale("latency, times the original's", lambda value: f"{value:.3g}x")
     found = [
         scatter_plot(
-            [_dot(record, each, each.figures.size_bytes) for each in timed],
+            [_dot(record, each, _mebibytes(each.figures.size_bytes)) for each in timed],
             latency,
-            Scale("size on disk", lambda value: bytes_text(round(value))),
+            Scale("size on disk, MiB", lambda value: f"{value:.3g}"),
             "Latency and size",
         ),
         scatter_plot(
@@ -102,6 +102,10 @@ def plots(record: TuneRecord) -> tuple[Figure, ...]:
         ),
     ]
     return tuple(figure for figure in found if figure is not None)
+
+
+def _mebibytes(size: int | None) -> float | None:
+    return None if size is None else size / (1 << 20)
 
 
 def _dot(record: TuneRecord, candidate: Candidate, value: float | None) -> Dot:
