@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
 from convkit.cli.overall import Work, bar, overall
-from convkit.cli.plain import Encodable
+from convkit.cli.plain import Encodable, live_console
 from convkit.execute.events import StageEnd
 from convkit.record.text import seconds_text
 
@@ -107,9 +107,7 @@ class LiveProgress:
         if self._quiet:
             return self
         if self._console is None:
-            from rich.console import Console
-
-            self._console = Console(stderr=True)
+            self._console = live_console()
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             from rich.live import Live
 

@@ -5,6 +5,8 @@ import threading
 import time
 from collections.abc import Iterator
 
+from convkit.cli.plain import live_console
+
 PATIENCE_SECONDS = 1.0
 
 
@@ -29,9 +31,7 @@ def waiting(doing: str, *, quiet: bool = False) -> Iterator[None]:
 def _show(doing: str, ended: threading.Event) -> None:
     if ended.wait(PATIENCE_SECONDS):
         return
-    from rich.console import Console
-
-    console = Console(stderr=True)
+    console = live_console()
     if not console.is_terminal or console.is_dumb_terminal:
         console.print(f"{doing} ...", highlight=False, markup=False)
         return
