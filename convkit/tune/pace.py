@@ -29,7 +29,7 @@ class Pace:
         self._waiting = 0  # verifications of this round that have not ended
         self._timings = 0  # benchmarks of this round that have not ended
         self._later = (0, 0, 0)  # verifications, screenings, final benchmarks of later rounds
-        self._round = ""
+        self._round = self._doing = ""
         self._round_started = self._last_end = time.monotonic()
 
     def verifying(self, count: int, what: str, *, later: tuple[int, int, int]) -> None:
@@ -97,16 +97,20 @@ class Pace:
         return verifications * each + sessions + self._later[2] * (self._final + overhead)
 
     def _start(self, what: str, doing: str) -> None:
-        self._round, self._round_started = f"tune {what}", time.monotonic()
-        self._last_end = self._round_started
-        self._listener.stage_started(self._round, f"{doing}{self._left_text()}")
+        self._round, self._doing = f"tune {what}", doing
+        self._round_started = self._last_end = time.monotonic()
+        left = self._left_text()
+        self._listener.stage_started(self._round, f"{doing}, {left}" if left else doing)
+        self._say()
 
     def _say(self) -> None:
-        self._listener.stage_progress(self._round, self._left_text().removeprefix(", "), None)
+        left = self._left_text()  # first: a narrow terminal shows the beginning
+        shown = f"{left}: {self._doing}" if left else self._doing
+        self._listener.stage_progress(self._round, shown, None)
 
     def _left_text(self) -> str:
         left = self.left
-        return "" if left is None else f", at most about {seconds_text(left)} left"
+        return "" if left is None else f"at most about {seconds_text(left)} left"
 
 
 def _candidates(count: int) -> str:
