@@ -29,7 +29,7 @@ def tune(
         typer.Option(
             "--like",
             metavar="TARGET",
-            help="Hold every candidate to this target's tolerance, max_drop and goals.",
+            help="Hold new candidates to the tolerance, max_drop and goals of this one.",
         ),
     ] = None,
     size: Annotated[

@@ -45,7 +45,8 @@ class Candidate:
     """A target that was considered. `target` is what a recipe would have.
 
     `threads` is its number of compute threads, if it differs from the search's. `why` explains the
-    status; `own`: the recipe has this target already. `run` is the id of the run that built it.
+    status; `own`: the recipe has this target already. `evidence` is
+    simulated if its device did not run it; `run` is the id of the run that built it.
     """
 
     name: str

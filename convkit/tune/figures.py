@@ -26,12 +26,6 @@ def verified_figures(report: TargetReport) -> Figures:
     )
 
 
-def evidence_of(report: TargetReport) -> str:
-    """Return what a verdict rests on: 'simulated' if any verification does."""
-    found = {each.evidence for each in report.verifications}
-    return "simulated" if "simulated" in found else next(iter(sorted(found)), "")
-
-
 def timed_figures(figures: Figures, model: ModelFigures, size: str) -> Figures:
     """Return figures with the latency that a benchmark measured at a size, if it did."""
     found = model.at(size)

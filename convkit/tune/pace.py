@@ -1,5 +1,6 @@
 """What a search is doing, and about how long it still takes."""
 
+import threading
 import time
 
 from convkit.execute.events import Listener, StageEnd
@@ -19,6 +20,7 @@ class Pace:
         """`screening` and `final` are the seconds of measurement of one benchmark of `group`
         models.
         """
+        self._lock = threading.Lock()
         self._listener = listener
         self._group = group
         self._final = final
@@ -73,7 +75,9 @@ class Pace:
     def stage_finished(self, stage: str, status: StageEnd, seconds: float) -> None:
         """Forward it, and count verifications."""
         self._listener.stage_finished(stage, status, seconds)
-        if stage.startswith("verify:") and self._waiting:
+        with self._lock:  # stages end in threads of their own
+            if not stage.startswith("verify:") or not self._waiting:
+                return
             self._waiting -= 1
             if status != "hit":
                 self._verified += 1

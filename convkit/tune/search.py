@@ -17,15 +17,9 @@ from convkit.execute.events import Listener
 from convkit.execute.facts import describe_host
 from convkit.recipe.bench import Bench
 from convkit.record.bench import BenchRecord
+from convkit.record.summary import evidence_of
 from convkit.record.tune import FORMAT, Candidate, CandidateStatus, Figures, TuneRecord
-from convkit.tune.figures import (
-    evidence_of,
-    goal_text,
-    original_figures,
-    timed_figures,
-    unmet,
-    verified_figures,
-)
+from convkit.tune.figures import goal_text, original_figures, timed_figures, unmet, verified_figures
 from convkit.tune.frontier import choose, frontier
 from convkit.tune.pace import Pace, further
 from convkit.tune.sessions import GROUP, Sessions, TuneOptions, session_count
@@ -129,13 +123,17 @@ class _Search:
         for name, each in self._found.items():
             if each.status == "failed" and each.figures.error is not None and not each.own:
                 new |= self._space.searched(self._targets(self._found) | new, name)
-        return {name: target for name, target in new.items() if not self._refused(name, target)}
+        return {
+            name: target for name, target in new.items() if not self._space.refusal(name, target)
+        }
 
     def _refinements(self, names: set[str]) -> dict[str, Target]:
         new: dict[str, Target] = {}
         for name in sorted(names):
             new |= self._space.refined(self._targets(self._found) | new, name)
-        return {name: target for name, target in new.items() if not self._refused(name, target)}
+        return {
+            name: target for name, target in new.items() if not self._space.refusal(name, target)
+        }
 
     def _other_threads(self, names: set[str]) -> set[str]:
         """Add the candidates with other numbers of threads, whose builds are the same."""
@@ -149,16 +147,13 @@ class _Search:
                 new.add(other)
         return new
 
-    def _refused(self, name: str, target: Target) -> str | None:
-        return self._space.refusal(name, target)
-
     def _verify(
         self, targets: Mapping[str, Target], what: str, *, later: tuple[int, int, int]
     ) -> None:
         """Build and verify candidates in one run, and note what becomes of each."""
         fit: dict[str, Target] = {}
         for name, target in targets.items():
-            why = self._refused(name, target)
+            why = self._space.refusal(name, target)
             if why is None:
                 fit[name] = target
             else:
@@ -182,7 +177,7 @@ class _Search:
                     fit[report.name],
                     status,
                     "" if status == "frontier" else report.headline,
-                    evidence=evidence_of(report),
+                    evidence="simulated" if "simulated" in evidence_of(report) else "device",
                     run=record.id,
                     figures=verified_figures(report),
                 )
