@@ -23,6 +23,7 @@ import torch
 import transformers
 
 _AGREE = 0.10
+_TURN_SECONDS = 0.1
 
 
 def main() -> int:
@@ -89,15 +90,24 @@ def _calls(
 
 
 def _medians(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Return each call's median seconds; the models take turns, so all see the same machine."""
+    """Return each call's median seconds.
+
+    The models take turns in changing order, so all see the same machine. Threads of one library
+    keep spinning for a moment after a call, and slow down whatever follows: the first call of a
+    turn does not count.
+    """
     seconds: dict[str, list[float]] = {name: [] for name in calls}
+    names = list(calls)
     for call in calls.values():
         call()
         call()
-    for _ in range(rounds):
-        for name, call in calls.items():
-            for _ in range(3):
-                started = time.perf_counter()
+    for number in range(rounds):
+        shift = number % len(names)
+        for name in (*names[shift:], *names[:shift]):
+            call = calls[name]
+            call()
+            end = time.perf_counter() + _TURN_SECONDS
+            while (started := time.perf_counter()) < end:
                 call()
                 seconds[name].append(time.perf_counter() - started)
     return {name: statistics.median(each) for name, each in seconds.items()}

@@ -50,6 +50,7 @@ HOST = {
         *("worker.preloading", "worker.fork_server"),
         *("worker.seal", "worker.control_group"),
     },
+    "tune": {"execute", "recipe", "record", "verdict", *ROWS},
     "audit": {
         *("execute", "recipe", "record", "findings", "store", "plan", "toolchain"),
         *("report", "verdict", "worker.protocol", *ROWS, *METRICS),
@@ -63,7 +64,7 @@ HOST = {
     "cli": {
         "api",
         *ROWS,
-        *("audit", "nightly", "execute", "plan", "recipe", "record", "findings", "store"),
+        *("audit", "nightly", "tune", "execute", "plan", "recipe", "record", "findings", "store"),
         *("toolchain", "track", "report", "verdict", "worker.protocol", "precision.naming"),
         *METRICS,
     },

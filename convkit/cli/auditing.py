@@ -89,12 +89,14 @@ def audit(
     from convkit.audit.answer import audit as answer_for
     from convkit.audit.locating import locate
     from convkit.audit.policy import read_policy
+    from convkit.cli.waiting import waiting
     from convkit.errors import UnknownBytesError
     from convkit.home import Home
 
     place = Home.find(home)
     try:
-        located = locate(subject, place)
+        with waiting("looking for the run", quiet=json):
+            located = locate(subject, place)
     except UnknownBytesError as error:
         if not json:
             raise
@@ -107,7 +109,9 @@ def audit(
             }
         )
         raise typer.Exit(error.exit_code) from error
-    answer = answer_for(located, place, read_policy(policy) if policy is not None else None)
+    trusted = read_policy(policy) if policy is not None else None
+    with waiting("checking every file of the run", quiet=json):
+        answer = answer_for(located, place, trusted)
     if json:
         _print_json(answer, exit_code=answer.exit_code)
     else:

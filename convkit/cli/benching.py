@@ -61,7 +61,7 @@ def bench(
     try:
         with LiveProgress(quiet=json) as progress:
             folder, loaded = _finished_run(what, tuple(only or ()), toolchain, place, progress)
-            settings = _settings(loaded, size or [], threads, seconds)
+            settings = bench_settings(loaded, size or [], threads, seconds)
             outcome = _measure(folder, loaded, place, settings, progress, tuple(only or ()))
     except KeyboardInterrupt:
         raise Interrupted("interrupted; nothing of the benchmark is kept") from None
@@ -109,7 +109,7 @@ def _finished_run(
     return known.folder, recorded_recipe(known.record, None)
 
 
-def _settings(
+def bench_settings(
     loaded: "LoadedRecipe", sizes: list[str], threads: int | None, seconds: float | None
 ) -> "Bench":
     """Return the recipe's settings, with the command line's in their place."""

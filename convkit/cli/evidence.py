@@ -20,6 +20,7 @@ def evidence(
     It holds the run with its signatures, an ML-BOM, a model card and a verifier.
     """
     from convkit.audit.evidence.exporting import export
+    from convkit.cli.waiting import waiting
     from convkit.execute.selecting import find_run
     from convkit.home import Home
     from convkit.record.text import bytes_text
@@ -27,7 +28,8 @@ def evidence(
     place = Home.find(home)
     folder = find_run(run, place)
     file = output or Path(f"{folder.parent.name}-{folder.name}.evidence.zip")
-    export(folder, place, file)
+    with waiting("checking and packing the run"):
+        export(folder, place, file)
     typer.echo(f"{file}: {bytes_text(file.stat().st_size)}")
     typer.echo("Check it without convkit: unzip verify.py, then python verify.py FILE [KEY.pub]")
 
@@ -40,9 +42,11 @@ def import_(
     """Check a file of evidence, and take its run into the home."""
     from convkit.audit.evidence.importing import import_evidence
     from convkit.audit.policy import read_policy
+    from convkit.cli.waiting import waiting
     from convkit.home import Home
 
     trusted = read_policy(policy) if policy is not None else None
-    folder, answer = import_evidence(file, Home.find(home), trusted)
+    with waiting("checking and unpacking the run"):
+        folder, answer = import_evidence(file, Home.find(home), trusted)
     typer.echo(f"imported {folder}")
     typer.echo(f"signed by: {', '.join(answer.signers) or 'nobody whom a policy trusts'}")

@@ -6,7 +6,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self
 
-from convkit.cli.plain import Encodable
+from convkit.cli.overall import Work, bar, overall
+from convkit.cli.plain import Encodable, live_console
 from convkit.execute.events import StageEnd
 from convkit.record.text import seconds_text
 
@@ -53,11 +54,16 @@ _WORDS: dict[_State, str] = {
     "waiting": "waiting",
     "running": "running",
 }
+# What is shown before the first stage is under way.
+_PREPARE, _PREPARING = "prepare", "resolving tools and looking for finished stages"
+_PATIENCE_SECONDS = 1.0
 
 
 @dataclasses.dataclass
 class _Line:
-    """The state of one stage. `started` is in seconds on the monotonic clock."""
+    """The state of one stage. `started` is in seconds on the monotonic clock. `planned` stages are
+    those that a run announced: they count towards the whole, with what is `expected` of them.
+    """
 
     id: str
     state: _State = "waiting"
@@ -65,6 +71,18 @@ class _Line:
     share: float | None = None
     started: float | None = None
     seconds: float = 0.0
+    planned: bool = False
+    expected: float | None = None
+
+    @property
+    def work(self) -> Work:
+        """The stage as a part of the whole."""
+        ended = self.state not in ("waiting", "running")
+        spent = 0.0 if self.state in ("waiting", "hit") else self.seconds
+        if self.state == "running" and self.started is not None:
+            spent = time.monotonic() - self.started
+        kind = self.id.partition(":")[0].partition("/")[0]
+        return Work(kind, self.state == "running", ended, spent, self.expected)
 
 
 class LiveProgress:
@@ -82,15 +100,14 @@ class LiveProgress:
         self._quiet = quiet
         self._console = console
         self._live: Live | None = None
+        self._preparing: threading.Timer | None = None
 
     def __enter__(self) -> Self:
         """Start the display and hide the terminal's cursor."""
         if self._quiet:
             return self
         if self._console is None:
-            from rich.console import Console
-
-            self._console = Console(stderr=True)
+            self._console = live_console()
         if self._console.is_terminal and not self._console.is_dumb_terminal:
             from rich.live import Live
 
@@ -101,7 +118,13 @@ class LiveProgress:
                 refresh_per_second=8,
                 redirect_stdout=False,
             )
+            self._lines[_PREPARE] = _Line(_PREPARE, "running", _PREPARING)
+            self._lines[_PREPARE].started = time.monotonic()
             self._live.start()
+        else:
+            self._preparing = threading.Timer(_PATIENCE_SECONDS, self._say_preparing)
+            self._preparing.daemon = True
+            self._preparing.start()
         return self
 
     def __exit__(
@@ -111,18 +134,23 @@ class LiveProgress:
         trace: TracebackType | None,
     ) -> None:
         """Stop the display; the last state stays on the screen."""
+        with self._lock:
+            self._prepared()
         if self._live is not None:
             self._live.stop()
             self._live = None
 
-    def stage_waiting(self, stage: str) -> None:
+    def stage_waiting(self, stage: str, expected: float | None = None) -> None:
         """Add a stage that will run, or be reused, later."""
         with self._lock:
-            self._lines.setdefault(stage, _Line(stage))
+            line = self._lines.setdefault(stage, _Line(stage))
+            line.planned = True
+            line.expected = line.expected if expected is None else expected
 
     def stage_started(self, stage: str, reason: str) -> None:
         """Mark a stage as running; `reason` explains why it must run."""
         with self._lock:
+            self._prepared()
             line = self._lines.setdefault(stage, _Line(stage))
             line.state, line.message, line.started = "running", reason, time.monotonic()
             self._say(line, f"started: {reason}" if reason else "started")
@@ -136,6 +164,7 @@ class LiveProgress:
     def stage_finished(self, stage: str, status: StageEnd, seconds: float) -> None:
         """Mark a stage as ended or reused (`hit`); `seconds` is how long it ran."""
         with self._lock:
+            self._prepared()
             line = self._lines.setdefault(stage, _Line(stage))
             line.state, line.seconds, line.message, line.share = status, seconds, "", None
             self._say(
@@ -143,6 +172,18 @@ class LiveProgress:
                 _WORDS.get(status, status)
                 + ("" if status not in ("done", "failed") else f" in {seconds_text(seconds)}"),
             )
+
+    def _prepared(self) -> None:
+        """The first stage is under way, or there is none."""
+        self._lines.pop(_PREPARE, None)
+        if self._preparing is not None:
+            self._preparing.cancel()
+            self._preparing = None
+
+    def _say_preparing(self) -> None:
+        with self._lock:
+            if self._preparing is not None:
+                self._say(_Line(_PREPARE), _PREPARING)
 
     def _say(self, line: _Line, text: str) -> None:
         if self._live is None and not self._quiet and self._console is not None:
@@ -165,12 +206,31 @@ class _Lines:
 
         with self.lock:
             lines = list(self.lines.values())
-            shown, hidden = _fitting(lines, (options.height or console.height) - 1)
+            whole = _whole_text(lines, ascii_only=options.ascii_only)
+            room = (options.height or console.height) - (1 if whole is None else 2)
+            shown, hidden = _fitting(lines, room)
             width = min(max((len(line.id) for line in lines), default=0), options.max_width // 2)
             texts = [_line_text(line, width, ascii_only=options.ascii_only) for line in shown]
         if hidden:
             texts.append(Text(hidden, style="dim", no_wrap=True, overflow="ellipsis"))
         yield from texts
+        if whole is not None:
+            yield whole
+
+
+def _whole_text(lines: list[_Line], *, ascii_only: bool) -> "Text | None":
+    """Return the line about the whole run; None if nothing is planned, or all of it is done."""
+    from rich.text import Text
+
+    found = overall(line.work for line in lines if line.planned)
+    if found.done == found.count:
+        return None
+    text = Text(no_wrap=True, overflow="crop" if ascii_only else "ellipsis")
+    text.append(f"{found.done} of {found.count} stages", style="bold")
+    if found.share is not None and found.left is not None:
+        text.append(f"  {bar(found.share, ascii_only=ascii_only)}", style="cyan")
+        text.append(f"  about {seconds_text(found.left)} left")
+    return text
 
 
 def _fitting(lines: list[_Line], height: int) -> tuple[list[_Line], str]:

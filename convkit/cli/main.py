@@ -30,6 +30,7 @@ from convkit.cli import (
     runs,
     signing,
     stores,
+    tuning,
 )
 from convkit.cli.grouped import GroupedCommands
 from convkit.cli.plain import PrintableStream
@@ -68,6 +69,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., None]]] = {
         "plan": running.plan,
         "lock": locking.lock,
         "bench": benching.bench,
+        "tune": tuning.tune,
     },
     "Understand": {
         "diagnose": diagnosing.diagnose,

@@ -53,6 +53,7 @@ def show(run: Run, json: Json = False, home: HomeFolder = None) -> None:
 
 def track(run: Run, home: HomeFolder = None) -> None:
     """Log a finished run to MLflow. Useful if its server was down during the run."""
+    from convkit.cli.waiting import waiting
     from convkit.execute.run_folder import read_record
     from convkit.execute.selecting import find_run
     from convkit.home import Home
@@ -60,7 +61,8 @@ def track(run: Run, home: HomeFolder = None) -> None:
 
     place = Home.find(home)
     folder = find_run(run, place)
-    tracked = prepare(None, place.root).log(read_record(folder), folder)
+    with waiting("logging to MLflow"):
+        tracked = prepare(None, place.root).log(read_record(folder), folder)
     typer.echo(f"logged as {tracked.link or tracked.parent_run_id}")
 
 

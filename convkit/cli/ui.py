@@ -15,6 +15,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from convkit.cli.waiting import waiting
 from convkit.errors import TrackingError, UsageError
 from convkit.installation import install_command
 from convkit.track.location import VIEW, Location, find_location
@@ -57,7 +58,9 @@ def serve_ui(
     port = _free_port(host) if port is None else _checked_port(host, port)
     with _server(location, home, host, port) as server:
         link = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        if not _answers(server, link):
+        with waiting("starting MLflow's server"):
+            answers = _answers(server, link)
+        if not answers:
             raise TrackingError(_failure(server, home))
         announce(f"MLflow: {link}/#/experiments{VIEW}   (Ctrl-C stops it)")
         code = server.wait()

@@ -58,12 +58,14 @@ def run_bench(
     settings: Bench,
     listener: Listener,
     only: tuple[str, ...] = (),
+    threads: Mapping[str, int] | None = None,
 ) -> BenchOutcome:
     """Benchmark the models of a finished run, and store the result beside its folder.
 
     `loaded` is the run's recipe, whose goals apply; `tools` resolves the environments of its
-    stages. Raises UsageError for an unknown target, and ConvkitError if the original cannot be
-    measured: then nothing can be compared.
+    stages. `threads` are the targets with a number of threads of their own. Raises UsageError for
+    an unknown target, and ConvkitError if the original cannot be measured:
+    then nothing can be compared.
     """
     refuse_parts(loaded)
     started = time.time()
@@ -74,9 +76,17 @@ def run_bench(
     stages = plan_stages(loaded.recipe, only, frozenset(absent))
     surroundings = gather(loaded, stages, home, record.toolchain, tools(stages))
     bench = _Bench(
-        folder, record, loaded, home, settings, listener, stages, surroundings, Store(home.store)
+        folder,
+        record,
+        loaded,
+        home,
+        settings,
+        listener,
+        stages,
+        surroundings,
+        Store(home.store),
+        threads or {},
     )
-    listener.stage_waiting(_STAGE)
     listener.stage_started(_STAGE, f"{bench.threads} threads")
     try:
         with in_use(home.store):
@@ -101,11 +111,12 @@ class _Bench:
     stages: tuple[Stage, ...]
     surroundings: ResolvedFacts
     store: Store
+    own_threads: Mapping[str, int]
 
     @property
     def threads(self) -> int:
         """The compute threads of every model: by default, one per processor that we may use."""
-        return self.settings.threads or _processors()
+        return self.settings.threads or processors()
 
     def measured(self) -> Session:
         """Return what the session measured; raises NotMeasuredError if the original, or a worker
@@ -133,7 +144,7 @@ class _Bench:
             size = dataclasses.replace(result, size_bytes=self._original_file_size())
             measured[ORIGINAL] = dataclasses.replace(measured[ORIGINAL], result=size)
         names = tuple(each.name for each in reports)
-        return Session(names, sizes, timings, measured, absent, self.threads)
+        return Session(names, sizes, timings, measured, absent, self.threads, self.settings.seconds)
 
     @contextlib.contextmanager
     def _scratch(self) -> Iterator[Path]:
@@ -188,7 +199,7 @@ class _Bench:
         built = self.folder / "models" / name
         envelope = target_envelope(
             self.loaded, name, _output(scratch, name), built, original.output, sizes,
-            session.address, self.threads,
+            session.address, self.own_threads.get(name, self.threads),
         )  # fmt: skip
         versions = self.loaded.recipe.targets[name].versions
         python = self._python(verify_id(name, versions[-1] if versions else None))
@@ -233,7 +244,7 @@ def _output(scratch: Path, name: str) -> Path:
     return output
 
 
-def _processors() -> int:
+def processors() -> int:
     """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

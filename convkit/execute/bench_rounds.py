@@ -45,8 +45,8 @@ def _measure_size(
             found[member.name] = warm.error
             continue
         once = min(warm.seconds)
-        calls[member.name] = max(1, min(_MOST_CALLS, round(_TURN_SECONDS / once)))
-        cost += calls[member.name] * once
+        calls[member.name] = turn = max(1, min(_MOST_CALLS, round(_TURN_SECONDS / once)))
+        cost += (turn + 1 if turn > 1 else turn) * once  # a turn's first call does not count
     running = [member for member in members if member.name in calls]
     rounds = max(_FEWEST_ROUNDS, min(_MOST_ROUNDS, int(seconds / cost))) if cost else 0
     timed: dict[str, list[tuple[float, ...]]] = {member.name: [] for member in running}

@@ -11,8 +11,8 @@ StageEnd = StageStatus | Literal["failed"]
 class Listener(Protocol):
     """Receives the progress of all stages; called from several threads."""
 
-    def stage_waiting(self, stage: str) -> None:
-        """A stage is part of the plan."""
+    def stage_waiting(self, stage: str, expected: float | None = None) -> None:
+        """A stage is part of the plan; `expected` is how many seconds it took when it last ran."""
 
     def stage_started(self, stage: str, reason: str) -> None:
         """A stage starts; `reason` explains why it must run."""
@@ -27,7 +27,7 @@ class Listener(Protocol):
 class Silence:
     """A listener that ignores everything."""
 
-    def stage_waiting(self, stage: str) -> None:
+    def stage_waiting(self, stage: str, expected: float | None = None) -> None:
         """Do nothing."""
 
     def stage_started(self, stage: str, reason: str) -> None:

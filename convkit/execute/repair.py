@@ -7,22 +7,19 @@ the file.
 
 import contextlib
 import dataclasses
-import difflib
 import json
-import os
-import stat
-import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from convkit.errors import ConvkitError, RecipeError, UsageError
+from convkit.errors import RecipeError, UsageError
 from convkit.execute.events import Listener, Silence
 from convkit.execute.remedies import Proposal, Withheld, found_patterns, meaning, propose
 from convkit.execute.run import Lineage, RunOptions, RunOutcome, outcome_text, run_loaded
 from convkit.recipe.changes import Content
 from convkit.recipe.editing import EditError, edited
 from convkit.recipe.loading import LoadedRecipe, load_recipe, parse_recipe
+from convkit.recipe.replacing import recipe_diff, replace_recipe
 from convkit.record.model import RepairStep, RunRecord, TargetReport
 
 # Fixing one fault can reveal the next: a wrong order hides a wrong type, which hides an overflow. A
@@ -61,13 +58,7 @@ class RepairOutcome:
     @property
     def diff(self) -> str:
         """The change to the recipe as a unified diff; empty if there is none."""
-        name = os.path.relpath(self.loaded.path)
-        before, after = (text.splitlines(keepends=True) for text in (self.loaded.text, self.text))
-        lines = difflib.unified_diff(before, after, name, f"{name} (repaired)")
-        return "".join(
-            line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
-            for line in lines
-        )
+        return recipe_diff(self.loaded, self.text, "repaired")
 
 
 def needs_repair(record: RunRecord) -> bool:
@@ -234,26 +225,4 @@ def write_recipe(outcome: RepairOutcome) -> Path:
     Raises ConvkitError if the file changed meanwhile or cannot be written.
     """
     assert outcome.repaired  # never write an unproven change
-    path = outcome.loaded.path.resolve()  # replace the target of a symbolic link, not the link
-    try:
-        if path.read_bytes() != outcome.loaded.text.encode():
-            raise ConvkitError(
-                f"{path}: the recipe was edited during the repair, so it was not overwritten"
-            )
-        mode = stat.S_IMODE(path.stat().st_mode)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(outcome.text.encode())
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).chmod(mode)
-            Path(name).replace(path)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise ConvkitError(
-            f"{path}: cannot write the repaired recipe: {error.strerror or error}"
-        ) from error
-    return path
+    return replace_recipe(outcome.loaded, outcome.text, "repair")

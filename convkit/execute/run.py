@@ -213,7 +213,8 @@ def _run(work: _Work, tools: Resolver) -> RunOutcome:
     started = time.time()
     work.store.sweep()
     for stage in work.stages:
-        work.listener.stage_waiting(stage.id)
+        past = work.store.latest(work.loaded.recipe.name, stage.id)
+        work.listener.stage_waiting(stage.id, past.seconds if past is not None else None)
     options = work.options
     surroundings = gather(
         work.loaded, work.stages, options.home, options.toolchain, tools, fetch=True

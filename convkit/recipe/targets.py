@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from packaging.specifiers import SpecifierSet
 from pydantic import AfterValidator, Field
 
+from convkit.codec import Json
 from convkit.recipe.bench import Goals
 from convkit.recipe.consistency import Fault, FaultsError
 from convkit.recipe.fields import NonNegative, RecipeModel, Specifier, Switch
@@ -121,6 +122,21 @@ class BaseTarget(RecipeModel):
         quantized = self.quantization
         calibration = quantized.calibration if quantized is not None else None
         return (calibration.file,) if calibration is not None and calibration.file else ()
+
+    @classmethod
+    def variants(cls) -> Iterator[dict[str, Json]]:
+        """Return the targets that `convkit tune` tries first, as a recipe has them, without
+        `runtime`. Those that a recipe or this machine cannot have are left out.
+        """
+        return iter(())
+
+    @classmethod
+    def refinements(cls, target: Mapping[str, Json]) -> Iterator[dict[str, Json]]:
+        """Return what `convkit tune` tries next of a target that proved good: other values of keys
+        that change neither its precision nor its device.
+        """
+        del target
+        return iter(())
 
     @property
     def calibrates_with_cases(self) -> bool:

@@ -101,8 +101,8 @@ class BenchRecord:
     """One benchmark session. `noise` is how much the original's median moved between rounds, by
     size, as a share of it.
 
-    `summary` names the fastest, the smallest and the most accurate target. `exit_code` is 1 if a
-    goal was missed.
+    `seconds` is the time of measurement per size; None in older records. `summary` names the
+    fastest, the smallest and the most accurate target. `exit_code` is 1 if a goal was missed.
     """
 
     format: int
@@ -119,6 +119,7 @@ class BenchRecord:
     findings: tuple[Finding, ...] = ()
     summary: tuple[str, ...] = ()
     exit_code: int = 0
+    seconds: float | None = None
 
     @property
     def original(self) -> ModelFigures:

@@ -17,7 +17,7 @@ from convkit.record.text import bytes_text
 from convkit.report.drawing import Figure
 from convkit.report.plots import Axis, Bar, Point, bar_plot, limit_plot, percent_tick, plain_tick
 from convkit.report.text import factor_text, figure_text, percent_text, share_text
-from convkit.worker.protocol import ModulePrecision, PlanRound
+from convkit.worker.protocol import EvaluationMetrics, ModulePrecision, PlanRound
 
 _FLOAT32_BYTES = 4
 _ERROR_AXIS = Axis(percent_tick, limit="limit")
@@ -69,7 +69,20 @@ def ladder_measure(_: RunRecord, target: TargetReport) -> Figure | None:
         title = f"{title} ({target.runtime} {verification.version or ''})"
     simulated = verification.evidence != "device"
     points = [case_point(case, simulated=simulated) for case in verification.cases]
+    if verification.evaluation is not None and all(each.without == "no limit" for each in points):
+        return _score_plot(verification.evaluation)
     return limit_plot(points, _ERROR_AXIS, title)
+
+
+def _score_plot(scored: EvaluationMetrics) -> Figure | None:
+    """Return the scores of the original and the target; without a limit, they alone decide."""
+    if scored.error is not None:
+        return None
+    bars = [
+        Bar(name, score, f"{score:.4g}")
+        for name, score in (("original", scored.original), ("target", scored.candidate))
+    ]
+    return bar_plot(bars, f"{scored.metric} on {scored.rows} rows")
 
 
 def output_plots(verification: Verification) -> list[tuple[str, Figure]]:

@@ -221,16 +221,27 @@ def sentence(record: RunRecord) -> str:
 def _matching(record: RunRecord, names: list[str], total: int) -> str:
     by_name = {target.name: target for target in record.targets}
     simulated = [name for name in names if "simulated" in evidence_of(by_name[name])]
-    who = "The target matches" if total == 1 else f"All {total} targets match"
+    who = "The target" if total == 1 else f"All {total} targets"
     if len(names) < total:
-        who = f"{len(names)} match{'es' if len(names) == 1 else ''}"
+        who = str(len(names))
+    what = _proven([by_name[name] for name in names], one=len(names) == 1)
     how = ""
     if len(simulated) == len(names):
         how = ", in simulation only"
     elif simulated:
         ran = len(names) - len(simulated)
         how = f": {ran} on the device, {len(simulated)} in simulation only ({_listed(simulated)})"
-    return f"{who} the original within the tolerance{how}"
+    return f"{who} {what}{how}"
+
+
+def _proven(targets: list[TargetReport], *, one: bool) -> str:
+    """Return what verified targets do, by what decided: the tolerance, the task metric, or both."""
+    decided = {each.decided_by for target in targets for each in target.verifications}
+    match, keep = ("matches", "keeps") if one else ("match", "keep")
+    if decided == {"task metric"}:
+        return f"{keep} the original's score on the task"
+    told = f"{match} the original within the tolerance"
+    return told if "task metric" not in decided else f"{told} or {keep} its score on the task"
 
 
 def _listed(names: list[str]) -> str:

@@ -21,6 +21,7 @@ from packaging.utils import canonicalize_name
 from convkit.errors import ToolchainError, storage_error
 from convkit.store.digests import write_json
 from convkit.store.locks import file_lock
+from convkit.toolchain.downloads import Downloads
 from convkit.toolchain.installed_files import WrongFile, recorded_digests, wrong_files
 from convkit.toolchain.interpreters import find_interpreter
 from convkit.toolchain.missing_releases import explain_failed_installation
@@ -111,7 +112,7 @@ def ensure_environment(
             if (folder / MARKER).exists() and (damage := damage_at_start(folder)) is not None:
                 progress(f"the environment is damaged ({damage}): building it again")
             progress(f"building an environment of {count} package{'' if count == 1 else 's'}")
-            yanked = _build(resolution, folder, home)
+            yanked = _build(resolution, folder, home, progress)
             hold(folder / MARKER)
         finally:
             lock.release()
@@ -132,7 +133,9 @@ def _held(resolution: Resolution, home: Path) -> Environment | None:
     return standing if standing is not None and hold(marker) else None
 
 
-def _build(resolution: Resolution, folder: Path, home: Path) -> dict[str, str]:
+def _build(
+    resolution: Resolution, folder: Path, home: Path, progress: Callable[[str], None]
+) -> dict[str, str]:
     """Build in a staging folder and move into place; the caller holds the environment's lock.
     Return the yanked releases.
     """
@@ -151,7 +154,8 @@ def _build(resolution: Resolution, folder: Path, home: Path) -> dict[str, str]:
         )
         listing = staging / "requirements.txt"
         listing.write_text(resolution.text, encoding="utf-8")
-        yanked = _install(listing, python, resolution, home)
+        yanked = _install(listing, python, resolution, home, progress)
+        progress("checking what was installed")
         shared = shared_folder(home)
         digests = {path: sha for path, sha in recorded_digests(staging).items() if sharable(path)}
         _check(python, resolution, share_files(staging, digests, shared))
@@ -182,13 +186,21 @@ def _clear(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _install(listing: Path, python: Path, resolution: Resolution, home: Path) -> dict[str, str]:
+def _install(
+    listing: Path, python: Path, resolution: Resolution, home: Path, progress: Callable[[str], None]
+) -> dict[str, str]:
     """Install exact versions. Return those that have been yanked, with reasons; raises
     ToolchainError.
     """
     hashed = ["--require-hashes"] if resolution.hashes else []
+    downloads = Downloads()
+
+    def heard(line: str) -> None:
+        if (text := downloads.heard(line)) is not None:
+            progress(text)
+
     answer = attempt_uv_with_warnings(
-        ["pip", "sync", *hashed, *_SAFELY, "--python", str(python), str(listing)]
+        ["pip", "sync", *hashed, *_SAFELY, "--python", str(python), str(listing)], heard=heard
     )
     resolutions = home / "resolutions"
     if isinstance(answer, Failure):

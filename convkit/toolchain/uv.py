@@ -7,7 +7,8 @@ import functools
 import os
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, assert_never
 
@@ -213,11 +214,13 @@ def attempt_uv(arguments: Sequence[str], *, given: str = "") -> str | Failure:
     return done.stdout if done.returncode == 0 else failure_of(done.stderr)
 
 
-def attempt_uv_with_warnings(arguments: Sequence[str], *, given: str = "") -> UvOutput | Failure:
+def attempt_uv_with_warnings(
+    arguments: Sequence[str], *, given: str = "", heard: Callable[[str], object] | None = None
+) -> UvOutput | Failure:
     """Run uv like `attempt_uv`, keeping its warnings, such as yanked releases, which `--quiet`
-    would drop.
+    would drop. `heard` is given each line of its standard error as it is printed.
     """
-    done = _run(arguments, given)
+    done = _run(arguments, given, heard)
     return (
         UvOutput(done.stdout, warnings_of(done.stderr))
         if done.returncode == 0
@@ -225,23 +228,53 @@ def attempt_uv_with_warnings(arguments: Sequence[str], *, given: str = "") -> Uv
     )
 
 
-def _run(arguments: Sequence[str], given: str) -> subprocess.CompletedProcess[str]:
+def _run(
+    arguments: Sequence[str], given: str, heard: Callable[[str], object] | None = None
+) -> subprocess.CompletedProcess[str]:
     options = index_options() if arguments[0] == "pip" else []
+    command = [uv_binary(), *arguments, *options]
     try:
-        return subprocess.run(
-            [uv_binary(), *arguments, *options],
-            input=given,
-            capture_output=True,
+        with subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
             env=uv_environment(),
             # Outside any project: a nearby pyproject.toml must not affect the recipe.
             cwd=Path.cwd().anchor,
-            check=False,
-        )
+        ) as process:
+            if heard is None:
+                output, errors = process.communicate(given)
+            else:
+                output, errors = _heard(process, given, heard)
     except OSError as error:
         raise ToolchainError(
             f"uv cannot be started ({error.strerror}); install it: pip install uv"
         ) from error
+    return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+def _heard(
+    process: "subprocess.Popen[str]", given: str, heard: Callable[[str], object]
+) -> tuple[str, str]:
+    """Return a process's output and errors, handing on each line of the errors at once."""
+    assert process.stderr is not None
+    errors = process.stderr
+    process.stderr = None  # `communicate` reads only the output then
+    lines: list[str] = []
+
+    def read() -> None:
+        for line in errors:
+            lines.append(line)
+            heard(line.rstrip("\n"))
+
+    reader = threading.Thread(target=read, name="uv", daemon=True)
+    reader.start()
+    output, _ = process.communicate(given)
+    reader.join()
+    errors.close()
+    return output, "".join(lines)
 
 
 def run_uv(arguments: Sequence[str], doing: str, *, given: str = "") -> str:

@@ -45,6 +45,7 @@ class Session:
     measured: Mapping[str, Measured]
     absent: Mapping[str, str]
     threads: int
+    seconds: float
 
 
 def bench_record(
@@ -85,6 +86,7 @@ def bench_record(
         findings=tuple(findings),
         summary=tuple(_summary(targets)),
         exit_code=EXIT_FAILED if missed else EXIT_VERIFIED,
+        seconds=session.seconds,
     )
 
 
@@ -100,7 +102,7 @@ def _blank(report: TargetReport, session: Session) -> ModelFigures:
         report.precision,
         size_bytes=report.size_bytes or None,
         absent=session.absent.get(report.name),
-        largest_error=_largest_error(report),
+        largest_error=largest_error(report),
     )
 
 
@@ -131,7 +133,7 @@ def _at_size(name: str, size: BenchSize, timings: Timings, recipe: Recipe) -> Si
     return size_figures(size.name, size.sizes, found, original, shape[0] if shape else 1)
 
 
-def _largest_error(report: TargetReport) -> float | None:
+def largest_error(report: TargetReport) -> float | None:
     """Return the largest difference from the original in any case; None if one is not a number."""
     found = [
         output.metrics.max_abs

@@ -10,7 +10,7 @@ from records import verified_record
 from rich.console import Console
 
 from convkit.cli.bench_table import bench_summary
-from convkit.cli.benching import _settings, _size
+from convkit.cli.benching import _size, bench_settings
 from convkit.cli.options import find_recipe
 from convkit.cli.printing import built_lines
 from convkit.errors import UsageError
@@ -44,15 +44,15 @@ def test_any_other_size_is_refused(text):
         _size(text)
 
 
-def test_options_replace_the_recipes_settings(tmp_path):
+def test_options_replace_the_recipesbench_settings(tmp_path):
     loaded = parse_recipe(yaml.safe_dump(RECIPE), tmp_path / "recipe.yaml")
-    settings = _settings(loaded, ["batch=3"], None, None)
+    settings = bench_settings(loaded, ["batch=3"], None, None)
     assert (settings.sizes, settings.seconds) == (({"batch": 3},), 3)
-    assert _settings(loaded, [], 2, 0.5).threads == 2
+    assert bench_settings(loaded, [], 2, 0.5).threads == 2
     with pytest.raises(UsageError, match="--size batch: found 9; the axis ranges from 1 to 4"):
-        _settings(loaded, ["batch=9"], None, None)
+        bench_settings(loaded, ["batch=9"], None, None)
     with pytest.raises(UsageError, match="perhaps you meant 'batch'"):
-        _settings(loaded, ["bach=1"], None, None)
+        bench_settings(loaded, ["bach=1"], None, None)
 
 
 def printed(record: BenchRecord) -> str:

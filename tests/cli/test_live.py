@@ -165,3 +165,28 @@ def test_a_stage_whose_check_failed_is_not_done():
     with LiveProgress(console=console) as progress:
         progress.stage_finished("export", "failed", 3.0)
     assert text() == "export: a check failed in 3.0 s\n"
+
+
+def test_the_whole_run_has_a_bar_with_the_time_left():
+    console, text = terminal()
+    with LiveProgress(console=console) as progress:
+        progress.stage_waiting("export", 10.0)
+        progress.stage_waiting("verify:ort", 30.0)
+        progress.stage_started("export", "new")
+        progress.stage_finished("export", "done", 10.0)
+        progress.stage_started("verify:ort", "new")
+    last = final_lines(text())[-1]
+    assert last.startswith("1 of 2 stages")
+    assert "about 30" in last or "about 29" in last
+    with LiveProgress(console=console) as progress:
+        progress.stage_waiting("export", 10.0)
+        progress.stage_finished("export", "done", 10.0)
+    assert "stages" not in final_lines(text())[-1]
+
+
+def test_without_past_runs_the_bar_counts_stages():
+    console, text = terminal()
+    with LiveProgress(console=console) as progress:
+        progress.stage_waiting("export")
+        progress.stage_started("export", "new")
+    assert final_lines(text())[-1] == "0 of 1 stages"

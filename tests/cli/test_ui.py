@@ -80,7 +80,8 @@ def test_pages_and_api_show_the_run_and_ctrl_c_ends_everything(tmp_path, capfd):
     finally:
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
-    assert (process.returncode, errors) == (0, "")
+    assert process.returncode == 0
+    assert errors in ("", "starting MLflow's server ...\n")  # said after a second
     port = int(link.rpartition(":")[2])
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:

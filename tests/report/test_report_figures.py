@@ -31,7 +31,13 @@ from convkit.report.figures import (
     search_plot,
     size_measure,
 )
-from convkit.worker.protocol import LowPrecision, ModulePrecision, PlanRound, PrecisionResult
+from convkit.worker.protocol import (
+    EvaluationMetrics,
+    LowPrecision,
+    ModulePrecision,
+    PlanRound,
+    PrecisionResult,
+)
 
 RECORD = build_record()
 MODULES = (
@@ -83,6 +89,25 @@ def test_what_has_no_figure_says_why():
     bands = [point.band for point in points_of(cases)]
     assert bands == ["not finite", "not compared", "no limit", "did not run", "no output"]
     assert [point.passed for point in points_of(cases)] == [False, False, True, False, True]
+
+
+def test_without_limits_the_scores_are_shown_and_no_band_of_errors():
+    free = dataclasses.replace(output_verdict(0.3), limits={})
+    scored = EvaluationMetrics("accuracy", 600, 0.98, 0.975, 0.005, 0.0, 0.01)
+    target = verified_target()
+    by_task = dataclasses.replace(
+        target.verifications[0],
+        cases=(case_verdict("free", 1, 2, free),),
+        evaluation=scored,
+        decided_by="task metric",
+    )
+    figure = ladder_measure(RECORD, dataclasses.replace(target, verifications=(by_task,)))
+    assert figure.caption == "accuracy on 600 rows"
+    assert "0.975" in figure.svg
+    assert "no limit" not in figure.svg
+    judged = dataclasses.replace(by_task, cases=target.verifications[0].cases)
+    figure = ladder_measure(RECORD, dataclasses.replace(target, verifications=(judged,)))
+    assert figure.caption.startswith("Error against its limit")
 
 
 def test_infinite_and_nan_errors_are_plotted_as_not_finite():

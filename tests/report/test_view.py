@@ -28,6 +28,12 @@ def simulated(target):
 
 
 GOOD, BAD, ABSENT = verified_target(), failed_target(), skipped_target()
+BY_TASK = dataclasses.replace(
+    GOOD,
+    verifications=tuple(
+        dataclasses.replace(each, decided_by="task metric") for each in GOOD.verifications
+    ),
+)
 BROKEN = dataclasses.replace(GOOD, status="broken")
 
 
@@ -47,6 +53,11 @@ BROKEN = dataclasses.replace(GOOD, status="broken")
                 "All 2 targets match the original within the tolerance: 1 on the device, 1 in"
                 " simulation only (sim)."
             ),
+        ),
+        ((BY_TASK,), "The target keeps the original's score on the task."),
+        (
+            (GOOD, *named(BY_TASK, "task")),
+            "All 2 targets match the original within the tolerance or keep its score on the task.",
         ),
         ((BAD,), "The target failed verification: ort-optimized."),
         (

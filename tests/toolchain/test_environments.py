@@ -56,7 +56,11 @@ def test_an_environment_holds_what_was_asked_for_and_nothing_else(
 ) -> None:
     messages: list[str] = []
     environment = ensure_environment(ALPHA, tmp_path, progress=messages.append)
-    assert messages == ["building an environment of 1 package"]
+    assert messages == [
+        "building an environment of 1 package",
+        "installing 1 package",
+        "checking what was installed",
+    ]
     assert output(environment, "import alpha; print(alpha.VERSION)") == "1.0"
     listed = output(
         environment, "import importlib.metadata as m; print([d.name for d in m.distributions()])"

@@ -1,17 +1,18 @@
 """An onnxruntime target as written in a recipe."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, model_validator
 
+from convkit.codec import Json
 from convkit.recipe.consistency import Fault, FaultsError, mapping
 from convkit.recipe.fields import OPTION_PATTERN, ProviderOption
 from convkit.recipe.steps import growing_axes, mask_name, resolve_feeds, tensors_by_name, tokens_of
 from convkit.recipe.targets import GraphTarget, Releases
 from convkit.runtimes.onnxruntime.genai_layout import cache_layout, unknown_inputs
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
-from convkit.worker.protocol import StageKind
+from convkit.worker.protocol import QuantizationKind, StageKind
 
 _REWRITING = ("onnx", "onnx-ir")
 _GENAI = ("onnxruntime-genai",)
@@ -116,6 +117,32 @@ class OnnxRuntimeTarget(GraphTarget):
             *(_REWRITING if self.rewrites or stage == "precision" else ()),
             *(_GENAI if packaged else ()),
         )
+
+    @classmethod
+    def variants(cls) -> Iterator[dict[str, Json]]:
+        """Return every precision on the CPU, and those that CUDA has kernels for."""
+        for precision in ("float32", "float16"):
+            yield {"precision": precision}
+        for kind in get_args(QuantizationKind):
+            yield {"precision": {"quantize": kind}}
+        for precision in ("float32", "float16"):
+            yield {"device": "cuda", "precision": precision}
+
+    @classmethod
+    def refinements(cls, target: Mapping[str, Json]) -> Iterator[dict[str, Json]]:
+        """Return the next lower level of optimization, on the CPU the stored optimized graph, and
+        with CUDA the other provider.
+        """
+        if target.get("package") is not None:
+            return
+        levels = ("none", "basic", "extended", "all")
+        level = levels.index(str(target.get("optimization", "all")))
+        if level > 0:
+            yield {"optimization": levels[level - 1]}
+        if target.get("device") == "cuda":
+            yield {"provider": "cuda" if target.get("provider") == "tensorrt" else "tensorrt"}
+        elif target.get("artifact", "exported") == "exported" and not target.get("versions"):
+            yield {"artifact": "optimized"}
 
     @property
     def builds_with_reference(self) -> bool:

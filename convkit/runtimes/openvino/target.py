@@ -1,9 +1,11 @@
 """An OpenVINO target as written in a recipe."""
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from convkit.codec import Json
 from convkit.recipe.consistency import Fault, FaultsError
 from convkit.recipe.fields import OPTION_PATTERN, ProviderOption
 from convkit.recipe.precision import Precision, QuantizedPrecision
@@ -71,6 +73,13 @@ class OpenVINOTarget(GraphTarget):
             message = "applies to NVIDIA GPUs only, and this target runs on the CPU; remove it"
             raise FaultsError([Fault(("tf32",), message)])
         return self
+
+    @classmethod
+    def variants(cls) -> Iterator[dict[str, Json]]:
+        """Return every precision that the CPU plugin serves."""
+        for precision in ("float32", "float16", "bfloat16"):
+            yield {"precision": precision}
+        yield {"precision": {"quantize": "static-int8"}}
 
     def options(self) -> OpenVINOOptions:
         """Return the session options."""

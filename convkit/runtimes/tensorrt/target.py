@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from convkit.codec import Json
 from convkit.recipe.consistency import Fault, FaultsError
 from convkit.recipe.fields import AxisName, RecipeModel, Switch
 from convkit.recipe.precision import Precision, QuantizedPrecision
@@ -94,6 +95,20 @@ class TensorRTTarget(GraphTarget):
             )
             raise FaultsError([Fault(("format",), message)])
         return precision
+
+    @classmethod
+    def variants(cls) -> Iterator[dict[str, Json]]:
+        """Return every precision of engines."""
+        for precision in ("float32", "float16", "bfloat16"):
+            yield {"precision": precision}
+        yield {"precision": {"quantize": "static-int8"}}
+        yield {"precision": {"quantize": "int4-weights", "format": "qdq"}}
+
+    @classmethod
+    def refinements(cls, target: Mapping[str, Json]) -> Iterator[dict[str, Json]]:
+        """Return the longest search for kernels."""
+        if target.get("builder_level", 3) != 5:
+            yield {"builder_level": 5}
 
     @property
     def device(self) -> Literal["cuda"]:

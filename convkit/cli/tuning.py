@@ -1,0 +1,176 @@
+"""`convkit tune`: finds the targets that are worth having."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from convkit.cli.options import HomeFolder, Json, RecipeFile, Toolchain
+
+if TYPE_CHECKING:
+    from convkit.recipe.loading import LoadedRecipe
+    from convkit.record.tune import TuneRecord
+    from convkit.tune.space import Space
+
+
+def tune(
+    recipe: RecipeFile,
+    runtime: Annotated[
+        list[str] | None,
+        typer.Option("--runtime", metavar="NAME", help="Only this runtime; can be repeated."),
+    ] = None,
+    prefer: Annotated[
+        Literal["speed", "size", "accuracy"],
+        typer.Option("--prefer", help="What the best candidate is best at."),
+    ] = "speed",
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--like",
+            metavar="TARGET",
+            help="Hold new candidates to the tolerance, max_drop and goals of this one.",
+        ),
+    ] = None,
+    size: Annotated[
+        list[str] | None,
+        typer.Option("--size", metavar="SIZE", help="As in convkit bench; the first one decides."),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, max=1024, help="The most compute threads.")
+    ] = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", min=0.01, help="Seconds of measurement per size, at the end."),
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Measure again what an earlier search has measured.")
+    ] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Add the best candidate to the recipe as a target.")
+    ] = False,
+    choose: Annotated[
+        str | None,
+        typer.Option(
+            "--choose", metavar="CANDIDATE", help="With --write: this one of the frontier instead."
+        ),
+    ] = None,
+    toolchain: Toolchain = "isolated",
+    jobs: Annotated[
+        int,
+        typer.Option(
+            "--jobs", "-j", min=1, max=64, help="How many stages may run at the same time."
+        ),
+    ] = 2,
+    json: Json = False,
+    home: HomeFolder = None,
+) -> None:
+    """Search precisions, runtimes and settings for the best targets.
+
+    Shows which verified builds are the fastest, smallest and most accurate. Interrupt it at any
+    time: the same command resumes.
+
+    Exits with 1 if nothing meets the recipe's tolerance and goals.
+    """
+    from convkit.cli.benching import bench_settings
+    from convkit.cli.live import LiveProgress
+    from convkit.errors import EXIT_FAILED, Interrupted, UsageError
+    from convkit.home import Home
+    from convkit.recipe.loading import load_recipe
+    from convkit.record.tune import write_tune
+    from convkit.redaction import redacted
+    from convkit.report.tune import write_tune_page
+    from convkit.tune.search import tune as search
+    from convkit.tune.sessions import TuneOptions
+
+    if choose is not None and not write:
+        raise UsageError("--choose names the candidate that --write adds; pass both")
+    place = Home.find(home)
+    loaded = load_recipe(recipe)
+    space = _space(loaded, tuple(runtime or ()), like)
+    options = TuneOptions(
+        place,
+        bench_settings(loaded, size or [], threads, seconds),
+        toolchain,
+        jobs,
+        prefer,
+        fresh,
+        ("convkit", *map(redacted, sys.argv[1:])),
+    )
+    try:
+        with LiveProgress(quiet=json) as progress:
+            record = search(space, options, progress)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "interrupted; finished builds and measurements are kept. Run the same command again to"
+            " resume"
+        ) from None
+    file = write_tune(place.root, record)
+    page = write_tune_page(record, file.with_suffix(".html"))
+    _print(record, file, page, json=json)
+    if write:
+        _write(loaded, record, choose, silent=json)
+    raise typer.Exit(0 if record.chosen is not None else EXIT_FAILED)
+
+
+def _space(loaded: "LoadedRecipe", only: tuple[str, ...], like: str | None) -> "Space":
+    """Return what is searched; raises UsageError for names that do not exist."""
+    from convkit.errors import UsageError
+    from convkit.runtimes.registry import runtimes
+    from convkit.tune.space import Space
+
+    if loaded.recipe.parts:
+        raise UsageError("convkit tune searches recipes of one graph; this one has parts")
+    for name in only:
+        if name not in runtimes():
+            raise UsageError(
+                f"--runtime {name}: no such runtime; there are {', '.join(runtimes())}"
+            )
+    if like is not None and like not in loaded.recipe.targets:
+        raise UsageError(
+            f"--like {like}: the recipe has no such target; targets:"
+            f" {', '.join(loaded.recipe.targets)}"
+        )
+    return Space(loaded, only, like)
+
+
+def _print(record: "TuneRecord", file: Path, page: Path, *, json: bool) -> None:
+    if json:
+        import json as json_module
+
+        from convkit.codec import encode
+
+        typer.echo(json_module.dumps(encode(record), indent=2, ensure_ascii=False))
+        return
+    from rich.console import Console
+
+    from convkit.cli.tune_table import tune_summary
+
+    Console().print(tune_summary(record))
+    typer.echo(f"\nplots:   {page}\nfigures: {file}")
+
+
+def _write(
+    loaded: "LoadedRecipe", record: "TuneRecord", choose: str | None, *, silent: bool
+) -> None:
+    """Add a candidate to the recipe's file; raises UsageError if it was not found good."""
+    from convkit.errors import UsageError
+    from convkit.recipe.replacing import recipe_diff, replace_recipe
+    from convkit.tune.writing import with_candidate
+
+    good = {each.name: each for each in record.with_status("frontier")}
+    name = choose or record.chosen
+    if name is None:
+        return
+    if name not in good:
+        raise UsageError(
+            f"--choose {name}: not on the frontier; there are {', '.join(good) or 'none'}"
+        )
+    text = with_candidate(loaded, good[name])
+    if text == loaded.text:
+        told = f"{name} is in the recipe already; nothing was written"
+    else:
+        told = recipe_diff(loaded, text, "tuned")
+        told += f"Written to {replace_recipe(loaded, text, 'search')}"
+    if not silent:
+        typer.echo(told)

@@ -1,0 +1,121 @@
+"""A search's record (docs/tune.md): what `convkit tune` tried, what each candidate is good for.
+
+<home>/tune/<recipe>/<time>-<random>.json, .html   one per search
+"""
+
+import dataclasses
+import json
+import secrets
+import time
+from pathlib import Path
+from typing import Literal
+
+from convkit.codec import CodecError, Json, decode
+from convkit.errors import ConvkitError, storage_error
+from convkit.record.bench import Interval
+from convkit.store.digests import write_json
+
+FORMAT = 1
+
+# frontier: no other candidate is as good in every respect and better in one · dominated: another
+# is · missed: verified, but a goal is missed or undecided · failed, broken, skipped: as in a run ·
+# left-out: not tried, because it cannot run here or be verified.
+CandidateStatus = Literal[
+    "frontier", "dominated", "missed", "failed", "broken", "skipped", "left-out"
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+    """What was measured of a candidate. `latency` is its median over the original's in the same
+    rounds, `p50` in seconds, both at the first size. `error` is the largest absolute difference
+    from the original. `score` and `drop` are the task metric's. None: unknown.
+    """
+
+    latency: Interval | None = None
+    p50: Interval | None = None
+    size_bytes: int | None = None
+    error: float | None = None
+    score: float | None = None
+    drop: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A target that was considered. `target` is what a recipe would have.
+
+    `threads` is its number of compute threads, if it differs from the search's. `why` explains the
+    status; `own`: the recipe has this target already. `evidence` is
+    simulated if its device did not run it; `run` is the id of the run that built it.
+    """
+
+    name: str
+    target: dict[str, Json]
+    status: CandidateStatus
+    why: str = ""
+    threads: int | None = None
+    own: bool = False
+    evidence: str = ""
+    run: str = ""
+    figures: Figures = Figures()
+
+
+@dataclasses.dataclass(frozen=True)
+class TuneRecord:
+    """One search. `size` is the size of inputs whose latencies are shown, `original` the original's
+    figures, `metric` the task metric if the recipe has one. `chosen` is None if nothing meets
+    tolerance and goals.
+    """
+
+    format: int
+    recipe: str
+    started: float
+    ended: float
+    host: dict[str, Json]
+    threads: int
+    size: str
+    prefer: str
+    original: Figures
+    candidates: tuple[Candidate, ...]
+    chosen: str | None = None
+    metric: str | None = None
+
+    @property
+    def choice(self) -> Candidate | None:
+        """The chosen candidate."""
+        return next((each for each in self.candidates if each.name == self.chosen), None)
+
+    def with_status(self, *statuses: CandidateStatus) -> tuple[Candidate, ...]:
+        """Return the candidates with one of these statuses, the fastest first."""
+        found = [each for each in self.candidates if each.status in statuses]
+        return tuple(sorted(found, key=_latency))
+
+
+def _latency(candidate: Candidate) -> float:
+    found = candidate.figures.latency
+    return found.value if found is not None else float("inf")
+
+
+def tune_folder(home: Path, recipe: str) -> Path:
+    """Return the folder of a recipe's searches."""
+    return home / "tune" / recipe
+
+
+def write_tune(home: Path, record: TuneRecord) -> Path:
+    """Store a search's record; return its file. Raises StoreError."""
+    moment = time.strftime("%Y%m%d-%H%M%S-", time.gmtime(record.started)) + secrets.token_hex(2)
+    path = tune_folder(home, record.recipe) / f"{moment}.json"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_json(path, record)
+    except OSError as error:
+        raise storage_error(error, path) from error
+    return path
+
+
+def read_tune(path: Path) -> TuneRecord:
+    """Return a search's record; raises ConvkitError if it cannot be read."""
+    try:
+        return decode(TuneRecord, json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, CodecError) as error:
+        raise ConvkitError(f"{path}: no readable search: {error}") from error

@@ -1,0 +1,1 @@
+"""`convkit tune`: finds the targets that are worth having."""
