@@ -19,6 +19,7 @@ BOTTOM = {
     "errors",
     "home",
     "installation",
+    "origin",
     "redaction",
     "findings.model",
     "findings.severity",

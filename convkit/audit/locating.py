@@ -11,7 +11,8 @@ from convkit.errors import ConvkitError, UnknownBytesError, UsageError, storage_
 from convkit.execute.run_folder import read_record
 from convkit.execute.selecting import find_run
 from convkit.home import Home
-from convkit.record.provenance import FileDigest
+from convkit.origin import ORIGIN_FILE
+from convkit.record.provenance import FileDigest, origin_digests
 from convkit.store.digests import digest_file
 
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{8,64})", re.IGNORECASE)
@@ -63,12 +64,19 @@ def locate(name: str, home: Home) -> Located:
     return Located(find_run(name, home))
 
 
-def digests_of(path: Path) -> set[str]:
-    """Return the SHA-256 of a file, or of every file in a folder."""
+def digests_of(path: Path, *, origins: bool = True) -> set[str]:
+    """Return the SHA-256 of a file, or of every file in a folder; without `origins`, those of
+    `origin.json` are left out: the same model has another one in each run.
+    """
     files = (
         [path]
         if path.is_file()
-        else [Path(parent) / name for parent, _, names in os.walk(path) for name in names]
+        else [
+            Path(parent) / name
+            for parent, _, names in os.walk(path)
+            for name in names
+            if origins or name != ORIGIN_FILE
+        ]
     )
     if not files:
         raise UsageError(
@@ -111,7 +119,7 @@ def _by_bytes(name: str, digests: set[str], around: Path | None, folders: list[P
     made = [
         folder
         for folder in folders
-        if digests <= {entry.sha256 for entry in recorded_files(folder).values()}
+        if digests <= {entry.sha256 for entry in _known_files(folder).values()}
     ]
     if around is not None and around not in made:
         made = [around, *made]
@@ -147,9 +155,7 @@ def _by_digest(name: str, digest: str, folders: list[Path]) -> Located:
 
 
 def _located(name: str, made: list[Path], digests: set[str]) -> Located:
-    files = tuple(
-        path for path, entry in recorded_files(made[0]).items() if entry.sha256 in digests
-    )
+    files = tuple(path for path, entry in _known_files(made[0]).items() if entry.sha256 in digests)
     targets = {path.split("/")[1] for path in files if path.startswith("models/")}
     target = targets.pop() if len(targets) == 1 else None
     runs = tuple(f"{folder.parent.name}/{folder.name}" for folder in made)
@@ -166,6 +172,13 @@ def recorded_files(folder: Path) -> dict[str, FileDigest]:
         path.relative_to(folder).as_posix(): FileDigest(digest_file(path), path.stat().st_size)
         for path in models
     }
+
+
+def _known_files(folder: Path) -> dict[str, FileDigest]:
+    """Return a run's files, `origin.json` included: by it, a folder of files is that run's only."""
+    provenance, _ = readable_provenance(folder)
+    origins = origin_digests(folder, provenance) if provenance is not None else {}
+    return recorded_files(folder) | origins
 
 
 def _artifacts(folder: Path) -> list[str]:

@@ -24,6 +24,7 @@ from convkit.record.materials import (
     tool_dependencies,
 )
 from convkit.record.model import RunRecord
+from convkit.record.origins import is_origin, origin_names, origin_texts
 from convkit.store.digests import digest_file
 
 FILE_NAME = "provenance.json"
@@ -61,7 +62,9 @@ class StageClaim:
 class Provenance:
     """Contents of `provenance.json`. `verdicts` are by target, `files` by path inside the run's
     folder. `code` is the digest of convkit's own files, empty in provenances of earlier releases.
-    `previous` is the recipe's run before this one, None for the first.
+    `previous` is the recipe's run before this one, None for the first. `origins` are the paths of
+    the `origin.json` files, which hold this file's digest (`convkit.origin`); none in
+    provenances of earlier releases.
     """
 
     run: str
@@ -83,10 +86,12 @@ class Provenance:
     dependencies: tuple[Dependency, ...]
     files: dict[str, FileDigest]
     previous: PreviousRun | None = None
+    origins: tuple[str, ...] = ()
 
 
 def digest_folder(folder: Path, built: Mapping[str, FileDigest]) -> dict[str, FileDigest]:
-    """Return every file of a run's folder except `provenance.json`, by path inside it.
+    """Return every file of a run's folder by path inside it, except `provenance.json` and what
+    holds its digest, the models' `origin.json`.
 
     `built` are digests taken when the files were built. They are not recomputed: the verified files
     are the built ones, and later modifications must be detectable.
@@ -96,7 +101,7 @@ def digest_folder(folder: Path, built: Mapping[str, FileDigest]) -> dict[str, Fi
         for name in names:
             path = Path(parent) / name
             inside = path.relative_to(folder).as_posix()
-            if inside != FILE_NAME:
+            if inside != FILE_NAME and not is_origin(inside):
                 files[inside] = built.get(inside) or FileDigest(
                     digest_file(path), path.stat().st_size
                 )
@@ -109,15 +114,35 @@ def write_provenance(
     materials: Materials,
     built: Mapping[str, FileDigest] | None = None,
 ) -> Path:
-    """Write a run's provenance once its folder is otherwise complete. Call this last: nothing may
-    be added afterwards.
+    """Write a run's provenance, and the `origin.json` files that hold its digest, once the folder
+    is otherwise complete. Call this last: nothing may be added afterwards.
 
     `built` are the digests of built files, by path in the folder, taken when they were built.
     """
     path = folder / FILE_NAME
     files = digest_folder(folder, built or {})
     path.write_text(seal(make_statement(record, files, materials)), encoding="utf-8")
+    write_origins(folder)
     return path
+
+
+def write_origins(folder: Path) -> None:
+    """Write `origin.json` beside each target's models. They hold the digest of the provenance."""
+    provenance = read_provenance(folder)
+    for name, text in origin_texts(provenance, digest_file(folder / FILE_NAME)).items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def origin_digests(folder: Path, provenance: Provenance) -> dict[str, FileDigest]:
+    """Return the digests that a run's `origin.json` files must have, by path in its folder."""
+    if not provenance.origins:
+        return {}
+    texts = origin_texts(provenance, digest_file(folder / FILE_NAME))
+    contents = {name: text.encode() for name, text in texts.items()}
+    return {
+        name: FileDigest(hashlib.sha256(content).hexdigest(), len(content))
+        for name, content in contents.items()
+    }
 
 
 def make_statement(
@@ -183,6 +208,7 @@ def _definition(
             "host": encode(record.host),
             "workerCode": materials.worker_code,
             "previousRun": encode(materials.previous),
+            "origins": origin_names((target.name for target in record.targets), files),
         },
         "resolvedDependencies": [_descriptor(item) for item in dependencies],
     }
@@ -236,7 +262,7 @@ def _parse(statement: Json) -> Provenance:
     entries = [*statement["subject"], *details["byproducts"]]
     builder = [_dependency(entry) for entry in details["builder"].get("builderDependencies", ())]
     result = next(entry for entry in details["byproducts"] if entry["name"] == "result.json")
-    return Provenance(
+    provenance = Provenance(
         run=decode(str, details["metadata"]["invocationId"]),
         convkit=decode(str, details["builder"]["version"]["convkit"]),
         previous=decode(PreviousRun | None, chosen.get("previousRun")),  # type: ignore[arg-type]
@@ -256,7 +282,12 @@ def _parse(statement: Json) -> Provenance:
         verdicts=decode(dict[str, str], result["annotations"]["verdicts"]),
         dependencies=tuple(_dependency(entry) for entry in definition["resolvedDependencies"]),
         files={_inside(entry["name"]): _file_digest(entry) for entry in entries},
+        origins=decode(tuple[str, ...], chosen.get("origins", [])),
     )
+    expected = origin_names(provenance.targets, provenance.files)
+    if provenance.origins and list(provenance.origins) != expected:
+        raise CodecError(f"its origins are {', '.join(expected) or 'none'}")
+    return provenance
 
 
 def _stage_claim(key: str, status: str, artifact: str | None) -> Json:

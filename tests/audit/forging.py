@@ -14,7 +14,7 @@ from typing import Any
 
 from convkit.audit.reproductions import beside
 from convkit.execute.run_folder import read_record
-from convkit.record.provenance import FILE_NAME, seal
+from convkit.record.provenance import FILE_NAME, seal, write_origins
 from convkit.report.render import write_report
 from convkit.store.digests import seal as seal_value
 
@@ -53,6 +53,7 @@ def seal_again(folder: Path) -> None:
             entry["annotations"]["size"] = len(content)
 
     edit_statement(folder, change)
+    write_origins(folder)
 
 
 def outputs(record: Any) -> list[Any]:

@@ -271,6 +271,7 @@ def test_an_old_run_without_provenance_is_unproven_not_broken(tmp_path: Path) ->
 def old_run(folder: Path) -> None:
     """Make a run one of a release that wrote no provenance."""
     (folder / "provenance.json").unlink()
+    (folder / "models" / "ort" / "origin.json").unlink()
     record = audit_record(folder)
     del record["provenance"]
     (folder / "result.json").write_text(json.dumps(record))

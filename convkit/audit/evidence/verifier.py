@@ -94,6 +94,7 @@ def _provenance(archive: zipfile.ZipFile, run: str, names: list[str]) -> list[st
     statement = json.loads(archive.read(f"{run}/provenance.json"))
     entries = [*statement["subject"], *statement["predicate"]["runDetails"]["byproducts"]]
     digests = {f"{run}/{entry['name']}": entry["digest"]["sha256"] for entry in entries}
+    digests |= _origins(archive, run, statement)
     found = {name for name in names if name.startswith(f"{run}/")} - {f"{run}/provenance.json"}
     problems = [f"{name}: not in provenance.json" for name in sorted(found - set(digests))]
     for name, digest in digests.items():
@@ -102,6 +103,32 @@ def _provenance(archive: zipfile.ZipFile, run: str, names: list[str]) -> list[st
         elif hashlib.sha256(archive.read(name)).hexdigest() != digest:
             problems.append(f"{name}: not what provenance.json lists")
     return problems
+
+
+def _origins(archive: zipfile.ZipFile, run: str, statement: Any) -> dict[str, str]:  # noqa: ANN401 - JSON
+    """Return the digests that the models' `origin.json` files must have. The provenance cannot
+    list them, because they hold its digest.
+    """
+    definition = statement["predicate"]["buildDefinition"]
+    provenance = hashlib.sha256(archive.read(f"{run}/provenance.json")).hexdigest()
+    found = {}
+    for name in definition["internalParameters"].get("origins", ()):
+        folder = name.removesuffix("origin.json")
+        content = {
+            "format": 1,
+            "recipe": definition["externalParameters"]["recipe"]["name"],
+            "run": statement["predicate"]["runDetails"]["metadata"]["invocationId"],
+            "target": folder.removeprefix("models/").rstrip("/"),
+            "provenance": provenance,
+            "files": {
+                entry["name"].removeprefix(folder): entry["digest"]["sha256"]
+                for entry in statement["subject"]
+                if entry["name"].startswith(folder)
+            },
+        }
+        text = json.dumps(content, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+        found[f"{run}/{name}"] = hashlib.sha256(text.encode()).hexdigest()
+    return found
 
 
 def _bundle(archive: zipfile.ZipFile, run: str, name: str, key: bytes | None) -> list[str]:
