@@ -114,7 +114,7 @@ HOST_ONLY = {
     "sqlalchemy",
 }
 HOST_ONLY |= {"dask", "distributed", "fsspec"}
-HOST_ONLY |= {"cryptography", "model_signing", "packageurl", "securesystemslib"}
+HOST_ONLY |= {"cryptography", "model_signing", "packageurl", "securesystemslib", "sigstore"}
 STAGE_ONLY = {
     "openvino",
     "torch",
