@@ -1,10 +1,13 @@
 """A run's inputs, for its provenance: the models' origins, files named in the recipe, seeds."""
 
+import dataclasses
 import functools
 import importlib.metadata
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+
+from packaging.utils import canonicalize_name
 
 import convkit
 from convkit.codec import Json, encode
@@ -15,13 +18,14 @@ from convkit.plan.keys import Facts
 from convkit.plan.stages import Stage
 from convkit.recipe.loading import LoadedRecipe
 from convkit.recipe.models import Model
-from convkit.record.materials import Dependency, LockedPackage, Materials, package_url
+from convkit.record.materials import INSTALLED, Dependency, LockedPackage, Materials, package_url
 from convkit.record.model import RunRecord
 from convkit.record.provenance import TREE, FileDigest
 from convkit.store.digests import DigestCache, digest_tree
 from convkit.store.store import Store
+from convkit.toolchain.environments import environments_folder
+from convkit.toolchain.installed_digests import environment_digests, installed_digest
 from convkit.toolchain.requirements import EnvironmentSpec
-from convkit.toolchain.resolution import Resolution
 
 
 def materials_of(
@@ -65,17 +69,56 @@ def materials_of(
 
 
 def locked_in(
-    stages: Iterable[Stage], resolutions: Mapping[EnvironmentSpec, Resolution]
+    stages: Iterable[Stage],
+    surroundings: ResolvedFacts,
+    home: Home,
+    imported: Mapping[str, Mapping[str, str]],
 ) -> tuple[LockedPackage, ...]:
-    """Return every package of the stages' environments, whether a stage imported it or not."""
-    users: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    """Return every package of the stages' environments, whether a stage imported it or not.
+
+    `imported` are the versions that each stage imported, by its id: the current environment, of
+    `--toolchain host`, has packages that no requirement names.
+    """
+    users: dict[LockedPackage, list[str]] = {}
+    known: dict[EnvironmentSpec, tuple[LockedPackage, ...]] = {}
     for stage in stages:
-        resolution = resolutions.get(stage.environment)
-        for name, version in resolution.packages.items() if resolution is not None else ():
-            assert resolution is not None
-            key = (name, version, resolution.hashes.get(name, ()))
-            users.setdefault(key, []).append(stage.id)
-    return tuple(LockedPackage(*key, tuple(used)) for key, used in sorted(users.items()))
+        spec = stage.environment
+        if spec not in known:
+            known[spec] = tuple(_packages(spec, surroundings, home))
+        found = {(package.name, package.version): package for package in known[spec]}
+        if spec not in surroundings.resolutions:
+            own = _of_this_environment(imported.get(stage.id, {}))
+            found = {(package.name, package.version): package for package in own} | found
+        for package in found.values():
+            users.setdefault(package, []).append(stage.id)
+    return tuple(
+        dataclasses.replace(package, stages=tuple(used))
+        for package, used in sorted(users.items(), key=lambda item: dataclasses.astuple(item[0]))
+    )
+
+
+def _packages(
+    spec: EnvironmentSpec, surroundings: ResolvedFacts, home: Home
+) -> Iterator[LockedPackage]:
+    """Return the packages of one environment, without stages. One on another machine has no files
+    here.
+    """
+    facts, resolution = surroundings.facts, surroundings.resolutions.get(spec)
+    if resolution is not None:
+        files = environment_digests(environments_folder(home.root) / resolution.digest)
+        for name, version in resolution.packages.items():
+            hashes = resolution.hashes.get(name, ())
+            yield LockedPackage(name, version, hashes, (), files.get(canonicalize_name(name), ""))
+        return
+    every = (facts, *facts.parts.values())
+    found = next((each.packages[spec] for each in every if spec in each.packages), {})
+    yield from _of_this_environment(found)
+
+
+def _of_this_environment(versions: Mapping[str, str]) -> Iterator[LockedPackage]:
+    for name, version in versions.items():
+        if name != "python":
+            yield LockedPackage(name, version, (), (), installed_digest(name, version))
 
 
 @functools.cache
@@ -92,9 +135,16 @@ def _builder() -> tuple[Dependency, ...]:
     if commit is not None:
         digest["gitCommit"] = commit[1]
     uv = importlib.metadata.version("uv")
+    installed = installed_digest("uv", uv)
     return (
         Dependency("convkit", "builder", None, digest, {"version": version}),
-        Dependency("uv", "builder", package_url("pypi", "uv", uv), {}, {"version": uv}),
+        Dependency(
+            "uv",
+            "builder",
+            package_url("pypi", "uv", uv),
+            {INSTALLED: installed} if installed else {},
+            {"version": uv},
+        ),
     )
 
 
