@@ -17,7 +17,8 @@ from convkit.installation import full_version
 from convkit.plan.keys import Facts
 from convkit.plan.stages import Stage
 from convkit.recipe.loading import LoadedRecipe
-from convkit.recipe.models import Model
+from convkit.recipe.models import Model, Recipe
+from convkit.recipe.sources import PackageModel
 from convkit.record.materials import INSTALLED, Dependency, LockedPackage, Materials, package_url
 from convkit.record.model import RunRecord
 from convkit.record.provenance import TREE, FileDigest
@@ -41,27 +42,16 @@ def materials_of(
     """
     recipe, facts = loaded.recipe, surroundings.facts
     found = []
-    for graph in recipe.graphs:
-        own = facts.parts.get(graph.part_name or "", facts)
-        found.append(_source("source", graph.model, own.source, home))
-        if graph.original is not None:
-            found.append(_source("original", graph.original, own.original, home))
-    if recipe.parts and recipe.original is not None:
-        found.append(_source("original", recipe.original, facts.original, home))
+    for kind, model, part in _models(recipe):
+        own = facts.parts.get(part, facts)
+        found.append(_source(kind, model, own.source if kind == "source" else own.original, home))
     files = [
         Dependency(name, "file", digest={"sha256": sha256})
         for name, sha256 in sorted({**facts.files, **_opened(facts, opened)}.items())
     ]
     return Materials(
         dependencies=(*found, *files),
-        seeds={"verify.seed": recipe.verify.seed}
-        | _seeds("model", recipe.model)
-        | {
-            name: seed
-            for part in recipe.parts
-            for name, seed in _seeds(f"parts.{part}.model", recipe.parts[part].model).items()
-        }
-        | _seeds("original", recipe.original),
+        seeds=seeds_of(recipe),
         platform=facts.platform,
         worker_code=dict(facts.code),
         builder=_builder(),
@@ -166,6 +156,35 @@ def built_files(record: RunRecord, store: Store) -> dict[str, FileDigest]:
     }
 
 
+def seeds_of(recipe: Recipe) -> dict[str, int]:
+    """Return every seed of a recipe, by its key."""
+    return (
+        {"verify.seed": recipe.verify.seed}
+        | _seeds("model", recipe.model)
+        | {
+            name: seed
+            for part in recipe.parts
+            for name, seed in _seeds(f"parts.{part}.model", recipe.parts[part].model).items()
+        }
+        | _seeds("original", recipe.original)
+    )
+
+
+def stated_sources(recipe: Recipe) -> list[Dependency]:
+    """Return what a recipe alone says of its models: no digest of a local file or folder."""
+    return [_source(kind, model, "", None) for kind, model, _ in _models(recipe)]
+
+
+def _models(recipe: Recipe) -> Iterator[tuple[str, Model, str]]:
+    """Return each model of a recipe, whether it is a source or an original, and its part."""
+    for graph in recipe.graphs:
+        yield "source", graph.model, graph.part_name or ""
+        if graph.original is not None:
+            yield "original", graph.original, graph.part_name or ""
+    if recipe.parts and recipe.original is not None:
+        yield "original", recipe.original, ""
+
+
 def _seeds(place: str, model: Model | None) -> dict[str, int]:
     if model is None:
         return {}
@@ -175,8 +194,10 @@ def _seeds(place: str, model: Model | None) -> dict[str, int]:
     }
 
 
-def _source(kind: str, model: Model, identity: str, home: Home) -> Dependency:
-    """Return a model's origin. `identity` is its digest if it is a local file or folder."""
+def _source(kind: str, model: Model, identity: str, home: Home | None) -> Dependency:
+    """Return a model's origin. `identity` is its digest if it is a local file or folder, `home` has
+    the packages that carry models.
+    """
     notes: dict[str, Json]
     tree = {"convkitTree": identity}
     if model.hub is not None:
@@ -190,12 +211,7 @@ def _source(kind: str, model: Model, identity: str, home: Home) -> Dependency:
         )
     if model.package is not None:
         package = model.package
-        folder = home.root / "packages" / f"{package.name}-{package.version}" / package.path
-        digest = (
-            {"convkitTree": DigestCache(home.store / "digests").tree(folder)}
-            if folder.is_dir()
-            else {}
-        )
+        digest = {} if home is None else _package_digest(package, home)
         notes = {"version": package.version, "path": package.path}
         return _dependency(
             kind, package.name, package_url("pypi", package.name, package.version), digest, notes
@@ -209,6 +225,13 @@ def _source(kind: str, model: Model, identity: str, home: Home) -> Dependency:
         notes = {"seed": factory.seed, "arguments": encode(factory.arguments)}
         return _dependency(kind, factory.call, None, {"sha256": identity}, notes)
     return _dependency(kind, model.path or model.onnx or "", None, tree, {})
+
+
+def _package_digest(package: PackageModel, home: Home) -> dict[str, str]:
+    folder = home.root / "packages" / f"{package.name}-{package.version}" / package.path
+    if not folder.is_dir():
+        return {}
+    return {"convkitTree": DigestCache(home.store / "digests").tree(folder)}
 
 
 def _dependency(

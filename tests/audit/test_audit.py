@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from answers import answer_for, audit_folder, audit_record, command_line, problems
 from past_runs import FILES, flip_byte, make_run
-from records import build_record, write_built_run, write_run
+from records import build_record, materials_of_recipe, write_built_run, write_run
 
 from convkit.audit.reproductions import (
     Acceptance,
@@ -244,7 +244,7 @@ def test_it_says_what_was_verified_and_how_it_was_made(finished: RunOutcome) -> 
 
 def test_a_failed_and_a_skipped_target_are_told_as_such(tmp_path: Path) -> None:
     folder, record = write_built_run(tmp_path, build_record(provenance=True))
-    write_provenance(folder, record, Materials())
+    write_provenance(folder, record, materials_of_recipe(record))
     answer = audit_folder(folder)
     assert (answer.integrity, answer.exit_code, answer.verdict) == ("intact", 0, "failed")
     output = command_line("audit", folder, "--full", home=tmp_path)[1]
