@@ -3,7 +3,6 @@
 Whoever forges a provenance has to know all of these places. The checks need the run's folder alone.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -16,7 +15,8 @@ from convkit.execute.rejudge import recorded_recipe
 from convkit.execute.run_folder import stage_file
 from convkit.record.materials import Dependency, package_url
 from convkit.record.model import RunRecord
-from convkit.record.provenance import FILE_NAME, FileDigest, Provenance, no_duplicates
+from convkit.record.provenance import FILE_NAME, FileDigest, Provenance
+from convkit.record.strict_json import read_strictly
 from convkit.toolchain.resolution import read_pins
 
 _Found = Iterator[tuple[str, str]]
@@ -166,6 +166,6 @@ def _record(record: RunRecord, files: Mapping[str, FileDigest]) -> _Found:
 def _twice(folder: Path) -> _Found:
     text = plain_text(folder / "result.json")
     try:
-        json.loads(text or "{}", object_pairs_hook=no_duplicates)
+        read_strictly(text or "{}")
     except ValueError as error:
         yield "result.json", str(error)

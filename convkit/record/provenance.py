@@ -26,6 +26,7 @@ from convkit.record.materials import (
 )
 from convkit.record.model import RunRecord
 from convkit.record.origins import is_origin, origin_names, origin_texts
+from convkit.record.strict_json import read_strictly
 from convkit.store.digests import digest_file
 
 FILE_NAME = "provenance.json"
@@ -236,9 +237,7 @@ def read_provenance(folder: Path) -> Provenance:
     path = folder / FILE_NAME
     try:
         text = path.read_bytes().decode()
-        statement = json.loads(
-            text, parse_constant=_refuse_constant, object_pairs_hook=no_duplicates
-        )
+        statement = read_strictly(text)
         kinds = (
             statement["_type"],
             statement["predicateType"],
@@ -317,208 +316,6 @@ def _listed(subject: list[Json], byproducts: list[Json]) -> dict[str, FileDigest
     return dict(sorted(files.items()))
 
 
-def write_provenance(
-    folder: Path,
-    record: RunRecord,
-    materials: Materials,
-    built: Mapping[str, FileDigest] | None = None,
-) -> Path:
-    """Write a run's provenance, and the `origin.json` files that hold its digest, once the folder
-    is otherwise complete. Call this last: nothing may be added afterwards.
-
-    `built` are the digests of built files, by path in the folder, taken when they were built.
-    """
-    path = folder / FILE_NAME
-    files = digest_folder(folder, built or {})
-    path.write_text(seal(make_statement(record, files, materials)), encoding="utf-8")
-    write_origins(folder)
-    return path
-
-
-def write_origins(folder: Path) -> None:
-    """Write `origin.json` beside each target's models. They hold the digest of the provenance."""
-    provenance = read_provenance(folder)
-    for name, text in origin_texts(provenance, digest_file(folder / FILE_NAME)).items():
-        (folder / name).write_text(text, encoding="utf-8")
-
-
-def origin_digests(folder: Path, provenance: Provenance) -> dict[str, FileDigest]:
-    """Return the digests that a run's `origin.json` files must have, by path in its folder."""
-    if not provenance.origins:
-        return {}
-    texts = origin_texts(provenance, digest_file(folder / FILE_NAME))
-    contents = {name: text.encode() for name, text in texts.items()}
-    return {
-        name: FileDigest(hashlib.sha256(content).hexdigest(), len(content))
-        for name, content in contents.items()
-    }
-
-
-def make_statement(
-    record: RunRecord, files: Mapping[str, FileDigest], materials: Materials
-) -> dict[str, Json]:
-    """Return the statement, still unsealed. `files` are those of the run's folder."""
-    built = [name for name in files if name.startswith("models/")]
-    return {
-        "_type": STATEMENT_TYPE,
-        # A statement needs a subject: for a run that built nothing, it is the result.
-        "subject": [_file(name, files[name]) for name in built or ["result.json"]],
-        "predicateType": PREDICATE_TYPE,
-        "predicate": {
-            "buildDefinition": _definition(record, files, materials),
-            "runDetails": {
-                "builder": {
-                    "id": BUILDER_ID,
-                    "version": {
-                        "convkit": record.convkit,
-                        "python": str(record.host.get("python", "")),
-                    },
-                    "builderDependencies": [_descriptor(item) for item in materials.builder],
-                },
-                "metadata": {
-                    "invocationId": record.id,
-                    "startedOn": moment_text(record.started),
-                    "finishedOn": moment_text(record.ended),
-                },
-                "byproducts": [
-                    _byproduct(name, files[name], record) for name in files if name not in built
-                ],
-            },
-        },
-    }
-
-
-def _definition(
-    record: RunRecord, files: Mapping[str, FileDigest], materials: Materials
-) -> dict[str, Json]:
-    locks = lock_dependencies({name: entry.sha256 for name, entry in files.items()})
-    tools = tool_dependencies(record, materials.locked)
-    dependencies = (*materials.dependencies, *locks, *tools)
-    return {
-        "buildType": BUILD_TYPE,
-        "externalParameters": {
-            "recipe": {
-                "name": record.recipe,
-                "file": record.recipe_file,
-                "text": record.recipe_text,
-            },
-            "targets": [target.name for target in record.targets],
-        },
-        "internalParameters": {
-            "command": list(record.command),
-            "seeds": materials.seeds,
-            "runKey": record.key,
-            "stages": {
-                stage.id: _stage_claim(stage.key, stage.status, stage.artifact)
-                for stage in record.stages
-            },
-            "toolchain": record.toolchain,
-            "platform": materials.platform,
-            "host": encode(record.host),
-            "workerCode": materials.worker_code,
-            "previousRun": encode(materials.previous),
-            "origins": origin_names((target.name for target in record.targets), files),
-        },
-        "resolvedDependencies": [_descriptor(item) for item in dependencies],
-    }
-
-
-def seal(statement: dict[str, Json]) -> str:
-    """Return a statement's text, including its own digest."""
-    predicate = statement["predicate"]
-    holder, name = predicate["buildDefinition"]["internalParameters"], _OWN_DIGEST
-    if _OLD_DIGEST in predicate["runDetails"]["metadata"]:
-        holder, name = predicate["runDetails"]["metadata"], _OLD_DIGEST
-    holder[name] = ""
-    holder[name] = hashlib.sha256(_text(statement).encode()).hexdigest()
-    return _text(statement)
-
-
-def read_provenance(folder: Path) -> Provenance:
-    """Return a run's provenance; raises ProvenanceError if it is damaged or not convkit's."""
-    path = folder / FILE_NAME
-    try:
-        text = path.read_bytes().decode()
-        statement = json.loads(
-            text, parse_constant=_refuse_constant, object_pairs_hook=no_duplicates
-        )
-        kinds = (
-            statement["_type"],
-            statement["predicateType"],
-            statement["predicate"]["buildDefinition"]["buildType"],
-            statement["predicate"]["runDetails"]["builder"]["id"],
-        )
-        if kinds != (STATEMENT_TYPE, PREDICATE_TYPE, BUILD_TYPE, BUILDER_ID):
-            raise ProvenanceError(
-                f"{path}: not a provenance that this convkit reads: {', '.join(map(str, kinds))}"
-            )
-        if seal(json.loads(text)) != text:
-            raise ProvenanceError(
-                f"{path}: its text does not match the digest that it holds of itself"
-            )
-        return _parse(statement)
-    except OSError as error:
-        raise ProvenanceError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ProvenanceError(f"{path}: damaged: {type(error).__name__}: {error}") from error
-
-
-def _parse(statement: Json) -> Provenance:
-    definition, details = (
-        statement["predicate"]["buildDefinition"],
-        statement["predicate"]["runDetails"],
-    )
-    given, chosen = definition["externalParameters"], definition["internalParameters"]
-    builder = [_dependency(entry) for entry in details["builder"].get("builderDependencies", ())]
-    result = next(entry for entry in details["byproducts"] if entry["name"] == "result.json")
-    provenance = Provenance(
-        run=decode(str, details["metadata"]["invocationId"]),
-        recipe_file=decode(str, given["recipe"]["file"]),
-        platform=decode(str, chosen.get("platform", "")),
-        builder=tuple(builder),
-        builder_python=decode(str, details["builder"]["version"].get("python", "")),
-        convkit=decode(str, details["builder"]["version"]["convkit"]),
-        previous=decode(PreviousRun | None, chosen.get("previousRun")),  # type: ignore[arg-type]
-        code=next((item.digest.get(TREE, "") for item in builder if item.name == "convkit"), ""),
-        started=decode(str, details["metadata"]["startedOn"]),
-        ended=decode(str, details["metadata"]["finishedOn"]),
-        recipe=decode(str, given["recipe"]["name"]),
-        recipe_text=decode(str, given["recipe"]["text"]),
-        targets=decode(tuple[str, ...], given["targets"]),
-        command=decode(tuple[str, ...], chosen["command"]),
-        toolchain=decode(str, chosen["toolchain"]),
-        host=decode(dict[str, Json], chosen["host"]),
-        seeds=decode(dict[str, int], chosen["seeds"]),
-        stages=decode(dict[str, StageClaim], chosen["stages"]),
-        run_key=decode(str, chosen["runKey"]),
-        verdict=decode(str, result["annotations"]["verdict"]),
-        verdicts=decode(dict[str, str], result["annotations"]["verdicts"]),
-        dependencies=tuple(_dependency(entry) for entry in definition["resolvedDependencies"]),
-        files=_listed(statement["subject"], details["byproducts"]),
-        origins=decode(tuple[str, ...], chosen.get("origins", [])),
-    )
-    expected = origin_names(provenance.targets, provenance.files)
-    if provenance.origins and list(provenance.origins) != expected:
-        raise CodecError(f"its origins are {', '.join(expected) or 'none'}")
-    built = [name for name in provenance.files if name.startswith("models/")]
-    if sorted(entry["name"] for entry in statement["subject"]) != (built or ["result.json"]):
-        raise CodecError("its subject is not what the run built")
-    return provenance
-
-
-def _listed(subject: list[Json], byproducts: list[Json]) -> dict[str, FileDigest]:
-    """Return the files that a statement lists, by path, in order. The result of a run that built
-    nothing is its subject and a byproduct; raises CodecError for any other file listed twice.
-    """
-    files: dict[str, FileDigest] = {}
-    for entry in (*byproducts, *subject):
-        name, digest = _inside(entry["name"]), _file_digest(entry)
-        if name in files and (files[name], entries_named(name, byproducts)) != (digest, 1):
-            raise CodecError(f"{name} is listed twice")
-        files[name] = digest
-    return dict(sorted(files.items()))
-
-
 def _stage_claim(key: str, status: str, artifact: str | None) -> Json:
     return encode(StageClaim(key, status, artifact))
 
@@ -589,19 +386,3 @@ def _text(statement: dict[str, Json]) -> str:
     return (
         json.dumps(statement, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
     )
-
-
-def _refuse_constant(name: str) -> Json:
-    raise ValueError(f"{name} is no JSON")
-
-
-def no_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    """Return a JSON object; raises ValueError for a key that is there twice, of which readers take
-    either value. For `json.loads`.
-    """
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        counts = Counter(name for name, _ in pairs)
-        twice = sorted(name for name, count in counts.items() if count > 1)
-        raise ValueError(f"{', '.join(twice)} is listed twice")
-    return found
