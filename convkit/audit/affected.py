@@ -11,9 +11,8 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from convkit.audit.folders import run_folders
+from convkit.audit.folders import digests_of, run_folders
 from convkit.audit.index import Package, RunSummary, readable_summary
-from convkit.audit.locating import digests_of
 from convkit.audit.reproductions import beside
 from convkit.errors import ConvkitError, UsageError
 from convkit.home import Home

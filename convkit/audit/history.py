@@ -12,9 +12,8 @@ from typing import Literal
 from packaging.requirements import InvalidRequirement, Requirement
 
 from convkit.audit.affected import is_match
-from convkit.audit.folders import is_run_id, run_folders
+from convkit.audit.folders import digests_of, is_run_id, run_folders
 from convkit.audit.index import RunSummary, readable_summary
-from convkit.audit.locating import digests_of
 from convkit.audit.reproductions import acceptance_of, reproductions_of
 from convkit.errors import ConvkitError, ProvenanceError, UsageError
 from convkit.home import Home

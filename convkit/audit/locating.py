@@ -1,17 +1,15 @@
 """Finds the subject of an audit: a run, or the run that produced given bytes."""
 
 import dataclasses
-import os
 import re
 from pathlib import Path
 
-from convkit.audit.folders import is_run, run_folders
+from convkit.audit.folders import digests_of, is_run, run_folders
 from convkit.audit.integrity import readable_provenance
-from convkit.errors import ConvkitError, UnknownBytesError, UsageError, storage_error
+from convkit.errors import ConvkitError, UnknownBytesError, UsageError
 from convkit.execute.run_folder import read_record
 from convkit.execute.selecting import find_run
 from convkit.home import Home
-from convkit.origin import ORIGIN_FILE
 from convkit.record.provenance import FileDigest, origin_digests
 from convkit.store.digests import digest_file
 
@@ -62,30 +60,6 @@ def locate(name: str, home: Home) -> Located:
     if (match := _DIGEST.fullmatch(name)) is not None:
         return _by_digest(name, match[1].lower(), folders)
     return Located(find_run(name, home))
-
-
-def digests_of(path: Path, *, origins: bool = True) -> set[str]:
-    """Return the SHA-256 of a file, or of every file in a folder; without `origins`, those of
-    `origin.json` are left out: the same model has another one in each run.
-    """
-    files = (
-        [path]
-        if path.is_file()
-        else [
-            Path(parent) / name
-            for parent, _, names in os.walk(path)
-            for name in names
-            if origins or name != ORIGIN_FILE
-        ]
-    )
-    if not files:
-        raise UsageError(
-            f"{path}: an empty folder; name a built file, a folder of built files, or a run"
-        )
-    try:
-        return {digest_file(file) for file in files}
-    except OSError as error:
-        raise storage_error(error, path) from error
 
 
 def _named(name: str, folders: list[Path]) -> Path | None:

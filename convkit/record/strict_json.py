@@ -1,4 +1,4 @@
-"""JSON that every reader understands alike: no key twice, of which readers take either value, and no
+"""JSON that every reader understands alike: no key twice, of which readers take either value; no
 NaN, which is no JSON.
 """
 

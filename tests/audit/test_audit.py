@@ -257,7 +257,7 @@ def test_a_failed_and_a_skipped_target_are_told_as_such(tmp_path: Path) -> None:
 
 
 def test_an_old_run_without_provenance_is_unproven_not_broken(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, build_record())
+    folder, _ = write_built_run(tmp_path, build_record())
     answer = audit_folder(folder)
     assert (answer.integrity, answer.exit_code) == ("unproven", 0)
     assert answer.folder_check.basis == "nothing"
