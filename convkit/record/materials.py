@@ -90,34 +90,39 @@ def tool_dependencies(record: RunRecord, locked: Iterable[LockedPackage]) -> lis
     """Return every package version that a stage imported, or that its environment contained.
 
     `stages` in the notes are those that imported it, `installed` those whose environment has it.
-    The digests are that of the file it was installed from, if the lock allows only one, and that of
-    its installed files.
+    The digests are that of the file it was installed from, if the locks allow only one, and that of
+    its installed files, if they are the same in all environments; else the notes list them.
     """
     imported: dict[tuple[str, str], list[str]] = {}
     for stage in record.stages:
         for name, version in stage.versions.items():
             imported.setdefault((name, version), []).append(stage.id)
-    pinned = {(each.name, each.version): each for each in locked}
+    pinned: dict[tuple[str, str], list[LockedPackage]] = {}
+    for each in locked:
+        pinned.setdefault((each.name, each.version), []).append(each)
     return [
-        _tool(name, version, imported.get((name, version), []), pinned.get((name, version)))
+        _tool(name, version, imported.get((name, version), []), pinned.get((name, version), []))
         for name, version in sorted({*imported, *pinned})
     ]
 
 
-def _tool(name: str, version: str, stages: list[str], pinned: LockedPackage | None) -> Dependency:
+def _tool(name: str, version: str, stages: list[str], pinned: list[LockedPackage]) -> Dependency:
     notes: dict[str, Json] = {"version": version, "stages": stages}
-    hashes = [value.removeprefix("sha256:") for value in pinned.hashes] if pinned else []
-    if pinned is not None:
-        notes["installed"] = list(pinned.stages)
-    if len(hashes) > 1:
-        notes["hashes"] = hashes
-    digest = {"sha256": hashes[0]} if len(hashes) == 1 else {}
-    if pinned is not None and pinned.installed:
-        digest[INSTALLED] = pinned.installed
+    if pinned:
+        notes["installed"] = [stage for each in pinned for stage in each.stages]
+    digest: dict[str, str] = {}
+    hashes = [value.removeprefix("sha256:") for each in pinned for value in each.hashes]
+    files = [each.installed for each in pinned if each.installed]
+    for algorithm, note, found in (
+        ("sha256", "hashes", hashes),
+        (INSTALLED, "installedFiles", files),
+    ):
+        values = list(dict.fromkeys(found))
+        if len(values) == 1:
+            digest[algorithm] = values[0]
+        elif values:
+            notes[note] = values
+    kind = "generic" if name == "python" else "pypi"
     return Dependency(
-        name,
-        "tool",
-        package_url("generic" if name == "python" else "pypi", canonicalize_name(name), version),
-        digest,
-        notes,
+        name, "tool", package_url(kind, canonicalize_name(name), version), digest, notes
     )

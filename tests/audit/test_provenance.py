@@ -188,6 +188,8 @@ def test_every_locked_package_is_a_material_with_its_hash() -> None:
         LockedPackage("flatbuffers", "25.1", ("sha256:" + "a" * 64,), ("export",)),
         LockedPackage("torch", "2.13.0", ("sha256:" + "b" * 64, "sha256:" + "c" * 64), ("export",)),
         LockedPackage("Odd_Name", "1.0+cpu", (), ("export",)),
+        LockedPackage("numpy", "2.0", ("sha256:" + "d" * 64,), ("export",), "1" * 64),
+        LockedPackage("numpy", "2.0", ("sha256:" + "d" * 64,), ("build:ort",), "2" * 64),
     )
     tools = {
         (each.name, each.notes["version"]): each
@@ -199,6 +201,10 @@ def test_every_locked_package_is_a_material_with_its_hash() -> None:
     several = tools["torch", "2.13.0"]
     assert (several.digest, len(several.notes["hashes"])) == ({}, 2)
     assert "export" in several.notes["stages"]
+    twice = tools["numpy", "2.0"]
+    assert twice.digest == {"sha256": "d" * 64}, "the same file in both environments"
+    assert twice.notes["installed"] == ["export", "build:ort"]
+    assert twice.notes["installedFiles"] == ["1" * 64, "2" * 64]
     assert tools["Odd_Name", "1.0+cpu"].uri == "pkg:pypi/odd-name@1.0%2Bcpu"
 
 
