@@ -242,9 +242,8 @@ def read_provenance(folder: Path) -> Provenance:
             statement["_type"],
             statement["predicateType"],
             statement["predicate"]["buildDefinition"]["buildType"],
-            statement["predicate"]["runDetails"]["builder"]["id"],
         )
-        if kinds != (STATEMENT_TYPE, PREDICATE_TYPE, BUILD_TYPE, BUILDER_ID):
+        if kinds != (STATEMENT_TYPE, PREDICATE_TYPE, BUILD_TYPE):
             raise ProvenanceError(
                 f"{path}: not a provenance that this convkit reads: {', '.join(map(str, kinds))}"
             )
@@ -293,6 +292,9 @@ def _parse(statement: Json) -> Provenance:
         files=_listed(statement["subject"], details["byproducts"]),
         origins=decode(tuple[str, ...], chosen.get("origins", [])),
     )
+    # Earlier releases had another id.
+    if provenance.origins and details["builder"]["id"] != BUILDER_ID:
+        raise CodecError(f"its builder is {details['builder']['id']}")
     expected = origin_names(provenance.targets, provenance.files)
     if provenance.origins and list(provenance.origins) != expected:
         raise CodecError(f"its origins are {', '.join(expected) or 'none'}")
