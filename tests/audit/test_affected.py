@@ -124,7 +124,9 @@ def test_a_summary_is_made_once_and_again_if_the_run_or_itself_changes(
     file = beside(folder, ".summary.json")
     whole = file.read_bytes()
     with monkeypatch.context() as patched:
-        patched.setattr(summarizing, "read_record", lambda _: pytest.fail("the summary was not used"))
+        patched.setattr(
+            summarizing, "read_record", lambda _: pytest.fail("the summary was not used")
+        )
         assert summary_of(folder) == first
     for damaged in (b"", whole[:-9], whole.replace(b"1.21.0", b"1.99.0")):
         file.write_bytes(damaged)
