@@ -93,9 +93,10 @@ def parse_model(text: str | None) -> tuple[str, ...]:
         return ()
     if Path(text).exists():
         return tuple(sorted(digests_of(Path(text), origins=False)))
-    if re.fullmatch(r"[0-9a-f]{8,64}", text) is None:
+    digits = text.lower().removeprefix("sha256:")
+    if re.fullmatch(r"[0-9a-f]{8,64}", digits) is None:
         raise UsageError(f"--model {text}: no such file, and not 8 or more digits of a SHA-256")
-    return (text,)
+    return (digits,)
 
 
 def parse_tools(texts: Sequence[str]) -> tuple[Requirement, ...]:

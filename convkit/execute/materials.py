@@ -76,7 +76,7 @@ def locked_in(
         if spec not in known:
             known[spec] = tuple(_packages(spec, surroundings, home))
         found = {(package.name, package.version): package for package in known[spec]}
-        if spec not in surroundings.resolutions:
+        if surroundings.facts.toolchain == "host":
             own = _of_this_environment(imported.get(stage.id, {}))
             found = {(package.name, package.version): package for package in own} | found
         for package in found.values():
