@@ -14,6 +14,7 @@ from convkit.codec import CodecError, decode
 from convkit.errors import FeedError, ModelFileError
 from convkit.installation import install_command
 from convkit.models.contract_check import CONTRACT_KEY, check_contract
+from convkit.origin import Origin, checked_origin
 from convkit.runtimes.registry import runtimes
 from convkit.runtimes.row import Runtime
 from convkit.tensors import Contract, DimensionError, TensorSpec, dimension_axes, dimension_size
@@ -41,9 +42,10 @@ def load(path: str | Path, *, device: Device = "cpu", optimization: str = "all")
     """
     if (file := _joined_file(Path(path))) is not None:
         joined = _open_joined(file, device, optimization)
-        return Session(joined.contract(), joined, str(path))
-    contract, session = _open_one(Path(path), device, optimization)
-    return Session(contract, session, str(path))
+        return Session(joined.contract(), joined, str(path), file)
+    file, runtime = _find_model(Path(path))
+    contract, session = _open_one(file, runtime, device, optimization)
+    return Session(contract, session, str(path), file)
 
 
 def _joined_file(path: Path) -> Path | None:
@@ -61,7 +63,7 @@ def _open_joined(file: Path, device: Device, optimization: str) -> "JoinedSessio
     except (OSError, ValueError, CodecError) as error:
         raise ModelFileError(f"{file} cannot be read: {error}") from error
     opened = {
-        name: _open_one(file.parent / folder, device, optimization)
+        name: _open_one(*_find_model(file.parent / folder), device, optimization)
         for name, folder in model.parts.items()
     }
     contracts = {name: contract for name, (contract, _) in opened.items()}
@@ -69,9 +71,10 @@ def _open_joined(file: Path, device: Device, optimization: str) -> "JoinedSessio
     return JoinedSession(wiring, {name: session for name, (_, session) in opened.items()})
 
 
-def _open_one(path: Path, device: Device, optimization: str) -> tuple[Contract, RuntimeSession]:
+def _open_one(
+    file: Path, runtime: Runtime, device: Device, optimization: str
+) -> tuple[Contract, RuntimeSession]:
     """Return a model of one graph and its contract; raises ModelFileError."""
-    file, runtime = _find_model(path)
     assert runtime.session is not None
     try:
         opened: OpenedModel = runtime.load(runtime.session)(file, device, optimization)
@@ -128,10 +131,11 @@ class Session:
     `contract` lists the inputs and outputs.
     """
 
-    def __init__(self, contract: Contract, runtime: RuntimeSession, path: str) -> None:
+    def __init__(self, contract: Contract, runtime: RuntimeSession, path: str, file: Path) -> None:
         self.contract = contract
         self._runtime = runtime
         self._path = path
+        self._file = file
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -142,6 +146,14 @@ class Session:
     def outputs(self) -> tuple[TensorSpec, ...]:
         """The model's outputs, in the contract's order."""
         return self.contract.outputs
+
+    @property
+    def origin(self) -> Origin | None:
+        """The run that built the model, from `origin.json` beside it; None if there is no such
+        file. The first use reads the model's files whole: raises ModelFileError if they are not
+        the ones that this run built.
+        """
+        return checked_origin(self._file)
 
     def __call__(
         self, *feeds: "Mapping[str, np.ndarray]", **named: "np.ndarray"

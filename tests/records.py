@@ -11,7 +11,10 @@ import math
 from pathlib import Path
 
 from convkit.codec import encode
+from convkit.execute.materials import seeds_of, stated_sources
+from convkit.execute.rejudge import recorded_recipe
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.record.materials import Materials
 from convkit.record.model import (
     CaseVerdict,
     OutputVerdict,
@@ -391,8 +394,8 @@ def write_run(root: Path, record: RunRecord) -> Path:
 
 
 def write_built_run(root: Path, record: RunRecord) -> tuple[Path, RunRecord]:
-    """Like `write_run`, with the artifact ids of the files that it writes; also return the
-    record.
+    """Like `write_run`, but free of contradictions: with the artifact ids and sizes of the files
+    that it writes, and figures that fit the cases' sizes. Also return the record.
     """
     folder = write_run(root, record)
     built = {}
@@ -412,6 +415,41 @@ def write_built_run(root: Path, record: RunRecord) -> tuple[Path, RunRecord]:
         else stage
         for stage in record.stages
     )
-    record = dataclasses.replace(record, stages=stages)
+    targets = tuple(
+        dataclasses.replace(
+            target,
+            size_bytes=sum((folder / name).stat().st_size for name in target.files),
+            verifications=tuple(map(_fitting, target.verifications)),
+        )
+        for target in record.targets
+    )
+    record = dataclasses.replace(record, stages=stages, targets=targets)
     (folder / "result.json").write_text(json.dumps(encode(record), indent=2), encoding="utf-8")
     return folder, record
+
+
+def _fitting(verification: Verification) -> Verification:
+    cases = []
+    for case in verification.cases:
+        shape = (case.sizes["batch"], case.sizes["sequence"], 384)
+        outputs = []
+        for output in case.outputs:
+            metrics = dataclasses.replace(
+                output.metrics,
+                elements=math.prod(shape),
+                worst_index=tuple(
+                    min(place, size - 1)
+                    for place, size in zip(output.metrics.worst_index, shape, strict=True)
+                ),
+                agreement=round(0.9 * math.prod(shape)) / math.prod(shape),
+                nrmse=output.metrics.rms / output.metrics.reference_rms,
+            )
+            outputs.append(dataclasses.replace(output, metrics=metrics))
+        cases.append(dataclasses.replace(case, outputs=tuple(outputs)))
+    return dataclasses.replace(verification, cases=tuple(cases))
+
+
+def materials_of_recipe(record: RunRecord) -> Materials:
+    """Return what the record's recipe says of its models and seeds."""
+    recipe = recorded_recipe(record, Path())
+    return Materials(tuple(stated_sources(recipe)), seeds_of(recipe))

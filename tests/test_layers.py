@@ -20,6 +20,7 @@ BOTTOM = {
     "errors",
     "home",
     "installation",
+    "origin",
     "redaction",
     "findings.model",
     "findings.severity",
@@ -117,7 +118,7 @@ HOST_ONLY = {
     "sqlalchemy",
 }
 HOST_ONLY |= {"dask", "distributed", "fsspec"}
-HOST_ONLY |= {"cryptography", "model_signing", "packageurl", "securesystemslib"}
+HOST_ONLY |= {"cryptography", "model_signing", "packageurl", "securesystemslib", "sigstore"}
 STAGE_ONLY = {
     "openvino",
     "torch",

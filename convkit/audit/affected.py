@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Literal
 
@@ -11,7 +11,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from convkit.audit.folders import run_folders
+from convkit.audit.folders import digests_of, run_folders
 from convkit.audit.index import Package, RunSummary, readable_summary
 from convkit.audit.reproductions import beside
 from convkit.errors import ConvkitError, UsageError
@@ -59,8 +59,9 @@ _Search = Callable[[RunSummary], Iterator[_Hit]]
 def affected(asked: str, home: Home) -> Answer:
     """Return the built models that something concerns.
 
-    `asked`: a package and its versions (`onnxruntime==1.21.*`), at least 8 digits of a digest or
-    revision, a finding's code, or the name of a model. Raises UsageError if it is none of these.
+    `asked`: a package and its versions (`onnxruntime==1.21.*`), a file or a model's folder, at
+    least 8 digits of a digest or revision, a finding's code, or the name of a model. Raises
+    UsageError if it is none of these.
     """
     search = _search_for(asked)
     found: list[Affected] = []
@@ -87,16 +88,17 @@ def _in_run(summary: RunSummary, folder: Path, search: _Search) -> Iterator[Affe
                 beside(folder, ".accepted.json").exists(),
                 tuple(dict.fromkeys(how for how, _ in mine)),
                 tuple(dict.fromkeys(what for _, what in mine)),
-                {
-                    name: digest
-                    for name, digest in summary.files.items()
-                    if name.startswith(f"models/{target}/")
-                },
+                files_below(summary.files, f"models/{target}/"),
                 str(folder),
             )
 
 
 def _search_for(asked: str) -> _Search:
+    path = Path(asked)
+    # A folder may have a package's name.
+    if path.is_file() or (path.is_dir() and asked != path.name):
+        digests = digests_of(path, origins=False)
+        return lambda summary: _with_bytes(summary, digests)
     if _CODE.fullmatch(asked):
         return lambda summary: _with_finding(summary, asked)
     match = _DIGEST.fullmatch(asked)
@@ -109,8 +111,8 @@ def _search_for(asked: str) -> _Search:
         if re.fullmatch(r"[\w./@:-]+", asked):
             return lambda summary: _with_source(summary, asked)
         raise UsageError(
-            f"{asked}: write a package and its versions (onnxruntime==1.21.*), a digest or revision"
-            " (8 digits or more), a finding's code (N102), or the name of a model"
+            f"{asked}: write a package and its versions (onnxruntime==1.21.*), a file, a digest or"
+            " revision (8 digits or more), a finding's code (N102), or the name of a model"
         ) from error
     if requirement.marker is not None or requirement.extras or requirement.url is not None:
         raise UsageError(f"{asked}: a package and its versions only, such as onnxruntime==1.21.*")
@@ -119,6 +121,11 @@ def _search_for(asked: str) -> _Search:
     return lambda summary: itertools.chain(
         _with_package(summary, requirement), _with_source(summary, asked)
     )
+
+
+def files_below(files: Mapping[str, str], folder: str) -> dict[str, str]:
+    """Return those of a run's files that are in a folder, which ends in `/`."""
+    return {name: digest for name, digest in files.items() if name.startswith(folder)}
 
 
 def _with_finding(summary: RunSummary, code: str) -> Iterator[_Hit]:
@@ -136,6 +143,18 @@ def _with_digest(summary: RunSummary, digits: str) -> Iterator[_Hit]:
     for material in summary.materials:
         if any(each.lower().startswith(digits) for each in material.identities):
             yield None, "source", f"{material.kind} {material.name}"
+
+
+def _with_bytes(summary: RunSummary, digests: set[str]) -> Iterator[_Hit]:
+    """Find the models that have all these files; for a single one, also what was made from it."""
+    for target in summary.targets:
+        mine = files_below(summary.files, f"models/{target}/")
+        if digests <= set(mine.values()):
+            yield from (
+                (target, "contains", name) for name, digest in mine.items() if digest in digests
+            )
+    if len(digests) == 1:
+        yield from (hit for hit in _with_digest(summary, *digests) if hit[1] == "source")
 
 
 def _with_source(summary: RunSummary, asked: str) -> Iterator[_Hit]:

@@ -26,6 +26,7 @@ from convkit.audit.policy import Policy, violations
 from convkit.audit.proof import TargetProof, proofs_of
 from convkit.audit.remembered import with_locks, with_store
 from convkit.audit.reproductions import Acceptance, Reproduction
+from convkit.audit.restated import with_provenance
 from convkit.audit.signatures import SignatureCheck, check_signatures
 from convkit.errors import ConvkitError
 from convkit.execute.materials import code_digest
@@ -89,7 +90,8 @@ def audit(located: Located, home: Home, policy: Policy | None = None) -> Answer:
     record, unreadable = _record(folder)
     digester, store = Digester(), store_near(folder, home.root)
     checked = check_folder(folder, record, provenance, store, digester)
-    later, signed = since(folder, record), check_signatures(folder)
+    later = since(folder, record)
+    signed = check_signatures(folder, policy.sigstore if policy is not None else None)
     lost = lost_link(folder, provenance) if provenance is not None else None
     extra = [problem for problem in (damage, unreadable) if problem is not None]
     checked = _with_problems(checked, [*extra, *later.problems, *signed.problems])
@@ -156,16 +158,22 @@ def _contradictions(
 ) -> tuple[list[Contradiction], tuple[str, ...]]:
     """Return the contradictions among a run's files, and notes on what judging again has shown."""
     found = [*within_record(folder, record), *with_locks(folder, record)]
+    differences: tuple[str, ...] = ()
     found += with_store(record, store)
     if provenance is not None:
         found += between_records(folder, record, provenance)
+        found += with_provenance(folder, record, provenance)
         found += with_next(folder, provenance)
     same_code = provenance is not None and provenance.code == code_digest()
-    judged = judge_again(folder, record, same_code=same_code)
-    found += judged.contradictions
+    # A verification without its stage, which is named above, cannot be judged.
+    stages = {stage.id for stage in record.stages}
+    if all(each.stage in stages for target in record.targets for each in target.verifications):
+        judged = judge_again(folder, record, same_code=same_code)
+        found += judged.contradictions
+        differences = judged.notes
     if same_code:
         found += report_differs(folder, record)
-    return found, judged.notes
+    return found, differences
 
 
 def _signers(checked: SignatureCheck, policy: Policy | None) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ hidden.
 
 import dataclasses
 import datetime as dt
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -11,7 +12,7 @@ from typing import Literal
 from packaging.requirements import InvalidRequirement, Requirement
 
 from convkit.audit.affected import is_match
-from convkit.audit.folders import is_run_id, run_folders
+from convkit.audit.folders import digests_of, is_run_id, run_folders
 from convkit.audit.index import RunSummary, readable_summary
 from convkit.audit.reproductions import acceptance_of, reproductions_of
 from convkit.errors import ConvkitError, ProvenanceError, UsageError
@@ -53,13 +54,15 @@ class Filter:
     """Criteria for runs. All `tools` must have been used; `verdict` applies to the target if one is
     named.
 
-    `since` and `until` (exclusive) are seconds since the epoch.
+    `built`: for each of these, the run has a file whose digest begins with it. `since` and `until`
+    (exclusive) are seconds since the epoch.
     """
 
     recipe: str | None = None
     target: str | None = None
     tools: tuple[Requirement, ...] = ()
     verdict: TargetStatus | None = None
+    built: tuple[str, ...] = ()
     since: float | None = None
     until: float | None = None
 
@@ -80,6 +83,20 @@ def list_runs(home: Home, wanted: Filter) -> list[RunEntry]:
         if fits and _in_time(entry, wanted) and wanted.recipe in (None, entry.recipe):
             entries.append(entry)
     return sorted(entries, key=lambda entry: (entry.started or 0.0, entry.run), reverse=True)
+
+
+def parse_model(text: str | None) -> tuple[str, ...]:
+    """Return the digests of a file or a folder of built files, or the digits of a digest; raises
+    UsageError.
+    """
+    if text is None:
+        return ()
+    if Path(text).exists():
+        return tuple(sorted(digests_of(Path(text), origins=False)))
+    digits = text.lower().removeprefix("sha256:")
+    if re.fullmatch(r"[0-9a-f]{8,64}", digits) is None:
+        raise UsageError(f"--model {text}: no such file, and not 8 or more digits of a SHA-256")
+    return (digits,)
 
 
 def parse_tools(texts: Sequence[str]) -> tuple[Requirement, ...]:
@@ -122,6 +139,9 @@ def _fits(entry: RunEntry, summary: RunSummary, wanted: Filter) -> bool:
         return False
     verdict = entry.targets[wanted.target] if wanted.target is not None else entry.status
     if wanted.verdict is not None and verdict != wanted.verdict:
+        return False
+    digests = summary.files.values()
+    if not all(any(each.startswith(digits) for each in digests) for digits in wanted.built):
         return False
     return all(_used(summary, wanted.target, requirement) for requirement in wanted.tools)
 

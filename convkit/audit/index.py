@@ -12,15 +12,11 @@ import json
 import os
 from pathlib import Path
 
-from convkit.audit.integrity import readable_provenance
 from convkit.audit.reproductions import beside
 from convkit.codec import Json
 from convkit.errors import ConvkitError
-from convkit.execute.run_folder import read_record
-from convkit.record.materials import Dependency
-from convkit.record.model import RunRecord, TargetStatus
-from convkit.record.provenance import FILE_NAME, Provenance
-from convkit.record.summary import located_findings
+from convkit.record.model import TargetStatus
+from convkit.record.provenance import FILE_NAME
 
 _ENDING = ".summary.json"
 _FORMAT = 1
@@ -72,8 +68,9 @@ def summary_of(folder: Path) -> RunSummary:
     known = _known(path, stamp)
     if known is not None:
         return known
-    record = read_record(folder)
-    summary = _summarize(record, readable_provenance(folder)[0])
+    from convkit.audit.summarizing import summarize  # noqa: PLC0415 - reads recipes: only once per run
+
+    summary = summarize(folder)
     _remember(path, stamp, summary)
     return summary
 
@@ -126,50 +123,6 @@ def _remember(path: Path, stamp: list[int], summary: RunSummary) -> None:
     with contextlib.suppress(OSError):  # somebody else's folder, or a full disk
         staging.write_bytes(hashlib.sha256(text).hexdigest().encode() + b"\n" + text)
         staging.replace(path)
-
-
-def _summarize(record: RunRecord, provenance: Provenance | None) -> RunSummary:
-    codes: dict[str, list[str]] = {}
-    for located in located_findings(record):
-        places = codes.setdefault(located.finding.code, [])
-        places += [where for where in located.where if where not in places]
-    dependencies = provenance.dependencies if provenance is not None else ()
-    return RunSummary(
-        run=record.id,
-        recipe=record.recipe,
-        started=record.started,
-        status=record.status,
-        targets={target.name: target.status for target in record.targets},
-        stages={stage.id: stage.target for stage in record.stages},
-        packages=_packages(record, dependencies),
-        materials=tuple(_material(item) for item in dependencies if item.kind != "tool"),
-        files={name: entry.sha256 for name, entry in provenance.files.items()}
-        if provenance is not None
-        else {},
-        codes=codes,
-    )
-
-
-def _packages(record: RunRecord, dependencies: tuple[Dependency, ...]) -> tuple[Package, ...]:
-    imported: dict[tuple[str, str], list[str]] = {}
-    for stage in record.stages:
-        for name, version in stage.versions.items():
-            imported.setdefault((name, version), []).append(stage.id)
-    installed = {
-        (item.name, str(item.notes["version"])): item.notes.get("installed", ())
-        for item in dependencies
-        if item.kind == "tool"
-    }
-    return tuple(
-        Package(*key, tuple(imported.get(key, ())), tuple(installed.get(key, ())))
-        for key in sorted({*imported, *installed})
-    )
-
-
-def _material(item: Dependency) -> Material:
-    revision = item.notes.get("revision") or item.notes.get("version")
-    identities = [*item.digest.values(), *([str(revision)] if revision else [])]
-    return Material(item.kind, item.name, item.uri or "", tuple(identities))
 
 
 def readable_summary(folder: Path) -> RunSummary | ConvkitError:

@@ -12,7 +12,13 @@ from typing import Literal
 from convkit.errors import ProvenanceError, StoreError
 from convkit.home import home_around
 from convkit.record.model import RunRecord
-from convkit.record.provenance import FILE_NAME, FileDigest, Provenance, read_provenance
+from convkit.record.provenance import (
+    FILE_NAME,
+    FileDigest,
+    Provenance,
+    origin_digests,
+    read_provenance,
+)
 from convkit.store.checking import record_damage
 from convkit.store.digests import digest_file, digest_json
 from convkit.store.store import Store
@@ -105,7 +111,7 @@ def check_folder(
     expected: Mapping[str, FileDigest]
     if provenance is not None:
         present.discard(FILE_NAME)
-        expected, basis = provenance.files, FILE_NAME
+        expected, basis = provenance.files | origin_digests(folder, provenance), FILE_NAME
         problems += [
             FileProblem(name, "extra", "the run did not write it")
             for name in present - set(expected)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from convkit.audit.contradictions import Contradiction, plain_text
-from convkit.audit.measured import impossible_figures
+from convkit.audit.measured import impossible_figures, misplaced_figures
 from convkit.errors import ConvkitError
 from convkit.execute.rejudge import recorded_recipe, rejudge_record
 from convkit.execute.run_key import run_key
@@ -23,7 +23,8 @@ from convkit.record.model import (
     worst_status,
 )
 from convkit.report.render import REPORT_NAME, render_report
-from convkit.verdict.targets import exit_code
+from convkit.tensors import DimensionError
+from convkit.verdict.targets import exit_code, precision_text
 from convkit.verdict.waivers import day_of, with_waivers, without_waivers
 
 
@@ -53,6 +54,12 @@ def judge_again(folder: Path, record: RunRecord, *, same_code: bool) -> JudgedAg
         for target in record.targets
         for place, message in (*_target(target, recipe), *_waivers(target, recipe, day))
     ]
+    for key in ("description", "name"):
+        stated = record.recipe if key == "name" else record.description
+        if stated != getattr(recipe, key):
+            found.append(
+                Contradiction(("result.json", "recipe.yaml"), f"the recipe's {key} differs")
+            )
     status = worst_status([target.status for target in record.targets])
     if (status, exit_code(status)) != (record.status, record.exit_code):
         found.append(
@@ -75,6 +82,15 @@ def _derived(record: RunRecord, recipe: Recipe) -> Iterator[Contradiction]:
     place = ("result.json", "recipe.yaml")
     if record.contract != contract_of(recipe):
         yield Contradiction(place, "the contract is not the recipe's")
+    experiment = recipe.track.experiment or f"convkit/{recipe.name}"
+    if record.experiment != experiment:
+        yield Contradiction(place, f"the experiment is {record.experiment}, not {experiment}")
+    for target in record.targets:
+        if recipe.parts:
+            continue  # a joined target has its parts' precisions
+        text = precision_text(recipe.targets[target.name], target.plan)
+        if target.precision != text:
+            yield Contradiction(place, f"{target.name}: precision {target.precision}, not {text}")
     keys = {stage.id: stage.key for stage in record.stages}
     if record.key != run_key(recipe, keys, day_of(record.started)):
         yield Contradiction(place, "the run's key is not that of its stages and its recipe")
@@ -93,6 +109,10 @@ def _target(target: TargetReport, recipe: Recipe) -> Iterator[tuple[str, str]]:
             yield "recipe.yaml", f"{target.name}: {name} {found}, but the recipe says {wanted}"
     for verification in target.verifications:
         yield from _verification(target, verification, recipe)
+        for check in verification.invariance:
+            for metrics in (*check.original, *check.candidate):
+                for message in impossible_figures(metrics):
+                    yield verification.stage, f"invariance to {check.case}: {message}"
     plain = without_waivers(target)
     statuses = [verification.status for verification in plain.verifications]
     if any(finding.is_error for finding in plain.findings) and "broken" not in statuses:
@@ -139,7 +159,7 @@ def _case(
 ) -> Iterator[tuple[str, str]]:
     for output in case.outputs:
         where = f"case {case.case}, {output.output}"
-        for message in impossible_figures(output.metrics):
+        for message in (*impossible_figures(output.metrics), *_misplaced(output, case, recipe)):
             yield place, f"{where}: {message}"
         yield from ((place, f"{where}: {each}") for each in _output(output, target, recipe))
     for name, size in case.sizes.items():
@@ -153,6 +173,18 @@ def _case(
     if case.passed != passed:
         word = "passed" if case.passed else "failed"
         yield place, f"case {case.case}: recorded as {word}, its outputs say otherwise"
+
+
+def _misplaced(output: OutputVerdict, case: CaseVerdict, recipe: Recipe) -> Iterator[str]:
+    """Compare the figures with the output's shape, if the case's sizes determine it."""
+    spec = next((each for each in contract_of(recipe).outputs if each.name == output.output), None)
+    if spec is None or recipe.steps is not None or recipe.parts:
+        return  # calls after the first have other sizes, and so may a part
+    try:
+        shape = spec.concrete_shape(case.sizes)
+    except DimensionError:
+        return
+    yield from misplaced_figures(output.metrics, shape)
 
 
 def _output(output: OutputVerdict, target: TargetReport, recipe: Recipe) -> Iterator[str]:

@@ -1,17 +1,16 @@
 """Finds the subject of an audit: a run, or the run that produced given bytes."""
 
 import dataclasses
-import os
 import re
 from pathlib import Path
 
-from convkit.audit.folders import is_run, run_folders
+from convkit.audit.folders import digests_of, is_run, run_folders
 from convkit.audit.integrity import readable_provenance
-from convkit.errors import ConvkitError, UnknownBytesError, UsageError, storage_error
+from convkit.errors import ConvkitError, UnknownBytesError, UsageError
 from convkit.execute.run_folder import read_record
 from convkit.execute.selecting import find_run
 from convkit.home import Home
-from convkit.record.provenance import FileDigest
+from convkit.record.provenance import FileDigest, origin_digests
 from convkit.store.digests import digest_file
 
 _DIGEST = re.compile(r"(?:sha256:)?([0-9a-f]{8,64})", re.IGNORECASE)
@@ -63,23 +62,6 @@ def locate(name: str, home: Home) -> Located:
     return Located(find_run(name, home))
 
 
-def digests_of(path: Path) -> set[str]:
-    """Return the SHA-256 of a file, or of every file in a folder."""
-    files = (
-        [path]
-        if path.is_file()
-        else [Path(parent) / name for parent, _, names in os.walk(path) for name in names]
-    )
-    if not files:
-        raise UsageError(
-            f"{path}: an empty folder; name a built file, a folder of built files, or a run"
-        )
-    try:
-        return {digest_file(file) for file in files}
-    except OSError as error:
-        raise storage_error(error, path) from error
-
-
 def _named(name: str, folders: list[Path]) -> Path | None:
     for folder in folders:
         if name in (folder.name, f"{folder.parent.name}/{folder.name}"):
@@ -111,7 +93,7 @@ def _by_bytes(name: str, digests: set[str], around: Path | None, folders: list[P
     made = [
         folder
         for folder in folders
-        if digests <= {entry.sha256 for entry in recorded_files(folder).values()}
+        if digests <= {entry.sha256 for entry in _known_files(folder).values()}
     ]
     if around is not None and around not in made:
         made = [around, *made]
@@ -147,9 +129,7 @@ def _by_digest(name: str, digest: str, folders: list[Path]) -> Located:
 
 
 def _located(name: str, made: list[Path], digests: set[str]) -> Located:
-    files = tuple(
-        path for path, entry in recorded_files(made[0]).items() if entry.sha256 in digests
-    )
+    files = tuple(path for path, entry in _known_files(made[0]).items() if entry.sha256 in digests)
     targets = {path.split("/")[1] for path in files if path.startswith("models/")}
     target = targets.pop() if len(targets) == 1 else None
     runs = tuple(f"{folder.parent.name}/{folder.name}" for folder in made)
@@ -166,6 +146,13 @@ def recorded_files(folder: Path) -> dict[str, FileDigest]:
         path.relative_to(folder).as_posix(): FileDigest(digest_file(path), path.stat().st_size)
         for path in models
     }
+
+
+def _known_files(folder: Path) -> dict[str, FileDigest]:
+    """Return a run's files, `origin.json` included: by it, a folder of files is that run's only."""
+    provenance, _ = readable_provenance(folder)
+    origins = origin_digests(folder, provenance) if provenance is not None else {}
+    return recorded_files(folder) | origins
 
 
 def _artifacts(folder: Path) -> list[str]:

@@ -27,6 +27,7 @@ def impossible_figures(metrics: TensorMetrics) -> Iterator[str]:
         yield from _errors(metrics)
         yield from _largest(metrics)
         yield from _direction(metrics)
+        yield from _relations(metrics)
 
 
 def _counts(metrics: TensorMetrics) -> Iterator[str]:
@@ -35,6 +36,11 @@ def _counts(metrics: TensorMetrics) -> Iterator[str]:
         count = getattr(metrics, name)
         if not 0 <= count <= everything:
             yield f"{name} is {count}, of {everything} elements"
+    if metrics.inf_mismatched == 0 and metrics.inf_reference != metrics.inf_candidate:
+        yield (
+            f"inf_reference is {metrics.inf_reference}, inf_candidate {metrics.inf_candidate}, but"
+            " no infinity is mismatched"
+        )
     for name in ("agreement", "cosine"):
         value, least = getattr(metrics, name), 0.0 if name == "agreement" else -1.0
         if not (math.isnan(value) or least - _ROUNDING <= value <= 1 + _ROUNDING):
@@ -79,3 +85,48 @@ def _direction(metrics: TensorMetrics) -> Iterator[str]:
             f"cosine is {metrics.cosine:g}, but with an rms of {metrics.rms:g} at a reference of"
             f" {length:g} it is at least {least:g}"
         )
+
+
+def _relations(metrics: TensorMetrics) -> Iterator[str]:
+    """Compare the figures that follow from others. Older records lack some: NaN."""
+    special = metrics.nan_reference or metrics.nan_candidate or metrics.inf_mismatched
+    most = math.sqrt(metrics.elements)
+    if not metrics.max_abs <= metrics.rms * most * (1 + _ROUNDING) + _VANISHED:
+        yield f"max_abs is {metrics.max_abs:g}, too large for an rms of {metrics.rms:g}"
+    if not metrics.max_abs <= metrics.mean_abs * metrics.elements * (1 + _ROUNDING) + _VANISHED:
+        yield f"max_abs is {metrics.max_abs:g}, too large for a mean_abs of {metrics.mean_abs:g}"
+    if not (special or metrics.inf_reference or math.isnan(metrics.agreement)):
+        equal = metrics.agreement * metrics.elements
+        if not abs(equal - round(equal)) <= _ROUNDING * max(equal, 1.0):
+            yield f"agreement is {metrics.agreement:g} of {metrics.elements} elements"
+    length, largest = metrics.reference_rms, metrics.reference_max
+    if math.isnan(length) or math.isnan(largest) or math.isinf(length):
+        return
+    if not (
+        0 <= length <= largest * (1 + _ROUNDING) and largest <= length * most * (1 + _ROUNDING)
+    ):
+        yield f"reference_rms is {length:g}, reference_max {largest:g}"
+    if length > 0 and not abs(metrics.nrmse * length - metrics.rms) <= _ROUNDING * metrics.rms:
+        yield f"nrmse is {metrics.nrmse:g}, but rms is {metrics.rms:g} of {length:g}"
+    if largest > 0 and not metrics.max_rel >= metrics.max_abs / largest * (1 - _ROUNDING):
+        yield f"max_rel is {metrics.max_rel:g}, too small for max_abs and reference_max"
+    worst = 0.0 if special else abs(metrics.worst_reference)
+    if math.isfinite(worst) and not worst <= largest * (1 + _ROUNDING):
+        yield f"the worst element is {metrics.worst_reference:g}, reference_max {largest:g}"
+    if any(not 0 <= magnitude <= largest * (1 + _ROUNDING) for magnitude, _ in metrics.frontier):
+        yield f"the frontier exceeds reference_max {largest:g}"
+
+
+def misplaced_figures(metrics: TensorMetrics, shape: tuple[int, ...]) -> Iterator[str]:
+    """Return what contradicts the output's shape."""
+    if metrics.mismatch is not None or metrics.rows is not None:
+        return
+    counted = metrics.elements + metrics.padding_elements
+    if counted != math.prod(shape):
+        yield f"{counted} elements were compared, its shape {list(shape)} has {math.prod(shape)}"
+    index = metrics.worst_index
+    fits = len(index) == len(shape) and all(
+        0 <= place < size for place, size in zip(index, shape, strict=True)
+    )
+    if metrics.elements and not fits:
+        yield f"the worst element is at {list(index)}, outside its shape {list(shape)}"

@@ -3,6 +3,9 @@
     trust:
       - {name: release team, key: release.pub}                  # relative to the policy's file
       - {name: nightly, key: nightly.pub, signs: [provenance, models, reproduction]}
+      - {name: ci, identity: "https://github.com/org/repo/.github/workflows/convert.yml@refs/heads/main",
+         issuer: "https://token.actions.githubusercontent.com"}
+    sigstore: trust.json
     require:
       signed: [provenance, models, acceptance, reproduction]
       evidence: [device]
@@ -16,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from convkit.audit.keys import read_public_key
 from convkit.audit.signatures import Signature, SignatureCheck, Signed, subjects_of
@@ -31,12 +34,31 @@ class _Model(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class TrustedKey(_Model):
-    """A key that the policy trusts, and for what."""
+class TrustedSigner(_Model):
+    """A key, or an identity and the provider that vouches for it, that the policy trusts, and for
+    what.
+    """
 
     name: str
-    key: str
+    key: str | None = None
+    identity: str | None = None
+    issuer: str | None = None
     signs: tuple[Signed, ...] = _EVERYTHING
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "TrustedSigner":
+        keyless = (self.identity, self.issuer)
+        if (self.key is None) == (keyless == (None, None)) or (
+            self.key is None and None in keyless
+        ):
+            raise ValueError("write either key, or identity and issuer")
+        return self
+
+    def made(self, signature: Signature, keyid: str | None) -> bool:
+        """Return True for a signature of this signer. `keyid` is that of its key."""
+        if signature.identity is None:
+            return keyid is not None and signature.key == keyid
+        return (signature.identity.name, signature.identity.issuer) == (self.identity, self.issuer)
 
 
 class Requirements(_Model):
@@ -51,24 +73,30 @@ class Requirements(_Model):
 
 
 class PolicyFile(_Model):
-    """The content of a policy file."""
+    """The content of a policy file. `sigstore`: the file of a private Sigstore's trust
+    configuration.
+    """
 
-    trust: tuple[TrustedKey, ...] = Field(min_length=1)
+    trust: tuple[TrustedSigner, ...] = Field(min_length=1)
+    sigstore: str | None = None
     require: Requirements = Requirements()
 
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """A policy, with the ids of its keys."""
+    """A policy. `trust` are its signers, each with its key's id if it has a key."""
 
     file: str
-    keys: dict[str, TrustedKey]
+    trust: tuple[tuple[TrustedSigner, str | None], ...]
     require: Requirements
+    sigstore: Path | None = None
 
     def signer(self, signature: Signature) -> str | None:
-        """Return the name of the trusted key that made a signature; None if none did."""
-        key = self.keys.get(signature.key)
-        return key.name if key is not None and signature.what in key.signs else None
+        """Return the name of the trusted signer that made a signature; None if none did."""
+        for signer, keyid in self.trust:
+            if signer.made(signature, keyid) and signature.what in signer.signs:
+                return signer.name
+        return None
 
 
 def read_policy(path: Path) -> Policy:
@@ -82,8 +110,15 @@ def read_policy(path: Path) -> Policy:
         problem = error.errors()[0]
         place = ".".join(map(str, problem["loc"])) or "the whole file"
         raise UsageError(f"{path}: {place}: {problem['msg']}; see docs/audit.md") from error
-    keys = {read_public_key(path.parent / each.key).keyid: each for each in given.trust}
-    return Policy(str(path), keys, given.require)
+    keyids = (
+        None if each.key is None else read_public_key(path.parent / each.key).keyid
+        for each in given.trust
+    )
+    sigstore = None if given.sigstore is None else path.parent / given.sigstore
+    if sigstore is not None and not sigstore.is_file():
+        raise UsageError(f"{path}: sigstore: no such file: {sigstore}")
+    trust = tuple(zip(given.trust, keyids, strict=True))
+    return Policy(str(path), trust, given.require, sigstore)
 
 
 def violations(
@@ -106,8 +141,8 @@ def violations(
         yield "the run has no provenance.json to sign"
     for what, path in subjects_of(folder):
         if what in policy.require.signed and (what, path) not in trusted:
-            by = [each.key for each in checked.signatures if (each.what, each.path) == (what, path)]
-            why = f"signed by {by[0][:16]}, whom the policy does not trust" if by else "not signed"
+            by = [each.by for each in checked.signatures if (each.what, each.path) == (what, path)]
+            why = f"signed by {by[0]}, whom the policy does not trust" if by else "not signed"
             yield f"{path}: {why}"
     for target in record.targets if record is not None else ():
         if not policy.require.waivers and any(each.state == "active" for each in target.waivers):

@@ -7,8 +7,10 @@ They lie beside the run's folder, because the provenance inside covers every fil
                                     <key>.models.sig                 OpenSSF model-signing, models/
                                     <key>.accepted.dsse.json         DSSE over <id>.accepted.json
                                     <key>.reproduction-<name>.dsse.json   DSSE over a reproduction
+                                    <who>.<what>.sigstore.json       a keyless signature of one
 
-where <key> is the first 16 digits of the key's id. The provenance lists the digest of every file,
+where <key> is the first 16 digits of the key's id, and <who> those of an identity's digest. The
+provenance lists the digest of every file,
 so that its signature covers the whole run. A signature proves who signed only if somebody trusts
 the key: see `convkit.audit.policy`.
 """
@@ -21,6 +23,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from convkit.audit.integrity import FileProblem
+from convkit.audit.keyless import (
+    Identity,
+    KeylessSigner,
+    OtherSigstoreError,
+    verify_file,
+    verify_models,
+)
 from convkit.audit.keys import SigningMissing, public_pem, read_public_key, read_signer
 from convkit.audit.reproductions import beside, reproduction_files
 from convkit.errors import ConvkitError, UsageError, storage_error
@@ -34,7 +43,7 @@ if TYPE_CHECKING:
 Signed = Literal["provenance", "models", "acceptance", "reproduction"]
 # The folder beside the run's ends in this.
 SIGNATURES = ".signatures"
-_DSSE, _MODEL = ".dsse.json", ".sig"
+_DSSE, _MODEL, _BUNDLE = ".dsse.json", ".sig", ".sigstore.json"
 _PAYLOAD_TYPE: Mapping[Signed, str] = {
     "provenance": "application/vnd.in-toto+json",
     "acceptance": "application/vnd.convkit.acceptance+json",
@@ -45,17 +54,25 @@ _DIGITS = 16
 
 @dataclasses.dataclass(frozen=True)
 class Signature:
-    """A signature that matches the file `path` as it is now. `key` is the id of its key."""
+    """A signature that matches the file `path` as it is now. `key` is the id of its key; a keyless
+    one has none but an `identity`.
+    """
 
     what: Signed
     path: str
-    key: str
+    key: str = ""
+    identity: Identity | None = None
+
+    @property
+    def by(self) -> str:
+        """Who signed, as a reader is told."""
+        return str(self.identity) if self.identity is not None else self.key[:_DIGITS]
 
 
 @dataclasses.dataclass(frozen=True)
 class SignatureCheck:
-    """The signatures of a run. `problems` are those that do not match; `unchecked` says why none
-    could be checked.
+    """The signatures of a run. `problems` are those that do not match; `unchecked` says why one, or
+    all, could not be checked.
     """
 
     signatures: tuple[Signature, ...] = ()
@@ -65,11 +82,18 @@ class SignatureCheck:
 
 @dataclasses.dataclass(frozen=True)
 class _Subject:
-    """Something to sign: a file, or a folder of models. `name` is that of its signature."""
+    """Something to sign: a file, or a folder of models. `name` is that of its signature without
+    its end.
+    """
 
     what: Signed
     path: Path
     name: str
+
+    @property
+    def ending(self) -> str:
+        """How the name of a key's signature ends."""
+        return _MODEL if self.what == "models" else _DSSE
 
 
 def subjects_of(folder: Path) -> list[tuple[Signed, str]]:
@@ -90,7 +114,7 @@ def sign_folder(folder: Path, key: Path) -> tuple[Signature, ...]:
         place.mkdir(exist_ok=True)
         (place / f"{name}.pub").write_bytes(public_pem(signer.public_key))
         for subject in _subjects(folder):
-            target = place / f"{name}.{subject.name}"
+            target = place / f"{name}.{subject.name}{subject.ending}"
             if subject.what == "models":
                 _sign_models(subject.path, key, target)
             else:
@@ -107,8 +131,34 @@ def sign_folder(folder: Path, key: Path) -> tuple[Signature, ...]:
     return tuple(made)
 
 
-def check_signatures(folder: Path) -> SignatureCheck:
-    """Verify every signature beside a run."""
+def sign_keyless(folder: Path, token: str | None, config: Path | None) -> tuple[Signature, ...]:
+    """Sign everything of a run as an identity that Sigstore certifies.
+
+    `token` and `config` are those of `KeylessSigner`, whose errors this raises. It does not check
+    what it signs.
+    """
+    signer, subjects = KeylessSigner(token, config), list(_subjects(folder))
+    files = [each for each in subjects if each.what != "models"]
+    bundles, identity = signer.sign_files([each.path for each in files])
+    place = beside(folder, SIGNATURES)
+    try:
+        place.mkdir(exist_ok=True)
+        for subject, text in zip(files, bundles, strict=True):
+            target = place / f"{identity.digits}.{subject.name}{_BUNDLE}"
+            target.write_text(text, encoding="utf-8")
+        for subject in subjects:
+            if subject.what == "models":
+                target = place / f"{identity.digits}.{subject.name}{_BUNDLE}"
+                signer.sign_models(subject.path, target)
+    except OSError as error:
+        raise storage_error(error, place) from error
+    return tuple(
+        Signature(each.what, _shown(folder, each.path), identity=identity) for each in subjects
+    )
+
+
+def check_signatures(folder: Path, config: Path | None = None) -> SignatureCheck:
+    """Verify every signature beside a run. `config` is a private Sigstore's trust configuration."""
     place = beside(folder, SIGNATURES)
     files = sorted(place.iterdir()) if place.is_dir() else []
     if not files:
@@ -117,19 +167,39 @@ def check_signatures(folder: Path) -> SignatureCheck:
         keys = _keys(place)
     except SigningMissing as error:
         return SignatureCheck(unchecked=str(error))
-    found, problems = [], list(keys.problems)
-    subjects = {each.name: each for each in _subjects(folder)}
+    found, problems, unchecked = [], list(keys.problems), ""
+    subjects = {
+        f"{each.name}{ending}": each
+        for each in _subjects(folder)
+        for ending in (each.ending, _BUNDLE)
+    }
     for path in files:
         prefix, _, name = path.name.partition(".")
         if name == "pub":
             continue
-        key, subject = keys.found.get(prefix), subjects.get(name)
-        problem = _problem(path, key, subject)
-        if problem:
-            problems.append(FileProblem(_shown(folder, path), "changed", problem))
-        elif key is not None and subject is not None:
-            found.append(Signature(subject.what, _shown(folder, subject.path), key.keyid))
-    return SignatureCheck(tuple(found), tuple(problems))
+        subject = subjects.get(name)
+        if subject is None:
+            shown = _shown(folder, path)
+            problems.append(FileProblem(shown, "changed", "what it signed is gone"))
+            continue
+        try:
+            made = Signature(subject.what, _shown(folder, subject.path))
+            if name.endswith(_BUNDLE):
+                identity = _check_bundle(path, subject, config)
+                found.append(dataclasses.replace(made, identity=identity))
+            else:
+                key = _check_key(path, keys.found.get(prefix), subject)
+                found.append(dataclasses.replace(made, key=key.keyid))
+        except SigningMissing as error:
+            return SignatureCheck(unchecked=str(error))
+        except OtherSigstoreError as error:
+            unchecked = str(error)
+        except OSError as error:
+            reason = f"it cannot be read: {error.strerror or error}"
+            problems.append(FileProblem(_shown(folder, path), "changed", reason))
+        except ConvkitError as error:
+            problems.append(FileProblem(_shown(folder, path), "changed", str(error)))
+    return SignatureCheck(tuple(found), tuple(problems), unchecked)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,39 +227,41 @@ def _keys(place: Path) -> _Keys:
     return _Keys(found, tuple(problems))
 
 
-def _problem(path: Path, key: "SSlibKey | None", subject: _Subject | None) -> str:
-    """Return why a signature does not hold; empty if it does."""
-    if subject is None:
-        return "what it signed is gone"
+def _check_bundle(path: Path, subject: _Subject, config: Path | None) -> Identity:
+    """Return who made a keyless signature; raises ConvkitError if it does not hold."""
+    verify = verify_models if subject.what == "models" else verify_file
+    identity = verify(path, subject.path, config)
+    if identity.digits != path.name.partition(".")[0]:
+        raise ConvkitError(f"it is by {identity}, whose signatures begin with {identity.digits}")
+    return identity
+
+
+def _check_key(path: Path, key: "SSlibKey | None", subject: _Subject) -> "SSlibKey":
+    """Return a signature's key; raises ConvkitError if the signature does not hold."""
     if key is None:
-        return "its public key is missing or damaged"
-    try:
-        if subject.what == "models":
-            _verify_models(subject.path, path, path.with_name(f"{key.keyid[:_DIGITS]}.pub"))
-            return ""
-        return _envelope_problem(path, key, subject)
-    except OSError as error:
-        return f"it cannot be read: {error.strerror or error}"
-    except ConvkitError as error:
-        return str(error)
+        raise ConvkitError("its public key is missing or damaged")
+    if subject.what == "models":
+        _verify_models(subject.path, path, path.with_name(f"{key.keyid[:_DIGITS]}.pub"))
+    else:
+        _verify_envelope(path, key, subject)
+    return key
 
 
-def _envelope_problem(path: Path, key: "SSlibKey", subject: _Subject) -> str:
+def _verify_envelope(path: Path, key: "SSlibKey", subject: _Subject) -> None:
     from securesystemslib.dsse import Envelope  # noqa: PLC0415 - the extra `sign`
     from securesystemslib.exceptions import VerificationError  # noqa: PLC0415 - as above
 
     try:
         envelope = Envelope.from_dict(json.loads(path.read_bytes()))
         envelope.verify([key], 1)
-    except VerificationError:
-        return "the signature is not that of its key"
+    except VerificationError as error:
+        raise ConvkitError("the signature is not that of its key") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return f"not a DSSE envelope: {error}"
+        raise ConvkitError(f"not a DSSE envelope: {error}") from error
     if envelope.payload_type != _PAYLOAD_TYPE[subject.what]:
-        return f"it signs a {envelope.payload_type}"
+        raise ConvkitError(f"it signs a {envelope.payload_type}")
     if envelope.payload != subject.path.read_bytes():
-        return f"it signs other bytes than those of {subject.path.name}"
-    return ""
+        raise ConvkitError(f"it signs other bytes than those of {subject.path.name}")
 
 
 def _sign_models(models: Path, key: Path, target: Path) -> None:
@@ -217,14 +289,14 @@ def _model_signing(module: str) -> Any:  # noqa: ANN401 - an untyped library's m
 
 def _subjects(folder: Path) -> Iterator[_Subject]:
     if (folder / FILE_NAME).is_file():
-        yield _Subject("provenance", folder / FILE_NAME, f"provenance{_DSSE}")
+        yield _Subject("provenance", folder / FILE_NAME, "provenance")
     if (folder / "models").is_dir():
-        yield _Subject("models", folder / "models", f"models{_MODEL}")
+        yield _Subject("models", folder / "models", "models")
     accepted = beside(folder, ".accepted.json")
     if accepted.is_file():
-        yield _Subject("acceptance", accepted, f"accepted{_DSSE}")
+        yield _Subject("acceptance", accepted, "accepted")
     for path in reproduction_files(folder):
-        yield _Subject("reproduction", path, f"reproduction-{path.stem}{_DSSE}")
+        yield _Subject("reproduction", path, f"reproduction-{path.stem}")
 
 
 def _shown(folder: Path, path: Path) -> str:

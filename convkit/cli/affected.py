@@ -19,8 +19,8 @@ def affected(
         typer.Argument(
             metavar="WHAT",
             help=(
-                'A package ("onnxruntime==1.21.*"), 8 or more digits of a digest or revision, a'
-                " finding's code, or a model's name."
+                'A package ("onnxruntime==1.21.*"), a file, 8 or more digits of a digest or'
+                " revision, a finding's code, or a model's name."
             ),
         ),
     ],

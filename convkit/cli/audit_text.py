@@ -109,7 +109,7 @@ def _signed(answer: Answer) -> str:
     if answer.signatures.unchecked:
         return "not checked"
     keys = dict.fromkeys(
-        each.key[:16] for each in answer.signatures.signatures if each.what == "provenance"
+        each.by for each in answer.signatures.signatures if each.what == "provenance"
     )
     if keys:
         return f"signed by {', '.join(keys)}; no policy says whether to trust it (--policy)"

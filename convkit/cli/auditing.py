@@ -30,6 +30,14 @@ def runs(
         Verdict | None,
         typer.Option("--verdict", help="Only with this verdict (with --target, that target's)."),
     ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model",
+            metavar="FILE|SHA256",
+            help="Only runs that built this file, or this folder of files.",
+        ),
+    ] = None,
     since: Annotated[
         str | None, typer.Option("--since", metavar="DATE", help="On or after this day (UTC).")
     ] = None,
@@ -43,7 +51,7 @@ def runs(
     home: HomeFolder = None,
 ) -> None:
     """List past runs, newest first; damaged ones are listed as such."""
-    from convkit.audit.history import Filter, list_runs, parse_date, parse_tools
+    from convkit.audit.history import Filter, list_runs, parse_date, parse_model, parse_tools
     from convkit.home import Home
 
     wanted = Filter(
@@ -51,6 +59,7 @@ def runs(
         target=target,
         tools=parse_tools(tool or []),
         verdict=verdict,
+        built=parse_model(model),
         since=parse_date("--since", since),
         until=parse_date("--until", until, end=True),
     )

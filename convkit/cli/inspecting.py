@@ -60,7 +60,7 @@ def inspect(
     if json:
         import json as json_module
 
-        typer.echo(json_module.dumps(encode(result), indent=1))
+        typer.echo(json_module.dumps(encode(result) | {"origin": _origin(model)}, indent=1))
         return
     from rich.console import Console
 
@@ -69,7 +69,7 @@ def inspect(
 
         Console().print(types_table(result.modules))
         return
-    Console().print(_inspection(result))
+    Console().print(_inspection(result, _origin(model)))
 
 
 def _preview(
@@ -95,9 +95,25 @@ def _preview(
         console.print(plan_view(plan.target, plan.plan, plan.findings))
 
 
-def _inspection(result: "InspectResult") -> "RenderableType":
+def _origin(model: Path) -> dict[str, str]:
+    """Return the run that built a model, or why what says so is wrong; empty if nothing does."""
+    from convkit.errors import ModelFileError
+    from convkit.origin import checked_origin
+
+    try:
+        origin = checked_origin(model)
+    except ModelFileError as error:
+        return {"problem": str(error)}
+    if origin is None:
+        return {}
+    names = ("recipe", "run", "target", "provenance")
+    return {name: getattr(origin, name) for name in names}
+
+
+def _inspection(result: "InspectResult", origin: dict[str, str]) -> "RenderableType":
     from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     facts = Table.grid(padding=(0, 2))
     opsets = ", ".join(f"{domain} {version}" for domain, version in result.opsets.items())
@@ -115,6 +131,11 @@ def _inspection(result: "InspectResult") -> "RenderableType":
     )
     for key, value in result.metadata.items():
         facts.add_row(key, value if len(value) <= 100 else value[:97] + "...")
+    if "problem" in origin:
+        facts.add_row("origin", Text(f"!! {origin['problem']}", style="red"))
+    elif origin:
+        shown = f"{origin['recipe']}/{origin['run']}, target {origin['target']}"
+        facts.add_row("origin", f"{shown}; provenance {origin['provenance'][:12]}")
     if result.carried is None:
         facts.add_row("contract", "none: convkit did not build this file")
     elif result.carried != result.graph:

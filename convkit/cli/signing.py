@@ -35,11 +35,30 @@ def new(
 def sign(
     run: Run,
     key: Annotated[
-        Path,
+        Path | None,
         typer.Option(
             "--key", metavar="FILE", envvar="CONVKIT_KEY", help="A private key of `keys new`."
         ),
-    ],
+    ] = None,
+    keyless: Annotated[
+        bool, typer.Option("--keyless", help="Sign as your CI job, or yourself, through Sigstore.")
+    ] = False,
+    identity_token: Annotated[
+        Path | None,
+        typer.Option(
+            "--identity-token",
+            metavar="FILE",
+            help="--keyless: an OpenID Connect token, if not the CI system's own.",
+        ),
+    ] = None,
+    sigstore: Annotated[
+        Path | None,
+        typer.Option(
+            "--sigstore",
+            metavar="FILE",
+            help="--keyless: the trust configuration of a private Sigstore.",
+        ),
+    ] = None,
     home: HomeFolder = None,
 ) -> None:
     """Sign a run's provenance, models and what happened since.
@@ -48,11 +67,21 @@ def sign(
 
     The signatures lie beside the run. Only an intact run is signed.
     """
-    from convkit.audit.signing import sign_run
+    from convkit.audit.keyless import read_token
+    from convkit.audit.signing import Keyless, sign_run
+    from convkit.errors import UsageError
     from convkit.execute.selecting import find_run
     from convkit.home import Home
 
     place = Home.find(home)
     folder = find_run(run, place)
-    for signature in sign_run(folder, key, place):
-        typer.echo(f"signed {signature.path} with {signature.key[:16]}")
+    if keyless:
+        by: Path | Keyless = Keyless(read_token(identity_token), sigstore)
+    elif key is None:
+        raise UsageError("name a key (--key FILE; convkit keys new makes one), or sign --keyless")
+    elif identity_token is not None or sigstore is not None:
+        raise UsageError("--identity-token and --sigstore belong to --keyless")
+    else:
+        by = key
+    for signature in sign_run(folder, by, place):
+        typer.echo(f"signed {signature.path} as {signature.by}")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from convkit.comparison.listing import Listing
 from convkit.comparison.plain import compare_plain, same_bytes
+from convkit.origin import ORIGIN_FILE
 from convkit.worker.context import StageFailedError
 from convkit.worker.protocol import CompareRequest, CompareResult, FileComparison, Likeness
 
@@ -72,7 +73,7 @@ def _units(place: Path, reader: Reader) -> dict[str, Path]:
         ]
         if inside:
             files[inside[-1].as_posix()] = place / inside[-1]
-        elif path.is_file():
+        elif path.is_file() and path.name != ORIGIN_FILE:  # it differs in every run
             files[path.relative_to(place).as_posix()] = path
     return files
 

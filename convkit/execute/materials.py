@@ -1,10 +1,13 @@
 """A run's inputs, for its provenance: the models' origins, files named in the recipe, seeds."""
 
+import dataclasses
 import functools
 import importlib.metadata
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+
+from packaging.utils import canonicalize_name
 
 import convkit
 from convkit.codec import Json, encode
@@ -14,14 +17,16 @@ from convkit.installation import full_version
 from convkit.plan.keys import Facts
 from convkit.plan.stages import Stage
 from convkit.recipe.loading import LoadedRecipe
-from convkit.recipe.models import Model
-from convkit.record.materials import Dependency, LockedPackage, Materials, package_url
+from convkit.recipe.models import Model, Recipe
+from convkit.recipe.sources import PackageModel
+from convkit.record.materials import INSTALLED, Dependency, LockedPackage, Materials, package_url
 from convkit.record.model import RunRecord
 from convkit.record.provenance import TREE, FileDigest
 from convkit.store.digests import DigestCache, digest_tree
 from convkit.store.store import Store
+from convkit.toolchain.environments import environments_folder
+from convkit.toolchain.installed_digests import environment_digests, installed_digest
 from convkit.toolchain.requirements import EnvironmentSpec
-from convkit.toolchain.resolution import Resolution
 
 
 def materials_of(
@@ -37,27 +42,16 @@ def materials_of(
     """
     recipe, facts = loaded.recipe, surroundings.facts
     found = []
-    for graph in recipe.graphs:
-        own = facts.parts.get(graph.part_name or "", facts)
-        found.append(_source("source", graph.model, own.source, home))
-        if graph.original is not None:
-            found.append(_source("original", graph.original, own.original, home))
-    if recipe.parts and recipe.original is not None:
-        found.append(_source("original", recipe.original, facts.original, home))
+    for kind, model, part in _models(recipe):
+        own = facts.parts.get(part, facts)
+        found.append(_source(kind, model, own.source if kind == "source" else own.original, home))
     files = [
         Dependency(name, "file", digest={"sha256": sha256})
         for name, sha256 in sorted({**facts.files, **_opened(facts, opened)}.items())
     ]
     return Materials(
         dependencies=(*found, *files),
-        seeds={"verify.seed": recipe.verify.seed}
-        | _seeds("model", recipe.model)
-        | {
-            name: seed
-            for part in recipe.parts
-            for name, seed in _seeds(f"parts.{part}.model", recipe.parts[part].model).items()
-        }
-        | _seeds("original", recipe.original),
+        seeds=seeds_of(recipe),
         platform=facts.platform,
         worker_code=dict(facts.code),
         builder=_builder(),
@@ -65,17 +59,56 @@ def materials_of(
 
 
 def locked_in(
-    stages: Iterable[Stage], resolutions: Mapping[EnvironmentSpec, Resolution]
+    stages: Iterable[Stage],
+    surroundings: ResolvedFacts,
+    home: Home,
+    imported: Mapping[str, Mapping[str, str]],
 ) -> tuple[LockedPackage, ...]:
-    """Return every package of the stages' environments, whether a stage imported it or not."""
-    users: dict[tuple[str, str, tuple[str, ...]], list[str]] = {}
+    """Return every package of the stages' environments, whether a stage imported it or not.
+
+    `imported` are the versions that each stage imported, by its id: the current environment, of
+    `--toolchain host`, has packages that no requirement names.
+    """
+    users: dict[LockedPackage, list[str]] = {}
+    known: dict[EnvironmentSpec, tuple[LockedPackage, ...]] = {}
     for stage in stages:
-        resolution = resolutions.get(stage.environment)
-        for name, version in resolution.packages.items() if resolution is not None else ():
-            assert resolution is not None
-            key = (name, version, resolution.hashes.get(name, ()))
-            users.setdefault(key, []).append(stage.id)
-    return tuple(LockedPackage(*key, tuple(used)) for key, used in sorted(users.items()))
+        spec = stage.environment
+        if spec not in known:
+            known[spec] = tuple(_packages(spec, surroundings, home))
+        found = {(package.name, package.version): package for package in known[spec]}
+        if surroundings.facts.toolchain == "host":
+            own = _of_this_environment(imported.get(stage.id, {}))
+            found = {(package.name, package.version): package for package in own} | found
+        for package in found.values():
+            users.setdefault(package, []).append(stage.id)
+    return tuple(
+        dataclasses.replace(package, stages=tuple(used))
+        for package, used in sorted(users.items(), key=lambda item: dataclasses.astuple(item[0]))
+    )
+
+
+def _packages(
+    spec: EnvironmentSpec, surroundings: ResolvedFacts, home: Home
+) -> Iterator[LockedPackage]:
+    """Return the packages of one environment, without stages. One on another machine has no files
+    here.
+    """
+    facts, resolution = surroundings.facts, surroundings.resolutions.get(spec)
+    if resolution is not None:
+        files = environment_digests(environments_folder(home.root) / resolution.digest)
+        for name, version in resolution.packages.items():
+            hashes = resolution.hashes.get(name, ())
+            yield LockedPackage(name, version, hashes, (), files.get(canonicalize_name(name), ""))
+        return
+    every = (facts, *facts.parts.values())
+    found = next((each.packages[spec] for each in every if spec in each.packages), {})
+    yield from _of_this_environment(found)
+
+
+def _of_this_environment(versions: Mapping[str, str]) -> Iterator[LockedPackage]:
+    for name, version in versions.items():
+        if name != "python":
+            yield LockedPackage(name, version, (), (), installed_digest(name, version))
 
 
 @functools.cache
@@ -92,9 +125,16 @@ def _builder() -> tuple[Dependency, ...]:
     if commit is not None:
         digest["gitCommit"] = commit[1]
     uv = importlib.metadata.version("uv")
+    installed = installed_digest("uv", uv)
     return (
         Dependency("convkit", "builder", None, digest, {"version": version}),
-        Dependency("uv", "builder", package_url("pypi", "uv", uv), {}, {"version": uv}),
+        Dependency(
+            "uv",
+            "builder",
+            package_url("pypi", "uv", uv),
+            {INSTALLED: installed} if installed else {},
+            {"version": uv},
+        ),
     )
 
 
@@ -116,6 +156,35 @@ def built_files(record: RunRecord, store: Store) -> dict[str, FileDigest]:
     }
 
 
+def seeds_of(recipe: Recipe) -> dict[str, int]:
+    """Return every seed of a recipe, by its key."""
+    return (
+        {"verify.seed": recipe.verify.seed}
+        | _seeds("model", recipe.model)
+        | {
+            name: seed
+            for part in recipe.parts
+            for name, seed in _seeds(f"parts.{part}.model", recipe.parts[part].model).items()
+        }
+        | _seeds("original", recipe.original)
+    )
+
+
+def stated_sources(recipe: Recipe) -> list[Dependency]:
+    """Return what a recipe alone says of its models: no digest of a local file or folder."""
+    return [_source(kind, model, "", None) for kind, model, _ in _models(recipe)]
+
+
+def _models(recipe: Recipe) -> Iterator[tuple[str, Model, str]]:
+    """Return each model of a recipe, whether it is a source or an original, and its part."""
+    for graph in recipe.graphs:
+        yield "source", graph.model, graph.part_name or ""
+        if graph.original is not None:
+            yield "original", graph.original, graph.part_name or ""
+    if recipe.parts and recipe.original is not None:
+        yield "original", recipe.original, ""
+
+
 def _seeds(place: str, model: Model | None) -> dict[str, int]:
     if model is None:
         return {}
@@ -125,8 +194,10 @@ def _seeds(place: str, model: Model | None) -> dict[str, int]:
     }
 
 
-def _source(kind: str, model: Model, identity: str, home: Home) -> Dependency:
-    """Return a model's origin. `identity` is its digest if it is a local file or folder."""
+def _source(kind: str, model: Model, identity: str, home: Home | None) -> Dependency:
+    """Return a model's origin. `identity` is its digest if it is a local file or folder, `home` has
+    the packages that carry models.
+    """
     notes: dict[str, Json]
     tree = {"convkitTree": identity}
     if model.hub is not None:
@@ -140,12 +211,7 @@ def _source(kind: str, model: Model, identity: str, home: Home) -> Dependency:
         )
     if model.package is not None:
         package = model.package
-        folder = home.root / "packages" / f"{package.name}-{package.version}" / package.path
-        digest = (
-            {"convkitTree": DigestCache(home.store / "digests").tree(folder)}
-            if folder.is_dir()
-            else {}
-        )
+        digest = {} if home is None else _package_digest(package, home)
         notes = {"version": package.version, "path": package.path}
         return _dependency(
             kind, package.name, package_url("pypi", package.name, package.version), digest, notes
@@ -159,6 +225,13 @@ def _source(kind: str, model: Model, identity: str, home: Home) -> Dependency:
         notes = {"seed": factory.seed, "arguments": encode(factory.arguments)}
         return _dependency(kind, factory.call, None, {"sha256": identity}, notes)
     return _dependency(kind, model.path or model.onnx or "", None, tree, {})
+
+
+def _package_digest(package: PackageModel, home: Home) -> dict[str, str]:
+    folder = home.root / "packages" / f"{package.name}-{package.version}" / package.path
+    if not folder.is_dir():
+        return {}
+    return {"convkitTree": DigestCache(home.store / "digests").tree(folder)}
 
 
 def _dependency(

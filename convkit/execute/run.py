@@ -336,7 +336,9 @@ def _finish(
     )
     materials = dataclasses.replace(
         materials_of(loaded, surroundings, options.home, _opened_files(reports, work.store)),
-        locked=locked_in(stages, surroundings.resolutions),
+        locked=locked_in(
+            stages, surroundings, options.home, {report.id: report.versions for report in reports}
+        ),
     )
     folder = write_folder(
         record,

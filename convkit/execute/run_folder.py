@@ -14,7 +14,13 @@ from convkit.home import Home, is_run_id
 from convkit.plan.stages import Stage
 from convkit.record.materials import Materials, PreviousRun
 from convkit.record.model import FORMAT, RunRecord
-from convkit.record.provenance import FILE_NAME, FileDigest, read_provenance, write_provenance
+from convkit.record.provenance import (
+    FILE_NAME,
+    FileDigest,
+    origin_digests,
+    read_provenance,
+    write_provenance,
+)
 from convkit.store.digests import DigestCache, digest_file, write_json
 from convkit.store.files import sync_folder, sync_tree
 from convkit.store.store import Store
@@ -109,7 +115,8 @@ def is_intact(folder: Path, digests: DigestCache) -> bool:
     models.
     """
     try:
-        expected = read_provenance(folder).files
+        provenance = read_provenance(folder)
+        expected = provenance.files | origin_digests(folder, provenance)
         present = {
             path.relative_to(folder).as_posix()
             for path in folder.rglob("*")

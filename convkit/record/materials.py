@@ -9,13 +9,17 @@ from packaging.utils import canonicalize_name
 from convkit.codec import Json
 from convkit.record.model import RunRecord
 
+# The algorithm of a package's digest: SHA-256 over the paths and digests in its RECORD.
+INSTALLED = "convkitInstalled"
+
 
 @dataclasses.dataclass(frozen=True)
 class Dependency:
     """An input to a run. `kind`: source, original, file, lock, tool or builder.
 
     `digest` is keyed by algorithm, as in in-toto: `sha256` of a file, `gitCommit`, `convkitTree`
-    (paths and contents of a folder, or of an ONNX file with its weights).
+    (paths and contents of a folder, or of an ONNX file with its weights), `convkitInstalled` (a
+    package's installed files).
     """
 
     name: str
@@ -27,12 +31,15 @@ class Dependency:
 
 @dataclasses.dataclass(frozen=True)
 class LockedPackage:
-    """A package in the locks of some stages, with the SHA-256 of each file it may come from."""
+    """A package in the environments of some stages, with the SHA-256 of each file it may come from,
+    if a lock lists them, and the digest of its installed files.
+    """
 
     name: str
     version: str
     hashes: tuple[str, ...]
     stages: tuple[str, ...]
+    installed: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,31 +89,40 @@ def lock_dependencies(files: Mapping[str, str]) -> list[Dependency]:
 def tool_dependencies(record: RunRecord, locked: Iterable[LockedPackage]) -> list[Dependency]:
     """Return every package version that a stage imported, or that its environment contained.
 
-    `stages` in the notes are those that imported it, `installed` those whose lock pins it. The
-    digest is that of the file it was installed from, if the lock allows only one.
+    `stages` in the notes are those that imported it, `installed` those whose environment has it.
+    The digests are that of the file it was installed from, if the locks allow only one, and that of
+    its installed files, if they are the same in all environments; else the notes list them.
     """
     imported: dict[tuple[str, str], list[str]] = {}
     for stage in record.stages:
         for name, version in stage.versions.items():
             imported.setdefault((name, version), []).append(stage.id)
-    pinned = {(each.name, each.version): each for each in locked}
+    pinned: dict[tuple[str, str], list[LockedPackage]] = {}
+    for each in locked:
+        pinned.setdefault((each.name, each.version), []).append(each)
     return [
-        _tool(name, version, imported.get((name, version), []), pinned.get((name, version)))
+        _tool(name, version, imported.get((name, version), []), pinned.get((name, version), []))
         for name, version in sorted({*imported, *pinned})
     ]
 
 
-def _tool(name: str, version: str, stages: list[str], pinned: LockedPackage | None) -> Dependency:
+def _tool(name: str, version: str, stages: list[str], pinned: list[LockedPackage]) -> Dependency:
     notes: dict[str, Json] = {"version": version, "stages": stages}
-    hashes = [value.removeprefix("sha256:") for value in pinned.hashes] if pinned else []
-    if pinned is not None:
-        notes["installed"] = list(pinned.stages)
-    if len(hashes) > 1:
-        notes["hashes"] = hashes
+    if pinned:
+        notes["installed"] = [stage for each in pinned for stage in each.stages]
+    digest: dict[str, str] = {}
+    hashes = [value.removeprefix("sha256:") for each in pinned for value in each.hashes]
+    files = [each.installed for each in pinned if each.installed]
+    for algorithm, note, found in (
+        ("sha256", "hashes", hashes),
+        (INSTALLED, "installedFiles", files),
+    ):
+        values = list(dict.fromkeys(found))
+        if len(values) == 1:
+            digest[algorithm] = values[0]
+        elif values:
+            notes[note] = values
+    kind = "generic" if name == "python" else "pypi"
     return Dependency(
-        name,
-        "tool",
-        package_url("generic" if name == "python" else "pypi", canonicalize_name(name), version),
-        {"sha256": hashes[0]} if len(hashes) == 1 else {},
-        notes,
+        name, "tool", package_url(kind, canonicalize_name(name), version), digest, notes
     )

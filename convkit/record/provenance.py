@@ -11,6 +11,7 @@ import datetime as dt
 import hashlib
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
@@ -24,6 +25,8 @@ from convkit.record.materials import (
     tool_dependencies,
 )
 from convkit.record.model import RunRecord
+from convkit.record.origins import is_origin, origin_names, origin_texts
+from convkit.record.strict_json import read_strictly
 from convkit.store.digests import digest_file
 
 FILE_NAME = "provenance.json"
@@ -38,6 +41,7 @@ BUILDER_ID = "urn:convkit:builder"
 # builder; earlier releases extended its metadata, which strict parsers reject.
 _OWN_DIGEST = "statementDigest"
 _OLD_DIGEST = "convkit_digest"
+_KINDS = ("source", "original", "file", "lock", "tool", "builder")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,7 +65,9 @@ class StageClaim:
 class Provenance:
     """Contents of `provenance.json`. `verdicts` are by target, `files` by path inside the run's
     folder. `code` is the digest of convkit's own files, empty in provenances of earlier releases.
-    `previous` is the recipe's run before this one, None for the first.
+    `previous` is the recipe's run before this one, None for the first. `origins` are the paths of
+    the `origin.json` files, which hold this file's digest (`convkit.origin`); none in
+    provenances of earlier releases.
     """
 
     run: str
@@ -83,10 +89,16 @@ class Provenance:
     dependencies: tuple[Dependency, ...]
     files: dict[str, FileDigest]
     previous: PreviousRun | None = None
+    recipe_file: str = ""
+    platform: str = ""
+    builder: tuple[Dependency, ...] = ()
+    builder_python: str = ""
+    origins: tuple[str, ...] = ()
 
 
 def digest_folder(folder: Path, built: Mapping[str, FileDigest]) -> dict[str, FileDigest]:
-    """Return every file of a run's folder except `provenance.json`, by path inside it.
+    """Return every file of a run's folder by path inside it, except `provenance.json` and what
+    holds its digest, the models' `origin.json`.
 
     `built` are digests taken when the files were built. They are not recomputed: the verified files
     are the built ones, and later modifications must be detectable.
@@ -96,7 +108,7 @@ def digest_folder(folder: Path, built: Mapping[str, FileDigest]) -> dict[str, Fi
         for name in names:
             path = Path(parent) / name
             inside = path.relative_to(folder).as_posix()
-            if inside != FILE_NAME:
+            if inside != FILE_NAME and not is_origin(inside):
                 files[inside] = built.get(inside) or FileDigest(
                     digest_file(path), path.stat().st_size
                 )
@@ -109,15 +121,35 @@ def write_provenance(
     materials: Materials,
     built: Mapping[str, FileDigest] | None = None,
 ) -> Path:
-    """Write a run's provenance once its folder is otherwise complete. Call this last: nothing may
-    be added afterwards.
+    """Write a run's provenance, and the `origin.json` files that hold its digest, once the folder
+    is otherwise complete. Call this last: nothing may be added afterwards.
 
     `built` are the digests of built files, by path in the folder, taken when they were built.
     """
     path = folder / FILE_NAME
     files = digest_folder(folder, built or {})
     path.write_text(seal(make_statement(record, files, materials)), encoding="utf-8")
+    write_origins(folder)
     return path
+
+
+def write_origins(folder: Path) -> None:
+    """Write `origin.json` beside each target's models. They hold the digest of the provenance."""
+    provenance = read_provenance(folder)
+    for name, text in origin_texts(provenance, digest_file(folder / FILE_NAME)).items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def origin_digests(folder: Path, provenance: Provenance) -> dict[str, FileDigest]:
+    """Return the digests that a run's `origin.json` files must have, by path in its folder."""
+    if not provenance.origins:
+        return {}
+    texts = origin_texts(provenance, digest_file(folder / FILE_NAME))
+    contents = {name: text.encode() for name, text in texts.items()}
+    return {
+        name: FileDigest(hashlib.sha256(content).hexdigest(), len(content))
+        for name, content in contents.items()
+    }
 
 
 def make_statement(
@@ -183,6 +215,7 @@ def _definition(
             "host": encode(record.host),
             "workerCode": materials.worker_code,
             "previousRun": encode(materials.previous),
+            "origins": origin_names((target.name for target in record.targets), files),
         },
         "resolvedDependencies": [_descriptor(item) for item in dependencies],
     }
@@ -204,9 +237,7 @@ def read_provenance(folder: Path) -> Provenance:
     path = folder / FILE_NAME
     try:
         text = path.read_bytes().decode()
-        statement = json.loads(
-            text, parse_constant=_refuse_constant, object_pairs_hook=_no_duplicates
-        )
+        statement = read_strictly(text)
         kinds = (
             statement["_type"],
             statement["predicateType"],
@@ -233,11 +264,14 @@ def _parse(statement: Json) -> Provenance:
         statement["predicate"]["runDetails"],
     )
     given, chosen = definition["externalParameters"], definition["internalParameters"]
-    entries = [*statement["subject"], *details["byproducts"]]
     builder = [_dependency(entry) for entry in details["builder"].get("builderDependencies", ())]
     result = next(entry for entry in details["byproducts"] if entry["name"] == "result.json")
-    return Provenance(
+    provenance = Provenance(
         run=decode(str, details["metadata"]["invocationId"]),
+        recipe_file=decode(str, given["recipe"]["file"]),
+        platform=decode(str, chosen.get("platform", "")),
+        builder=tuple(builder),
+        builder_python=decode(str, details["builder"]["version"].get("python", "")),
         convkit=decode(str, details["builder"]["version"]["convkit"]),
         previous=decode(PreviousRun | None, chosen.get("previousRun")),  # type: ignore[arg-type]
         code=next((item.digest.get(TREE, "") for item in builder if item.name == "convkit"), ""),
@@ -255,8 +289,33 @@ def _parse(statement: Json) -> Provenance:
         verdict=decode(str, result["annotations"]["verdict"]),
         verdicts=decode(dict[str, str], result["annotations"]["verdicts"]),
         dependencies=tuple(_dependency(entry) for entry in definition["resolvedDependencies"]),
-        files={_inside(entry["name"]): _file_digest(entry) for entry in entries},
+        files=_listed(statement["subject"], details["byproducts"]),
+        origins=decode(tuple[str, ...], chosen.get("origins", [])),
     )
+    # Earlier releases had another id.
+    if provenance.origins and details["builder"]["id"] != BUILDER_ID:
+        raise CodecError(f"its builder is {details['builder']['id']}")
+    expected = origin_names(provenance.targets, provenance.files)
+    if provenance.origins and list(provenance.origins) != expected:
+        raise CodecError(f"its origins are {', '.join(expected) or 'none'}")
+    built = [name for name in provenance.files if name.startswith("models/")]
+    if sorted(entry["name"] for entry in statement["subject"]) != (built or ["result.json"]):
+        raise CodecError("its subject is not what the run built")
+    return provenance
+
+
+def _listed(subject: list[Json], byproducts: list[Json]) -> dict[str, FileDigest]:
+    """Return the files that a statement lists, by path, in order. The result of a run that built
+    nothing is its subject and a byproduct; raises CodecError for any other file listed twice.
+    """
+    names = [_inside(entry["name"]) for entry in (*subject, *byproducts)]
+    if subject and subject[0]["name"] == "result.json":
+        names = names[1:]
+    if len(set(names)) < len(names):
+        twice = sorted(name for name, count in Counter(names).items() if count > 1)
+        raise CodecError(f"{', '.join(twice)} is listed twice")
+    files = {_inside(entry["name"]): _file_digest(entry) for entry in (*subject, *byproducts)}
+    return dict(sorted(files.items()))
 
 
 def _stage_claim(key: str, status: str, artifact: str | None) -> Json:
@@ -278,6 +337,8 @@ def _descriptor(item: Dependency) -> dict[str, Json]:
 def _dependency(entry: Json) -> Dependency:
     notes = dict(entry["annotations"])
     kind = decode(str, notes.pop("kind"))
+    if kind not in _KINDS:
+        raise CodecError(f"{kind!r} is no kind of material")
     digest = decode(dict[str, str], entry.get("digest", {}))
     if kind == "tool":
         decode(str, notes["version"])
@@ -327,14 +388,3 @@ def _text(statement: dict[str, Json]) -> str:
     return (
         json.dumps(statement, indent=1, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
     )
-
-
-def _refuse_constant(name: str) -> Json:
-    raise ValueError(f"{name} is no JSON")
-
-
-def _no_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    names = [name for name, _ in pairs]
-    if twice := {name for name in names if names.count(name) > 1}:
-        raise ValueError(f"{', '.join(sorted(twice))} is listed twice")
-    return dict(pairs)

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from convkit.errors import TrackingError
+from convkit.origin import ORIGIN_FILE
 from convkit.record.model import RunRecord, TargetReport
 from convkit.store.files import copy_file
 
@@ -61,12 +62,14 @@ def place_models(
 
 
 def _present(target: TargetReport, folder: Path) -> list[str]:
-    """Return the target's files that still exist; the store may have been cleaned since the run."""
+    """Return the target's files that still exist, and the file that says which run built them."""
     for file in target.files:
         path = PurePosixPath(file)
         if path.is_absolute() or ".." in path.parts:
             raise TrackingError(f"{folder / 'result.json'}: {file!r} lies outside the run's folder")
-    return [file for file in target.files if (folder / file).is_file()]
+    files = [file for file in target.files if (folder / file).is_file()]
+    origin = f"models/{target.name}/{ORIGIN_FILE}"
+    return [*files, origin] if files and (folder / origin).is_file() else files
 
 
 def _place(

@@ -85,7 +85,7 @@ def judge_joined(
         name=name,
         runtime=_each_once(share.runtime for share in shares.values()),
         device=_each_once(share.device for share in shares.values()),
-        precision=_each_once(_precision_text(share, None) for share in shares.values()),
+        precision=_each_once(precision_text(share, None) for share in shares.values()),
         status=status,
         headline=headline,
         verifications=(verification,),
@@ -151,7 +151,7 @@ def _judge_target(
         name=name,
         runtime=target.runtime,
         device=target.device,
-        precision=_precision_text(target, plan),
+        precision=precision_text(target, plan),
         status=status,
         headline=headline,
         verifications=verifications,
@@ -164,7 +164,7 @@ def _judge_target(
     )
 
 
-def _precision_text(target: Target, plan: PrecisionResult | None) -> str:
+def precision_text(target: Target, plan: PrecisionResult | None) -> str:
     """Return a target's precision on one line, with `auto` resolved."""
     chosen = target.low_precision or target.quantization
     if chosen is None:

@@ -5,16 +5,19 @@ by its seed. What is left is either a contradiction, which an audit names withou
 a consistent lie (`CONSISTENT`), which only a signature reveals.
 """
 
+import contextlib
 import hashlib
 import json
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from convkit.audit.reproductions import beside
+from convkit.errors import ProvenanceError
 from convkit.execute.run_folder import read_record
-from convkit.record.provenance import FILE_NAME, seal
+from convkit.record.provenance import FILE_NAME, seal, write_origins
 from convkit.report.render import write_report
 from convkit.store.digests import seal as seal_value
 
@@ -53,6 +56,8 @@ def seal_again(folder: Path) -> None:
             entry["annotations"]["size"] = len(content)
 
     edit_statement(folder, change)
+    with contextlib.suppress(ProvenanceError):  # one that convkit refuses has none
+        write_origins(folder)
 
 
 def outputs(record: Any) -> list[Any]:
@@ -136,7 +141,8 @@ def change_a_verdict(folder: Path, random: random.Random) -> None:
 
 
 def change_a_model(folder: Path, random: random.Random) -> None:
-    path = random.choice(sorted((folder / "models").rglob("*.*")))
+    files = sorted((folder / "models").rglob("*.*"))
+    path = random.choice([each for each in files if each.name != "origin.json"])
     content = bytearray(path.read_bytes())
     content[random.randrange(len(content))] ^= 1 << random.randrange(8)
     path.chmod(0o644)
@@ -254,9 +260,103 @@ def change_the_source(folder: Path, random: random.Random) -> None:
     edit_statement(folder, change)
 
 
+def change_the_worker_code(folder: Path, random: random.Random) -> None:
+    def change(statement: Any) -> None:
+        code = statement["predicate"]["buildDefinition"]["internalParameters"]["workerCode"]
+        code[random.choice(sorted(code))] = random.randbytes(32).hex()
+
+    edit_statement(folder, change)
+
+
 def write_a_log(folder: Path, random: random.Random) -> None:
     path = random.choice(sorted((folder / "logs").glob("*.log")))
     path.write_text(f"all is well {random.random()}\n")
+
+
+def _materials(statement: Any, kind: str) -> list[Any]:
+    found = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
+    return [each for each in found if each["annotations"]["kind"] == kind]
+
+
+def rename_the_source(folder: Path, random: random.Random) -> None:
+    """The model came from somewhere else than the recipe says."""
+    name = f"other.py:build{random.randrange(99)}"
+    edit_statement(folder, lambda each: _materials(each, "source")[0].update(name=name))
+
+
+def change_a_package_url(folder: Path, random: random.Random) -> None:
+    def change(statement: Any) -> None:
+        tool = random.choice(_materials(statement, "tool"))
+        tool["uri"] = f"pkg:pypi/{tool['name']}@0.0.{random.randrange(99)}"
+
+    edit_statement(folder, change)
+
+
+def change_the_commit(folder: Path, random: random.Random) -> None:
+    """Another convkit made the run."""
+
+    def change(statement: Any) -> None:
+        builder = statement["predicate"]["runDetails"]["builder"]["builderDependencies"][0]
+        if seed := random.randrange(2):
+            builder["digest"]["gitCommit"] = random.randbytes(20).hex()
+        builder["annotations"]["version"] += f".{seed}"
+
+    edit_statement(folder, change)
+
+
+def hide_a_model_from_the_subject(folder: Path, random: random.Random) -> None:
+    """Who reads the subject only no longer learns of the model."""
+
+    def change(statement: Any) -> None:
+        subject = statement["subject"]
+        entry = next(each for each in subject if each["name"].endswith(".onnx"))
+        subject.remove(entry)
+        statement["predicate"]["runDetails"]["byproducts"].append(entry)
+
+    edit_statement(folder, change)
+
+
+def state_a_file_twice(folder: Path, random: random.Random) -> None:
+    """One reader takes the first digest, another the last."""
+
+    def change(statement: Any) -> None:
+        byproducts = statement["predicate"]["runDetails"]["byproducts"]
+        twin = json.loads(json.dumps(random.choice(byproducts)))
+        twin["annotations"]["size"] += 1
+        byproducts.append(twin)
+
+    edit_statement(folder, change)
+
+
+def state_a_result_twice(folder: Path, random: random.Random) -> None:
+    """One reader of the JSON takes the first value, another the last."""
+    path = folder / "result.json"
+    text = path.read_text()
+    path.write_text(text.replace("{", '{"status": "failed",', 1))
+
+
+def measure_fewer_elements(folder: Path, random: random.Random) -> None:
+    edit_result(folder, lambda record: random.choice(outputs(record))["metrics"].update(elements=1))
+
+
+def shrink_a_model(folder: Path, random: random.Random) -> None:
+    size = random.randrange(1, 999)
+    edit_result(folder, lambda record: record["targets"][0].update(size_bytes=size))
+
+
+def claim_another_precision(folder: Path, random: random.Random) -> None:
+    edit_result(folder, lambda record: record["targets"][0].update(precision="float16"))
+
+
+def lose_a_log(folder: Path, random: random.Random) -> None:
+    edit_result(folder, lambda record: random.choice(record["stages"]).update(log="logs/no.log"))
+
+
+def lose_a_stage(folder: Path, random: random.Random) -> None:
+    """A verification of a stage that the run does not have."""
+    edit_result(
+        folder, lambda record: record["targets"][0]["verifications"][0].update(stage="verify:other")
+    )
 
 
 CONTRADICTORY: tuple[Forger, ...] = (
@@ -278,13 +378,25 @@ CONTRADICTORY: tuple[Forger, ...] = (
     move_an_acceptance,
     edit_an_acceptance,
     praise_a_reproduction,
+    change_the_seeds,
+    rename_the_source,
+    change_a_package_url,
+    change_the_commit,
+    hide_a_model_from_the_subject,
+    state_a_file_twice,
+    state_a_result_twice,
+    measure_fewer_elements,
+    shrink_a_model,
+    claim_another_precision,
+    lose_a_log,
+    lose_a_stage,
 )
 # Nothing else states the same fact.
 CONSISTENT: tuple[Forger, ...] = (
     rename_the_acceptor,
     change_the_source,
-    change_the_seeds,
     write_a_log,
+    change_the_worker_code,
 )
 # Files beside the run: the provenance does not list them.
 BESIDE = (move_an_acceptance, edit_an_acceptance, praise_a_reproduction, rename_the_acceptor)
@@ -297,6 +409,9 @@ def forge(folder: Path, seed: int, forgers: tuple[Forger, ...]) -> str:
     forger = forgers[seed % len(forgers)]
     forger(folder, random.Random(seed))
     if forger not in BESIDE:
+        # Nothing beside the run may give the forgery away: its digests are those of before.
+        beside(folder, ".accepted.json").unlink(missing_ok=True)
+        shutil.rmtree(beside(folder, ".reproductions"), ignore_errors=True)
         if seed // len(forgers) % 2:
             write_report(read_record(folder), folder)
         seal_again(folder)

@@ -49,6 +49,7 @@ FILES = (
     "models/ort/contract.json",
     "models/ort/model.onnx",
     "models/ort/operators.json",
+    "models/ort/origin.json",
     "provenance.json",
     "recipe.yaml",
     "report.html",

@@ -117,14 +117,16 @@ def test_it_finds_what_a_search_of_every_record_finds(
 def test_a_summary_is_made_once_and_again_if_the_run_or_itself_changes(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from convkit.audit import index
+    from convkit.audit import summarizing
 
     folder = home.run_folders()[0]
     first = summary_of(folder)
     file = beside(folder, ".summary.json")
     whole = file.read_bytes()
     with monkeypatch.context() as patched:
-        patched.setattr(index, "read_record", lambda _: pytest.fail("the summary was not used"))
+        patched.setattr(
+            summarizing, "read_record", lambda _: pytest.fail("the summary was not used")
+        )
         assert summary_of(folder) == first
     for damaged in (b"", whole[:-9], whole.replace(b"1.21.0", b"1.99.0")):
         file.write_bytes(damaged)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from answers import answer_for, audit_folder, audit_record, command_line, problems
 from past_runs import FILES, flip_byte, make_run
-from records import build_record, write_built_run, write_run
+from records import build_record, materials_of_recipe, write_built_run, write_run
 
 from convkit.audit.reproductions import (
     Acceptance,
@@ -244,7 +244,7 @@ def test_it_says_what_was_verified_and_how_it_was_made(finished: RunOutcome) -> 
 
 def test_a_failed_and_a_skipped_target_are_told_as_such(tmp_path: Path) -> None:
     folder, record = write_built_run(tmp_path, build_record(provenance=True))
-    write_provenance(folder, record, Materials())
+    write_provenance(folder, record, materials_of_recipe(record))
     answer = audit_folder(folder)
     assert (answer.integrity, answer.exit_code, answer.verdict) == ("intact", 0, "failed")
     output = command_line("audit", folder, "--full", home=tmp_path)[1]
@@ -257,7 +257,7 @@ def test_a_failed_and_a_skipped_target_are_told_as_such(tmp_path: Path) -> None:
 
 
 def test_an_old_run_without_provenance_is_unproven_not_broken(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, build_record())
+    folder, _ = write_built_run(tmp_path, build_record())
     answer = audit_folder(folder)
     assert (answer.integrity, answer.exit_code) == ("unproven", 0)
     assert answer.folder_check.basis == "nothing"
@@ -271,6 +271,7 @@ def test_an_old_run_without_provenance_is_unproven_not_broken(tmp_path: Path) ->
 def old_run(folder: Path) -> None:
     """Make a run one of a release that wrote no provenance."""
     (folder / "provenance.json").unlink()
+    (folder / "models" / "ort" / "origin.json").unlink()
     record = audit_record(folder)
     del record["provenance"]
     (folder / "result.json").write_text(json.dumps(record))

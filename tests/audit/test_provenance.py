@@ -22,6 +22,7 @@ from convkit.record.provenance import (
     write_provenance,
 )
 from convkit.store.digests import digest_tree
+from convkit.toolchain.installed_digests import environment_digests, installed_digest
 
 
 def statement_of(folder: Path):
@@ -34,7 +35,7 @@ def test_it_is_an_in_toto_statement_about_every_built_file(finished: RunOutcome)
     assert statement["predicateType"] == "https://slsa.dev/provenance/v1"
     subjects = {entry["name"]: entry["digest"]["sha256"] for entry in statement["subject"]}
     built = {name for name in FILES if name.startswith("models/")}
-    assert set(subjects) == built
+    assert set(subjects) == built - {"models/ort/origin.json"}
     for name, digest in subjects.items():
         assert hashlib.sha256((finished.folder / name).read_bytes()).hexdigest() == digest
 
@@ -47,7 +48,7 @@ def test_every_file_of_the_folder_but_itself_is_listed(finished: RunOutcome) -> 
     }
     assert found == set(FILES)
     listed = read_provenance(finished.folder).files
-    assert set(listed) == found - {"provenance.json"}
+    assert set(listed) == found - {"provenance.json", "models/ort/origin.json"}
     assert all(
         (finished.folder / name).stat().st_size == entry.size for name, entry in listed.items()
     )
@@ -187,6 +188,8 @@ def test_every_locked_package_is_a_material_with_its_hash() -> None:
         LockedPackage("flatbuffers", "25.1", ("sha256:" + "a" * 64,), ("export",)),
         LockedPackage("torch", "2.13.0", ("sha256:" + "b" * 64, "sha256:" + "c" * 64), ("export",)),
         LockedPackage("Odd_Name", "1.0+cpu", (), ("export",)),
+        LockedPackage("numpy", "2.0", ("sha256:" + "d" * 64,), ("export",), "1" * 64),
+        LockedPackage("numpy", "2.0", ("sha256:" + "d" * 64,), ("build:ort",), "2" * 64),
     )
     tools = {
         (each.name, each.notes["version"]): each
@@ -198,7 +201,53 @@ def test_every_locked_package_is_a_material_with_its_hash() -> None:
     several = tools["torch", "2.13.0"]
     assert (several.digest, len(several.notes["hashes"])) == ({}, 2)
     assert "export" in several.notes["stages"]
+    twice = tools["numpy", "2.0"]
+    assert twice.digest == {"sha256": "d" * 64}, "the same file in both environments"
+    assert twice.notes["installed"] == ["export", "build:ort"]
+    assert twice.notes["installedFiles"] == ["1" * 64, "2" * 64]
     assert tools["Odd_Name", "1.0+cpu"].uri == "pkg:pypi/odd-name@1.0%2Bcpu"
+
+
+def test_of_this_environment_every_package_has_the_digest_of_its_files(
+    finished: RunOutcome,
+) -> None:
+    """Also those that no stage imported, such as flatbuffers."""
+    tools = {
+        item.name: item
+        for item in read_provenance(finished.folder).dependencies
+        if item.kind == "tool" and item.name != "python"
+    }
+    assert {"torch", "onnxruntime", "flatbuffers"} <= set(tools)
+    for name, item in tools.items():
+        assert item.digest == {"convkitInstalled": installed_digest(name, item.notes["version"])}
+        assert len(item.digest["convkitInstalled"]) == 64
+        assert item.notes["installed"]
+    assert tools["flatbuffers"].notes["stages"] == []
+
+
+def test_an_installed_package_s_digest_is_that_of_its_files(tmp_path: Path) -> None:
+    packages = tmp_path / "lib" / "python3.11" / "site-packages"
+    information = packages / "Odd_Name-1.0.dist-info"
+    information.mkdir(parents=True)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: Odd_Name\nVersion: 1.0\n")
+    files = ["odd.py,sha256=abc,3", '"a, b.py",sha256=def,3']
+
+    def digest(*lines: str) -> str:
+        (information / "RECORD").write_text("\n".join(lines) + "\n")
+        environment_digests.cache_clear()
+        return environment_digests(tmp_path)["odd-name"]
+
+    known = digest(*files)
+    own = ("odd.pyc,sha256=1,1", "Odd_Name-1.0.dist-info/INSTALLER,sha256=2,1")
+    scripts = ("../../../bin/odd,sha256=3,1", "Odd_Name-1.0.dist-info/RECORD,,")
+    assert digest(*own, *reversed(files), *scripts) == known, "whoever installs it, and where"
+    assert digest(files[0]) != known
+    assert digest(files[0], files[1].replace("def", "deg")) != known
+    (information / "RECORD").unlink()
+    environment_digests.cache_clear()
+    assert environment_digests(tmp_path) == {}
+    assert environment_digests(tmp_path / "nowhere") == {}
+    assert installed_digest("torch", "0.0.1") == installed_digest("no-such-package", "1") == ""
 
 
 def test_an_older_provenance_still_reads(folder: Path) -> None:

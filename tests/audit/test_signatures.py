@@ -214,23 +214,24 @@ def test_the_commands(finished: RunOutcome, tmp_path: Path) -> None:
 
 
 def test_a_removed_or_changed_run_shows_in_the_one_after_it(tmp_path: Path) -> None:
-    from records import verified_record, write_built_run
+    from records import materials_of_recipe, verified_record, write_built_run
 
-    from convkit.record.materials import Materials, PreviousRun
+    from convkit.record.materials import PreviousRun
     from convkit.record.provenance import write_provenance
     from convkit.store.digests import digest_file
 
     first, record = write_built_run(
         tmp_path, dataclasses.replace(verified_record(), provenance=True)
     )
-    write_provenance(first, record, Materials())
+    materials = materials_of_recipe(record)
+    write_provenance(first, record, materials)
     older = record
     later = dataclasses.replace(record, id="20251009-085320-4000")
     second, record = write_built_run(tmp_path, later)
     previous = PreviousRun(first.name, digest_file(first / "provenance.json"))
-    write_provenance(second, record, Materials(previous=previous))
+    write_provenance(second, record, dataclasses.replace(materials, previous=previous))
     assert [audited(each, None).notes for each in (first, second)] == [(), ()]
-    write_provenance(first, older, Materials(seeds={"verify.seed": 1}))
+    write_provenance(first, older, dataclasses.replace(materials, platform="other"))
     assert any(
         "the next run recorded" in each.message for each in audited(first, None).contradictions
     )

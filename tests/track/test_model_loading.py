@@ -11,6 +11,7 @@ from past_runs import make_run
 from convkit.execute.run import RunOutcome
 from convkit.home import Home
 from convkit.nightly.accepting import accept_run
+from convkit.origin import checked_origin
 from convkit.track.tracker import prepare
 
 
@@ -52,6 +53,9 @@ def test_pyfunc_and_onnx_load_the_baseline_by_its_alias(accepted: RunOutcome, ml
     assert [each.name for each in graph.graph.input] == ["x"]
     kept = Path(mlflow.artifacts.download_artifacts("models:/small@baseline")) / "model.onnx"
     assert kept.read_bytes() == file.read_bytes()
+    origin = checked_origin(kept)
+    assert origin is not None
+    assert (origin.run, origin.provenance) == (accepted.record.id, digest)
 
 
 def test_the_tags_identify_what_was_accepted(accepted: RunOutcome) -> None:
