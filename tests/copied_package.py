@@ -16,10 +16,11 @@ PACKAGE = Path(convkit.__file__).parent
 
 
 def copy_package(folder: Path) -> Path:
-    """Copy the package into a folder; return the copy."""
-    copy = folder / "convkit"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    return copy
+    """Copy the package into a folder; return the copy.
+
+    Its bytecode comes along, and fits: a copied source has the time of its original.
+    """
+    return Path(shutil.copytree(PACKAGE, folder / "convkit"))
 
 
 def replace_once(file: Path, found: str, text: str) -> None:
