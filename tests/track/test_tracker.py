@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 import pytest
-from records import build_record, verified_record, write_run
+from records import build_record, verified_record
+from run_folders import write_run
 
 from convkit.errors import TrackingError
 from convkit.track import artifacts
