@@ -318,7 +318,8 @@ import os, sys
 from pathlib import Path
 before = dict(os.environ)
 sys.path.insert(0, sys.argv[2])
-from records import build_record, write_run
+from records import build_record
+from run_folders import write_run
 from convkit.track.tracker import prepare
 home = Path(sys.argv[1])
 tracker = prepare(None, home)
