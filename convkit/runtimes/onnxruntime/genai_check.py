@@ -31,8 +31,8 @@ def verify_package(
     """Return where genai's tokens differ first from the original's, by row, and what is wrong.
 
     Findings: E310 for each key of genai_config.json that contradicts the model, E311 if genai does
-    not run the package, N620 if it generates other tokens than the same model in onnxruntime. With
-    a contradiction, nothing is generated: it would prove nothing more.
+    not run the package, N620 if it generates different tokens from the same model in onnxruntime.
+    With a contradiction, nothing is generated: it would prove nothing more.
     """
     assert request.steps is not None
     folder, steps = Path(request.built), request.steps
