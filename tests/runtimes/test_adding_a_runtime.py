@@ -62,6 +62,7 @@ def test_the_schema_has_it(command: Command) -> None:
     assert schema["$defs"]["TinyTarget"]["properties"]["runtime"]["const"] == NAME
 
 
+@pytest.mark.slow
 def test_the_conformance_tests_check_it(package: Path, tmp_path: Path) -> None:
     """They pass with its row, and fail with a wrong one."""
     row = package / "runtimes" / NAME / "__init__.py"
