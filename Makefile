@@ -17,7 +17,9 @@ endif
 run: $(VENV)/.run
 	$(BIN)/convkit run $(RECIPE)
 
-test: $(VENV)/.test lint types unit
+# mypy runs beside the tests, which begin by importing what they need.
+test: $(VENV)/.test lint
+	$(MAKE) --no-print-directory -j 2 types unit
 
 # As `test`, and every further sample that `thorough` marks: all faults, all architectures, more environments.
 test-all: $(VENV)/.test lint types

@@ -16,10 +16,13 @@ PACKAGE = Path(convkit.__file__).parent
 
 
 def copy_package(folder: Path) -> Path:
-    """Copy the package into a folder; return the copy."""
-    copy = folder / "convkit"
-    shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    return copy
+    """Copy the package into a folder; return the copy.
+
+    Its bytecode comes along, and fits: a copied source has the time of its original. Other
+    processes may be writing some of it.
+    """
+    unfinished = shutil.ignore_patterns("*.pyc.*")
+    return Path(shutil.copytree(PACKAGE, folder / "convkit", ignore=unfinished))
 
 
 def replace_once(file: Path, found: str, text: str) -> None:

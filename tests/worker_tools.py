@@ -8,13 +8,22 @@ of their own, which import what convkit's own do.
 
 from convkit.worker.protocol import Envelope
 
-_GRAPH = ("onnx_ir",)
+# convkit's own modules, which cost a worker 30 ms.
+_STAGES = tuple(
+    f"convkit.{name}"
+    for name in (
+        *("stages.graph_precision", "stages.graph_build", "stages.graph_verify"),
+        *("runtimes.onnxruntime.build", "runtimes.onnxruntime.verify"),
+    )
+)
+_GRAPH = ("onnx_ir", *_STAGES)
 _TORCH = (
     "torch",
     "onnx_ir",
     "torch._dynamo",
     "torch.onnx._internal.exporter._core",
     "transformers.modeling_utils",
+    *("convkit.stages.export", "convkit.stages.reference", "convkit.stages.diagnose"),
 )
 _COREML = "convkit.mil.library:load_library"
 

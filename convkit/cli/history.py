@@ -9,9 +9,9 @@ from convkit.cli.options import HomeFolder
 from convkit.errors import UsageError
 
 if TYPE_CHECKING:
-    from convkit.nightly.trend import NightResults
+    from convkit.nightly.trend import NightlyResults
 
-_TERMINAL_NIGHTS = 14
+_TERMINAL_RUNS = 14
 _STYLES = {"green": "green", "waived": "yellow", "regressed": "bold red", "broken": "bold red"}
 _ASCII = {"✓": "+", "⚠": "w", "✗": "x"}
 
@@ -28,20 +28,20 @@ def history(
 ) -> None:
     """Show every recipe's nightly runs and figures."""
     from convkit.home import Home
-    from convkit.nightly.trend import history_of, read_nights
+    from convkit.nightly.trend import history_of, read_nightly_runs
     from convkit.report.history import write_history
 
     place = Home.find(home)
-    found = read_nights(place)
+    found = read_nightly_runs(place)
     for line in found.unreadable:
         typer.echo(f"warning: {line}", err=True)
-    if not found.nights:
+    if not found.nightly_runs:
         raise UsageError(f"{place.root} has no nightly runs; start one with convkit nightly")
     page = output or place.root / "history.html"
     if page.is_dir():
         raise UsageError(f"--output {page}: is a folder. Name a file in it.")
-    write_history(history_of(place, found.nights, page), page)
-    _print(found.nights)
+    write_history(history_of(place, found.nightly_runs, page), page)
+    _print(found.nightly_runs)
     typer.echo(f"\n{page}")
     if open_it:
         from convkit.cli.reporting import open_in_browser
@@ -49,7 +49,7 @@ def history(
         open_in_browser(page)
 
 
-def _print(nights: "tuple[NightResults, ...]") -> None:
+def _print(nightly_runs: "tuple[NightlyResults, ...]") -> None:
     """Print a line per recipe: the last nightly runs, and the course of its worst parity."""
     from rich.console import Console
     from rich.table import Table
@@ -59,10 +59,10 @@ def _print(nights: "tuple[NightResults, ...]") -> None:
 
     console = Console()
     ascii_only = console.options.ascii_only
-    last = nights[-_TERMINAL_NIGHTS:]
+    last = nightly_runs[-_TERMINAL_RUNS:]
     table = Table("recipe", "last runs", "worst max_abs", "status", box=None, pad_edge=False)
-    for name in sorted({name for night in nights for name in night.results}):
-        results = [night.results.get(name) for night in last]
+    for name in sorted({name for nightly_run in nightly_runs for name in nightly_run.results}):
+        results = [nightly_run.results.get(name) for nightly_run in last]
         marks = Text()
         for each in results:
             if each is None:
@@ -81,4 +81,6 @@ def _print(nights: "tuple[NightResults, ...]") -> None:
         )
     console.print(table)
     first, end = last[0].id, last[-1].id
-    console.print(f"{len(nights)} nightly runs; the table shows {first} to {end}", highlight=False)
+    console.print(
+        f"{len(nightly_runs)} nightly runs; the table shows {first} to {end}", highlight=False
+    )

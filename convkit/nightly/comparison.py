@@ -1,4 +1,4 @@
-"""Compares tonight's snapshot with the baseline's: regressions and improvements. Pure.
+"""Compares the nightly run's snapshot with the baseline's: regressions and improvements. Pure.
 
 Every difference for the worse is a fault, reported with both values. A nightly run fails on them;
 `convkit accept` prints them when it moves the baseline.

@@ -185,7 +185,7 @@ def find_baseline(
 def compare_with_baseline(
     snapshot: Snapshot, baseline: Baseline | None, record: RunRecord
 ) -> Comparison:
-    """Return how tonight's run differs from the baseline; without one, the targets that failed."""
+    """Return how the run differs from the baseline; without one, the targets that failed."""
     if baseline is None:
         return Comparison(unaccepted(snapshot))
     same = baseline.processor == str(record.host.get("processor", ""))

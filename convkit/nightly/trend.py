@@ -20,14 +20,14 @@ from convkit.home import Home
 from convkit.nightly.figures import HISTORY_ALLOWANCE
 from convkit.nightly.history import nightly_folder
 from convkit.nightly.model import FORMAT
-from convkit.report.history import Cell, History, Night, RecipeRow, Series
+from convkit.report.history import Cell, History, NightlyLink, RecipeRow, Series
 from convkit.report.render import REPORT_NAME
 from convkit.track.history import figures_of
 
 # The figures that get a chart, where a run has them.
 _METRICS = ("max_abs_err", "size_bytes", "single_call_seconds")
 _MARKS = {"green": "✓", "waived": "⚠", "regressed": "✗", "broken": "✗"}
-MOST_NIGHTS = 60
+MOST_RUNS = 60
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Result:
 
 
 @dataclasses.dataclass(frozen=True)
-class NightResults:
+class NightlyResults:
     """One nightly run, with its results by recipe."""
 
     id: str
@@ -60,25 +60,25 @@ class NightResults:
 
 
 @dataclasses.dataclass(frozen=True)
-class Nights:
+class NightlyHistory:
     """All nightly runs of a home, oldest first, and the files that cannot be read."""
 
-    nights: tuple[NightResults, ...]
+    nightly_runs: tuple[NightlyResults, ...]
     unreadable: tuple[str, ...]
 
 
-def read_nights(home: Home) -> Nights:
+def read_nightly_runs(home: Home) -> NightlyHistory:
     """Return a home's nightly runs."""
-    nights, unreadable = [], []
+    nightly_runs, unreadable = [], []
     for file in sorted(nightly_folder(home).glob("*/nightly.json")):
         try:
-            nights.append(_night(json.loads(file.read_bytes())))
+            nightly_runs.append(_results(json.loads(file.read_bytes())))
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             unreadable.append(f"{file}: {type(error).__name__}: {error}")
-    return Nights(tuple(nights), tuple(unreadable))
+    return NightlyHistory(tuple(nightly_runs), tuple(unreadable))
 
 
-def _night(content: Json) -> NightResults:
+def _results(content: Json) -> NightlyResults:
     if content["format"] != FORMAT:
         raise ValueError(f"its format is {content['format']!r}, this convkit reads {FORMAT}")
     results = {
@@ -93,33 +93,37 @@ def _night(content: Json) -> NightResults:
         )
         for each in content["recipes"]
     }
-    return NightResults(content["id"], float(content["started"]), results)
+    return NightlyResults(content["id"], float(content["started"]), results)
 
 
-def history_of(home: Home, nights: Sequence[NightResults], page: Path) -> History:
+def history_of(home: Home, nightly_runs: Sequence[NightlyResults], page: Path) -> History:
     """Return what the history page at `page` shows: links are relative to its folder."""
-    shown = nights[-MOST_NIGHTS:][::-1]
-    names = sorted({name for night in nights for name in night.results})
+    shown = nightly_runs[-MOST_RUNS:][::-1]
+    names = sorted({name for nightly_run in nightly_runs for name in nightly_run.results})
     return History(
         tuple(
-            Night(each.id, _day(each.id), _night_link(nightly_folder(home, each.id), page))
+            NightlyLink(each.id, _day(each.id), _summary_link(nightly_folder(home, each.id), page))
             for each in shown
         ),
-        tuple(_row(name, nights, shown, home, page) for name in names),
-        len(nights),
+        tuple(_row(name, nightly_runs, shown, home, page) for name in names),
+        len(nightly_runs),
     )
 
 
 def _row(
-    name: str, nights: Sequence[NightResults], shown: Sequence[NightResults], home: Home, page: Path
+    name: str,
+    nightly_runs: Sequence[NightlyResults],
+    shown: Sequence[NightlyResults],
+    home: Home,
+    page: Path,
 ) -> RecipeRow:
-    results = [night.results.get(name) for night in nights]
+    results = [nightly_run.results.get(name) for nightly_run in nightly_runs]
     baseline = next((each.baseline for each in reversed(results) if each is not None), "")
     accepted = _figures_of_run(home, name, baseline, results)
     return RecipeRow(
         name,
         baseline,
-        tuple(_cell(night.results.get(name), home, page) for night in shown),
+        tuple(_cell(nightly_run.results.get(name), home, page) for nightly_run in shown),
         tuple(_series(results, accepted)),
     )
 
@@ -150,7 +154,7 @@ def _series(results: Sequence[Result | None], accepted: dict[str, float]) -> Ite
                 and last is not None
                 and not (last <= base * (1 + HISTORY_ALLOWANCE[metric]))
             )
-            yield Series(target, metric, tuple(values[-MOST_NIGHTS:]), base, worse)
+            yield Series(target, metric, tuple(values[-MOST_RUNS:]), base, worse)
 
 
 def _cell(result: Result | None, home: Home, page: Path) -> Cell | None:
@@ -167,7 +171,7 @@ def _cell(result: Result | None, home: Home, page: Path) -> Cell | None:
     return Cell(result.shown, mark_of(result.shown), label, link)
 
 
-def _night_link(folder: Path, page: Path) -> str:
+def _summary_link(folder: Path, page: Path) -> str:
     """Return the link to a nightly run's summary; one that was killed has only its results."""
     name = "nightly.md" if (folder / "nightly.md").is_file() else "nightly.json"
     return _link(folder, name, page)
@@ -178,9 +182,9 @@ def _link(folder: Path, name: str, page: Path) -> str:
     return quote(Path(relative).as_posix())
 
 
-def _day(night: str) -> str:
+def _day(run: str) -> str:
     """Return the month and day of a nightly run's id."""
-    return f"{night[4:6]}-{night[6:8]}" if night[:8].isdigit() else night
+    return f"{run[4:6]}-{run[6:8]}" if run[:8].isdigit() else run
 
 
 def mark_of(status: str) -> str:

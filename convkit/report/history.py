@@ -57,7 +57,7 @@ class Series:
 
 
 @dataclasses.dataclass(frozen=True)
-class Night:
+class NightlyLink:
     """A nightly run: id, day and link to its summary."""
 
     id: str
@@ -77,9 +77,9 @@ class RecipeRow:
 
 @dataclasses.dataclass(frozen=True)
 class History:
-    """What the page shows. `nights` are the newest ones, newest first, out of `total`."""
+    """What the page shows. `nightly_runs` are the newest of `total`, newest first."""
 
-    nights: tuple[Night, ...]
+    nightly_runs: tuple[NightlyLink, ...]
     recipes: tuple[RecipeRow, ...]
     total: int
 

@@ -9,6 +9,8 @@ from convkit.cases.steps import run_calls
 from convkit.metrics.tensors import as_float64
 from convkit.worker.protocol import GreedyRow, Steps
 
+NO_TOKEN = -1
+
 
 def greedy_scores(
     run: Callable[[Feeds], Feeds], inputs: Sequence[Feeds], first: Feeds, steps: Steps
@@ -34,23 +36,42 @@ def greedy_scores(
     return scores
 
 
-def compare_greedy(
-    expected: Sequence[np.ndarray], found: Sequence[np.ndarray]
-) -> tuple[GreedyRow, ...]:
-    """Return where each row's tokens differ first: from there on, the sequences are different ones.
+def chosen_tokens(scores: np.ndarray) -> np.ndarray:
+    """Return the token of the highest score, [rows, calls], for scores of [calls, rows, tokens];
+    `NO_TOKEN` where a score is NaN, which chooses nothing.
+    """
+    best = scores.argmax(axis=-1)
+    best[np.isnan(scores).any(axis=-1)] = NO_TOKEN
+    return best.T
 
-    Both are the scores after each call, [rows, tokens]. Scores that are NaN choose nothing, so
-    they never agree.
+
+def compare_tokens(
+    scores: np.ndarray, found: np.ndarray, ends: Sequence[int] = ()
+) -> tuple[GreedyRow, ...]:
+    """Return where each row's tokens differ first from the best of `scores`, up to the first token
+    that ends the sequence. From there on, the sequences are different ones.
+
+    `scores` are [calls, rows, tokens], `found` [rows, calls]. A row of `found` differs by an
+    infinite margin where it ends too early or holds no token of the vocabulary.
     """
     rows = []
-    for row in range(expected[0].shape[0]):
-        agreed = 0
-        for agreed, (one, other) in enumerate(zip(expected, found, strict=True)):
-            wanted, chosen = int(one[row].argmax()), int(other[row].argmax())
-            if wanted != chosen or np.isnan(one[row]).any() or np.isnan(other[row]).any():
-                margin = float(one[row, wanted] - one[row, chosen])
-                rows.append(GreedyRow(row, agreed, len(expected), wanted, chosen, margin))
-                break
-        else:
-            rows.append(GreedyRow(row, agreed + 1, len(expected)))
+    for row in range(found.shape[0]):
+        best = scores[:, row].argmax(axis=-1)
+        last = next((place for place, token in enumerate(best) if token in ends), len(best) - 1)
+        rows.append(_first_difference(row, scores[: last + 1, row], best, found[row]))
     return tuple(rows)
+
+
+def _first_difference(
+    row: int, scores: np.ndarray, best: np.ndarray, found: np.ndarray
+) -> GreedyRow:
+    count = len(scores)
+    for place in range(count):
+        wanted = int(best[place])
+        chosen = int(found[place]) if place < len(found) and found[place] != NO_TOKEN else None
+        if chosen == wanted and not np.isnan(scores[place]).any():
+            continue
+        known = chosen is not None and 0 <= chosen < scores.shape[1]
+        margin = float(scores[place, wanted] - scores[place, chosen]) if known else float("inf")
+        return GreedyRow(row, place, count, wanted, chosen, margin)
+    return GreedyRow(row, count, count)

@@ -4,11 +4,13 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 
+import numpy as np
+
 from convkit.cases.budget import Budget
 from convkit.cases.case import case_cost
 from convkit.stages.built_steps import BuiltSteps, LoopReader, StoredLoop
 from convkit.stages.step_explanation import StepExplanation
-from convkit.stages.step_greedy import compare_greedy, greedy_scores
+from convkit.stages.step_greedy import chosen_tokens, compare_tokens, greedy_scores
 from convkit.worker.context import Context
 from convkit.worker.protocol import (
     CaseMetrics,
@@ -75,4 +77,4 @@ def _greedy(built: BuiltSteps, reader: LoopReader, loop: StoredLoop) -> tuple[Gr
         for number in range(len(loop.calls))
     ]
     found = greedy_scores(built.call, loop.inputs, loop.first, reader.steps)
-    return compare_greedy(expected, found)
+    return compare_tokens(np.stack(expected), chosen_tokens(np.stack(found)))

@@ -143,9 +143,9 @@ def _margin(row: GreedyRow) -> float:
 def _tokens_differ(row: GreedyRow, tie: float, output: str) -> Finding:
     return Finding(
         "N601",
-        f"after {row.agreed} equal tokens of {row.generated}, row {row.row} continues with token"
-        f" {row.found}; the original with {row.expected}, whose score is {row.margin:.3g} higher"
-        f" there (up to {tie:.3g} is a tie within the tolerance)",
+        f"after {row.agreed} equal tokens of {row.generated}, row {row.row} continues with"
+        f" {row.continuation}; the original with {row.expected}, whose score is {row.margin:.3g}"
+        f" higher there (up to {tie:.3g} is a tie within the tolerance)",
         Place(tensor=output, case=call_name("steps-greedy", row.agreed)),
         {"agreed": row.agreed, "generated": row.generated, "margin": row.margin, "tie": tie},
         Remedy("Find out why the scores differ: see the other findings."),
@@ -153,12 +153,11 @@ def _tokens_differ(row: GreedyRow, tie: float, output: str) -> Finding:
 
 
 def _package_differs(row: GreedyRow, tie: float, output: str) -> Finding:
-    found = "nothing" if row.found is None else f"token {row.found}"
     return Finding(
         "N621",
-        f"the package's own runtime continues row {row.row} with {found} after {row.agreed} equal"
-        f" tokens of {row.generated}; the original with {row.expected}, whose score is"
-        f" {row.margin:.3g} higher (up to {tie:.3g} is a tie within the tolerance)",
+        f"the package's own runtime continues row {row.row} with {row.continuation} after"
+        f" {row.agreed} equal tokens of {row.generated}; the original with {row.expected}, whose"
+        f" score is {row.margin:.3g} higher (up to {tie:.3g} is a tie within the tolerance)",
         Place(tensor=output),
         {"agreed": row.agreed, "generated": row.generated, "margin": row.margin, "tie": tie},
         Remedy("Find out why: see the other findings, E310 and N620 first."),

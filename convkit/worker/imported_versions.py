@@ -1,8 +1,11 @@
 """The versions of what this process imported, by distribution."""
 
+import functools
 import importlib.metadata
+import os
 import re
 import sys
+from collections.abc import Iterator
 
 _NAME_OR_VERSION = re.compile(r"^(Name|Version): *(.+?)\s*$", re.MULTILINE)
 
@@ -17,8 +20,8 @@ def imported_versions() -> dict[str, str]:
     """
     imported = {name.partition(".")[0] for name in sys.modules}
     versions: dict[str, str] = {}
-    for distribution in importlib.metadata.distributions():
-        if not imported.isdisjoint(_modules_of(distribution)):
+    for distribution, modules in _distributions():
+        if not imported.isdisjoint(modules):
             head = (
                 distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
             ).partition("\n\n")[0]
@@ -30,10 +33,38 @@ def imported_versions() -> dict[str, str]:
     return {"python": ".".join(map(str, sys.version_info[:3]))} | dict(sorted(versions.items()))
 
 
-def _modules_of(distribution: importlib.metadata.Distribution) -> set[str]:
+def read_distributions() -> None:
+    """Read what the installed distributions provide, ahead of `imported_versions`.
+
+    A fork server does so for all its workers.
+    """
+    for _ in _distributions():
+        pass
+
+
+def _distributions() -> Iterator[tuple[importlib.metadata.Distribution, frozenset[str]]]:
+    """Yield every distribution with the modules it provides, in the order of `sys.path`."""
+    for folder in dict.fromkeys(sys.path):
+        try:
+            # Installing and removing packages changes their folder.
+            changed = os.stat(folder or os.curdir).st_mtime_ns  # noqa: PTH116 - a missing folder too
+        except OSError:
+            continue
+        yield from _distributions_in(folder, changed)
+
+
+@functools.cache
+def _distributions_in(
+    folder: str, _changed: int
+) -> tuple[tuple[importlib.metadata.Distribution, frozenset[str]], ...]:
+    found = importlib.metadata.distributions(path=[folder])
+    return tuple((distribution, _modules_of(distribution)) for distribution in found)
+
+
+def _modules_of(distribution: importlib.metadata.Distribution) -> frozenset[str]:
     """Return the modules that a distribution provides, by import name."""
     listed = distribution.read_text("top_level.txt")
     if listed is not None:
-        return set(listed.split())
+        return frozenset(listed.split())
     files = (distribution.read_text("RECORD") or "").splitlines()
-    return {file.partition(",")[0].partition("/")[0].partition(".")[0] for file in files}
+    return frozenset(file.partition(",")[0].partition("/")[0].partition(".")[0] for file in files)

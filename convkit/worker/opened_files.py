@@ -10,10 +10,12 @@ time is listed too. This can cause an unnecessary rerun, never a wrong result.
 
 import importlib.util
 import os
+import stat
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -79,7 +81,7 @@ class OpenedFiles:
         those of the environment, the system and the stage itself.
         """
         candidates = {_source(path) for path in self._read - self._written}
-        return tuple(sorted(path for path in candidates if self._counts(path)))
+        return tuple(sorted(filter(self._counting(), candidates)))
 
     def _heard(self, event: str, arguments: tuple[object, ...]) -> None:
         if not self._active or event not in ("open", "sqlite3.connect"):
@@ -98,34 +100,47 @@ class OpenedFiles:
         while not self._ended.wait(_LOOK_SECONDS):
             self._read |= _mapped()
 
-    def _counts(self, path: str) -> bool:
+    def _counting(self) -> Callable[[str], bool]:
+        """Return which paths count. A stage opens thousands, so the folders are prepared once."""
         # An environment's interpreter is a link to the one it was created from.
         interpreter = str(Path(sys.executable).resolve())
-        tools = (*tool_folders(), interpreter, str(Path.cwd()))
-        if _is_below(path, tools) or "/site-packages/" in path:
-            return False
-        beside_model = self._model_folder is not None and _is_below(path, (self._model_folder,))
-        if not beside_model:
-            if _is_below(path, _SYSTEM) or ".so" in Path(path).suffixes:
+        tools = _Folders((*tool_folders(), interpreter, str(Path.cwd())))
+        model = _Folders((self._model_folder,) if self._model_folder is not None else ())
+        system, of_the_user = _Folders(_SYSTEM), _Folders(_OF_THE_USER)
+        model_caches, temporary = _Folders(_MODEL_CACHES), _Folders((tempfile.gettempdir(),))
+
+        def counts(path: str) -> bool:
+            if tools.contain(path) or "/site-packages/" in path:
                 return False
-            if _is_below(path, _OF_THE_USER) and not _is_below(path, _MODEL_CACHES):
+            beside_model = model.contain(path)
+            if not beside_model:
+                if system.contain(path) or ".so" in Path(path).suffixes:
+                    return False
+                if of_the_user.contain(path) and not model_caches.contain(path):
+                    return False
+            try:
+                status = Path(path).stat()
+            except OSError:
                 return False
-        try:
-            status = Path(path).stat()
-        except OSError:
-            return False
-        # Libraries create temporary files of their own. A model in the temporary folder must still
-        # be listed: the host needs to know if its files changed since the start.
-        temporary = not beside_model and _is_below(path, (tempfile.gettempdir(),))
-        return Path(path).is_file() and not (temporary and status.st_ctime >= self._started)
+            # Libraries create temporary files of their own. A model in the temporary folder must
+            # still be listed: the host needs to know if its files changed since the start.
+            own = not beside_model and temporary.contain(path) and status.st_ctime >= self._started
+            return stat.S_ISREG(status.st_mode) and not own
+
+        return counts
 
 
-def _is_below(path: str, folders: tuple[str, ...]) -> bool:
-    for folder in folders:
-        top = os.path.expanduser(folder)  # noqa: PTH111 - thousands of files
-        if path == top or path.startswith(top.rstrip("/") + "/"):
-            return True
-    return False
+class _Folders:
+    """Folders in which files may lie; `~` is the user's home."""
+
+    def __init__(self, folders: Iterable[str]) -> None:
+        tops = [os.path.expanduser(folder) for folder in folders]  # noqa: PTH111 - works without a home
+        self._paths = frozenset(tops)
+        self._prefixes = tuple(top.rstrip("/") + "/" for top in tops)
+
+    def contain(self, path: str) -> bool:
+        """Return whether a path is one of the folders or below one."""
+        return path.startswith(self._prefixes) or path in self._paths
 
 
 def _mapped() -> set[str]:

@@ -8,6 +8,7 @@ import importlib
 from collections.abc import Sequence
 
 from convkit.runtimes.registry import load_runtime
+from convkit.worker.imported_versions import read_distributions
 from convkit.worker.protocol import Envelope, JobKind
 
 # The jobs that load the original model. The jobs of a target list what they import in the
@@ -39,8 +40,8 @@ def _loaders(envelope: Envelope) -> tuple[str, ...]:
 
 
 def preload(tools: Sequence[str]) -> None:
-    """Import modules (`name`), call functions (`module:name`), and import the worker's own code;
-    propagates any exception that an import raises.
+    """Import modules (`name`), call functions (`module:name`), import the worker's own code, and
+    read which packages are installed; propagates any exception that an import raises.
     """
     for tool in tools:
         name, _, function = tool.partition(":")
@@ -48,3 +49,4 @@ def preload(tools: Sequence[str]) -> None:
         if function:
             getattr(module, function)()
     importlib.import_module("convkit.worker.process")
+    read_distributions()

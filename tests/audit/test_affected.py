@@ -11,7 +11,8 @@ import pytest
 from answers import command_line
 from packaging.specifiers import SpecifierSet
 from packaging.version import Version
-from records import STARTED, build_record, verified_record, write_built_run
+from records import STARTED, build_record, verified_record
+from run_folders import write_built_run
 from typer.testing import CliRunner
 
 from convkit.audit.affected import affected

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from answers import answer_for, audit_folder, audit_record, command_line, problems
 from past_runs import FILES, flip_byte, make_run
-from records import build_record, materials_of_recipe, write_built_run, write_run
+from records import build_record
+from run_folders import materials_of_recipe, write_built_run, write_run
 
 from convkit.audit.reproductions import (
     Acceptance,

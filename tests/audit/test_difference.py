@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from past_runs import MODEL, RECIPE, make_run
-from records import DIFFERS, build_record, verified_record, write_run
+from records import DIFFERS, build_record, verified_record
+from run_folders import write_run
 from typer.testing import CliRunner
 
 from convkit.audit.built_difference import describe_difference

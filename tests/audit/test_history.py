@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from answers import command_line
-from records import STARTED, build_record, verified_record, write_built_run, write_run
+from records import STARTED, build_record, verified_record
+from run_folders import write_built_run, write_run
 from typer.testing import CliRunner
 
 from convkit.audit.history import Filter, list_runs, parse_date, parse_tools

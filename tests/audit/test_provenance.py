@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from past_runs import FILES, MODEL, flip_byte, make_run
-from records import build_record, non_finite_record, write_run
+from records import build_record, non_finite_record
+from run_folders import write_run
 
 import convkit
 from convkit.codec import encode

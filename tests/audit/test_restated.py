@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 from forging import edit_statement
-from records import build_record, materials_of_recipe, write_built_run
+from records import build_record
+from run_folders import materials_of_recipe, write_built_run
 
 from convkit.audit.restated import with_provenance
 from convkit.execute.run_folder import stage_file

@@ -214,7 +214,8 @@ def test_the_commands(finished: RunOutcome, tmp_path: Path) -> None:
 
 
 def test_a_removed_or_changed_run_shows_in_the_one_after_it(tmp_path: Path) -> None:
-    from records import materials_of_recipe, verified_record, write_built_run
+    from records import verified_record
+    from run_folders import materials_of_recipe, write_built_run
 
     from convkit.record.materials import PreviousRun
     from convkit.record.provenance import write_provenance

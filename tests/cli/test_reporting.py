@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from records import build_record, write_run
+from records import build_record
+from run_folders import write_run
 
 from convkit.cli import reporting
 from convkit.errors import ConvkitError, UsageError

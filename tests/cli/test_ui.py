@@ -12,7 +12,8 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from records import build_record, write_run
+from records import build_record
+from run_folders import write_run
 
 from convkit.cli import ui
 from convkit.errors import UsageError

@@ -17,20 +17,14 @@ from typing import Any
 
 import forked_models
 import numpy as np
-import onnx
-import psutil
 import pytest
-from faults.recipes import write_recipe
 from test_worker_process import alive, gone_soon
+from watched_workers import Watched, running_servers
 
 from convkit.codec import encode
-from convkit.execute.events import Silence
 from convkit.execute.fork_servers import ForkServers, forking
-from convkit.execute.run import RunOptions, run_recipe
 from convkit.execute.worker_process import WorkerOutcome, findings_of, run_worker
-from convkit.execute.workers import WORKERS, FreshProcesses, Launch, WorkerProcess, WorkerStrategy
-from convkit.home import Home
-from convkit.record.model import StageReport
+from convkit.execute.workers import FreshProcesses, Launch, WorkerProcess, WorkerStrategy
 from convkit.tensors import Contract
 from convkit.worker.fork_server import reseed
 from convkit.worker.protocol import PROTOCOL, Envelope, ReferenceRequest, Source
@@ -39,22 +33,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="elsewhere, every worker is fresh"),
 ]
-
-
-class Watched:
-    """A strategy that remembers what another one started."""
-
-    def __init__(self, strategy: WorkerStrategy) -> None:
-        self.strategy = strategy
-        self.started: list[WorkerProcess] = []
-
-    def start(self, launch: Launch) -> WorkerProcess:
-        self.started.append(self.strategy.start(launch))
-        return self.started[-1]
-
-    @property
-    def last_is_fresh(self) -> bool:
-        return isinstance(self.started[-1], subprocess.Popen)
 
 
 @pytest.fixture(scope="module")
@@ -92,11 +70,6 @@ def state(folder: Path, workers: WorkerStrategy, call: str, **options: Any) -> d
     assert outcome.answer is not None, outcome.log
     assert "DoneError" in str(outcome.answer.error), outcome.answer
     return report(folder)
-
-
-def running_servers() -> set[int]:
-    """Return the servers that this process has started."""
-    return {one.pid for one in psutil.Process().children() if "--fork-server" in one.cmdline()}
 
 
 def await_report(folder: Path) -> Any:
@@ -302,26 +275,6 @@ def test_closing_does_not_wait_for_imports(tmp_path: Path) -> None:
     assert workers.last_is_fresh
 
 
-def test_a_run_forks_its_stages_and_ends_its_servers(tmp_path: Path) -> None:
-    recipe = write_recipe(
-        tmp_path / "model", code=LINEAR, targets={"ort": {"runtime": "onnxruntime"}}, **ROWS
-    )
-    before = running_servers()
-    during: dict[str, set[int]] = {}
-
-    class Watching(Silence):
-        def stage_finished(self, stage: str, status: str, seconds: float) -> None:
-            during[stage] = running_servers() - before
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(WORKERS, "host", FreshProcesses())
-        options = RunOptions(recipe, Home(tmp_path / "home"), toolchain="host", track=False)
-        assert run_recipe(options, Watching()).record.exit_code == 0
-    # Export and reference share one; the other stages need no tools that are slow to import.
-    assert len(during["export"] | during["reference"]) == 1
-    assert running_servers() == before
-
-
 def test_other_strategies_start_workers_in_their_own_way() -> None:
     own = FreshProcesses(Path("stub.py"))
     with forking(own) as workers:
@@ -359,71 +312,3 @@ def test_the_server_used_last_is_kept(tmp_path: Path) -> None:
             kept.append(running_servers() - before)
     assert [len(each) for each in kept] == [1, 1, 1]
     assert kept[0] != kept[1] == kept[2]
-
-
-TARGETS = {
-    "half": {
-        "runtime": "onnxruntime",
-        "precision": {"default": "float16", "keep_float32": "auto"},
-        "tolerance": {"max_abs": 1e-2},
-    },
-    "coreml-half": {
-        "runtime": "coreml",
-        "minimum": "iOS17",
-        "precision": {"default": "float16", "keep_float32": "auto"},
-        "tolerance": {"max_abs": 1e-2},
-    },
-}
-ROWS = {
-    "axes": {"batch": {"min": 1, "typical": 2, "max": 3}},
-    "inputs": [
-        {"name": "input", "dtype": "float32", "shape": ["batch", 4], "sample": {"normal": [0, 1]}}
-    ],
-    "outputs": [{"name": "y", "dtype": "float32", "shape": ["batch", 3]}],
-}
-LINEAR = "def build():\n    return torch.nn.Linear(4, 3)\n"
-
-
-def stages_of(recipe: Path, home: Path, strategy: Watched) -> dict[str, StageReport]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(WORKERS, "host", strategy)
-        record = run_recipe(RunOptions(recipe, Home(home), toolchain="host", track=False)).record
-    return {stage.id: stage for stage in record.stages}
-
-
-@pytest.mark.parametrize("source", ["torch", "onnx"])
-def test_a_forked_stage_says_and_makes_what_a_fresh_one_does(
-    tmp_path: Path, forked: Watched, source: str
-) -> None:
-    """Above all, it reports no tools that were only imported ahead."""
-    if source == "torch":
-        recipe = write_recipe(tmp_path / "model", code=LINEAR, targets=TARGETS, **ROWS)
-    else:
-        graph = onnx.parser.parse_model(
-            '<ir_version: 8, opset_import: ["" : 17]> g (float[batch,4] input)'
-            " => (float[batch,3] y)"
-            " { y = Slice(input, starts, ends, axes) }"
-        )
-        for name, value in (("starts", 0), ("ends", 3), ("axes", 1)):
-            graph.graph.initializer.append(onnx.numpy_helper.from_array(np.array([value]), name))
-        recipe = write_recipe(tmp_path / "model", graph=graph, **ROWS)
-    fresh = stages_of(recipe, tmp_path / "fresh", Watched(FreshProcesses()))
-    again = stages_of(recipe, tmp_path / "forked", forked)
-    assert {stage.status for stage in fresh.values()} == {"done"}, fresh
-    assert fresh.keys() == again.keys()
-    for name, stage in fresh.items():
-        assert again[name].versions == stage.versions, name
-        assert again[name].findings == stage.findings, name
-        assert again[name].status == stage.status, name
-        if stage.kind in ("export", "precision", "build"):
-            assert again[name].artifact == stage.artifact, name
-        assert again[name].peak_memory_bytes == pytest.approx(stage.peak_memory_bytes, rel=0.3)
-    forks = [one for one in forked.started if not isinstance(one, subprocess.Popen)]
-    loaded = ("export", "reference", "precision") if source == "torch" else ("precision",)
-    ahead = [
-        stage
-        for stage in fresh.values()
-        if stage.kind in loaded or "coreml" in (stage.target or "")
-    ]
-    assert len(forks) == len(ahead)
-    assert bool(ahead) == (source == "torch")  # an ONNX file in float32 needs no costly import

@@ -10,8 +10,8 @@ from records import build_record
 
 from convkit.findings.model import Finding, Place
 from convkit.record.model import RunRecord
+from faults.mutants.changes import Mutation, NothingToMutateError
 from faults.mutants.models import ARCHITECTURES
-from faults.mutants.mutations import Mutation, NothingToMutateError
 from faults.mutants.scoring import subject
 from faults.whole.code import CODE_FAULTS
 from faults.whole.edges import EDGES

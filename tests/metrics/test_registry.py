@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from records import build_record, case_verdict, contract, failed_target, tensor_metrics, write_run
+from records import build_record, case_verdict, contract, failed_target, tensor_metrics
 from rich.console import Console
+from run_folders import write_run
 from small_recipe import recipe
 
 from convkit.audit.difference import compare_runs

@@ -18,18 +18,18 @@ from convkit.errors import UsageError
 from convkit.home import Home
 from convkit.nightly.history import nightly_folder, nightly_runs
 from convkit.nightly.model import FORMAT, Fault, NightlyRun, RecipeResult
-from convkit.nightly.trend import MOST_NIGHTS, history_of, read_nights, spark
+from convkit.nightly.trend import MOST_RUNS, history_of, read_nightly_runs, spark
 from convkit.report.history import Series, chart, render_history
 
 RECIPES = ("bert", "superpoint <b>&amp;", "whisper")
 
 
-def write_nights(root: Path, count: int) -> Home:
+def write_nightly_runs(root: Path, count: int) -> Home:
     """Write nightly runs with made-up results; every third folder of a run exists."""
     home, draw = Home(root), random.Random(7)
     for number in range(count):
         day = f"{2024 + number // 336}{number // 28 % 12 + 1:02}{number % 28 + 1:02}"
-        night, started = f"{day}-021700-{number:04x}", 1.7e9 + number * 86400
+        run, started = f"{day}-021700-{number:04x}", 1.7e9 + number * 86400
         results = []
         for recipe in RECIPES:
             run = f"{day}-0218{number % 60:02}-{number:04x}"
@@ -60,36 +60,36 @@ def write_nights(root: Path, count: int) -> Home:
                 folder = home.runs_of(recipe) / run
                 folder.mkdir(parents=True)
                 (folder / "report.html").write_text("<p>a report")
-        done = NightlyRun(FORMAT, night, started, RECIPES, started + 60, tuple(results))
-        folder = nightly_folder(home, night)
+        done = NightlyRun(FORMAT, run, started, RECIPES, started + 60, tuple(results))
+        folder = nightly_folder(home, run)
         folder.mkdir(parents=True)
         (folder / "nightly.json").write_text(json.dumps(encode(done)))
         if number != count - 2:  # killed before its end
-            (folder / "nightly.md").write_text("# a night")
+            (folder / "nightly.md").write_text("# a nightly run")
     return home
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    return write_nights(tmp_path_factory.mktemp("nights"), 75)
+    return write_nightly_runs(tmp_path_factory.mktemp("nightly"), 75)
 
 
 def test_every_cell_and_figure_is_the_nightly_run_s_own(home: Home) -> None:
     page = home.root / "history.html"
-    shown = history_of(home, read_nights(home).nights, page)
+    shown = history_of(home, read_nightly_runs(home).nightly_runs, page)
     runs = sorted(nightly_runs(home), key=lambda run: run.id)
     assert shown.total == len(runs) == 75
-    assert [each.id for each in shown.nights] == [each.id for each in runs[-MOST_NIGHTS:]][::-1]
+    assert [each.id for each in shown.nightly_runs] == [each.id for each in runs[-MOST_RUNS:]][::-1]
     assert [row.recipe for row in shown.recipes] == sorted(RECIPES)
     for row in shown.recipes:
         own = [next(each for each in run.recipes if each.recipe == row.recipe) for run in runs]
-        for cell, result in zip(row.cells[::-1], own[-MOST_NIGHTS:], strict=True):
+        for cell, result in zip(row.cells[::-1], own[-MOST_RUNS:], strict=True):
             assert cell is not None
             waived = result.status == "green" and "waived" in result.verdicts.values()
             assert cell.status == ("waived" if waived else result.status)
         for series in row.series:
             name = f"{series.target}/{series.metric}"
-            assert series.values == tuple(each.figures[name] for each in own[-MOST_NIGHTS:])
+            assert series.values == tuple(each.figures[name] for each in own[-MOST_RUNS:])
             assert series.baseline == own[0].figures[name]
             allowed = 1.001 if series.metric == "size_bytes" else 1.2
             assert series.worse == (own[-1].figures[name] > series.baseline * allowed)
@@ -110,7 +110,7 @@ class Links(HTMLParser):
 
 def test_the_page_is_one_file_whose_links_lead_somewhere(home: Home, tmp_path: Path) -> None:
     page = home.root / "pages" / "history.html"
-    text = render_history(history_of(home, read_nights(home).nights, page))
+    text = render_history(history_of(home, read_nightly_runs(home).nightly_runs, page))
     links = Links()
     links.feed(text)
     assert "script" not in links.tags
@@ -121,7 +121,7 @@ def test_the_page_is_one_file_whose_links_lead_somewhere(home: Home, tmp_path: P
     anchors = [each for each in links.found if each.startswith("#")]
     assert all(f'id="{each[1:]}"' in text for each in anchors)
     files = [each for each in links.found if not each.startswith("#")]
-    assert len([each for each in files if each.endswith("report.html")]) == 3 * MOST_NIGHTS / 3
+    assert len([each for each in files if each.endswith("report.html")]) == 3 * MOST_RUNS / 3
     for link in files:
         assert (page.parent / unquote(link)).resolve().is_file(), link
 
@@ -135,11 +135,11 @@ def test_a_figure_without_a_place_on_the_scale_is_still_drawn() -> None:
 
 
 def test_a_damaged_night_is_named(home: Home, tmp_path: Path) -> None:
-    other = write_nights(tmp_path / "home", 3)
+    other = write_nightly_runs(tmp_path / "home", 3)
     damaged = sorted(nightly_folder(other).glob("*/nightly.json"))[1]
     damaged.write_text('{"format": 2, "id": "x"}')
-    found = read_nights(other)
-    assert len(found.nights) == 2
+    found = read_nightly_runs(other)
+    assert len(found.nightly_runs) == 2
     assert [str(damaged) in line for line in found.unreadable] == [True]
 
 

@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 import pytest
-from records import build_record, verified_record, write_run
+from records import build_record, verified_record
+from run_folders import write_run
 
 from convkit.errors import TrackingError
 from convkit.track import artifacts
@@ -317,7 +318,8 @@ import os, sys
 from pathlib import Path
 before = dict(os.environ)
 sys.path.insert(0, sys.argv[2])
-from records import build_record, write_run
+from records import build_record
+from run_folders import write_run
 from convkit.track.tracker import prepare
 home = Path(sys.argv[1])
 tracker = prepare(None, home)

@@ -1,6 +1,7 @@
 """What a stage used is told by distribution, as the standard library would at more cost."""
 
 import importlib.metadata
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import onnx
 import pytest
 from packaging.utils import canonicalize_name
 
-from convkit.worker.imported_versions import imported_versions
+from convkit.worker.imported_versions import imported_versions, read_distributions
 
 
 def test_they_are_those_of_the_modules_that_were_imported() -> None:
@@ -54,3 +55,20 @@ def test_a_distribution_of_another_name_is_found_by_its_files(
     assert "odd-name" not in imported_versions()
     monkeypatch.setitem(sys.modules, "odd_module", np)
     assert imported_versions()["odd-name"] == "1.0+cpu"
+
+
+def test_a_package_installed_meanwhile_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fork server reads the distributions long before its workers use them."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "late_module", np)
+    for version in ("1.0", "2.0"):
+        read_distributions()
+        for old in tmp_path.iterdir():
+            shutil.rmtree(old)
+        folder = tmp_path / f"late_name-{version}.dist-info"
+        folder.mkdir()
+        (folder / "top_level.txt").write_text("late_module\n")
+        (folder / "METADATA").write_text(f"Name: late-name\nVersion: {version}\n\n")
+        assert imported_versions()["late-name"] == version

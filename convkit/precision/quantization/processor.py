@@ -54,7 +54,7 @@ def processor_findings(
                 "vector_flags": [flag for flag in flags if flag.startswith("avx")],
             },
             Remedy(
-                "Verify on the kind of processor that you deploy to, or set reduce_range: true,"
+                "Verify on the type of processor you deploy to, or set reduce_range: true,"
                 " which makes results the same on both."
             ),
         )

@@ -3,7 +3,7 @@ greedy generation against the same model called by onnxruntime, and against the 
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from convkit.runtimes.onnxruntime import session
 from convkit.runtimes.onnxruntime.genai_package import CONFIG_FILE, genai_config
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.stages.generation import StoredGeneration, read_generation
-from convkit.stages.step_greedy import greedy_scores
+from convkit.stages.step_greedy import compare_tokens, greedy_scores
 from convkit.worker.context import Context
 from convkit.worker.protocol import GreedyRow, Steps, VerifyRequest
 from convkit.worker.sessions import ModelRefusedError, RunFailedError
@@ -31,8 +31,8 @@ def verify_package(
     """Return where genai's tokens differ first from the original's, by row, and what is wrong.
 
     Findings: E310 for each key of genai_config.json that contradicts the model, E311 if genai does
-    not run the package, N620 if it generates other tokens than the same model in onnxruntime. With
-    a contradiction, nothing is generated: it would prove nothing more.
+    not run the package, N620 if it generates different tokens from the same model in onnxruntime.
+    With a contradiction, nothing is generated: it would prove nothing more.
     """
     assert request.steps is not None
     folder, steps = Path(request.built), request.steps
@@ -108,38 +108,6 @@ def generate(folder: Path, prompt: Feeds, steps: Steps, count: int) -> np.ndarra
     return np.stack(found).astype(np.int64)
 
 
-def compare_tokens(
-    scores: np.ndarray, found: np.ndarray, ends: Sequence[int]
-) -> tuple[GreedyRow, ...]:
-    """Return where each row's tokens differ first from the best of `scores`, up to the first token
-    that ends the sequence.
-
-    `scores` are [calls, rows, tokens], `found` [rows, calls]. A row of `found` that is too short
-    differs where it ends, by an infinite margin.
-    """
-    rows = []
-    for row in range(found.shape[0]):
-        best = scores[:, row].argmax(axis=-1)
-        last = next((place for place, token in enumerate(best) if token in ends), len(best) - 1)
-        rows.append(_first_difference(row, scores[: last + 1, row], best, found[row]))
-    return tuple(rows)
-
-
-def _first_difference(
-    row: int, scores: np.ndarray, best: np.ndarray, found: np.ndarray
-) -> GreedyRow:
-    count = len(scores)
-    for place in range(count):
-        wanted = int(best[place])
-        chosen = int(found[place]) if place < len(found) else None
-        if chosen == wanted and not np.isnan(scores[place]).any():
-            continue
-        known = chosen is not None and 0 <= chosen < scores.shape[1]
-        margin = float(scores[place, wanted] - scores[place, chosen]) if known else float("inf")
-        return GreedyRow(row, place, count, wanted, chosen, margin)
-    return GreedyRow(row, count, count)
-
-
 def _own_scores(
     folder: Path, stored: StoredGeneration, steps: Steps, options: OnnxRuntimeOptions
 ) -> list[np.ndarray]:
@@ -170,8 +138,8 @@ def _refused(error: RunFailedError) -> Finding:
 def _unlike(row: GreedyRow, tie: float) -> Finding:
     return Finding(
         "N620",
-        f"onnxruntime-genai continues row {row.row} with token {row.found} after {row.agreed} equal"
-        f" tokens; onnxruntime, on the same file, with {row.expected}, whose score is"
+        f"onnxruntime-genai continues row {row.row} with {row.continuation} after {row.agreed}"
+        f" equal tokens; onnxruntime, on the same file, with {row.expected}, whose score is"
         f" {row.margin:.3g} higher (up to {tie:.3g} is a tie)",
         Place(),
         {"agreed": row.agreed, "generated": row.generated, "margin": row.margin, "tie": tie},

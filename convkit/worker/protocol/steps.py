@@ -68,6 +68,11 @@ class GreedyRow:
     found: int | None = None
     margin: float | None = None
 
+    @property
+    def continuation(self) -> str:
+        """What the built model chose, in words."""
+        return "nothing" if self.found is None else f"token {self.found}"
+
 
 # layers, parts: the tensors of two layers, or two of one layer, were exchanged · positions: they
 # are off by one from the second call on · stale: an output lacks what the call added · updated: an

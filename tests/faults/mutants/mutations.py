@@ -1,122 +1,14 @@
 """Random faults: each changes one thing about a graph and says where, and what it may be called."""
 
-import dataclasses
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-Shapes = Mapping[str, tuple[int, ...]]
-
-
-@dataclasses.dataclass(frozen=True)
-class Mutation:
-    """What was changed: any of `nodes` (names of nodes, values or weights) is the right place, any
-    of `kinds` the right name.
-    """
-
-    name: str
-    nodes: frozenset[str]
-    kinds: frozenset[str]
-
-
-class NothingToMutateError(Exception):
-    """The graph has nothing that this mutation could change."""
-
-
-def _pick(chance: random.Random, options: list) -> object:
-    if not options:
-        raise NothingToMutateError
-    return chance.choice(options)
-
-
-def _mutation(name: str, nodes: list[str], *kinds: str) -> Mutation:
-    return Mutation(name, frozenset(each for each in nodes if each), frozenset(kinds))
-
-
-def _float_weights(model: onnx.ModelProto, least: int = 4) -> list[onnx.TensorProto]:
-    return [
-        tensor
-        for tensor in model.graph.initializer
-        if tensor.data_type == onnx.TensorProto.FLOAT and int(np.prod(tensor.dims)) >= least
-    ]
-
-
-def _nodes(model: onnx.ModelProto, *types: str) -> list[onnx.NodeProto]:
-    return [node for node in model.graph.node if node.op_type in types]
-
-
-def _readers(model: onnx.ModelProto, name: str) -> list[onnx.NodeProto]:
-    return [node for node in model.graph.node if name in node.input]
-
-
-def _all_names(node: onnx.NodeProto) -> list[str]:
-    return [node.name, *node.output]
-
-
-# --- weights
-
-
-def _weight(change: Callable[[np.ndarray, random.Random], np.ndarray], name: str) -> Callable:
-    def mutate(model: onnx.ModelProto, shapes: Shapes, chance: random.Random) -> Mutation:
-        tensor = _pick(chance, _float_weights(model))
-        before = numpy_helper.to_array(tensor)
-        after = np.ascontiguousarray(change(before.copy(), chance)).astype(np.float32)
-        if after.shape != before.shape or np.array_equal(before, after):
-            raise NothingToMutateError
-        tensor.CopyFrom(numpy_helper.from_array(after, tensor.name))
-        return _mutation(name, [tensor.name], "weight", "exchanged", "order")
-
-    return mutate
-
-
-def _one_row(values: np.ndarray, chance: random.Random) -> np.ndarray:
-    values[chance.randrange(len(values))] *= 1.5
-    return values
-
-
-def _with_nan(values: np.ndarray, chance: random.Random) -> np.ndarray:
-    values.flat[chance.randrange(values.size)] = np.nan
-    return values
-
-
-def _permuted(values: np.ndarray, chance: random.Random) -> np.ndarray:
-    order = list(range(len(values)))
-    chance.shuffle(order)
-    return values[order]
-
-
-def _transposed(values: np.ndarray, chance: random.Random) -> np.ndarray:
-    if values.ndim != 2 or values.shape[0] != values.shape[1]:
-        raise NothingToMutateError
-    return values.T
-
-
-def _noisy(values: np.ndarray, chance: random.Random) -> np.ndarray:
-    noise = np.random.default_rng(chance.randrange(1 << 30)).standard_normal(values.shape)
-    return values + 0.02 * np.std(values) * noise
-
-
-def _bfloat16(values: np.ndarray, chance: random.Random) -> np.ndarray:
-    return (values.view(np.uint32) & np.uint32(0xFFFF0000)).view(np.float32)
-
-
-def exchanged_weights(model: onnx.ModelProto, shapes: Shapes, chance: random.Random) -> Mutation:
-    tensors = _float_weights(model)
-    pairs = [
-        (a, b)
-        for place, a in enumerate(tensors)
-        for b in tensors[place + 1 :]
-        if list(a.dims) == list(b.dims) and a.raw_data != b.raw_data
-    ]
-    first, second = _pick(chance, pairs)
-    first.raw_data, second.raw_data = second.raw_data, first.raw_data
-    readers = [n for t in (first, second) for r in _readers(model, t.name) for n in _all_names(r)]
-    names = [first.name, second.name, *readers]
-    return _mutation("exchanged weights", names, "exchanged", "weight", "operands")
-
+from faults.mutants.changes import Mutation, Shapes, all_names, mutation, nodes_of, pick, readers_of
+from faults.mutants.weights import WEIGHT_MUTATIONS
 
 # --- attributes
 
@@ -125,39 +17,39 @@ def _attributed(
     name: str, types: tuple[str, ...], attribute: str, values: tuple, *, default: object = None
 ) -> Callable:
     def mutate(model: onnx.ModelProto, shapes: Shapes, chance: random.Random) -> Mutation:
-        node = _pick(chance, _nodes(model, *types))
+        node = pick(chance, nodes_of(model, *types))
         now = next(
             (helper.get_attribute_value(a) for a in node.attribute if a.name == attribute), default
         )
-        value = _pick(chance, [v for v in values if v != now])
+        value = pick(chance, [v for v in values if v != now])
         kept = [each for each in node.attribute if each.name != attribute]
         del node.attribute[:]
         node.attribute.extend([*kept, helper.make_attribute(attribute, value)])
-        return _mutation(name, _all_names(node), "attribute")
+        return mutation(name, all_names(node), "attribute")
 
     return mutate
 
 
 def permutation(model: onnx.ModelProto, shapes: Shapes, chance: random.Random) -> Mutation:
-    node = _pick(chance, _nodes(model, "Transpose"))
+    node = pick(chance, nodes_of(model, "Transpose"))
     perm = list(node.attribute[0].ints)
     first, second = chance.sample(range(len(perm)), 2)
     perm[first], perm[second] = perm[second], perm[first]
     del node.attribute[0].ints[:]
     node.attribute[0].ints.extend(perm)
-    return _mutation("permutation", _all_names(node), "attribute", "order", "wiring")
+    return mutation("permutation", all_names(node), "attribute", "order", "wiring")
 
 
 def padding(model: onnx.ModelProto, shapes: Shapes, chance: random.Random) -> Mutation:
-    nodes = _nodes(model, "Conv", "MaxPool", "AveragePool")
+    nodes = nodes_of(model, "Conv", "MaxPool", "AveragePool")
     padded = [(n, a) for n in nodes for a in n.attribute if a.name == "pads" and any(a.ints)]
-    node, attribute = _pick(chance, padded)
+    node, attribute = pick(chance, padded)
     pads = list(attribute.ints)
     half = len(pads) // 2
     pads[0], pads[half] = pads[0] + pads[half], 0
     del attribute.ints[:]
     attribute.ints.extend(pads)
-    return _mutation("padding", _all_names(node), "attribute")
+    return mutation("padding", all_names(node), "attribute")
 
 
 # --- operators and numbers
@@ -165,11 +57,11 @@ def padding(model: onnx.ModelProto, shapes: Shapes, chance: random.Random) -> Mu
 
 def _operator(name: str, family: tuple[str, ...]) -> Callable:
     def mutate(model: onnx.ModelProto, shapes: Shapes, chance: random.Random) -> Mutation:
-        node = _pick(chance, [n for n in _nodes(model, *family) if len(n.output) == 1])
-        node.op_type = _pick(chance, [each for each in family if each != node.op_type])
+        node = pick(chance, [n for n in nodes_of(model, *family) if len(n.output) == 1])
+        node.op_type = pick(chance, [each for each in family if each != node.op_type])
         if not node.op_type.startswith("Reduce"):
             del node.attribute[:]
-        return _mutation(name, _all_names(node), "operator", "missing", "extra", "constant")
+        return mutation(name, all_names(node), "operator", "missing", "extra", "constant")
 
     return mutate
 
@@ -179,7 +71,7 @@ def _constants(
 ) -> list[tuple[onnx.NodeProto, onnx.AttributeProto]]:
     return [
         (node, node.attribute[0])
-        for node in _nodes(model, "Constant")
+        for node in nodes_of(model, "Constant")
         if node.attribute[0].name == "value" and node.attribute[0].t.data_type == kind
     ]
 
@@ -190,31 +82,31 @@ def number(model: onnx.ModelProto, shapes: Shapes, chance: random.Random) -> Mut
         for node, attribute in _constants(model, onnx.TensorProto.FLOAT)
         if int(np.prod(attribute.t.dims)) == 1
     ]
-    node, attribute = _pick(chance, scalars)
+    node, attribute = pick(chance, scalars)
     value = numpy_helper.to_array(attribute.t) * np.float32(chance.choice([0.5, 1.1, 2.0, 10.0]))
     attribute.t.CopyFrom(numpy_helper.from_array(np.asarray(value, np.float32)))
-    readers = [name for each in _readers(model, node.output[0]) for name in _all_names(each)]
-    return _mutation("number", [*readers, *node.output], "constant", "missing", "extra", "operator")
+    readers = [name for each in readers_of(model, node.output[0]) for name in all_names(each)]
+    return mutation("number", [*readers, *node.output], "constant", "missing", "extra", "operator")
 
 
 def index(model: onnx.ModelProto, shapes: Shapes, chance: random.Random) -> Mutation:
-    read = {name for node in _nodes(model, "Slice", "Gather") for name in node.input[1:]}
+    read = {name for node in nodes_of(model, "Slice", "Gather") for name in node.input[1:]}
     whole = [c for c in _constants(model, onnx.TensorProto.INT64) if c[0].output[0] in read]
-    node, attribute = _pick(chance, whole)
+    node, attribute = pick(chance, whole)
     value = numpy_helper.to_array(attribute.t) + chance.choice([1, -1])
     attribute.t.CopyFrom(numpy_helper.from_array(np.asarray(value, np.int64)))
-    readers = [name for each in _readers(model, node.output[0]) for name in _all_names(each)]
-    return _mutation("index", [*readers, *node.output], "constant", "wiring", "order", "attribute")
+    readers = [name for each in readers_of(model, node.output[0]) for name in all_names(each)]
+    return mutation("index", [*readers, *node.output], "constant", "wiring", "order", "attribute")
 
 
 # --- wiring
 
 
 def operand_order(model: onnx.ModelProto, shapes: Shapes, chance: random.Random) -> Mutation:
-    node = _pick(chance, _nodes(model, "Sub", "Div", "MatMul", "Pow", "Concat", "Where"))
+    node = pick(chance, nodes_of(model, "Sub", "Div", "MatMul", "Pow", "Concat", "Where"))
     first, second = node.input[-2], node.input[-1]
     node.input[len(node.input) - 2], node.input[len(node.input) - 1] = second, first
-    return _mutation("operand order", _all_names(node), "operands", "wiring", "order", "constant")
+    return mutation("operand order", all_names(node), "operands", "wiring", "order", "constant")
 
 
 def another_value(model: onnx.ModelProto, shapes: Shapes, chance: random.Random) -> Mutation:
@@ -227,9 +119,9 @@ def another_value(model: onnx.ModelProto, shapes: Shapes, chance: random.Random)
                 same = [each for each in made if shapes.get(each) == shapes[name] and each != name]
                 options += [(node, place, other) for other in same]
         made += node.output
-    node, place, other = _pick(chance, options)
+    node, place, other = pick(chance, options)
     node.input[place] = other
-    return _mutation("another value", _all_names(node), "wiring", "operands", "extra", "missing")
+    return mutation("another value", all_names(node), "wiring", "operands", "extra", "missing")
 
 
 # --- more and less
@@ -242,16 +134,16 @@ def _insert(name: str, build: Callable[[str, str, random.Random], list], *kinds:
             for place, node in enumerate(model.graph.node)
             if node.op_type in _COMPUTES and len(shapes.get(node.output[0], ())) > 1
         ]
-        place, node = _pick(chance, floats)
+        place, node = pick(chance, floats)
         value = node.output[0]
         node.output[0] = f"{value}_before"
         made = build(node.output[0], value, chance)
         for offset, each in enumerate(made):
             each.name = f"{value}_inserted_{offset}"
             model.graph.node.insert(place + 1 + offset, each)
-        names = [name for each in made for name in _all_names(each)]
-        near = [n for each in _readers(model, value) for n in _all_names(each)]
-        return _mutation(name, [*names, *_all_names(node), *near], "extra", *kinds)
+        names = [name for each in made for name in all_names(each)]
+        near = [n for each in readers_of(model, value) for n in all_names(each)]
+        return mutation(name, [*names, *all_names(node), *near], "extra", *kinds)
 
     return mutate
 
@@ -289,17 +181,17 @@ def left_out(model: onnx.ModelProto, shapes: Shapes, chance: random.Random) -> M
         for name in node.input
         if shapes.get(name) == shapes.get(node.output[0]) and len(shapes.get(name, ())) > 1
     ]
-    node, source = _pick(chance, options)
+    node, source = pick(chance, options)
     value = node.output[0]
     node.op_type, node.domain = "Identity", ""
     del node.attribute[:]
     del node.input[:]
     node.input.append(source)
-    readers = [name for each in _readers(model, value) for name in _all_names(each)]
-    makers = [n for each in model.graph.node if source in each.output for n in _all_names(each)]
-    return _mutation(
+    readers = [name for each in readers_of(model, value) for name in all_names(each)]
+    makers = [n for each in model.graph.node if source in each.output for n in all_names(each)]
+    return mutation(
         "left out",
-        [*_all_names(node), *readers, *makers],
+        [*all_names(node), *readers, *makers],
         *("missing", "operator", "wiring", "extra", "order"),
     )
 
@@ -315,10 +207,10 @@ def _at_input(name: str, build: Callable[[str, str, tuple], list], kind: str) ->
             for each in model.graph.input
             if floats.get(each.type.tensor_type.elem_type) == kind
         ]
-        value = _pick(chance, inputs)
-        near = [n for each in _readers(model, value) for n in _all_names(each)]
+        value = pick(chance, inputs)
+        near = [n for each in readers_of(model, value) for n in all_names(each)]
         made = f"{value}_changed"
-        for node in _readers(model, value):
+        for node in readers_of(model, value):
             for place, each in enumerate(node.input):
                 if each == value:
                     node.input[place] = made
@@ -326,8 +218,8 @@ def _at_input(name: str, build: Callable[[str, str, tuple], list], kind: str) ->
         for place, node in enumerate(nodes):
             node.name = f"{made}_{place}"
             model.graph.node.insert(place, node)
-        names = [n for node in nodes for n in _all_names(node)]
-        return _mutation(name, [value, *names, *near], "extra", "order", "missing", "wiring")
+        names = [n for node in nodes for n in all_names(node)]
+        return mutation(name, [value, *names, *near], "extra", "order", "missing", "wiring")
 
     return mutate
 
@@ -360,19 +252,19 @@ def _shifted(given: str, made: str, shape: tuple) -> list[onnx.NodeProto]:
 def exchanged_inputs(model: onnx.ModelProto, shapes: Shapes, chance: random.Random) -> Mutation:
     names = [each.name for each in model.graph.input]
     pairs = [(a, b) for a in names for b in names if a < b and shapes[a] == shapes[b]]
-    first, second = _pick(chance, pairs)
+    first, second = pick(chance, pairs)
     other = {first: second, second: first}
-    near = [n for v in (first, second) for each in _readers(model, v) for n in _all_names(each)]
+    near = [n for v in (first, second) for each in readers_of(model, v) for n in all_names(each)]
     for node in model.graph.node:
         for place, name in enumerate(node.input):
             if name in other:
                 node.input[place] = other[name]
-    return _mutation("exchanged inputs", [first, second, *near], "inputs", "wiring")
+    return mutation("exchanged inputs", [first, second, *near], "inputs", "wiring")
 
 
 def _at_output(name: str, build: Callable[[str, str, random.Random], list]) -> Callable:
     def mutate(model: onnx.ModelProto, shapes: Shapes, chance: random.Random) -> Mutation:
-        value = _pick(chance, [each.name for each in model.graph.output])
+        value = pick(chance, [each.name for each in model.graph.output])
         producer = next(node for node in model.graph.node if value in node.output)
         place = list(model.graph.node).index(producer)
         producer.output[list(producer.output).index(value)] = f"{value}_before"
@@ -380,8 +272,8 @@ def _at_output(name: str, build: Callable[[str, str, random.Random], list]) -> C
         for offset, each in enumerate(made):
             each.name = f"{value}_changed_{offset}"
             model.graph.node.insert(place + 1 + offset, each)
-        names = [n for each in made for n in _all_names(each)]
-        return _mutation(name, [*names, *_all_names(producer)], "extra", "missing", "order")
+        names = [n for each in made for n in all_names(each)]
+        return mutation(name, [*names, *all_names(producer)], "extra", "missing", "order")
 
     return mutate
 
@@ -391,17 +283,7 @@ def _node(operator: str, **attributes: object) -> Callable:
 
 
 MUTATIONS: tuple[Callable[[onnx.ModelProto, Shapes, random.Random], Mutation], ...] = (
-    _weight(lambda v, c: v * np.float32(c.choice([0.5, 1.1, 3.0])), "scaled weight"),
-    _weight(lambda v, _: -v, "negated weight"),
-    _weight(lambda v, _: v.astype(np.float16).astype(np.float32), "weight through float16"),
-    _weight(_bfloat16, "weight through bfloat16"),
-    _weight(_one_row, "one row"),
-    _weight(_with_nan, "NaN in a weight"),
-    _weight(_permuted, "rows in a different order"),
-    _weight(_transposed, "transposed weight"),
-    _weight(_noisy, "noise on a weight"),
-    _weight(lambda v, _: np.zeros_like(v), "weight of zeros"),
-    exchanged_weights,
+    *WEIGHT_MUTATIONS,
     _attributed(
         "epsilon",
         ("LayerNormalization", "BatchNormalization", "InstanceNormalization"),

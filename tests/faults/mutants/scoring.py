@@ -16,8 +16,9 @@ from convkit.localize.graph import Graph, PieceFailedError, make_graph
 from convkit.localize.original import Recording
 from convkit.localize.recording import record
 from convkit.localize.search import localize, outputs_error
+from faults.mutants.changes import Mutation, NothingToMutateError
 from faults.mutants.models import ARCHITECTURES, Architecture, trained
-from faults.mutants.mutations import MUTATIONS, Mutation, NothingToMutateError
+from faults.mutants.mutations import MUTATIONS
 
 # An error, in parts of an output's rms, below which a mutant is taken for equivalent.
 EQUIVALENT = 2e-5

@@ -7,7 +7,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from faults.mutants.mutations import MUTATIONS, Mutation, NothingToMutateError, Shapes
+from faults.mutants.changes import Mutation, NothingToMutateError, Shapes
+from faults.mutants.mutations import MUTATIONS
 
 Mutate = Callable[[onnx.ModelProto, Shapes, random.Random], Mutation]
 # Nodes from one name to another, for a value of this shape.

@@ -18,7 +18,8 @@ from convkit.localize.graph import Graph, PieceFailedError, make_graph
 from convkit.metrics.registry import DEFAULTS
 from convkit.record.model import RunRecord
 from convkit.store.store import Store
-from faults.mutants.mutations import MUTATIONS, Mutation, NothingToMutateError
+from faults.mutants.changes import Mutation, NothingToMutateError
+from faults.mutants.mutations import MUTATIONS
 from faults.mutants.scoring import without_names
 from faults.recipes import write_recipe
 from faults.whole.edges import EDGES, Mutate

@@ -4,7 +4,7 @@ import dataclasses
 
 from convkit.findings.model import Finding
 from convkit.record.model import RunRecord
-from faults.mutants.mutations import Mutation
+from faults.mutants.changes import Mutation
 
 # What findings without a search's evidence say of a graph, in the words of `Cause.kind`.
 _KINDS = {

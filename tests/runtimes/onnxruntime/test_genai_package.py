@@ -15,12 +15,13 @@ from stage_requests import build_request, verify_request
 from convkit.codec import encode
 from convkit.models.sources.generation import Generation
 from convkit.runtimes.onnxruntime import build, verify
-from convkit.runtimes.onnxruntime.genai_check import compare_tokens, generate, verify_package
+from convkit.runtimes.onnxruntime.genai_check import generate, verify_package
 from convkit.runtimes.onnxruntime.genai_layout import cache_layout, unknown_inputs
 from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.stages import reference
 from convkit.stages.generation import read_generation
 from convkit.stages.original import OnnxOriginal
+from convkit.stages.step_greedy import compare_tokens
 from convkit.worker.context import Context
 from convkit.worker.protocol import Feed, ReferenceRequest, Source
 
@@ -185,31 +186,6 @@ class TestGenerationThatDiffers:
         settings["search"] = {"no_such_option": 1}
         (copy / "genai_config.json").write_text(json.dumps(settings))
         assert "no_such_option" in verified(copy, original)[1]["E311"].message
-
-
-SCORES = np.zeros((3, 1, 4))
-SCORES[0, 0, 1], SCORES[1, 0, 2], SCORES[2, 0, 3] = 1.0, 2.0, 3.0
-
-
-@pytest.mark.parametrize(
-    ("found", "ends", "agreed", "margin"),
-    [
-        ([1, 2, 3], (), 3, None),
-        ([1, 0, 3], (), 1, 2.0),
-        ([1, 2, 0], (2,), 2, None),  # the sequence has ended
-        ([1, 2], (), 2, np.inf),
-        ([1, 2, 9], (), 2, np.inf),  # no token of this vocabulary
-    ],
-)
-def test_tokens_are_compared_up_to_the_end_of_the_sequence(found, ends, agreed, margin):
-    (row,) = compare_tokens(SCORES, np.array([found]), ends)
-    assert (row.agreed, row.margin) == (agreed, margin)
-
-
-def test_scores_that_are_not_numbers_choose_nothing():
-    (row,) = compare_tokens(SCORES * np.nan, np.array([[0, 0, 0]]), ())
-    assert row.margin is not None
-    assert not row.margin <= 1e9
 
 
 def feeds(*names: str) -> list[Feed]:
