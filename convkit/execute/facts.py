@@ -163,6 +163,8 @@ def _source_identity(
         return digests.tree(dirname / model.path)
     if model.onnx is not None:
         return _onnx_identity(dirname / model.onnx, digests)
+    if model.file is not None:
+        return digests.file(dirname / model.file)
     if model.factory is not None:
         return digests.file(dirname / model.factory.call.rpartition(":")[0])
     if model.package is not None:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from convkit.codec import Json
 from convkit.recipe.consistency import Fault, KeyPath, perhaps
+from convkit.recipe.sources import FILE_KINDS
 
 MOST_SOURCE_BYTES = 1 << 20
 MOST_TEXT_BYTES = 1 << 20
@@ -36,7 +37,7 @@ Check = Callable[[Path, str], str | None]
 def _named_files(recipe: Json) -> Iterator[tuple[KeyPath, str, Check]]:
     candidates: list[tuple[KeyPath, Check]] = [
         (("model", "path"), _model_folder),
-        (("model", "onnx"), _onnx_file),
+        *(((model, kind), _present) for model in ("model", "original") for kind in FILE_KINDS),
         (("model", "factory"), factory_fault),
         (("model", "factory", "call"), factory_fault),
         (("original", "path"), _model_folder),
@@ -120,10 +121,6 @@ def _model_folder(dirname: Path, text: str) -> str | None:
             if _kind(folder / "config.json") == "file":
                 return None
             return f"{text!r} has no config.json; write the folder that save_pretrained created"
-
-
-def _onnx_file(dirname: Path, text: str) -> str | None:
-    return _present(dirname, text)
 
 
 def _texts(dirname: Path, text: str) -> str | None:

@@ -234,7 +234,7 @@ def _may_come_low(recipe: Recipe) -> bool:
     """Return True if the exported graph may already be in float16 or bfloat16, in which case it is
     also simulated.
     """
-    return recipe.model.onnx is not None or recipe.model.dtype in ("float16", "bfloat16")
+    return recipe.model.file is not None or recipe.model.dtype in ("float16", "bfloat16")
 
 
 @functools.cache

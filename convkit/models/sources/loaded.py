@@ -1,7 +1,7 @@
 """The result of loading a model."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from convkit.cases.facts import ModelFacts
@@ -21,7 +21,7 @@ class LoadedModel:
     `tokenizer` loads the model's own tokenizer without network access; None if there is none.
     `unloaded` names the weights that the checkpoint lacks, which transformers initialized randomly.
     `source_root` is the folder of the model's own Python files (a factory's), to which source lines
-    are relative.
+    are relative. `example` are the inputs of one call, by parameter, if the source has them.
     """
 
     module: "torch.nn.Module"
@@ -31,3 +31,4 @@ class LoadedModel:
     tokenizer: Callable[[], Tokenizer] | None = None
     unloaded: tuple[str, ...] = ()
     source_root: str | None = None
+    example: "Mapping[str, torch.Tensor] | None" = None

@@ -124,6 +124,12 @@ class CoreMLTarget(BaseTarget):
                 " it was exported from under model"
             )
             yield Fault((*place, "runtime"), message)
+        if mapping(recipe.get("model")).get("torchscript") is not None:
+            message = (
+                "coreml converts what torch.export traces, and it refuses TorchScript; name the"
+                " module that was scripted, or its .pt2 archive, under model"
+            )
+            yield Fault((*place, "runtime"), message)
         yield from _empty_faults(place, recipe)
         if target.get("shapes") == "enumerated":
             yield from _shape_faults(place, target, recipe)
