@@ -41,9 +41,7 @@ def unreadable(key: ArchiveKind, path: Path, error: Exception | None) -> StageFa
     found = archive_kind(path)
     what = _WHAT["unknown" if found == key else found]
     lines = [line.strip() for line in str(error or "").splitlines() if line.strip()]
-    said = (
-        f"; torch says: {lines[0].partition('. ')[0]}"
-        if lines and found in (key, "unknown")
-        else ""
-    )
-    return StageFailedError(f"model.{key}: {path.name} cannot be loaded: {what}{said}")
+    text = f"model.{key}: {path.name} cannot be loaded: {what}"
+    if lines and found in (key, "unknown"):
+        text += f"; torch says: {lines[0].partition('. ')[0]}"
+    return StageFailedError(text)
