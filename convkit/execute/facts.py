@@ -198,7 +198,12 @@ def _file_digests(loaded: LoadedRecipe, digests: DigestCache) -> dict[str, str]:
     recipe = loaded.recipe
     texts = [recipe.verify.texts] if recipe.verify.texts else []
     named = [*named_files(recipe), *texts]
-    return {name: digests.file(loaded.dirname / name) for name in named}
+    return {name: _digest(loaded.dirname / name, digests) for name in named}
+
+
+def _digest(path: Path, digests: DigestCache) -> str:
+    """Return the digest of a file, or of a folder that counts as one."""
+    return digests.tree(path) if path.is_dir() else digests.file(path)
 
 
 def read_texts(path: Path) -> tuple[str, ...]:

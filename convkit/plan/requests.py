@@ -133,6 +133,7 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
             stand_in=stage.stand_in,
             caches=places.caches(target.runtime),
             steps=steps_of(recipe) if target.generated_tokens else None,
+            given=tuple(map(places.file, target.given)),
         )
     if isinstance(precision, Quantization):
         # Calibration happened during the build; verification does not depend on its data.

@@ -59,6 +59,7 @@ def _named_files(recipe: Json) -> Iterator[tuple[KeyPath, str, Check]]:
     candidates += [
         (("targets", name, "precision", "calibration", "file"), _present) for name in names
     ]
+    candidates += [(("targets", name, "file"), _built_model) for name in names]
     for path, check in candidates:
         value = _value(recipe, path)
         if isinstance(value, str) and value:
@@ -90,6 +91,14 @@ def _present(dirname: Path, text: str) -> str | None:
             return f"{text!r} is a folder; write the path of a file"
         case "nothing":
             return _nothing_there("file", dirname, text)
+
+
+def _built_model(dirname: Path, text: str) -> str | None:
+    """Return why a path is not a built model, which may be a folder; None if it is."""
+    if _kind(dirname / text) == "nothing":
+        return _nothing_there("file", dirname, text)
+    # An IR's weights are beside it.
+    return _present(dirname, f"{text[:-4]}.bin") if text.endswith(".xml") else None
 
 
 def _nothing_there(noun: str, dirname: Path, text: str) -> str:

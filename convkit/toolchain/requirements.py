@@ -132,7 +132,7 @@ def _target_spec(
     names = [*owner.packages(stage, stand_in=stand_in)]  # the runtime comes first
     if owner.builds_from == "model":
         names += _model_packages(recipe.model, choices)
-    elif stage == "verify" and _may_come_low(recipe):
+    elif owner.builds_from == "graph" and stage == "verify" and _may_come_low(recipe):
         names += _GRAPH
     if stage == "verify" and recipe.evaluate is not None:
         names += _SCORING

@@ -50,7 +50,8 @@ def _files(loaded: LoadedRecipe) -> Iterator[Path]:
     for target, settings in recipe.targets.items():
         named |= {f"targets.{target}: {file}": file for file in settings.files}
     for key, name in named.items():
-        yield _place(key, name, dirname)
+        place = _place(key, name, dirname)
+        yield from _tree(place, "") if place.is_dir() else (place,)
 
 
 def _model_files(key: str, model: Model, dirname: Path) -> Iterator[Path]:

@@ -44,7 +44,7 @@ _ENUMERATES_SEVERAL = ("iOS18", "macOS15", "watchOS11", "tvOS18", "visionOS2")
 class CoreMLTarget(BaseTarget):
     """A target served by Core ML: an ML program, converted from the model itself."""
 
-    builds_from: ClassVar[Literal["graph", "model"]] = "model"
+    builds_from: ClassVar[Literal["graph", "model", "file"]] = "model"
 
     runtime: Literal["coreml"] = Field(description="what runs the built model")
     minimum: DeploymentTarget = Field("iOS17", description="the oldest system that must run it")

@@ -88,7 +88,8 @@ class BuildRequest(Generic[OptionsT]):
     `exported` and `original` are as in `PrecisionRequest`. `decision` is the precision stage's
     folder, `reference` the folder of the cases, for builds that calibrate with them. `stand_in`:
     the device is absent and is simulated on the CPU. `caches` is a folder of measurements from
-    earlier builds, which this build may read and update; it is not part of the key.
+    earlier builds, which this build may read and update; it is not part of the key. `given` are the
+    files of a model that somebody else built, which is taken over as it is.
     """
 
     contract: Contract
@@ -102,6 +103,7 @@ class BuildRequest(Generic[OptionsT]):
     stand_in: bool = False
     caches: str | None = None
     steps: Steps | None = None
+    given: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
