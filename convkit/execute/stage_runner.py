@@ -12,6 +12,7 @@ from typing import Protocol
 
 from convkit.codec import CodecError, decode, encode
 from convkit.errors import Interrupted, WorkerError
+from convkit.execute.crash_causes import cause_of_crash
 from convkit.execute.events import Listener, StageEnd
 from convkit.execute.expected_memory import expected_memory
 from convkit.execute.facts import ResolvedFacts
@@ -205,6 +206,8 @@ class StageRunner:
             answer = outcome.answer
             if answer is None or answer.outcome == "broken":
                 findings = tuple(findings_of(outcome, stage.kind, stage.target))
+                if outcome.ending == "signalled":
+                    findings = (*self._cause_of_crash(stage, inputs), *findings)
                 error = answer.error if answer else outcome.ending.replace("_", " ")
                 return Settled(
                     dataclasses.replace(report, findings=findings, error=error), outcome.log
@@ -301,6 +304,22 @@ class StageRunner:
             cancelled=self.cancelled,
             environment=varied.applied_to(os.environ) if varied is not None else None,
             hash_seed=varied.hash_seed if varied is not None else 0,
+        )
+
+    def _cause_of_crash(self, stage: Stage, inputs: Mapping[str, str]) -> tuple[Finding, ...]:
+        def progress(message: str, done: float | None = None) -> None:
+            self.listener.stage_progress(stage.id, message, done)
+
+        views = {name: self.store.view(artifact) for name, artifact in inputs.items()}
+        return cause_of_crash(
+            stage,
+            request_for(stage, self.loaded.recipe, self._locations(views)),
+            self._python(stage, progress),
+            self.store,
+            self.workers or WORKERS[self.surroundings.facts.toolchain],
+            self.loaded.recipe.verify.timeout,
+            progress,
+            self.cancelled,
         )
 
     def _locations(self, views: Mapping[str, Path]) -> Locations:

@@ -67,6 +67,7 @@ from convkit.worker.protocol.model import (
 from convkit.worker.protocol.requests import (
     BuildRequest,
     CompareRequest,
+    CrashRequest,
     DiagnoseRequest,
     ExportRequest,
     InspectRequest,
@@ -134,6 +135,7 @@ __all__ = [
     "CaseRecord",
     "CompareRequest",
     "CompareResult",
+    "CrashRequest",
     "Device",
     "DiagnoseRequest",
     "DiagnoseResult",

@@ -130,6 +130,20 @@ class VerifyRequest(Generic[OptionsT]):
 
 
 @dataclasses.dataclass(frozen=True)
+class CrashRequest(Generic[OptionsT]):
+    """What makes a runtime crash its process when it opens a target's model.
+
+    `graph` is the folder of the graph that the model is built from, or of the built model if that
+    is the same; `precision` and `decision` are as in `BuildRequest`.
+    """
+
+    options: OptionsT
+    precision: Precision
+    graph: str
+    decision: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class InspectRequest:
     """Inspect an ONNX file (without reading its weights) or a Core ML package. With `modules`,
     report types per module.

@@ -34,22 +34,13 @@ def save_ir(path: Path) -> None:
 
 def save_package(path: Path) -> None:
     """Write an ML program for a batch of two."""
-    import coremltools as ct
-    from coremltools.converters.mil.mil import Builder as mb
+    from mil_programs import mb, mil_program, save_program
 
-    @mb.program(input_specs=[mb.TensorSpec(shape=(2, 4)) for _ in range(2)])
-    def program(x, y):
+    def body(x, y):
         out = mb.mul(x=mb.sub(x=x, y=y), y=np.float32(3.0), name="out")
         return out, mb.add(x=x, y=y, name="total")
 
-    model = ct.convert(
-        program,
-        convert_to="mlprogram",
-        compute_precision=ct.precision.FLOAT32,
-        skip_model_load=True,
-        minimum_deployment_target=ct.target.iOS17,
-    )
-    model.save(str(path))
+    save_program(mil_program(body, {name: ((2, 4), "fp32") for name in ("x", "y")}), path)
 
 
 def save_tflite(path: Path, *, swapped: bool = False) -> None:
