@@ -1,11 +1,10 @@
 """Why a runtime crashed its process: asks the runtime's own search, in another process."""
 
 import threading
-from collections.abc import Mapping
 from pathlib import Path
 
 from convkit.codec import encode
-from convkit.execute.worker_process import OnEvent, run_worker
+from convkit.execute.worker_process import run_worker
 from convkit.execute.workers import WorkerStrategy
 from convkit.findings.model import Finding
 from convkit.plan.stages import Stage
@@ -45,9 +44,7 @@ def cause_of_crash(
     store: Store,
     workers: WorkerStrategy,
     timeout_seconds: float,
-    on_event: OnEvent,
     cancelled: threading.Event,
-    environment: Mapping[str, str] | None = None,
 ) -> tuple[Finding, ...]:
     """Return E321 if the crash can be repeated; nothing if the search fails too."""
     with store.staging() as folder:
@@ -62,9 +59,8 @@ def cause_of_crash(
             folder,
             workers=workers,
             timeout_seconds=timeout_seconds,
-            on_event=on_event,
+            on_event=lambda _message, _done: None,
             cancelled=cancelled,
-            environment=environment,
         )
     answer = outcome.answer
     return answer.findings if answer is not None and answer.outcome == "done" else ()

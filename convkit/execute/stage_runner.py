@@ -38,7 +38,7 @@ from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
 from convkit.toolchain.version_findings import version_findings
 from convkit.worker.jobs import JOBS
-from convkit.worker.protocol import PROTOCOL, Answer, Envelope, StageKind, StageResult
+from convkit.worker.protocol import PROTOCOL, Answer, Envelope, StageKind, StageRequest, StageResult
 
 
 @dataclasses.dataclass(frozen=True)
@@ -274,8 +274,7 @@ class StageRunner:
             self.listener.stage_progress(stage.id, message, done)
 
         python = self._python(stage, progress)
-        views = {name: self.store.view(artifact) for name, artifact in inputs.items()}
-        request = request_for(stage, self.loaded.recipe, self._locations(views))
+        request = self._request(stage, inputs)
         output = folder / "output"
         output.mkdir()
         runtime = runtimes()[stage.runtime] if stage.runtime is not None else None
@@ -307,20 +306,15 @@ class StageRunner:
         )
 
     def _cause_of_crash(self, stage: Stage, inputs: Mapping[str, str]) -> tuple[Finding, ...]:
-        def progress(message: str, done: float | None = None) -> None:
-            self.listener.stage_progress(stage.id, message, done)
+        request = self._request(stage, inputs)
+        python = self._python(stage, lambda _: None)  # it has just run there
+        workers = self.workers or WORKERS[self.surroundings.facts.toolchain]
+        seconds, cancelled = self.loaded.recipe.verify.timeout, self.cancelled
+        return cause_of_crash(stage, request, python, self.store, workers, seconds, cancelled)
 
+    def _request(self, stage: Stage, inputs: Mapping[str, str]) -> StageRequest:
         views = {name: self.store.view(artifact) for name, artifact in inputs.items()}
-        return cause_of_crash(
-            stage,
-            request_for(stage, self.loaded.recipe, self._locations(views)),
-            self._python(stage, progress),
-            self.store,
-            self.workers or WORKERS[self.surroundings.facts.toolchain],
-            self.loaded.recipe.verify.timeout,
-            progress,
-            self.cancelled,
-        )
+        return request_for(stage, self.loaded.recipe, self._locations(views))
 
     def _locations(self, views: Mapping[str, Path]) -> Locations:
         return Locations(self.loaded, self.home, views, self.surroundings.facts.texts)

@@ -2,6 +2,7 @@
 models. Its inputs and outputs are alike, so only names tell them apart.
 """
 
+import sys
 from pathlib import Path
 
 import flatbuffers
@@ -34,13 +35,14 @@ def save_ir(path: Path) -> None:
 
 def save_package(path: Path) -> None:
     """Write an ML program for a batch of two."""
+    sys.path.append(str(Path(__file__).parents[2] / "mil"))
     from mil_programs import mb, mil_program, save_program
 
     def body(x, y):
         out = mb.mul(x=mb.sub(x=x, y=y), y=np.float32(3.0), name="out")
         return out, mb.add(x=x, y=y, name="total")
 
-    save_program(mil_program(body, {name: ((2, 4), "fp32") for name in ("x", "y")}), path)
+    save_program(mil_program(body, dict.fromkeys(("x", "y"), ((2, 4), "fp32"))), path)
 
 
 def save_tflite(path: Path, *, swapped: bool = False) -> None:

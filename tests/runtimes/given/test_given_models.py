@@ -25,7 +25,10 @@ def contract(batch="batch", dtype="float32"):
 FEEDS = {"x": np.arange(8, dtype=np.float32).reshape(2, 4), "y": np.ones((2, 4), np.float32)}
 
 
-@pytest.mark.parametrize("suffix", SAVE)
+@pytest.mark.parametrize(
+    "suffix",
+    [pytest.param(each, marks=pytest.mark.slow if each == ".mlpackage" else []) for each in SAVE],
+)
 def test_every_format_is_run_by_the_contract_s_names(tmp_path, suffix):
     path = tmp_path / f"model{suffix}"
     SAVE[suffix](path)
