@@ -17,9 +17,9 @@ from convkit.models.exporters.traces import Difference, first_difference
 from convkit.models.graph.contract import load_graph
 from convkit.models.sources.branches import value_dependent_lines
 from convkit.models.sources.example_sizes import other_sizes
+from convkit.models.sources.scripted import ScriptArchive
 from convkit.models.sources.signature import forward_parameters
-from convkit.models.sources.torchscript import ScriptArchive
-from convkit.tensors import Contract, TensorSpec, dimension_axes
+from convkit.tensors import Contract, dimension_axes
 from convkit.worker.context import StageFailedError
 
 # Traces with other values of the same sizes: a branch takes its other side in one of a few.
@@ -111,7 +111,8 @@ def _by_position(
 ) -> tuple[list[str], tuple[torch.Tensor, ...]]:
     """Return the inputs' names and values in the order of the archive's parameters."""
     parameters = list(forward_parameters(job.loaded))
-    given = {spec.origin or spec.name: (spec.name, tensor) for spec, tensor in _pairs(job, inputs)}
+    declared = zip(job.contract.inputs, inputs, strict=True)
+    given = {spec.origin or spec.name: (spec.name, tensor) for spec, tensor in declared}
     places = [name for name in parameters if name in given]
     if len(places) != len(given) or places != parameters[: len(places)]:
         raise StageFailedError(
@@ -120,10 +121,6 @@ def _by_position(
         )
     pairs = [given[name] for name in places]
     return [name for name, _ in pairs], tuple(tensor for _, tensor in pairs)
-
-
-def _pairs(job: Job, inputs: tuple[torch.Tensor, ...]) -> Iterator[tuple[TensorSpec, torch.Tensor]]:
-    return zip(job.contract.inputs, inputs, strict=True)
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from convkit.models.sources import (
     onnx_file,
     package,
     path,
-    torchscript,
+    scripted,
 )
 from convkit.models.sources.loaded import LoadedModel
 from convkit.worker.protocol import Source, SourceKind
@@ -22,7 +22,7 @@ REGISTRY: dict[SourceKind, ModuleType] = {
     "config": config,
     "factory": factory,
     "onnx": onnx_file,
-    "torchscript": torchscript,
+    "torchscript": scripted,
     "exported": exported,
 }
 
