@@ -16,8 +16,9 @@ def init(
         typer.Argument(
             metavar="MODEL",
             help=(
-                "An ONNX file, a model folder, FILE.py:CALLABLE, an architecture such as bert,"
-                " OWNER/NAME@COMMIT, or PACKAGE==VERSION:PATH. Asked for on a terminal if omitted."
+                "An ONNX, .pt2 or TorchScript .pt file, a model folder, FILE.py:CALLABLE, an"
+                " architecture such as bert, OWNER/NAME@COMMIT, or PACKAGE==VERSION:PATH."
+                " Asked for on a terminal if omitted."
             ),
         ),
     ] = None,

@@ -163,6 +163,8 @@ def _source_identity(
         return digests.tree(dirname / model.path)
     if model.onnx is not None:
         return _onnx_identity(dirname / model.onnx, digests)
+    if model.file is not None:
+        return digests.file(dirname / model.file)
     if model.factory is not None:
         return digests.file(dirname / model.factory.call.rpartition(":")[0])
     if model.package is not None:
@@ -196,7 +198,12 @@ def _file_digests(loaded: LoadedRecipe, digests: DigestCache) -> dict[str, str]:
     recipe = loaded.recipe
     texts = [recipe.verify.texts] if recipe.verify.texts else []
     named = [*named_files(recipe), *texts]
-    return {name: digests.file(loaded.dirname / name) for name in named}
+    return {name: _digest(loaded.dirname / name, digests) for name in named}
+
+
+def _digest(path: Path, digests: DigestCache) -> str:
+    """Return the digest of a file, or of a folder that counts as one."""
+    return digests.tree(path) if path.is_dir() else digests.file(path)
 
 
 def read_texts(path: Path) -> tuple[str, ...]:

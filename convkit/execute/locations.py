@@ -39,7 +39,7 @@ class Locations:
                 model.package.name, model.package.version, self.home.root, locked
             )
             return str(folder_inside(package, model.package.path))
-        file = model.path or model.onnx
+        file = model.path or model.file
         if model.factory is not None:
             file = model.factory.call.rpartition(":")[0]
         return self.file(file) if file is not None else None

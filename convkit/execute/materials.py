@@ -224,7 +224,7 @@ def _source(kind: str, model: Model, identity: str, home: Home | None) -> Depend
         factory = model.factory
         notes = {"seed": factory.seed, "arguments": encode(factory.arguments)}
         return _dependency(kind, factory.call, None, {"sha256": identity}, notes)
-    return _dependency(kind, model.path or model.onnx or "", None, tree, {})
+    return _dependency(kind, model.path or model.file or "", None, tree, {})
 
 
 def _package_digest(package: PackageModel, home: Home) -> dict[str, str]:

@@ -228,7 +228,7 @@ def _is_of(path: str, model: Model, dirname: Path) -> bool:
         return path == os.path.normpath(dirname / model.factory.call.rpartition(":")[0])
     if model.path is not None:
         return Path(path).is_relative_to(os.path.normpath(dirname / model.path))
-    return model.onnx is not None and path == os.path.normpath(dirname / model.onnx)
+    return model.file is not None and path == os.path.normpath(dirname / model.file)
 
 
 def _caches() -> dict[str, Path]:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from convkit.codec import CodecError, decode, encode
 from convkit.errors import Interrupted, WorkerError
+from convkit.execute.crash_causes import cause_of_crash
 from convkit.execute.events import Listener, StageEnd
 from convkit.execute.expected_memory import expected_memory
 from convkit.execute.facts import ResolvedFacts
@@ -37,7 +38,7 @@ from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
 from convkit.toolchain.version_findings import version_findings
 from convkit.worker.jobs import JOBS
-from convkit.worker.protocol import PROTOCOL, Answer, Envelope, StageKind, StageResult
+from convkit.worker.protocol import PROTOCOL, Answer, Envelope, StageKind, StageRequest, StageResult
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,6 +206,8 @@ class StageRunner:
             answer = outcome.answer
             if answer is None or answer.outcome == "broken":
                 findings = tuple(findings_of(outcome, stage.kind, stage.target))
+                if outcome.ending == "signalled":
+                    findings = (*self._cause_of_crash(stage, inputs), *findings)
                 error = answer.error if answer else outcome.ending.replace("_", " ")
                 return Settled(
                     dataclasses.replace(report, findings=findings, error=error), outcome.log
@@ -271,8 +274,7 @@ class StageRunner:
             self.listener.stage_progress(stage.id, message, done)
 
         python = self._python(stage, progress)
-        views = {name: self.store.view(artifact) for name, artifact in inputs.items()}
-        request = request_for(stage, self.loaded.recipe, self._locations(views))
+        request = self._request(stage, inputs)
         output = folder / "output"
         output.mkdir()
         runtime = runtimes()[stage.runtime] if stage.runtime is not None else None
@@ -302,6 +304,17 @@ class StageRunner:
             environment=varied.applied_to(os.environ) if varied is not None else None,
             hash_seed=varied.hash_seed if varied is not None else 0,
         )
+
+    def _cause_of_crash(self, stage: Stage, inputs: Mapping[str, str]) -> tuple[Finding, ...]:
+        request = self._request(stage, inputs)
+        python = self._python(stage, lambda _: None)  # it has just run there
+        workers = self.workers or WORKERS[self.surroundings.facts.toolchain]
+        seconds, cancelled = self.loaded.recipe.verify.timeout, self.cancelled
+        return cause_of_crash(stage, request, python, self.store, workers, seconds, cancelled)
+
+    def _request(self, stage: Stage, inputs: Mapping[str, str]) -> StageRequest:
+        views = {name: self.store.view(artifact) for name, artifact in inputs.items()}
+        return request_for(stage, self.loaded.recipe, self._locations(views))
 
     def _locations(self, views: Mapping[str, Path]) -> Locations:
         return Locations(self.loaded, self.home, views, self.surroundings.facts.texts)

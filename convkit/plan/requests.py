@@ -11,6 +11,7 @@ from convkit.plan.steps import steps_of
 from convkit.recipe import models
 from convkit.recipe.models import Model, Recipe, Target
 from convkit.recipe.perplexity import predicted_tokens
+from convkit.recipe.sources import FILE_KINDS
 from convkit.recipe.tolerances import limits_for
 from convkit.runtimes.registry import runtimes
 from convkit.tensors import Contract, TensorSpec
@@ -18,6 +19,7 @@ from convkit.worker.protocol import (
     BuildRequest,
     BuiltPart,
     Evaluation,
+    Exporter,
     ExportRequest,
     JoinedModel,
     JoinedOriginals,
@@ -71,7 +73,7 @@ def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
                 source=source_of(recipe.model, places),
                 contract=contract_of(recipe),
                 samples=samples_of(recipe, places.file),
-                exporter=export.exporter,
+                exporter=exporter_of(recipe, export),
                 opset=_opset_of(recipe, export),
                 input_order=export.input_order,
                 seed=recipe.verify.seed,
@@ -134,6 +136,7 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
             stand_in=stage.stand_in,
             caches=places.caches(target.runtime),
             steps=steps_of(recipe) if target.generated_tokens else None,
+            given=tuple(map(places.file, target.given)),
         )
     if isinstance(precision, Quantization):
         # Calibration happened during the build; verification does not depend on its data.
@@ -256,7 +259,8 @@ def source_of(model: Model, places: Places) -> Source:
         call = model.factory.call.rpartition(":")[2]
         options |= {"seed": model.factory.seed, "overrides": dict(model.factory.arguments)}
         return Source("factory", identifier=call, **options)  # type: ignore[arg-type]
-    kind = next(name for name in ("path", "package", "onnx") if getattr(model, name) is not None)
+    kinds = ("path", "package", *FILE_KINDS)
+    kind = next(name for name in kinds if getattr(model, name) is not None)
     return Source(kind, **options)  # type: ignore[arg-type]
 
 
@@ -287,6 +291,11 @@ def _spec(tensor: models.Tensor) -> TensorSpec:
         mask,
         given.constants() if given is not None else None,
     )
+
+
+def exporter_of(recipe: Recipe, export: models.Export) -> Exporter:
+    """Return the exporter: a TorchScript archive has only one that reads it."""
+    return "torchscript" if recipe.model.torchscript is not None else export.exporter
 
 
 def _opset_of(recipe: Recipe, export: models.Export) -> int:

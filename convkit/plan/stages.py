@@ -48,7 +48,7 @@ def export_id(recipe: Recipe, name: str) -> str | None:
     needs none.
     """
     target = recipe.targets[name]
-    if target.builds_from == "model":
+    if target.builds_from != "graph":
         return None
     return f"export:{name}" if target.export_settings is not None else _shared_id(recipe, "export")
 

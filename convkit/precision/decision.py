@@ -7,11 +7,17 @@ from typing import Any, TypeVar
 
 from convkit.codec import CodecError, decode, encode
 from convkit.worker.context import StageFailedError
-from convkit.worker.protocol import BuildRequest, Precision, Quantization, VerifyRequest
+from convkit.worker.protocol import (
+    BuildRequest,
+    CrashRequest,
+    Precision,
+    Quantization,
+    VerifyRequest,
+)
 
 DECISION_FILE = "precision.json"
 
-RequestT = TypeVar("RequestT", bound="BuildRequest[Any] | VerifyRequest[Any]")
+RequestT = TypeVar("RequestT", bound="BuildRequest[Any] | VerifyRequest[Any] | CrashRequest[Any]")
 
 
 def write_decision(folder: Path, precision: Precision) -> None:

@@ -195,7 +195,7 @@ def _texts_have_a_tokenizer(recipe: Mapping[str, object]) -> Iterator[Fault]:
     if mapping(recipe.get("verify")).get("texts") is None:
         return
     model = mapping(recipe.get("original") or recipe.get("model"))
-    for kind in ("config", "factory", "onnx"):
+    for kind in ("config", "factory", "onnx", "torchscript", "exported"):
         if model.get(kind) is not None:
             yield Fault(
                 ("verify", "texts"), f"a model from {kind} has no tokenizer for texts; remove it"

@@ -25,6 +25,8 @@ _PACKAGE = re.compile(
 )
 _HUB = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)@(?P<revision>[0-9a-f]{40})")
 _CALL = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
+# The archives of torch, by the key of `model` that reads them.
+_ARCHIVES = {".pt2": "exported", ".pt": "torchscript", ".ts": "torchscript", ".jit": "torchscript"}
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model")
 
 
@@ -61,6 +63,8 @@ def origin_of(
         return _factory_origin(Path(match["file"]), match["name"], folder)
     if model.endswith(".onnx"):
         return _onnx_origin(path, folder, survey)
+    if path.suffix in _ARCHIVES:
+        return _archive_origin(path, folder)
     if path.is_dir():
         return _folder_origin(path, folder, architecture)
     if match := _PACKAGE.fullmatch(model):
@@ -93,8 +97,8 @@ def _unknown(model: str) -> str:
     return (
         f"{model}: no such folder, and no architecture of transformers.{hint} For a model on a hub,"
         f" pin its commit: {hub}@<40 hex digits> (the hub shows it under Files, History). You can"
-        " also pass a folder in transformers' layout, an .onnx file, FILE.py:CALLABLE, or"
-        " PACKAGE==VERSION:PATH"
+        " also pass a folder in transformers' layout, an .onnx, .pt2 or TorchScript .pt file,"
+        " FILE.py:CALLABLE, or PACKAGE==VERSION:PATH"
     )
 
 
@@ -149,6 +153,13 @@ def _onnx_origin(path: Path, folder: Path, survey: SurveyResult | None) -> Origi
         None,
         is_onnx=True,
     )
+
+
+def _archive_origin(path: Path, folder: Path) -> Origin:
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file")
+    lines = (f"{_ARCHIVES[path.suffix]}: {yaml_scalar(_relative(path, folder))}",)
+    return Origin(_recipe_name(path.stem), lines, {}, None, is_own_code=True)
 
 
 def _folder_origin(path: Path, folder: Path, architecture: str | None) -> Origin:

@@ -10,6 +10,7 @@ from typing import Literal
 
 from convkit.codec import Json
 from convkit.recipe.consistency import Fault, KeyPath, perhaps
+from convkit.recipe.sources import FILE_KINDS
 
 MOST_SOURCE_BYTES = 1 << 20
 MOST_TEXT_BYTES = 1 << 20
@@ -36,7 +37,7 @@ Check = Callable[[Path, str], str | None]
 def _named_files(recipe: Json) -> Iterator[tuple[KeyPath, str, Check]]:
     candidates: list[tuple[KeyPath, Check]] = [
         (("model", "path"), _model_folder),
-        (("model", "onnx"), _onnx_file),
+        *(((model, kind), _present) for model in ("model", "original") for kind in FILE_KINDS),
         (("model", "factory"), factory_fault),
         (("model", "factory", "call"), factory_fault),
         (("original", "path"), _model_folder),
@@ -60,6 +61,7 @@ def _named_files(recipe: Json) -> Iterator[tuple[KeyPath, str, Check]]:
     candidates += [
         (("targets", name, "precision", "calibration", "file"), _present) for name in names
     ]
+    candidates += [(("targets", name, "file"), _built_model) for name in names]
     for path, check in candidates:
         value = _value(recipe, path)
         if isinstance(value, str) and value:
@@ -102,6 +104,14 @@ def _present(dirname: Path, text: str) -> str | None:
             return _nothing_there("file", dirname, text)
 
 
+def _built_model(dirname: Path, text: str) -> str | None:
+    """Return why a path is not a built model, which may be a folder; None if it is."""
+    if _kind(dirname / text) == "nothing":
+        return _nothing_there("file", dirname, text)
+    # An IR's weights are beside it.
+    return _present(dirname, f"{text[:-4]}.bin") if text.endswith(".xml") else None
+
+
 def _nothing_there(noun: str, dirname: Path, text: str) -> str:
     wanted = dirname / text
     try:
@@ -131,10 +141,6 @@ def _model_folder(dirname: Path, text: str) -> str | None:
             if _kind(folder / "config.json") == "file":
                 return None
             return f"{text!r} has no config.json; write the folder that save_pretrained created"
-
-
-def _onnx_file(dirname: Path, text: str) -> str | None:
-    return _present(dirname, text)
 
 
 def _texts(dirname: Path, text: str) -> str | None:

@@ -97,14 +97,16 @@ def _short_factory(value: object) -> object:
     return {"call": value} if isinstance(value, str) else value
 
 
-SOURCE_KINDS = ("hub", "path", "package", "config", "factory", "onnx")
+SOURCE_KINDS = ("hub", "path", "package", "config", "factory", "onnx", "torchscript", "exported")
+# The sources that are a single file.
+FILE_KINDS = ("onnx", "torchscript", "exported")
 
 # Keys for transformers' loader; they do not apply to sources that it does not load.
 _TRANSFORMERS_KEYS = ("task", "attn_implementation", "allow_remote_code")
 
 
 class Model(RecipeModel):
-    """The model: one of hub, path, package, config, factory and onnx, and how to load it."""
+    """The model: one of `SOURCE_KINDS`, and how to load it."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -141,6 +143,16 @@ class Model(RecipeModel):
         None,
         description="an existing ONNX file, to check, build and audit",
         examples=["exported.onnx"],
+    )
+    torchscript: Text | None = Field(
+        None,
+        description="a TorchScript archive, as torch.jit.save writes it",
+        examples=["scripted.pt"],
+    )
+    exported: Text | None = Field(
+        None,
+        description="an archive of torch.export, as torch.export.save writes it",
+        examples=["exported.pt2"],
     )
     files: tuple[Text, ...] = Field(
         (),
@@ -194,6 +206,8 @@ class Model(RecipeModel):
             raise FaultsError([Fault((kind,), message) for kind in given[1:]])
         useless = {
             "onnx": (*_TRANSFORMERS_KEYS, "dtype", "allow_pickle"),
+            "torchscript": (*_TRANSFORMERS_KEYS, "dtype", "allow_pickle"),
+            "exported": (*_TRANSFORMERS_KEYS, "dtype"),
             "factory": _TRANSFORMERS_KEYS,
         }
         if faults := [
@@ -203,6 +217,11 @@ class Model(RecipeModel):
         ]:
             raise FaultsError(faults)
         return self
+
+    @property
+    def file(self) -> str | None:
+        """The file that the model is; None if it is not a single file."""
+        return next((file for kind in FILE_KINDS if (file := getattr(self, kind))), None)
 
 
 # Stands for the model of a recipe that has parts.

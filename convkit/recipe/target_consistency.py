@@ -4,6 +4,7 @@
 
 from collections.abc import Mapping
 
+from convkit.recipe.archive_consistency import archive_faults
 from convkit.recipe.bench import bench_faults
 from convkit.recipe.consistency import Fault, consistency_faults, mapping
 from convkit.recipe.data_axes import data_axes_faults
@@ -22,6 +23,7 @@ def faults_between_parts(recipe: Mapping[str, object]) -> list[Fault]:
     faults = [
         *consistency_faults(recipe),
         *preprocess_faults(recipe),
+        *archive_faults(recipe),
         *steps_faults(recipe),
         *data_axes_faults(recipe),
         *bench_faults(recipe),

@@ -39,11 +39,12 @@ Releases = Annotated[tuple[Specifier, ...], AfterValidator(_each_once)]
 
 
 class BaseTarget(RecipeModel):
-    """A target. `builds_from` is what it is converted from: the exported graph or the model itself.
+    """A target. `builds_from` is what it is converted from: the exported graph, the model itself,
+    or a file that somebody else built, which is only verified.
     A machine lacks the runtime if it lacks the package `runtime_package`.
     """
 
-    builds_from: ClassVar[Literal["graph", "model"]] = "graph"
+    builds_from: ClassVar[Literal["graph", "model", "file"]] = "graph"
     runtime_package: ClassVar[str | None] = None
 
     runtime: str
@@ -137,6 +138,11 @@ class BaseTarget(RecipeModel):
         """
         del target
         return iter(())
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The files of a model that somebody else built, as written in the recipe."""
+        return ()
 
     @property
     def calibrates_with_cases(self) -> bool:

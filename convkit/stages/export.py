@@ -164,7 +164,10 @@ def _tidy(
     """Remove what depends on the exporter and this machine; apply the contract's names and
     order.
     """
-    wrapper = "" if exporter == "optimum" else WRAPPER
+    from convkit.models.sources.scripted import ScriptArchive
+
+    unwrapped = exporter == "optimum" or isinstance(loaded.module, ScriptArchive)
+    wrapper = "" if unwrapped else WRAPPER
     # TorchScript writes equal weights once and reads them through Identity nodes, which would hide
     # them from later stages.
     IdentityEliminationPass()(model)

@@ -16,12 +16,12 @@ def run(request: SurveyModelRequest, context: Context) -> tuple[SurveyResult, li
     """Survey a model; raises StageFailedError if it does not load or run."""
     source = request.source
     context.progress("loading the model")
-    if source.kind != "factory" and source.task is None:
+    if source.kind not in ("factory", "torchscript", "exported") and source.task is None:
         source = dataclasses.replace(source, task=likely_task(source))
     if request.small and source.kind == "config":
         source = _small(source)
     loaded = load_model(source)
-    example = _example(request.example) if request.example is not None else None
+    example = _example(request.example) if request.example is not None else loaded.example
     found = survey_module(loaded, request.seconds, context.progress, example)
     return dataclasses.replace(found, task=source.task, overrides=source.overrides), []
 

@@ -60,6 +60,15 @@ KNOWN_PAIRS: tuple[KnownPair, ...] = (
         " 2.4 refuses; models that torch.export traces are not touched",
         for_some=True,
     ),
+    KnownPair(
+        "onnxscript",
+        "<0.6",
+        "torch",
+        "<2.9",
+        "ray-project/ray#64410: its version converter refuses graphs with local functions, which"
+        " torch 2.9's exporter writes",
+        for_some=True,
+    ),
 )
 
 

@@ -134,7 +134,7 @@ def _target_spec(
     names = [*owner.packages(stage, stand_in=stand_in)]  # the runtime comes first
     if owner.builds_from == "model":
         names += _model_packages(recipe.model, choices)
-    elif stage == "verify" and _may_come_low(recipe):
+    elif owner.builds_from == "graph" and stage == "verify" and _may_come_low(recipe):
         names += _GRAPH
     if stage == "verify" and recipe.evaluate is not None:
         names += _SCORING
@@ -239,7 +239,7 @@ def _may_come_low(recipe: Recipe) -> bool:
     """Return True if the exported graph may already be in float16 or bfloat16, in which case it is
     also simulated.
     """
-    return recipe.model.onnx is not None or recipe.model.dtype in ("float16", "bfloat16")
+    return recipe.model.file is not None or recipe.model.dtype in ("float16", "bfloat16")
 
 
 @functools.cache

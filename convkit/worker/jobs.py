@@ -65,6 +65,7 @@ _ROWS = (
         protocol.SurveyResult,
         "convkit.stages.survey_model",
     ),
+    Job("crash", protocol.CrashRequest, protocol.DiagnoseResult, has_options=True),
     Job("diagnose", protocol.DiagnoseRequest, protocol.DiagnoseResult, "convkit.stages.diagnose"),
     Job("compare", protocol.CompareRequest, protocol.CompareResult, "convkit.stages.compare"),
     Job("bench", protocol.BenchRequest, protocol.BenchResult, has_options=True),

@@ -15,7 +15,7 @@ from convkit.worker.protocol import Envelope, JobKind
 # runtime's row. onnxruntime is excluded on purpose: it starts a thread on import, which rules out
 # forking, and costs only 0.1 s.
 _LOADING: tuple[JobKind, ...] = ("export", "reference", "bench-original")
-# A factory may do without transformers, which costs as much as torch.
+# Factories and archives may do without transformers, which costs as much as torch.
 _TORCH = ("torch",)
 _TRANSFORMERS = ("torch", "transformers.modeling_utils")
 
@@ -33,7 +33,7 @@ def _loaders(envelope: Envelope) -> tuple[str, ...]:
     match source.get("kind") if isinstance(source, dict) else "onnx":
         case "onnx":
             return ()
-        case "factory":
+        case "factory" | "torchscript" | "exported":
             return _TORCH
         case _:
             return _TRANSFORMERS

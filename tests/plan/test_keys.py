@@ -33,6 +33,7 @@ TARGETS = {
         "profiles": [{"sequence": {"min": 2, "typical": 8, "max": 16}}],
     },
     "ir": {"runtime": "openvino"},
+    "theirs": {"runtime": "given", "file": "theirs.tflite"},
     "program": {
         "runtime": "coreml",
         "precision": FLOAT16,
@@ -40,7 +41,13 @@ TARGETS = {
         "minimum": "iOS18",
     },
 }
-FILES = {"c.npz": "digest of c", "types.npy": "digest of types", "rows.npz": "digest of rows"}
+FILES = {
+    "c.npz": "digest of c",
+    "types.npy": "digest of types",
+    "rows.npz": "digest of rows",
+    "theirs.tflite": "digest of theirs",
+    "other.tflite": "digest of another",
+}
 # Where a worker keeps what it measured changes nothing that it makes.
 NO_PART = {"caches"}
 
@@ -193,6 +200,7 @@ OF_A_TARGET: dict[str, list[tuple[str, Any]]] = {
         ("dla", {"core": 0}),
         ("tf32", True),
     ],
+    "theirs": [("file", "other.tflite"), ("names", {"y": "their y"})],
     "program": [
         ("minimum", "iOS17"),
         ("shapes", "enumerated"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from convkit.errors import FleetError
 from convkit.recipe.loading import LoadedRecipe
 from convkit.recipe.models import File, Model
+from convkit.recipe.sources import FILE_KINDS
 from convkit.store.external_files import external_files
 
 _LEFT_OUT = frozenset({"__pycache__", ".git"})
@@ -49,7 +50,8 @@ def _files(loaded: LoadedRecipe) -> Iterator[Path]:
     for target, settings in recipe.targets.items():
         named |= {f"targets.{target}: {file}": file for file in settings.files}
     for key, name in named.items():
-        yield _place(key, name, dirname)
+        place = _place(key, name, dirname)
+        yield from _tree(place, "") if place.is_dir() else (place,)
 
 
 def _model_files(key: str, model: Model, dirname: Path) -> Iterator[Path]:
@@ -61,6 +63,9 @@ def _model_files(key: str, model: Model, dirname: Path) -> Iterator[Path]:
         file = _place(f"{key}.onnx", model.onnx, dirname)
         yield file
         yield from external_files(file)
+    elif model.file is not None:
+        kind = next(kind for kind in FILE_KINDS if getattr(model, kind) is not None)
+        yield _place(f"{key}.{kind}", model.file, dirname)
     elif model.factory is not None:
         file = _place(f"{key}.factory.call", model.factory.call.rpartition(":")[0], dirname)
         yield file

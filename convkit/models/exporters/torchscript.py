@@ -17,6 +17,8 @@ from convkit.models.exporters.traces import Difference, first_difference
 from convkit.models.graph.contract import load_graph
 from convkit.models.sources.branches import value_dependent_lines
 from convkit.models.sources.example_sizes import other_sizes
+from convkit.models.sources.scripted import ScriptArchive
+from convkit.models.sources.signature import forward_parameters
 from convkit.tensors import Contract, dimension_axes
 from convkit.worker.context import StageFailedError
 
@@ -77,17 +79,23 @@ def _decides_by_data(job: Job, first: onnx_ir.Model, lines: tuple[str, ...]) -> 
 def _trace(job: Job, inputs: tuple[torch.Tensor, ...], folder: Path) -> onnx_ir.Model:
     folder.mkdir()
     file = folder / "model.onnx"
+    module: torch.nn.Module = job.module
+    names = [spec.name for spec in job.contract.inputs]
+    if isinstance(job.loaded.module, ScriptArchive):
+        # It is not traced: the exporter reads the archive's code, with its branches and loops.
+        module = job.loaded.module.archive
+        names, inputs = _by_position(job, inputs)
     try:
         with warnings.catch_warnings(), _attention_in_parts():
             # torch's own deprecations, and guesses about constants: the second trace settles those.
             warnings.simplefilter("ignore")
             torch.onnx.export(
-                job.module,
+                module,
                 inputs,
                 file,
                 dynamo=False,
                 opset_version=job.opset,
-                input_names=[spec.name for spec in job.contract.inputs],
+                input_names=names,
                 output_names=[spec.name for spec in job.contract.outputs],
                 dynamic_axes=_dynamic_axes(job.contract),
             )
@@ -96,6 +104,23 @@ def _trace(job: Job, inputs: tuple[torch.Tensor, ...], folder: Path) -> onnx_ir.
             f"export: torch's TorchScript exporter failed: {innermost(error)}"
         ) from error
     return load_graph(file)
+
+
+def _by_position(
+    job: Job, inputs: tuple[torch.Tensor, ...]
+) -> tuple[list[str], tuple[torch.Tensor, ...]]:
+    """Return the inputs' names and values in the order of the archive's parameters."""
+    parameters = list(forward_parameters(job.loaded))
+    declared = zip(job.contract.inputs, inputs, strict=True)
+    given = {spec.origin or spec.name: (spec.name, tensor) for spec, tensor in declared}
+    places = [name for name in parameters if name in given]
+    if len(places) != len(given) or places != parameters[: len(places)]:
+        raise StageFailedError(
+            "export: the TorchScript exporter passes inputs by position: declare the archive's"
+            f" parameters from the first on, as one tensor each ({', '.join(parameters)})"
+        )
+    pairs = [given[name] for name in places]
+    return [name for name, _ in pairs], tuple(tensor for _, tensor in pairs)
 
 
 @contextlib.contextmanager

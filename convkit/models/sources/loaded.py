@@ -1,7 +1,7 @@
 """The result of loading a model."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ class LoadedModel:
     `processor` is the file with the settings of its image processor or feature extractor.
     `unloaded` names the weights that the checkpoint lacks, which transformers initialized randomly.
     `source_root` is the folder of the model's own Python files (a factory's), to which source lines
-    are relative.
+    are relative. `example` are the inputs of one call, by parameter, if the source has them.
     """
 
     module: "torch.nn.Module"
@@ -34,3 +34,4 @@ class LoadedModel:
     unloaded: tuple[str, ...] = ()
     source_root: str | None = None
     processor: Path | None = None
+    example: "Mapping[str, torch.Tensor] | None" = None

@@ -2,7 +2,16 @@
 
 from types import ModuleType
 
-from convkit.models.sources import config, factory, hub, onnx_file, package, path
+from convkit.models.sources import (
+    config,
+    exported,
+    factory,
+    hub,
+    onnx_file,
+    package,
+    path,
+    scripted,
+)
 from convkit.models.sources.loaded import LoadedModel
 from convkit.worker.protocol import Source, SourceKind
 
@@ -13,6 +22,8 @@ REGISTRY: dict[SourceKind, ModuleType] = {
     "config": config,
     "factory": factory,
     "onnx": onnx_file,
+    "torchscript": scripted,
+    "exported": exported,
 }
 
 

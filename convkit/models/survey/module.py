@@ -12,6 +12,7 @@ from convkit.models.exporters.job import UnexportableError
 from convkit.models.sources.contract_module import ContractModule
 from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.probe import Examples, probe
+from convkit.models.sources.scripted import ScriptArchive
 from convkit.models.survey.candidates import ROLES
 from convkit.models.survey.first_run import example_run, first_run
 from convkit.models.survey.module_trials import ModuleTrials
@@ -42,7 +43,10 @@ def survey_module(
     roles = {axis: ROLES.get(re.sub(r"_\d+$", "", axis), "") for axis in start.sizes}
     progress("trying other sizes")
     sizing = Sizing(trials.outputs, roles, start, trials, notes, expects_fixed=True)
-    return _exportable(loaded, sizing.run(), progress)
+    found = sizing.run()
+    if isinstance(loaded.module, ScriptArchive):
+        return found  # its exporter reads the code and traces nothing
+    return _exportable(loaded, found, progress)
 
 
 def _exportable(

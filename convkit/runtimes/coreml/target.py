@@ -44,7 +44,7 @@ _ENUMERATES_SEVERAL = ("iOS18", "macOS15", "watchOS11", "tvOS18", "visionOS2")
 class CoreMLTarget(BaseTarget):
     """A target served by Core ML: an ML program, converted from the model itself."""
 
-    builds_from: ClassVar[Literal["graph", "model"]] = "model"
+    builds_from: ClassVar[Literal["graph", "model", "file"]] = "model"
 
     runtime: Literal["coreml"] = Field(description="what runs the built model")
     minimum: DeploymentTarget = Field("iOS17", description="the oldest system that must run it")
@@ -122,6 +122,12 @@ class CoreMLTarget(BaseTarget):
             message = (
                 "coreml converts the model itself, and model.onnx is a graph; name the model that"
                 " it was exported from under model"
+            )
+            yield Fault((*place, "runtime"), message)
+        if mapping(recipe.get("model")).get("torchscript") is not None:
+            message = (
+                "coreml converts what torch.export traces, and it refuses TorchScript; name the"
+                " module that was scripted, or its .pt2 archive, under model"
             )
             yield Fault((*place, "runtime"), message)
         yield from _empty_faults(place, recipe)

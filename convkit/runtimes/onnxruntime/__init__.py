@@ -12,6 +12,7 @@ RUNTIME = Runtime(
         "build": "build",
         "verify": "verify",
         "bench": "bench",
+        "crash": "crash",
     },
     session="session:open_built",
     suffix=".onnx",

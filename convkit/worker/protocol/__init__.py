@@ -68,6 +68,7 @@ from convkit.worker.protocol.preprocess import PreparedInput, Processor
 from convkit.worker.protocol.requests import (
     BuildRequest,
     CompareRequest,
+    CrashRequest,
     DiagnoseRequest,
     ExportRequest,
     InspectRequest,
@@ -135,6 +136,7 @@ __all__ = [
     "CaseRecord",
     "CompareRequest",
     "CompareResult",
+    "CrashRequest",
     "Device",
     "DiagnoseRequest",
     "DiagnoseResult",

@@ -21,6 +21,7 @@ JobKind = Literal[
     "inspect",
     "compare",
     "diagnose",
+    "crash",
     "survey",
     "survey-model",
     "bench",

@@ -6,7 +6,9 @@ from typing import Literal
 from convkit.codec import Json
 from convkit.tensors import DType
 
-SourceKind = Literal["hub", "path", "package", "config", "factory", "onnx"]
+SourceKind = Literal[
+    "hub", "path", "package", "config", "factory", "onnx", "torchscript", "exported"
+]
 Exporter = Literal["torch", "optimum", "torchscript", "auto"]
 Device = Literal["cpu", "cuda"]
 
@@ -18,7 +20,7 @@ class Source:
     hub: `identifier` and `revision` (a commit) · path, package: `path` (a folder in transformers'
     layout) · config: `identifier` (an architecture such as `bert`), `seed`, `overrides` · factory:
     `path` (a Python file) and `identifier` (its callable), `overrides` (keyword arguments), `seed`
-    · onnx: `path` (a file).
+    · onnx, torchscript, exported: `path` (a file).
     """
 
     kind: SourceKind

@@ -91,7 +91,8 @@ class BuildRequest(Generic[OptionsT]):
     `exported` and `original` are as in `PrecisionRequest`. `decision` is the precision stage's
     folder, `reference` the folder of the cases, for builds that calibrate with them. `stand_in`:
     the device is absent and is simulated on the CPU. `caches` is a folder of measurements from
-    earlier builds, which this build may read and update; it is not part of the key.
+    earlier builds, which this build may read and update; it is not part of the key. `given` are the
+    files of a model that somebody else built, which is taken over as it is.
     """
 
     contract: Contract
@@ -105,6 +106,7 @@ class BuildRequest(Generic[OptionsT]):
     stand_in: bool = False
     caches: str | None = None
     steps: Steps | None = None
+    given: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +130,20 @@ class VerifyRequest(Generic[OptionsT]):
     stand_in: bool = False
     steps: Steps | None = None
     evaluation: Evaluation | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class CrashRequest(Generic[OptionsT]):
+    """What makes a runtime crash its process when it opens a target's model.
+
+    `graph` is the folder of the graph that the model is built from, or of the built model if that
+    is the same; `precision` and `decision` are as in `BuildRequest`.
+    """
+
+    options: OptionsT
+    precision: Precision
+    graph: str
+    decision: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

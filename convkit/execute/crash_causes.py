@@ -1,0 +1,66 @@
+"""Why a runtime crashed its process: asks the runtime's own search, in another process."""
+
+import threading
+from pathlib import Path
+
+from convkit.codec import encode
+from convkit.execute.worker_process import run_worker
+from convkit.execute.workers import WorkerStrategy
+from convkit.findings.model import Finding
+from convkit.plan.stages import Stage
+from convkit.runtimes.registry import runtimes
+from convkit.store.store import Store
+from convkit.worker.protocol import (
+    PROTOCOL,
+    BuildRequest,
+    CrashRequest,
+    Envelope,
+    StageRequest,
+    VerifyRequest,
+)
+
+
+def crash_envelope(stage: Stage, request: StageRequest, output: Path) -> Envelope | None:
+    """Return the search for what crashed a stage; None if its runtime has none, or nothing is
+    known of a graph.
+    """
+    runtime = runtimes()[stage.runtime] if stage.runtime is not None else None
+    if runtime is None or runtime.module_of("crash") is None:
+        return None
+    if not isinstance(request, BuildRequest | VerifyRequest):
+        return None
+    built = request.built if isinstance(request, VerifyRequest) else None
+    graph = request.exported or built
+    if graph is None:
+        return None
+    wanted = CrashRequest(request.options, request.precision, graph, request.decision)
+    return Envelope(PROTOCOL, "crash", str(output), encode(wanted), runtime=runtime.package)
+
+
+def cause_of_crash(
+    stage: Stage,
+    request: StageRequest,
+    python: Path,
+    store: Store,
+    workers: WorkerStrategy,
+    timeout_seconds: float,
+    cancelled: threading.Event,
+) -> tuple[Finding, ...]:
+    """Return E321 if the crash can be repeated; nothing if the search fails too."""
+    with store.staging() as folder:
+        output = folder / "output"
+        output.mkdir()
+        envelope = crash_envelope(stage, request, output)
+        if envelope is None:
+            return ()
+        outcome = run_worker(
+            python,
+            envelope,
+            folder,
+            workers=workers,
+            timeout_seconds=timeout_seconds,
+            on_event=lambda _message, _done: None,
+            cancelled=cancelled,
+        )
+    answer = outcome.answer
+    return answer.findings if answer is not None and answer.outcome == "done" else ()

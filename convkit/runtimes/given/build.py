@@ -1,0 +1,40 @@
+"""The build stage of given models: takes the files over and checks them against the contract."""
+
+import shutil
+from pathlib import Path
+
+from convkit.findings.model import Finding
+from convkit.models.contract_check import check_contract
+from convkit.runtimes.given.options import GivenOptions
+from convkit.runtimes.given.session import UnnamedError, open_given
+from convkit.stages.built_files import finish_build, refused
+from convkit.tensors import Contract
+from convkit.worker.context import Context, StageFailedError
+from convkit.worker.protocol import BuildRequest, BuildResult
+from convkit.worker.sessions import ModelRefusedError
+
+MODEL = "model"
+
+
+def run(request: BuildRequest[GivenOptions], context: Context) -> tuple[BuildResult, list[Finding]]:
+    """Copy the files unchanged, open them, and compare them with the contract."""
+    for name in request.given:
+        source = Path(name)
+        target = context.output / f"{MODEL}{source.suffix}"
+        if source.is_dir():
+            shutil.copytree(source, target)
+        elif source.is_file():
+            shutil.copyfile(source, target)
+        else:
+            raise StageFailedError(f"there is no file {source}")
+    session, findings = Contract((), (), ()), []
+    context.progress("checking the given model's contract", done=0.5)
+    try:
+        path = context.output / f"{MODEL}{request.options.format}"
+        session = open_given(path, request.options, request.contract).contract()
+        findings = check_contract(request.contract, session, "given file")
+    except UnnamedError as error:
+        findings = list(error.findings)
+    except ModelRefusedError as error:
+        findings = refused(error)
+    return finish_build(context.output, request.contract, session), findings

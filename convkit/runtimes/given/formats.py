@@ -1,0 +1,87 @@
+"""The formats of given models: what they consist of, what opens them. Imports nothing heavy: the
+command line reads it, too.
+"""
+
+import dataclasses
+from collections.abc import Callable, Collection
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from convkit.worker.sessions import RuntimeSession
+
+# Opens a model; among a tensor's several names, it uses the wanted ones.
+Open = Callable[[Path, Collection[str]], RuntimeSession]
+
+
+@dataclasses.dataclass(frozen=True)
+class Format:
+    """A format. `packages` open it, the runtime's first. `companion` is the suffix of a file with
+    the weights that lies beside it. `evidence` says whether its own runtime runs it here.
+    `ordered`: callers can bind tensors by position, so that the order counts.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    open: Open
+    evidence: Literal["device", "simulated"] = "device"
+    companion: str | None = None
+    ordered: bool = True
+
+
+def _litert(path: Path, wanted: Collection[str]) -> RuntimeSession:
+    from convkit.runtimes.given.litert import LiteRTSession
+
+    return LiteRTSession(path, wanted)
+
+
+def _openvino(path: Path, wanted: Collection[str]) -> RuntimeSession:
+    del wanted
+    from convkit.runtimes.openvino import session
+    from convkit.runtimes.openvino.options import OpenVINOOptions
+
+    return session.open(path, "cpu", OpenVINOOptions())
+
+
+def _coreml(path: Path, wanted: Collection[str]) -> RuntimeSession:
+    del wanted
+    from convkit.mil.errors import UnsupportedOperation
+    from convkit.runtimes.coreml.session import EvaluatedProgram
+    from convkit.worker.sessions import ModelRefusedError
+
+    try:
+        return EvaluatedProgram(path)
+    except UnsupportedOperation as error:
+        operations = ", ".join(error.operations)
+        raise ModelRefusedError(f"the evaluator does not support {operations}") from error
+
+
+def _onnx(path: Path, wanted: Collection[str]) -> RuntimeSession:
+    del wanted
+    from convkit.runtimes.onnxruntime import session
+    from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
+
+    return session.open(path, "cpu", OnnxRuntimeOptions())
+
+
+# By the suffix of the file or folder.
+FORMATS: dict[str, Format] = {
+    ".tflite": Format("a TFLite model", ("ai-edge-litert", "numpy"), _litert),
+    ".xml": Format("an OpenVINO IR", ("openvino", "numpy"), _openvino, companion=".bin"),
+    ".mlpackage": Format(
+        "an ML program",
+        ("coremltools", "torch", "numpy"),
+        _coreml,
+        evidence="simulated",
+        ordered=False,
+    ),
+    ".onnx": Format("an ONNX file", ("onnxruntime", "numpy"), _onnx),
+}
+
+
+def files_of(file: str) -> tuple[str, ...]:
+    """Return the files that a given model consists of, as written in a recipe."""
+    path = PurePosixPath(file)
+    given = FORMATS.get(path.suffix)
+    if given is None or given.companion is None:
+        return (file,)
+    return file, str(path.with_suffix(given.companion))

@@ -1,0 +1,154 @@
+"""The job `crash` of onnxruntime targets: what made a process die that opened a model.
+
+Every attempt runs in a process of its own, which may die.
+"""
+
+import importlib.util
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from convkit.codec import Json, encode
+from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.graph.linking import link_model
+from convkit.precision.decision import with_decision
+from convkit.runtimes.onnxruntime.options import LEVELS, OnnxRuntimeOptions, Optimization
+from convkit.stages.built_files import EXPORTED_FILE, find_model
+from convkit.worker.context import Context
+from convkit.worker.protocol import CrashRequest, DiagnoseResult, LowPrecision
+
+if TYPE_CHECKING:
+    from convkit.localize.crashing import CrashingNode
+
+_OPEN = """
+import sys, onnxruntime
+settings = onnxruntime.SessionOptions()
+settings.log_severity_level = 4
+settings.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, sys.argv[2])
+onnxruntime.InferenceSession(sys.argv[1], settings, providers=["CPUExecutionProvider"])
+"""
+_LEVEL_NAMES: dict[Optimization, str] = {
+    "none": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+# Operators of one graph that crash it, one after the other.
+_MOST_OPERATORS = 8
+
+
+def run(
+    request: CrashRequest[OnnxRuntimeOptions], context: Context
+) -> tuple[DiagnoseResult, list[Finding]]:
+    """Return E321, with the operators and what avoids the crash, if opening the model crashes a
+    process again.
+    """
+    request = with_decision(request)
+    with tempfile.TemporaryDirectory(prefix="crash-", dir=context.output.parent) as folder:
+        search = _Search(request, Path(folder) / EXPORTED_FILE)
+        context.progress("opening the model in a process of its own")
+        died = search.opened(search.file)
+        if died >= 0:
+            return DiagnoseResult(None, None, 0), []
+        context.progress("looking for the operator that crashes the runtime")
+        search.find()
+        return DiagnoseResult(None, None, 1), [search.finding(died)]
+
+
+class _Search:
+    """Attempts to open variants of a model."""
+
+    def __init__(self, request: CrashRequest[OnnxRuntimeOptions], file: Path) -> None:
+        self._request = request
+        self._low = request.precision if isinstance(request.precision, LowPrecision) else None
+        self.file = file
+        self._nodes: list[CrashingNode] = []
+        self._kept: tuple[str, ...] = ()
+        self._avoided = False
+        self._write(())
+
+    def opened(self, file: Path, level: Optimization | None = None) -> int:
+        """Return the exit code of a process that opens a file; negative if a signal ended it."""
+        name = _LEVEL_NAMES[level or self._request.options.optimization]
+        command = [sys.executable, "-c", _OPEN, str(file), name]
+        return subprocess.run(command, capture_output=True, check=False).returncode
+
+    def find(self) -> None:
+        """Name operators, and keep the modules of each in float32, until the model opens."""
+        if importlib.util.find_spec("onnx_ir") is None:
+            return  # this environment cannot cut graphs
+        from convkit.localize.crashing import crashing_node
+
+        while len(self._nodes) < _MOST_OPERATORS:
+            node = crashing_node(self.file, lambda file: self.opened(file) >= 0)
+            if node is None or node in self._nodes:
+                return  # nothing decides, or float32 does not help
+            self._nodes.append(node)
+            module = node.module or "."
+            if self._low is None or module in self._kept:
+                return
+            self._kept = (*self._kept, module)
+            self._write(self._kept)
+            if self.opened(self.file) >= 0:
+                self._avoided = True
+                return
+
+    def finding(self, died: int) -> Finding:
+        """Return E321. Its remedies have been tried."""
+        import onnxruntime
+
+        level = self._lower_level()
+        options = self._request.options
+        where = "; ".join(f"{node.operator} {node.name!r}" for node in self._nodes)
+        at = f" with {where}" if where else ""
+        text, change = "Try another release of onnxruntime under tools.", _NO_CHANGE
+        if self._avoided and self._low is not None:
+            kept = [*self._low.patterns, *self._kept]
+            text = f"Keep {', '.join(self._kept)} in float32: then the model opens."
+            change = {"target.precision": {"default": self._low.default, "keep_float32": kept}}
+        elif level is not None:
+            text = f"Set optimization: {level}: then the model opens."
+            change = {"target.optimization": level}
+        first = self._nodes[0] if self._nodes else None
+        return Finding(
+            "E321",
+            f"onnxruntime {onnxruntime.__version__} crashes ({_signal(died)}) when it opens the"
+            f" model at optimization level {options.optimization}{at}",
+            Place(node=first.name or None, module=first.module or None) if first else Place(),
+            {
+                "operators": [encode(node) for node in self._nodes],
+                "opens_at": level,
+                "proven": self._avoided or level is not None,
+            },
+            Remedy(text, change),
+        )
+
+    def _lower_level(self) -> Optimization | None:
+        """Return the highest optimization level below the target's at which the model opens."""
+        self._write(())
+        below = LEVELS[: LEVELS.index(self._request.options.optimization)]
+        return next((each for each in reversed(below) if self.opened(self.file, each) >= 0), None)
+
+    def _write(self, kept: tuple[str, ...]) -> None:
+        """Write the model in the target's precision, with more modules in float32."""
+        graph = find_model(Path(self._request.graph), EXPORTED_FILE)
+        if self._low is None:
+            if not self.file.exists():
+                link_model(graph, self.file)
+            return
+        from convkit.precision.lowering.files import lower_file
+
+        lower_file(graph, self.file, self._low.keeping((*self._low.patterns, *kept)))
+
+
+_NO_CHANGE: dict[str, Json] = {}
+
+
+def _signal(code: int) -> str:
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"

@@ -1,0 +1,103 @@
+"""Which operator crashes the process that opens a model, and what avoids it.
+
+The small graph really crashes onnxruntime 1.31 in float16 at optimization level all: a Transpose of
+the leading axes before a MatMul with constant weights.
+"""
+
+import json
+
+import onnx
+import onnx.parser
+import pytest
+
+from convkit.execute.run import RunOptions, run_recipe
+from convkit.home import Home
+from convkit.localize.crashing import CrashingNode, crashing_node
+from convkit.runtimes.onnxruntime.crash import run
+from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
+from convkit.worker.context import Context
+from convkit.worker.protocol import CrashRequest, LowPrecision
+
+GRAPH = """
+<ir_version: 8, opset_import: ["" : 17]>
+crashing (float[S,N,4] x) => (float[N,S,3] out)
+<float[4,3] w = {1,2,3,4,5,6,7,8,9,10,11,12}> {
+  turned = Transpose<perm = [1, 0, 2]>(x)
+  product = MatMul(turned, w)
+  shifted = Sigmoid(product)
+  out = Tanh(shifted)
+}
+"""
+
+
+def save(path):
+    model = onnx.parser.parse_model(GRAPH)
+    for node in model.graph.node:
+        node.name = f"{node.op_type}_node"
+        entry = node.metadata_props.add()
+        entry.key, entry.value = "convkit.module", f"layer.{node.op_type.lower()}"
+    onnx.save(model, path)
+
+
+def searched(tmp_path, low, level="all"):
+    exported, out = tmp_path / "exported", tmp_path / "out"
+    exported.mkdir()
+    out.mkdir()
+    save(exported / "model.onnx")
+    request = CrashRequest(OnnxRuntimeOptions(optimization=level), low, str(exported))
+    return run(request, Context(out))[1]
+
+
+def test_the_operator_is_named_with_a_remedy_that_has_been_tried(tmp_path):
+    [finding] = searched(tmp_path, LowPrecision("float16"))
+    assert finding.code == "E321"
+    assert "SIGSEGV" in finding.message
+    assert finding.place.node == "MatMul_node"
+    assert finding.evidence["opens_at"] == "extended"
+    assert finding.evidence["proven"] is True
+    assert finding.remedy is not None
+    assert finding.remedy.change in (
+        {"target.optimization": "extended"},
+        {"target.precision": {"default": "float16", "keep_float32": ["layer.matmul"]}},
+    )
+
+
+@pytest.mark.parametrize(("low", "level"), [(None, "all"), (LowPrecision("float16"), "extended")])
+def test_a_model_that_opens_has_no_finding(tmp_path, low, level):
+    assert searched(tmp_path, low, level) == []
+
+
+def test_cutting_a_graph_finds_the_operator_that_decides(tmp_path):
+    save(tmp_path / "model.onnx")
+    opened = []
+
+    def survives(path):
+        kinds = [node.op_type for node in onnx.load(path).graph.node]
+        opened.append(kinds)
+        return "Sigmoid" not in kinds
+
+    found = crashing_node(tmp_path / "model.onnx", survives)
+    assert found == CrashingNode("Sigmoid_node", "Sigmoid", "layer.sigmoid")
+    assert len(opened) <= 3
+    assert crashing_node(tmp_path / "model.onnx", lambda _: True) is None
+
+
+@pytest.mark.slow
+def test_a_run_whose_verification_crashes_says_why(tmp_path):
+    save(tmp_path / "model.onnx")
+    recipe = {
+        "schema": 1,
+        "name": "crashing",
+        "model": {"onnx": "model.onnx"},
+        "axes": {name: {"min": 1, "typical": 2, "max": 3} for name in ("S", "N")},
+        "inputs": [{"name": "x", "dtype": "float32", "shape": ["S", "N", 4]}],
+        "outputs": [{"name": "out", "dtype": "float32", "shape": ["N", "S", 3]}],
+        "targets": {"half": {"runtime": "onnxruntime", "precision": "float16"}},
+    }
+    (tmp_path / "recipe.yaml").write_text(json.dumps(recipe))
+    options = RunOptions(
+        tmp_path / "recipe.yaml", Home(tmp_path / "home"), toolchain="host", track=False
+    )
+    found = {finding.code: finding for finding in run_recipe(options).record.findings}
+    assert {"E201", "E321"} <= found.keys()
+    assert found["E321"].place.node == "MatMul_node"
