@@ -42,6 +42,9 @@ _UNEXPLAINED = ("N101", "N102", "N402", "E206")
 # The error is at padding alone, where any two kernels differ: no place in the graph is wrong.
 _AT_PADDING = "N506"
 
+# The original differs from itself, so nothing that the graph computes is a cause.
+_UNSTEADY = "N303"
+
 _AT_ITS_MAKER = Remedy("Correct the file at its source: convkit does not edit its nodes.")
 
 
@@ -107,6 +110,7 @@ class Causes:
             or target.quantization is not None
             or (explained if target.low_precision is None else not self._converts_itself(name))
             or any(finding.code == _AT_PADDING for finding in verification.findings)
+            or any(f.is_error and f.code == _UNSTEADY for f in verification.findings)
             or not any(finding.code in _UNEXPLAINED for finding in verification.findings)
         ):
             return None

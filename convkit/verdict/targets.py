@@ -187,17 +187,18 @@ def _verification(
     override: Tolerance | None,
 ) -> Verification:
     stage = stages[stage_id]
-    reference = stages[reference_id(recipe)].result
-    if isinstance(stage.result, VerifyResult) and isinstance(reference, ReferenceResult):
+    reference = stages[reference_id(recipe)]
+    if isinstance(stage.result, VerifyResult) and isinstance(reference.result, ReferenceResult):
         judged = judge(
             recipe,
             target,
-            reference,
+            reference.result,
             stage.result,
             stage=stage.report.id,
             version=version,
             override=override,
             stage_findings=stage.report.findings,
+            reference_findings=reference.report.findings,
             example_sizes=example,
         )
         foreseen = target.verdict_without_device == "foreseen"

@@ -9,7 +9,8 @@ from faults.recipes import write_recipe
 from faults.whole.mutated import COREML, OPENVINO, ORT
 from faults.whole.subjects import TEXT
 
-EVERYWHERE = {"ort": ORT, "openvino": OPENVINO, "coreml": COREML}
+DYNAMO = {"runtime": "onnxruntime", "export": {"exporter": "torch", "opset": 18}}
+EVERYWHERE = {"ort": ORT, "dynamo": DYNAMO, "openvino": OPENVINO, "coreml": COREML}
 _X = [floats("x", "sequence", 6)]
 _Y = [floats("y", "sequence", 6)]
 _IDS = {"name": "ids", "dtype": "int64", "shape": POSITIONS, "sample": {"integers": [0, 40]}}
@@ -33,6 +34,9 @@ class CodeFault:
         """Write its recipe for every runtime."""
         names = ", ".join(each["name"] for each in self.inputs)
         lines = [
+            "import math, random, time",
+            "import numpy as np",
+            "from torch.nn import functional as F",
             "class Net(torch.nn.Module):",
             "    def __init__(self):",
             "        super().__init__()",
