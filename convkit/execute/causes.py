@@ -32,7 +32,7 @@ from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
 from convkit.toolchain.requirements import diagnosis_spec, environment_spec
 from convkit.toolchain.resolution import resolve
-from convkit.worker.protocol import PROTOCOL, DiagnoseRequest, Envelope, is_step
+from convkit.worker.protocol import PROTOCOL, DiagnoseRequest, Envelope, Exporter, is_step
 
 _NOT_SEARCHED = "E216"
 # Problems of a file that is already in low precision are explained by that precision.
@@ -137,7 +137,9 @@ class Causes:
         graph = export_id(self.loaded.recipe, target)
         # An ONNX file as the original records no operations.
         if graph is not None and self.loaded.recipe.reference_model.onnx is None:
-            yield _Search(graph, graph)
+            own = self.loaded.recipe.model.onnx is None
+            exporter = self.loaded.recipe.export_of(target).exporter if own else None
+            yield _Search(graph, graph, exporter=exporter)
         runtime = runtimes()[self.loaded.recipe.targets[target].runtime]
         if runtime.module_of("diagnose") is not None:
             yield _Search(f"build:{target}", graph, target, runtime)
@@ -188,6 +190,7 @@ class Causes:
             case,
             # What convkit exported itself it traced on an example, which this draws again.
             original=original_of(recipe, places) if recipe.model.onnx is None else None,
+            exporter=search.exporter,
         )
         if search.target is None or built is None:
             return request
@@ -218,14 +221,15 @@ class Causes:
 @dataclasses.dataclass(frozen=True)
 class _Search:
     """One search: of the graph that the stage `graph` exported, or of what `runtime` made of a
-    `target`, with a graph or without one. `subject` is the stage whose artifact is searched:
-    targets of one graph share its search.
+    `target`, with a graph or without one. `exporter` made the graph, if convkit did. `subject` is
+    the stage whose artifact is searched: targets of one graph share its search.
     """
 
     subject: str
     graph: str | None = None
     target: str | None = None
     runtime: Runtime | None = None
+    exporter: Exporter | None = None
 
     def envelope(self, output: str, request: Json) -> Envelope:
         """Return the request as a worker takes it."""

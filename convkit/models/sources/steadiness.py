@@ -89,14 +89,16 @@ class _Step:
     module: str
     source: str | None
     numbers: tuple[object, ...]
-    read: tuple[int, ...]
+    draws: bool
     computed: tuple[int, ...]
+    # An operation may read an empty tensor, which holds whatever its memory did.
+    read: tuple[int, ...] = dataclasses.field(compare=False)
 
 
 def _change(one: _Step, other: _Step) -> Change:
     if (one.operator, one.source) != (other.operator, other.source) or one.numbers != other.numbers:
         return "number"
-    return "state" if one.read != other.read else "random"
+    return "random" if one.draws or one.read == other.read else "state"
 
 
 class _Run(PlacedOperations):
@@ -119,9 +121,11 @@ class _Run(PlacedOperations):
         source, module = self.place()
         numbers = tuple(each for each in leaves if isinstance(each, bool | int | float))
         operator = str(function).removeprefix("aten.").partition(".")[0]
-        # An empty tensor holds whatever its memory did.
+        draws = torch.Tag.nondeterministic_seeded in function.tags
         made = () if operator.startswith(("empty", "new_empty")) else _digests(tree_leaves(found))
-        self.steps.append(_Step(operator, module, source, tuple(map(repr, numbers)), read, made))
+        self.steps.append(
+            _Step(operator, module, source, tuple(map(repr, numbers)), draws, made, read)
+        )
         return found
 
 
