@@ -4,7 +4,7 @@ import math
 import pytest
 from small_recipe import recipe
 
-from convkit.findings.model import Finding
+from convkit.findings.model import Finding, Place
 from convkit.recipe.models import Tolerance
 from convkit.record.model import CaseVerdict, OutputVerdict
 from convkit.verdict.invariance import blame_original, invariance_findings, not_the_batch
@@ -202,3 +202,25 @@ def test_a_row_does_not_depend_on_its_batch_if_it_fails_alone(rows, passed, seve
     (finding,) = not_the_batch(given, "batch", [case])
     assert (finding.code, finding.severity) == ("N302", severity)
     assert ("'smallest'" in finding.message) == (severity == "warning")
+
+
+PLACED = Finding("N303", "add draws", Place(source="model.py:7"), {"change": "random"})
+
+
+@pytest.mark.parametrize(
+    ("change", "moved", "named"),
+    [
+        ("random", 0.4, True),
+        ("random", 0.01, False),  # too little to explain an error of 1
+        ("number", 0.01, True),  # a clock: two runs in a row hardly differ
+        ("state", 0.01, True),
+    ],
+)
+def test_the_references_place_is_the_verdicts(change, moved, named):
+    known = dataclasses.replace(PLACED, evidence={"change": change})
+    given = measured("determinism", metrics(moved), metrics(moved), 1.0)
+    found = blame_original(OFF, given, [Finding("C112", "other"), known])
+    assert (found[0].place.source == "model.py:7") is named
+    assert (found[0].severity == "error") is (found[0].code in ("N303", "N402"))
+    # Where parity holds, nothing is blamed.
+    assert blame_original(OFF[2:], given, [known]) == list(OFF[2:])

@@ -10,10 +10,10 @@ import torch
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.sources.branches import value_dependent_lines
-from convkit.models.sources.example_sizes import other_sizes
 from convkit.models.sources.literal_sizes import literal_size
 from convkit.models.sources.refusal import own_line
 from convkit.models.sources.steadiness import first_change
+from convkit.tensors import Contract
 
 if TYPE_CHECKING:
     from convkit.models.sources.contract_module import ContractModule
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 # Samples of the same sizes that a model is traced with.
 _TURNS = (1, 2, 3)
+# Sizes of an axis, from its smallest on, among which another one is chosen.
+_CHOICES = 16
 
 
 def blame(
@@ -119,11 +121,8 @@ def _refused_size(
     module: "ContractModule", examples: "Examples", probe: "Probe", root: str | None
 ) -> Finding | None:
     """Return C106 or C113 for an axis of which the model refuses another size than the probed."""
-    other = other_sizes(examples.contract, probe.sizes)
-    for axis in other or {}:
-        sizes = {**probe.sizes, axis: other[axis]} if other is not None else {}
-        if sizes == probe.sizes:
-            continue
+    for axis, other in _others(examples.contract, probe.sizes):
+        sizes = {**probe.sizes, axis: other}
         inputs = examples.draw(sizes)
         try:
             with torch.no_grad():
@@ -133,6 +132,19 @@ def _refused_size(
             feeds = dict(zip(names, inputs, strict=True))
             return literal_size(module, feeds, sizes, root) or _refused(axis, sizes, error, root)
     return None
+
+
+def _others(contract: Contract, sizes: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+    """Yield another size of each axis, if possible one that no other axis has."""
+    for axis in contract.axes:
+        choices = [
+            size
+            for size in range(axis.min, min(axis.max, axis.min + _CHOICES) + 1)
+            if size != sizes[axis.name]
+        ]
+        own = (size for size in choices if size not in sizes.values() and size > 1)
+        if choices:
+            yield axis.name, next(own, choices[0])
 
 
 def _refused(

@@ -100,7 +100,8 @@ def literal_size(
 
 
 def _axes(contract: Contract, sizes: Mapping[str, int], value: int) -> Iterator[tuple[str, int]]:
-    for axis in contract.axes:
+    # Two axes may have one size here: the number is more likely the one that it is typical of.
+    for axis in sorted(contract.axes, key=lambda axis: axis.typical != value):
         if axis.min < axis.max and sizes[axis.name] != value:
             yield axis.name, sizes[axis.name]
 
