@@ -6,8 +6,6 @@ import functools
 import math
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from convkit.cases.case import Case, CaseInputs, Feeds, case_cost, sizes_text
 from convkit.cases.decisions import Decisions, Threshold, turns
 from convkit.cases.invariance import row_axis
@@ -111,22 +109,24 @@ def decided_values(made_from: CaseInputs, decisions: Decisions) -> list[Case] | 
 
 
 def legal_inputs(made_from: CaseInputs, sizes: dict[str, int]) -> Iterator[Feeds]:
-    """Yield inputs that differ much, all of them legal: some samples, and each input's lowest and
-    highest values alone.
+    """Yield inputs that differ much, all of them legal: some samples, then a sample moved within
+    each input's range: mirrored, drawn to the middle, all at the lowest value, all at the highest.
     """
     paddings: tuple[Padding, ...] = ("full", "right", "ragged")
     for padding in paddings:
         yield made_from.draw(sizes, Draw(f"branch:{padding}", padding))
     yield made_from.draw(sizes, Draw("branch:extreme", extreme=True))
     base = made_from.draw(sizes, Draw("branch"))
-    for side in (0, 1):
-        filled = {}
+    for middle, share in ((0.5, -1.0), (0.5, 0.1), (0.0, 0.0), (1.0, 0.0)):
+        moved = {}
         for spec in made_from.contract.inputs:
-            bound = _range(made_from, spec, sample_for(spec, made_from.samples))[side]
-            known = math.isfinite(bound)
             values = base[spec.name]
-            filled[spec.name] = np.full_like(values, bound) if known else values
-        yield filled
+            low, high = _range(made_from, spec, sample_for(spec, made_from.samples))
+            if math.isfinite(low):  # masks and positions stay as they are
+                center = low + middle * (high - low)
+                values = (center + share * (values - center)).astype(values.dtype)
+            moved[spec.name] = values
+        yield moved
 
 
 def _beside_thresholds(made_from: CaseInputs, decisions: Decisions) -> list[Case] | str:

@@ -149,11 +149,11 @@ def _unexportable(job: Job, request: ExportRequest, error: StageFailedError) -> 
     from convkit.models.exporters.untranslated import untranslated
     from convkit.models.sources.blame import blame
 
-    # A place in the model's code is more than any exporter's message, but for its own proofs.
-    if not any(finding.place.source for finding in findings):
-        found = blame(job.module, job.examples, job.probe, job.loaded.source_root)
-        if found is not None:
-            return [found]
+    # A line that an exporter names is as good as any, but for that of a random model.
+    placed = any(finding.place.source for finding in findings)
+    blamed = blame(job.module, job.examples, job.probe, job.loaded.source_root)
+    if blamed is not None and (not placed or blamed.code == "N303"):
+        return [blamed]
     if request.exporter == "torch":
         from convkit.models.exporters.alternative import with_alternative
         from convkit.models.sources.branches import value_dependent_lines

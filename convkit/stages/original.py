@@ -108,7 +108,7 @@ class TorchOriginal:
         from convkit.models.sources.decisions import find_decisions
 
         def tensors(wanted: Sizes) -> tuple["torch.Tensor", ...]:
-            return tuple(self._tensors(draw(wanted)).values())
+            return self._tensors(draw(wanted))
 
         found, _ = find_decisions(self._module, tensors, self._contract, sizes, self._source_root)
         return found
@@ -119,7 +119,7 @@ class TorchOriginal:
         """
         from convkit.models.sources.branches import flipping_inputs
 
-        tensors = (list(self._tensors(feeds).values()) for feeds in inputs)
+        tensors = (self._tensors(feeds) for feeds in inputs)
         first = next(tensors)
         flips = flipping_inputs(self._module, first, tensors, self._source_root)
         return {line: place + 1 for line, place in flips.items()}
@@ -128,9 +128,8 @@ class TorchOriginal:
         """Return N303 for the first operation that differs between two runs; None if none does."""
         from convkit.models.sources.steadiness import first_change
 
-        tensors = list(self._tensors(feeds).values())
         try:
-            found = first_change(self._module, tensors, self._source_root)
+            found = first_change(self._module, self._tensors(feeds), self._source_root)
         except Exception:  # noqa: BLE001 - the model is the user's code: it can raise anything
             return None
         return found.finding() if found is not None else None
@@ -139,7 +138,7 @@ class TorchOriginal:
         """Return where NaN begins on these inputs, which the model accepts."""
         from convkit.models.sources.nan_origin import nan_origin
 
-        return nan_origin(self._module, list(self._tensors(feeds).values()), self._source_root)
+        return nan_origin(self._module, self._tensors(feeds), self._source_root)
 
     def literal_size(self, feeds: Feeds, sizes: Sizes) -> Finding | None:
         """Return C106 for a number in the model's code that stands for an axis's size."""
@@ -147,12 +146,10 @@ class TorchOriginal:
 
         return literal_size(self._module, self._tensors(feeds), sizes, self._source_root)
 
-    def _tensors(self, feeds: Feeds) -> dict[str, "torch.Tensor"]:
+    def _tensors(self, feeds: Feeds) -> tuple["torch.Tensor", ...]:
         from convkit.models.sources.torch_dtypes import to_tensor
 
-        return {
-            spec.name: to_tensor(feeds[spec.name], spec.dtype) for spec in self._contract.inputs
-        }
+        return tuple(to_tensor(feeds[spec.name], spec.dtype) for spec in self._contract.inputs)
 
     def accepted_dtype(self, feeds: Feeds) -> tuple[TensorSpec, DType] | None:
         """Return an input and the element type with which the model accepts these inputs, if a
@@ -170,9 +167,9 @@ class TorchOriginal:
     def _run(self, feeds: Feeds, dtypes: Mapping[str, DType]) -> Feeds:
         import torch
 
-        from convkit.models.sources.torch_dtypes import to_tensor, torch_dtype
+        from convkit.models.sources.torch_dtypes import torch_dtype
 
-        tensors = [to_tensor(feeds[spec.name], spec.dtype) for spec in self._contract.inputs]
+        tensors = list(self._tensors(feeds))
         for place, spec in enumerate(self._contract.inputs):
             if spec.name in dtypes:
                 tensors[place] = tensors[place].to(torch_dtype(dtypes[spec.name]))

@@ -109,6 +109,20 @@ def blame_original(
     return [blamed, *(each for each in findings if each.code not in ("N303", "N402"))]
 
 
+def blame_random(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Return a target's findings with N303 first, as an error, if a runtime refuses the very
+    operator that draws the original's random values: with another operator, nothing would match.
+    """
+    known = next((each for each in findings if each.code == "N303"), None)
+    if known is None or known.evidence.get("change") != "random":
+        return findings
+    drawn = str(known.evidence["operator"]).strip("_").partition("_")[0]
+    if not any(each.is_error and drawn in each.message.lower() for each in findings):
+        return findings
+    rest = [each for each in findings if each is not known]
+    return (dataclasses.replace(known, severity="error"), *rest)
+
+
 def _blamed(measured: VerifyResult, known: Finding | None) -> Finding | None:
     """Return N303 if the original's own runs explain the errors, with the place that is known."""
     if known is not None and known.evidence.get("change") in _UNBOUNDED:

@@ -128,9 +128,7 @@ def _refused_size(
             with torch.no_grad():
                 module(*(tensor.clone() for tensor in inputs))
         except Exception as error:  # noqa: BLE001 - a refusal is the answer
-            names = [spec.name for spec in examples.contract.inputs]
-            feeds = dict(zip(names, inputs, strict=True))
-            return literal_size(module, feeds, sizes, root) or _refused(axis, sizes, error, root)
+            return literal_size(module, inputs, sizes, root) or _refused(axis, sizes, error, root)
     return None
 
 

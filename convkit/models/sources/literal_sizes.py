@@ -79,22 +79,22 @@ class _Numbers(TorchFunctionMode):
 
 def literal_size(
     module: "ContractModule",
-    feeds: Mapping[str, torch.Tensor],
+    inputs: Sequence[torch.Tensor],
     sizes: Mapping[str, int],
     root: str | None,
 ) -> Finding | None:
     """Return C106 for a number in the model's code that stands for an axis's size.
 
-    `feeds` are inputs at sizes that the model refuses, or for which its outputs have other shapes
+    `inputs` are at sizes that the model refuses, or for which its outputs have other shapes
     than declared. The proof: with the axis's size in place of the number, the outputs are as
     declared. None if no number is to blame.
     """
     noting = _Numbers(root)
-    if _fits(module, feeds, sizes, noting):
+    if _fits(module, inputs, sizes, noting):
         return None
     for number in list(noting.found)[:_MOST_TRIED]:
         for axis, size in _axes(module.contract, sizes, number.value):
-            if _fits(module, feeds, sizes, _Numbers(root, number, size)):
+            if _fits(module, inputs, sizes, _Numbers(root, number, size)):
                 return _finding(number, axis, size)
     return None
 
@@ -108,14 +108,14 @@ def _axes(contract: Contract, sizes: Mapping[str, int], value: int) -> Iterator[
 
 def _fits(
     module: "ContractModule",
-    feeds: Mapping[str, torch.Tensor],
+    inputs: Sequence[torch.Tensor],
     sizes: Mapping[str, int],
     numbers: _Numbers,
 ) -> bool:
     """Return True if the outputs have their declared shapes."""
     try:
         with torch.no_grad(), numbers:
-            outputs = module(*(tensor.clone() for tensor in feeds.values()))
+            outputs = module(*(tensor.clone() for tensor in inputs))
     except Exception:  # noqa: BLE001 - a model may raise anything at sizes that it refuses
         return False
     pairs = zip(module.contract.outputs, outputs, strict=True)

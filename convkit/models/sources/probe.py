@@ -166,9 +166,8 @@ def _output_findings(
     specs = examples.contract.outputs
     if all(_fits(spec, output, sizes) for spec, output in zip(specs, outputs, strict=True)):
         return []
-    feeds = {spec.name: each for spec, each in zip(examples.contract.inputs, inputs, strict=True)}
-    literal = literal_size(module, feeds, sizes, examples.loaded.source_root)
-    if literal is not None:
+    root = examples.loaded.source_root
+    if (literal := literal_size(module, inputs, sizes, root)) is not None:
         return [literal]
     findings: list[Finding] = []
     order = _fitting_order(module, examples, sizes, inputs, outputs)

@@ -22,7 +22,7 @@ from convkit.execute.fork_servers import ForkServers
 from convkit.execute.workers import WORKERS
 from faults.mutants.mutations import MUTATIONS
 from faults.whole.code import CODE_FAULTS, CodeFault
-from faults.whole.code_kinds import development, held_out
+from faults.whole.code_kinds import development, harmless, held_out
 from faults.whole.edges import EDGES, Mutate
 from faults.whole.mutated import Mutant, healthy_recipes, mutant, run
 from faults.whole.scoring import TargetScore, WholeScore, score, score_code
@@ -81,7 +81,8 @@ def _mutants(
 
 
 def _healthy(only: str, folder: Path, pool: concurrent.futures.Executor) -> int:
-    recipes = [each for each in healthy_recipes() if fnmatch.fnmatchcase(each[0], only)]
+    known = [*healthy_recipes(), *((_file_name(each.name), each.write) for each in harmless())]
+    recipes = [each for each in known if fnmatch.fnmatchcase(each[0], only)]
     runs = {pool.submit(_alarms, name, write, folder): name for name, write in recipes}
     alarmed = 0
     for future in concurrent.futures.as_completed(runs):
@@ -96,7 +97,7 @@ def _code_faults(
     faults: Sequence[CodeFault], only: str, folder: Path, pool: concurrent.futures.Executor
 ) -> int:
     def scored(fault: CodeFault) -> tuple[TargetScore, ...]:
-        recipe = fault.write(folder / "code" / re.sub(r"\W+", "-", fault.name))
+        recipe = fault.write(folder / "code" / _file_name(fault.name))
         found = score_code(run(recipe, folder / "home"), fault.codes, fault.named_at(recipe))
         for each in found:
             state = "named" if each.named else "MISNAMED" if each.detected else "NOT DETECTED"
@@ -109,6 +110,10 @@ def _code_faults(
         _print_code(target, [each for each in found if each.target == target])
     _print_code("all targets", found)
     return 0
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"\W+", "-", name).strip("-")
 
 
 def _print_code(what: str, found: Sequence[TargetScore]) -> None:

@@ -17,6 +17,7 @@ SIZES = frozenset({"C106", "C113", "E302", "N510"})
 RANDOM = frozenset({"N303", "E207"})
 # torch.export states the sizes that such an operator needs (C113) before anything else.
 OPERATOR = frozenset({"V103", "C113"})
+NOTHING = frozenset[str]()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,16 +68,16 @@ ENCODER = Architecture(
 SPEECH = Architecture(
     "speech",
     "self.conv = torch.nn.Conv1d(6, 6, 3, padding=1)\nself.norm = torch.nn.GroupNorm(2, 6)",
-    "h = F.gelu(self.conv(x.transpose(1, 2))).transpose(1, 2)",
-    "return self.norm(h.transpose(1, 2)).transpose(1, 2) + self.layer(x)",
+    "h = self.norm(F.gelu(self.conv(x.transpose(1, 2)))).transpose(1, 2)",
+    "return F.elu(self.layer(h)) + x",
     (floats("x", "sequence", WIDTH),),
 )
 ATTENTION = Architecture(
     "attention",
-    "self.words = torch.nn.Embedding(40, 6)\n"
-    "self.attend = torch.nn.MultiheadAttention(6, 2, batch_first=True)",
+    "self.words = torch.nn.Embedding(40, 6)\nself.query = torch.nn.Linear(6, 6)",
     "h = self.words(ids)\n"
-    "h = h + self.attend(h, h, h, key_padding_mask=attention_mask == 0, need_weights=False)[0]",
+    "bias = (1.0 - attention_mask[:, None].float()) * -1e4\n"
+    "h = h + (self.query(h) @ h.transpose(1, 2) / 2.4 + bias).softmax(-1) @ h",
     "return h + F.silu(self.layer(h))",
     (_WORDS, MASK),
 )
@@ -191,6 +192,46 @@ HELD_OUT = (
     ),
 )
 
+# Code that looks like one of these mistakes and is right: every target must be verified.
+HARMLESS = (
+    Kind("a size that is checked", "if h.shape[-1] != 6:\n    raise ValueError(h.shape)", NOTHING),
+    Kind("dropout in eval mode", "h = self.drop(h)", NOTHING, "self.drop = torch.nn.Dropout(0.5)"),
+    Kind("dropout that follows the mode", "h = F.dropout(h, 0.5, training=self.training)", NOTHING),
+    Kind(
+        "statistics of training",
+        "h = self.batch(h.transpose(1, 2)).transpose(1, 2)",
+        NOTHING,
+        "self.batch = torch.nn.BatchNorm1d(6)",
+    ),
+    Kind(
+        "heads",
+        "h = h.reshape(h.shape[0], -1, 2, 3).transpose(1, 2).flatten(1, 2).reshape(h.shape)",
+        NOTHING,
+    ),
+    Kind("memory that is filled", "h = h + torch.empty(6).fill_(0.5)", NOTHING),
+    Kind("the mean of the positive", "h = h - h[h > 0].mean()", NOTHING),
+    Kind(
+        "positions from a table",
+        "h = h + self.places[: h.shape[1]]",
+        NOTHING,
+        'self.register_buffer("places", torch.randn(16, 6))',
+    ),
+    Kind("positions counted", "h = h + torch.arange(h.shape[1])[:, None] / 10", NOTHING),
+    Kind("the sign without a branch", "h = torch.where(h.sum() > 0, h * 1.5, h)", NOTHING),
+    Kind(
+        "a loop over layers",
+        "for scale in (0.5, 1.5, 2.0):\n    h = torch.tanh(h * scale)",
+        NOTHING,
+    ),
+    Kind("a size as a divisor", "h = h.sum(1, keepdim=True) / h.shape[1] + h", NOTHING),
+    Kind("in place", "h = h.clone()\nh.mul_(2).add_(1)\nh[:, 0] = 0", NOTHING),
+    Kind("the largest of each", "h = h + h.topk(2, -1).values.sum(-1, keepdim=True)", NOTHING),
+    Kind("a mask of the future", "h = h + torch.ones(6, 6).triu(1)[h.shape[-1] - 1]", NOTHING),
+    Kind(
+        "a default", "h = h if self.scale is None else h * self.scale", NOTHING, "self.scale = None"
+    ),
+)
+
 
 def development() -> tuple[CodeFault, ...]:
     """Return the faults that convkit may be tuned on."""
@@ -200,3 +241,8 @@ def development() -> tuple[CodeFault, ...]:
 def held_out() -> tuple[CodeFault, ...]:
     """Return the faults that nothing was tuned on: other kinds, in other architectures."""
     return tuple(kind.within(each) for each in (SPEECH, ATTENTION) for kind in HELD_OUT)
+
+
+def harmless() -> tuple[CodeFault, ...]:
+    """Return models that are right, to count false alarms."""
+    return tuple(kind.within(each) for each in (SPEECH, ENCODER) for kind in HARMLESS)

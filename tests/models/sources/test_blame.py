@@ -161,8 +161,8 @@ def cached(net, h):
 )
 def test_a_literal_size_is_named_with_its_axis(forward, mark, axis, fixed):
     sizes = {**SIZES, axis: 2}
-    feeds = {"x": torch.randn(sizes["batch"], sizes["sequence"], 4)}
-    finding = literal_size(built(forward), feeds, sizes, ROOT)
+    inputs = [torch.randn(sizes["batch"], sizes["sequence"], 4)]
+    finding = literal_size(built(forward), inputs, sizes, ROOT)
     assert finding is not None
     assert (finding.code, finding.evidence["axis"]) == ("C106", axis)
     assert (finding.evidence["fixed"], finding.evidence["proven"]) == (fixed, True)
@@ -177,10 +177,10 @@ def refused(net, h):
 
 
 def test_no_number_is_blamed_if_replacing_it_is_not_enough():
-    feeds = {"x": torch.randn(3, 2, 4)}
-    assert literal_size(built(refused), feeds, {**SIZES, "sequence": 2}, ROOT) is None
+    inputs = [torch.randn(3, 2, 4)]
+    assert literal_size(built(refused), inputs, {**SIZES, "sequence": 2}, ROOT) is None
     # Nor at sizes that the model accepts.
-    assert literal_size(built(placed), {"x": GIVEN[0]}, SIZES, ROOT) is None
+    assert literal_size(built(placed), GIVEN, SIZES, ROOT) is None
 
 
 def test_state_of_the_first_call_is_named_by_the_line_that_refuses_the_next():
