@@ -149,7 +149,7 @@ def _unexportable(job: Job, request: ExportRequest, error: StageFailedError) -> 
     from convkit.models.exporters.untranslated import untranslated
     from convkit.models.sources.blame import blame
 
-    # A line that an exporter names is as good as any, but for that of a random model.
+    # The line that an exporter names is kept, unless the model is not the same twice.
     placed = any(finding.place.source for finding in findings)
     blamed = blame(job.module, job.examples, job.probe, job.loaded.source_root)
     if blamed is not None and (not placed or blamed.code == "N303"):
@@ -176,17 +176,16 @@ def _at_line(finding: Finding, job: Job) -> Finding:
     """
     if finding.code != "E207" or finding.place.source is not None:
         return finding
-    from convkit.models.sources.steadiness import first_change
+    from convkit.models.sources.steadiness import unsteady_finding
 
-    change = first_change(job.module, job.probe.inputs, job.loaded.source_root)
-    if change is None or change.source is None:
+    drawn = unsteady_finding(job.module, job.probe.inputs, job.loaded.source_root)
+    if drawn is None or drawn.place.source is None:
         return finding
     place = dataclasses.replace(
-        finding.place, module=change.module or finding.place.module, source=change.source
+        finding.place, module=drawn.place.module or finding.place.module, source=drawn.place.source
     )
-    return dataclasses.replace(
-        finding, message=f"{finding.message} (at {change.source})", place=place
-    )
+    message = f"{finding.message} (at {drawn.place.source})"
+    return dataclasses.replace(finding, message=message, place=place)
 
 
 def _tidy(

@@ -126,13 +126,9 @@ class TorchOriginal:
 
     def first_change(self, feeds: Feeds) -> Finding | None:
         """Return N303 for the first operation that differs between two runs; None if none does."""
-        from convkit.models.sources.steadiness import first_change
+        from convkit.models.sources.steadiness import unsteady_finding
 
-        try:
-            found = first_change(self._module, self._tensors(feeds), self._source_root)
-        except Exception:  # noqa: BLE001 - the model is the user's code: it can raise anything
-            return None
-        return found.finding() if found is not None else None
+        return unsteady_finding(self._module, self._tensors(feeds), self._source_root)
 
     def nan_origin(self, feeds: Feeds) -> "NanOrigin | None":
         """Return where NaN begins on these inputs, which the model accepts."""

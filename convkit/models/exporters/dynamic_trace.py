@@ -25,6 +25,8 @@ _RANGE = re.compile(
     r"Not all values of (?P<axis>\w+) = .*? satisfy the generated guard (?P<guard>.*?)\.?$",
     re.MULTILINE,
 )
+# Further lines that a message lists.
+_MOST_LINES = 3
 _SUGGESTION = re.compile(r"Suggested fixes:\n(?P<fixes>(?:  .+\n?)+)")
 
 
@@ -82,7 +84,7 @@ def _with_line(finding: Finding, lines: SizeLines) -> Finding:
     size = finding.evidence.get("fixed")
     if finding.code == "C113" and lines.guards:
         (source, text), *others = lines.guards.items()
-        where = "".join(f", or at {other}" for other, _ in others)
+        where = "".join(f", or at {other}" for other, _ in others[:_MOST_LINES])
     elif isinstance(size, int) and size in lines.fixed and not finding.evidence.get("recurrent"):
         (source, text), where = lines.fixed[size], ""
     else:

@@ -20,7 +20,7 @@ from convkit.models.sources.blame import other_values
 from convkit.models.sources.branches import value_dependent_lines
 from convkit.models.sources.decisions import find_decisions
 from convkit.models.sources.example_sizes import other_sizes
-from convkit.models.sources.steadiness import first_change
+from convkit.models.sources.steadiness import unsteady_finding
 from convkit.tensors import Contract, dimension_axes
 from convkit.worker.context import StageFailedError
 
@@ -49,12 +49,12 @@ def _explained(
     """Return N303 for a model that is not the same twice, E305 for a graph that changes with
     values, otherwise C106.
     """
-    unsteady = first_change(job.module, job.probe.inputs, job.loaded.source_root)
+    unsteady = unsteady_finding(job.module, job.probe.inputs, job.loaded.source_root)
     if unsteady is not None:
-        return unsteady.finding()
+        return unsteady
     lines = value_dependent_lines(job.module, job.probe.inputs, job.loaded.source_root)
     by_data = _decides_by_data(job, first, lines)
-    return by_data or _baked_in(difference, job, first, sizes)
+    return by_data or _baked_in(difference, job, first, sizes, lines)
 
 
 def _decides_by_data(job: Job, first: onnx_ir.Model, lines: tuple[str, ...]) -> Finding | None:
@@ -134,14 +134,19 @@ def _dynamic_axes(contract: Contract) -> dict[str, dict[int, str]]:
 
 
 def _baked_in(
-    difference: Difference, job: Job, first: onnx_ir.Model, others: dict[str, int]
+    difference: Difference,
+    job: Job,
+    first: onnx_ir.Model,
+    others: dict[str, int],
+    lines: tuple[str, ...],
 ) -> Finding:
     """Return C106, with the axes that give another graph when each of them alone changes, and the
     line of the model's code.
     """
     sizes = job.probe.sizes
     axes = [axis for axis in others if _matters(axis, job, first, others)]
-    line = _fixing_line(job, axes)
+    # One of several lines that read values need not be to blame.
+    line = _fixing_line(job, axes) or (lines[0] if len(lines) == 1 else None)
     what = f"Axis {axes[0]!r} is" if axes else "Something that depends on the example's sizes is"
     where = f" in {difference.module}" if difference.module else ""
     how = f" A size becomes a plain number at {line}." if line is not None else ""

@@ -12,7 +12,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.sources.branches import value_dependent_lines
 from convkit.models.sources.literal_sizes import literal_size
 from convkit.models.sources.refusal import own_line
-from convkit.models.sources.steadiness import first_change
+from convkit.models.sources.steadiness import unsteady_finding
 from convkit.tensors import Contract
 
 if TYPE_CHECKING:
@@ -34,14 +34,10 @@ def blame(
     Python reads, C106 or C113 if it refuses other sizes. None if it does none of this. `root` is
     the folder of the model's source files.
     """
-    try:
-        unsteady = first_change(module, probe.inputs, root)
-    except Exception:  # noqa: BLE001 - a model may raise anything, and then it is not blamed
-        return None
-    if unsteady is not None:
-        return unsteady.finding()
-    return decided_by_values(module, examples, probe, root) or _refused_size(
-        module, examples, probe, root
+    return (
+        unsteady_finding(module, probe.inputs, root)
+        or decided_by_values(module, examples, probe, root)
+        or _refused_size(module, examples, probe, root)
     )
 
 

@@ -81,6 +81,19 @@ def first_change(
     return None
 
 
+def unsteady_finding(
+    module: "ContractModule", inputs: Sequence[torch.Tensor], root: str | None
+) -> Finding | None:
+    """Return N303 for a model that changes between two runs; None for a steady one, and for one
+    that refuses the inputs.
+    """
+    try:
+        change = first_change(module, inputs, root)
+    except Exception:  # noqa: BLE001 - the model is the user's code: it can raise anything
+        return None
+    return change.finding() if change is not None else None
+
+
 @dataclasses.dataclass(frozen=True)
 class _Step:
     """One operation: what it read and computed, as digests."""

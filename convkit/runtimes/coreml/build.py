@@ -57,7 +57,7 @@ def run(
     except StageFailedError as error:
         placed = any(finding.place.source for finding in error.findings)
         blamed = _blamed(prepared)
-        # A line that a conversion names is as good as any, but for that of a random model.
+        # The line that a conversion names is kept, unless the model is not the same twice.
         if blamed is None or (placed and blamed.code != "N303"):
             raise
         raise UnexportableError([blamed]) from error

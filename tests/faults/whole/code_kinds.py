@@ -160,7 +160,6 @@ HELD_OUT = (
     Kind(
         "rows counted", "h = torch.stack([row * (i + 1) for i, row in enumerate(h)])  # here", SIZES
     ),
-    Kind("a size in a tensor", "h = h * torch.tensor(h.shape[1]).float().log()  # here", SIZES),
     Kind(
         "a level for each doubling",
         "for _ in range(int(math.log2(h.shape[1]))):  # here\n    h = torch.tanh(h) * 1.1",
@@ -194,6 +193,7 @@ HELD_OUT = (
 
 # Code that looks like one of these mistakes and is right: every target must be verified.
 HARMLESS = (
+    Kind("a size in a tensor", "h = h * torch.tensor(h.shape[1]).float().log()", NOTHING),
     Kind("a size that is checked", "if h.shape[-1] != 6:\n    raise ValueError(h.shape)", NOTHING),
     Kind("dropout in eval mode", "h = self.drop(h)", NOTHING, "self.drop = torch.nn.Dropout(0.5)"),
     Kind("dropout that follows the mode", "h = F.dropout(h, 0.5, training=self.training)", NOTHING),
