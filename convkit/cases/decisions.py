@@ -10,6 +10,8 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+import numpy as np
+
 from convkit.cases.sizes import largest_sizes, smallest_sizes
 from convkit.tensors import Axis, Contract
 
@@ -47,17 +49,30 @@ class Threshold:
     place: str
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class ValueBranch:
+    """A branch on values that Python takes: inputs at some sizes for which it turns out otherwise
+    than for most. `place` is its `file:line`.
+    """
+
+    place: str
+    sizes: dict[str, int]
+    inputs: dict[str, np.ndarray]
+
+
 @dataclasses.dataclass(frozen=True)
 class Decisions:
     """The decisions found, without duplicates."""
 
     sizes: tuple[SizeDecision, ...] = ()
     thresholds: tuple[Threshold, ...] = ()
+    branches: tuple[ValueBranch, ...] = ()
 
     def __add__(self, other: "Decisions") -> "Decisions":
         return Decisions(
             _distinct(itertools.chain(self.sizes, other.sizes)),
             _distinct(itertools.chain(self.thresholds, other.thresholds)),
+            (*self.branches, *other.branches),
         )
 
 

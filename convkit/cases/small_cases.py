@@ -2,13 +2,14 @@
 comparisons with sizes and values of its inputs.
 """
 
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from convkit.cases.case import Case, CaseInputs, case_cost
+from convkit.cases.case import Case, CaseInputs, Feeds, case_cost, sizes_text
 from convkit.cases.decisions import Decisions, Threshold, turns
 from convkit.cases.invariance import row_axis
-from convkit.cases.samples import Draw, integer_range, sample_for
+from convkit.cases.samples import Draw, Padding, integer_range, sample_for
 from convkit.cases.sizes import largest_sizes, probe_sizes
 from convkit.dtypes import is_float
 from convkit.tensors import TensorSpec
@@ -87,7 +88,48 @@ def decided_sizes(
 
 
 def decided_values(made_from: CaseInputs, decisions: Decisions) -> list[Case] | str:
-    """Return a case that has values on either side of each value that inputs are compared with."""
+    """Return a case that has values on either side of each value that inputs are compared with, and
+    one for the other side of each branch on values.
+    """
+    beside = _beside_thresholds(made_from, decisions)
+    branches = [
+        Case(
+            f"values:{number}",
+            f"the other side of the branch at {branch.place} ({sizes_text(branch.sizes)})",
+            branch.sizes,
+            functools.partial(dict, branch.inputs),
+            may_be_refused=True,
+            may_be_nan=True,
+        )
+        for number, branch in enumerate(decisions.branches, 1)
+    ]
+    if isinstance(beside, str):
+        return branches or beside
+    return [*beside, *branches]
+
+
+def legal_inputs(made_from: CaseInputs, sizes: dict[str, int]) -> Iterator[Feeds]:
+    """Yield inputs that differ much, all of them legal: some samples, then a sample moved within
+    each input's range: mirrored, drawn to the middle, all at the lowest value, all at the highest.
+    """
+    paddings: tuple[Padding, ...] = ("full", "right", "ragged")
+    for padding in paddings:
+        yield made_from.draw(sizes, Draw(f"branch:{padding}", padding))
+    yield made_from.draw(sizes, Draw("branch:extreme", extreme=True))
+    base = made_from.draw(sizes, Draw("branch"))
+    for middle, share in ((0.5, -1.0), (0.5, 0.1), (0.0, 0.0), (1.0, 0.0)):
+        moved = {}
+        for spec in made_from.contract.inputs:
+            values = base[spec.name]
+            low, high = _range(made_from, spec, sample_for(spec, made_from.samples))
+            if math.isfinite(low):  # masks and positions stay as they are
+                center = low + middle * (high - low)
+                values = (center + share * (values - center)).astype(values.dtype)
+            moved[spec.name] = values
+        yield moved
+
+
+def _beside_thresholds(made_from: CaseInputs, decisions: Decisions) -> list[Case] | str:
     contract = made_from.contract
     values: dict[str, list[float]] = {}
     places: list[str] = []

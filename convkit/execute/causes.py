@@ -32,7 +32,7 @@ from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
 from convkit.toolchain.requirements import diagnosis_spec, environment_spec
 from convkit.toolchain.resolution import resolve
-from convkit.worker.protocol import PROTOCOL, DiagnoseRequest, Envelope, is_step
+from convkit.worker.protocol import PROTOCOL, DiagnoseRequest, Envelope, Exporter, is_step
 
 _NOT_SEARCHED = "E216"
 # Problems of a file that is already in low precision are explained by that precision.
@@ -41,6 +41,9 @@ _PRECISION = "N2"
 _UNEXPLAINED = ("N101", "N102", "N402", "E206")
 # The error is at padding alone, where any two kernels differ: no place in the graph is wrong.
 _AT_PADDING = "N506"
+
+# The original differs from itself, so nothing that the graph computes is a cause.
+_UNSTEADY = "N303"
 
 _AT_ITS_MAKER = Remedy("Correct the file at its source: convkit does not edit its nodes.")
 
@@ -107,6 +110,7 @@ class Causes:
             or target.quantization is not None
             or (explained if target.low_precision is None else not self._converts_itself(name))
             or any(finding.code == _AT_PADDING for finding in verification.findings)
+            or any(f.is_error and f.code == _UNSTEADY for f in verification.findings)
             or not any(finding.code in _UNEXPLAINED for finding in verification.findings)
         ):
             return None
@@ -133,7 +137,9 @@ class Causes:
         graph = export_id(self.loaded.recipe, target)
         # An ONNX file as the original records no operations.
         if graph is not None and self.loaded.recipe.reference_model.onnx is None:
-            yield _Search(graph, graph)
+            own = self.loaded.recipe.model.onnx is None
+            exporter = self.loaded.recipe.export_of(target).exporter if own else None
+            yield _Search(graph, graph, exporter=exporter)
         runtime = runtimes()[self.loaded.recipe.targets[target].runtime]
         if runtime.module_of("diagnose") is not None:
             yield _Search(f"build:{target}", graph, target, runtime)
@@ -184,6 +190,7 @@ class Causes:
             case,
             # What convkit exported itself it traced on an example, which this draws again.
             original=original_of(recipe, places) if recipe.model.onnx is None else None,
+            exporter=search.exporter,
         )
         if search.target is None or built is None:
             return request
@@ -214,14 +221,15 @@ class Causes:
 @dataclasses.dataclass(frozen=True)
 class _Search:
     """One search: of the graph that the stage `graph` exported, or of what `runtime` made of a
-    `target`, with a graph or without one. `subject` is the stage whose artifact is searched:
-    targets of one graph share its search.
+    `target`, with a graph or without one. `exporter` made the graph, if convkit did. `subject` is
+    the stage whose artifact is searched: targets of one graph share its search.
     """
 
     subject: str
     graph: str | None = None
     target: str | None = None
     runtime: Runtime | None = None
+    exporter: Exporter | None = None
 
     def envelope(self, output: str, request: Json) -> Envelope:
         """Return the request as a worker takes it."""

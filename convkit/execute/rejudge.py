@@ -163,6 +163,12 @@ def _rejudge_verification(
         version=old.version,
         override=tolerance,
         stage_findings=stage.findings,
+        reference_findings=[
+            finding
+            for each in record.stages
+            if each.kind == "reference"
+            for finding in each.findings
+        ],
         example_sizes=target.traced_at,
     )
     foreseen = chosen.verdict_without_device == "foreseen"

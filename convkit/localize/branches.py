@@ -4,56 +4,19 @@ The proof is the original itself: if it computes what the graph computes once th
 to its other side, the graph holds that side.
 """
 
-import inspect
 from collections.abc import Mapping
-from types import FrameType
-from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.localize.changes import explains
 from convkit.localize.matching import largest_error
-from convkit.models.sources.branches import relative_line
+from convkit.models.sources.branches import BranchLines
 from convkit.models.sources.torch_dtypes import to_arrays
 
 # Branches that are tried: each costs a run of the original.
 _TRIED = 4
-
-
-class _Branches(TorchDispatchMode):
-    """Records the lines that turn a tensor into a Python boolean, and inverts those of one line."""
-
-    def __init__(self, root: str | None, inverted: str | None = None) -> None:
-        super().__init__()
-        self._root = root
-        self._inverted = inverted
-        self.lines: dict[str, bool] = {}
-
-    def __torch_dispatch__(
-        self,
-        function: Any,  # noqa: ANN401 - torch's own, untyped
-        types: Any,  # noqa: ANN401
-        args: Any = (),  # noqa: ANN401
-        kwargs: Any = None,  # noqa: ANN401
-    ) -> Any:  # noqa: ANN401
-        found = function(*args, **(kwargs or {}))
-        if not isinstance(found, bool) or (line := self._line()) is None:
-            return found
-        self.lines.setdefault(line, found)
-        return not found if line == self._inverted else found
-
-    def _line(self) -> str | None:
-        """Return the line of the model's code that is running, itself or in torch's functions."""
-        frame: FrameType | None = inspect.currentframe()
-        while frame is not None:
-            line = relative_line(frame.f_code.co_filename, frame.f_lineno, self._root)
-            if frame.f_code.co_filename != __file__ and not line.startswith("torch/"):
-                return line
-            frame = frame.f_back
-        return None
 
 
 def other_side(
@@ -71,13 +34,13 @@ def other_side(
     order. Raises the module's exceptions in its unchanged run; one that fails on the other side
     proves nothing.
     """
-    original, lines = _run(module, inputs, outputs, _Branches(root))
+    original, lines = _run(module, inputs, outputs, BranchLines(root))
     if not lines:
         return None
     before = largest_error(original, found)
     for line in list(lines)[:_TRIED]:
         try:
-            inverted, _ = _run(module, inputs, outputs, _Branches(root, line))
+            inverted, _ = _run(module, inputs, outputs, BranchLines(root, line))
         except Exception:  # noqa: BLE001, S112 - a model may raise anything on a side it never takes
             continue
         after = largest_error(inverted, found)
@@ -90,7 +53,7 @@ def _run(
     module: torch.nn.Module,
     inputs: Mapping[str, torch.Tensor],
     outputs: tuple[str, ...],
-    branches: _Branches,
+    branches: BranchLines,
 ) -> tuple[dict[str, np.ndarray], dict[str, bool]]:
     with torch.no_grad(), branches:
         found = module(*(tensor.clone() for tensor in inputs.values()))

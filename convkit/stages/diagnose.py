@@ -5,23 +5,23 @@ case.
 import math
 from pathlib import Path
 
-import torch
-
 from convkit.cases.files import read_tensors
 from convkit.findings.model import Finding
 from convkit.localize.branches import other_side
 from convkit.localize.findings import findings_of
 from convkit.localize.frozen import kept_values
 from convkit.localize.graph import PieceFailedError, read_graph
+from convkit.localize.matching import largest_error
 from convkit.localize.recording import record
 from convkit.localize.search import localize
-from convkit.models.exporters.job import WRAPPER
+from convkit.models.exporters.job import WRAPPER, Job
 from convkit.models.graph.files import MODEL_FILE
 from convkit.models.sources import load_model
 from convkit.models.sources.contract_module import ContractModule
 from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.probe import Examples, probe
 from convkit.models.sources.torch_dtypes import to_array, to_tensor
+from convkit.stages.other_exporter import FailingCase, opset_of, with_other_exporter
 from convkit.worker.context import Context, StageSkippedError
 from convkit.worker.protocol import DiagnoseRequest, DiagnoseResult
 
@@ -65,21 +65,32 @@ def run(request: DiagnoseRequest, context: Context) -> tuple[DiagnoseResult, lis
         computed = graph.run(list(names), given)
     except PieceFailedError:
         return result, found
-    branch = other_side(module, inputs, names, computed, request.case, root=loaded.source_root)
-    if branch is None and (example := _example(request, loaded)) is not None:
-        branch = kept_values(
-            module, example, inputs, names, computed, request.case, root=loaded.source_root
-        )
-    return result, found if branch is None else [branch, *found]
+    root = loaded.source_root
+    branch = other_side(module, inputs, names, computed, request.case, root=root)
+    if branch is not None:
+        return result, [branch, *found]
+    if (examples := _examples(request, loaded)) is None:
+        return result, found
+    base = probe(module, examples)
+    kept = kept_values(module, base.inputs, inputs, names, computed, request.case, root=root)
+    if kept is not None:
+        return result, [kept, *found]
+    if request.exporter is None:
+        return result, found
+    context.progress("trying the other exporter", done=0.9)
+    opset = opset_of(Path(request.exported) / MODEL_FILE)
+    job = Job(loaded, module, examples, base, opset, request.source.task, context.output)
+    expected = {name: recording.output(name) for name in names}
+    case = FailingCase(request.case, given, expected, largest_error(expected, computed))
+    return result, with_other_exporter(found, request.exporter, job, case)
 
 
-def _example(request: DiagnoseRequest, loaded: LoadedModel) -> tuple[torch.Tensor, ...] | None:
+def _examples(request: DiagnoseRequest, loaded: LoadedModel) -> Examples | None:
     """Return the inputs that the export was traced with; None for a file from elsewhere."""
     original = request.original
     if original is None:
         return None
-    examples = Examples(request.contract, original.samples, original.seed, loaded)
-    return probe(ContractModule(loaded, request.contract, request.source.omit), examples).inputs
+    return Examples(request.contract, original.samples, original.seed, loaded)
 
 
 def _finite(value: float) -> float | None:

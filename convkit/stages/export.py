@@ -1,5 +1,6 @@
 """The export stage: model -> contract-checked ONNX (`model.onnx`, `model.onnx.data`)."""
 
+import dataclasses
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -110,6 +111,7 @@ def _export(request: ExportRequest, context: Context) -> tuple[ExportResult, lis
         context.progress("checking and writing the graph", done=0.8)
         _tidy(model, exporter, request, loaded)
         findings += _finish(model, request, context, input_order="signature")
+    findings = [_at_line(finding, job) for finding in findings]
     names = [spec.name for spec in request.contract.inputs]
     findings += [
         _dead_input(name, matters=influences(module, examples, base, names.index(name)))
@@ -144,6 +146,14 @@ def _unexportable(job: Job, request: ExportRequest, error: StageFailedError) -> 
     Raises the error itself where nothing is known but its message.
     """
     findings = list(error.findings) if isinstance(error, UnexportableError) else []
+    from convkit.models.exporters.untranslated import untranslated
+    from convkit.models.sources.blame import blame
+
+    # The line that an exporter names is kept, unless the model is not the same twice.
+    placed = any(finding.place.source for finding in findings)
+    blamed = blame(job.module, job.examples, job.probe, job.loaded.source_root)
+    if blamed is not None and (not placed or blamed.code == "N303"):
+        return [blamed]
     if request.exporter == "torch":
         from convkit.models.exporters.alternative import with_alternative
         from convkit.models.sources.branches import value_dependent_lines
@@ -153,9 +163,29 @@ def _unexportable(job: Job, request: ExportRequest, error: StageFailedError) -> 
         decides = any(finding.code == "E305" for finding in findings)
         if not lines or (findings and not decides):
             findings = with_alternative(job, findings, str(error))
+    if not findings and (unknown := untranslated(job, str(error))) is not None:
+        return [unknown]
     if not findings:
         raise error
     return findings
+
+
+def _at_line(finding: Finding, job: Job) -> Finding:
+    """Return E207 with the line at which the original draws random values, where the graph does not
+    have it.
+    """
+    if finding.code != "E207" or finding.place.source is not None:
+        return finding
+    from convkit.models.sources.steadiness import unsteady_finding
+
+    drawn = unsteady_finding(job.module, job.probe.inputs, job.loaded.source_root)
+    if drawn is None or drawn.place.source is None:
+        return finding
+    place = dataclasses.replace(
+        finding.place, module=drawn.place.module or finding.place.module, source=drawn.place.source
+    )
+    message = f"{finding.message} (at {drawn.place.source})"
+    return dataclasses.replace(finding, message=message, place=place)
 
 
 def _tidy(

@@ -2,7 +2,7 @@
 onnxruntime.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,6 +12,7 @@ from convkit.cases.case import Feeds
 from convkit.cases.decisions import Decisions, Sizes
 from convkit.cases.facts import ModelFacts
 from convkit.dtypes import BFLOAT16_BITS
+from convkit.findings.model import Finding
 from convkit.models.sources.generation import Generation, generation_of, tokenizer_files
 from convkit.tensors import Contract, DType, TensorSpec
 from convkit.worker.context import StageFailedError
@@ -20,6 +21,8 @@ from convkit.worker.sessions import ModelRefusedError, RunFailedError
 
 if TYPE_CHECKING:
     import torch
+
+    from convkit.models.sources.nan_origin import NanOrigin
 
 # The types to try for an input if the model rejects its declared type.
 _OTHER_DTYPES: dict[DType, tuple[DType, ...]] = {
@@ -104,14 +107,46 @@ class TorchOriginal:
     def decisions(self, draw: Callable[[Sizes], Feeds], sizes: Sizes) -> Decisions:
         """Run the model on inputs at some sizes; see `models.sources.decisions`."""
         from convkit.models.sources.decisions import find_decisions
-        from convkit.models.sources.torch_dtypes import to_tensor
 
         def tensors(wanted: Sizes) -> tuple["torch.Tensor", ...]:
-            feeds = draw(wanted)
-            return tuple(to_tensor(feeds[spec.name], spec.dtype) for spec in self._contract.inputs)
+            return self._tensors(draw(wanted))
 
         found, _ = find_decisions(self._module, tensors, self._contract, sizes, self._source_root)
         return found
+
+    def other_sides(self, inputs: Iterable[Feeds]) -> dict[str, int]:
+        """Return the lines that branch on values, each with the place in `inputs` of the first for
+        which the branch turns out otherwise than for the first of all.
+        """
+        from convkit.models.sources.branches import flipping_inputs
+
+        tensors = (self._tensors(feeds) for feeds in inputs)
+        first = next(tensors)
+        flips = flipping_inputs(self._module, first, tensors, self._source_root)
+        return {line: place + 1 for line, place in flips.items()}
+
+    def first_change(self, feeds: Feeds) -> Finding | None:
+        """Return N303 for the first operation that differs between two runs; None if none does."""
+        from convkit.models.sources.steadiness import unsteady_finding
+
+        return unsteady_finding(self._module, self._tensors(feeds), self._source_root)
+
+    def nan_origin(self, feeds: Feeds) -> "NanOrigin | None":
+        """Return where NaN begins on these inputs, which the model accepts."""
+        from convkit.models.sources.nan_origin import nan_origin
+
+        return nan_origin(self._module, self._tensors(feeds), self._source_root)
+
+    def literal_size(self, feeds: Feeds, sizes: Sizes) -> Finding | None:
+        """Return C106 for a number in the model's code that stands for an axis's size."""
+        from convkit.models.sources.literal_sizes import literal_size
+
+        return literal_size(self._module, self._tensors(feeds), sizes, self._source_root)
+
+    def _tensors(self, feeds: Feeds) -> tuple["torch.Tensor", ...]:
+        from convkit.models.sources.torch_dtypes import to_tensor
+
+        return tuple(to_tensor(feeds[spec.name], spec.dtype) for spec in self._contract.inputs)
 
     def accepted_dtype(self, feeds: Feeds) -> tuple[TensorSpec, DType] | None:
         """Return an input and the element type with which the model accepts these inputs, if a
@@ -129,9 +164,9 @@ class TorchOriginal:
     def _run(self, feeds: Feeds, dtypes: Mapping[str, DType]) -> Feeds:
         import torch
 
-        from convkit.models.sources.torch_dtypes import to_tensor, torch_dtype
+        from convkit.models.sources.torch_dtypes import torch_dtype
 
-        tensors = [to_tensor(feeds[spec.name], spec.dtype) for spec in self._contract.inputs]
+        tensors = list(self._tensors(feeds))
         for place, spec in enumerate(self._contract.inputs):
             if spec.name in dtypes:
                 tensors[place] = tensors[place].to(torch_dtype(dtypes[spec.name]))

@@ -29,7 +29,7 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.invariance import compare_cases
 from convkit.metrics.limits import is_same
 from convkit.metrics.tensors import as_float64
-from convkit.stages.original import Original
+from convkit.stages.original import Original, TorchOriginal
 from convkit.tensors import Contract
 from convkit.worker.context import Context
 from convkit.worker.protocol import CaseRecord, Layout, OmittedCase, TensorMetrics
@@ -76,7 +76,7 @@ def run_original(
         if isinstance(refusal := run.case(variant), str):
             omitted.append(OmittedCase(variant.name, refusal))
     findings = [
-        *_random(run.compare(AGAIN, layout)),
+        *_random(run, run.compare(AGAIN, layout)),
         *_depends_on_padding(run, layout, made_from, noise=_HALF_NOISE if half else _NOISE),
     ]
     return OriginalInvariance(
@@ -136,6 +136,14 @@ class _Run:
             self._outputs[name],
         )
 
+    def first_change(self) -> Finding | None:
+        """Return N303 for the operation that differs between two runs of the base case, where the
+        original's operations can be seen.
+        """
+        if not isinstance(self._original, TorchOriginal):
+            return None
+        return self._original.first_change(self._feeds[BASE])
+
     def rms(self, case: str, output: str) -> float:
         """Return the RMS of an output's finite values in a case."""
         values = as_float64(self._outputs[case][output])
@@ -158,20 +166,34 @@ def _base(run: _Run, made_from: CaseInputs, layout: Layout) -> Case | str:
     return refusals[0]
 
 
-def _random(metrics: Sequence[TensorMetrics]) -> list[Finding]:
-    """Return N303 for the output that changes most in a second run, if any does."""
+def _random(run: _Run, metrics: Sequence[TensorMetrics]) -> list[Finding]:
+    """Return N303 for the output that changes most in a second run, if any does, with the operation
+    that changes.
+    """
     changed = [output for output in metrics if not is_same(output)]
     if not changed:
         return []
     worst = max(changed, key=lambda output: output.max_abs)
+    finding = Finding(
+        "N303",
+        f"the original model returns a different {worst.output!r} when run again on the same"
+        f" inputs: it differs by {worst.max_abs:.3g}",
+        Place(tensor=worst.output, case=AGAIN),
+        {"max_abs": worst.max_abs},
+        Remedy("Put the model into eval mode, and seed anything random."),
+    )
+    at = run.first_change()
+    if at is None:
+        return [finding]
+    place = dataclasses.replace(at.place, tensor=worst.output, case=AGAIN)
+    evidence = {**finding.evidence, **at.evidence}
     return [
         Finding(
             "N303",
-            f"the original model returns a different {worst.output!r} when run again on the same"
-            f" inputs: it differs by {worst.max_abs:.3g}",
-            Place(tensor=worst.output, case=AGAIN),
-            {"max_abs": worst.max_abs},
-            Remedy("Put the model into eval mode, and seed anything random."),
+            f"{at.message} ({worst.output!r} differs by {worst.max_abs:.3g})",
+            place,
+            evidence,
+            at.remedy,
         )
     ]
 

@@ -1,6 +1,8 @@
 """What the outputs of the original model show: NaN, and shapes and types that were not declared."""
 
-from collections.abc import Iterator
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,13 +12,23 @@ from convkit.findings.model import Finding, Place, Remedy
 from convkit.stages.row_counts import row_counts
 from convkit.tensors import Contract, Dimension, TensorSpec
 
+if TYPE_CHECKING:
+    from convkit.models.sources.nan_origin import NanOrigin
 
-def nan_findings(contract: Contract, case: Case, outputs: Feeds) -> Iterator[Finding]:
-    """Yield a finding for each output with NaN."""
+
+def nan_findings(
+    contract: Contract,
+    case: Case,
+    outputs: Feeds,
+    origin: Callable[[], "NanOrigin | None"] | None = None,
+) -> Iterator[Finding]:
+    """Yield a finding for each output with NaN; `origin` finds where it begins."""
+    found = None
     for spec in contract.outputs:
         values = outputs[spec.name]
         if nans := count_nan(values):
-            yield _nan(spec.name, nans, values.size, case)
+            found = found or (origin() if origin is not None else None)
+            yield _nan(spec.name, nans, values.size, case, found)
 
 
 def undeclared_outputs(contract: Contract, case: Case, outputs: Feeds) -> Iterator[Finding]:
@@ -38,13 +50,19 @@ def count_nan(values: np.ndarray) -> int:
     return int(np.isnan(values).sum()) if values.dtype.kind in "fc" else 0
 
 
-def _nan(output: str, nans: int, elements: int, case: Case) -> Finding:
+def _nan(output: str, nans: int, elements: int, case: Case, origin: "NanOrigin | None") -> Finding:
     skipped = case.name.partition(":")[0]
+    begins, place = "", Place(tensor=output, case=case.name)
+    if origin is not None:
+        module = f"module {origin.module}" if origin.module else "the root module"
+        at = f", at {origin.source}" if origin.source else ""
+        begins = f". It begins in {origin.operator} ({module}{at})"
+        place = dataclasses.replace(place, module=origin.module or None, source=origin.source)
     return Finding(
         "N103",
         f"the original model returns NaN on case {case.name!r} ({sizes_text(case.sizes)}): {nans}"
-        f" of {elements} elements of {output!r}; nothing can be proven there",
-        Place(tensor=output, case=case.name),
+        f" of {elements} elements of {output!r}; nothing can be proven there{begins}",
+        place,
         {"nan": nans, "elements": elements, "sizes": case.sizes},
         Remedy(
             f"Fix the model, or leave out the case with verify.skip: [{skipped}].",

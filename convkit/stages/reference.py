@@ -3,6 +3,7 @@ its outputs.
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,12 +13,13 @@ import numpy as np
 from convkit.cases.acceptance import refused_values, restricted_axes, with_values_of
 from convkit.cases.budget import Budget, running_order
 from convkit.cases.case import Case, CaseInputs, Feeds, case_cost, sizes_text
-from convkit.cases.decisions import NO_DECISIONS, Decisions, outcomes
+from convkit.cases.decisions import NO_DECISIONS, Decisions, ValueBranch, outcomes
 from convkit.cases.files import read_tensors, write_cases, write_tensors
 from convkit.cases.ladder import build_ladder
 from convkit.cases.probes import BASE, base_case, build_probes
 from convkit.cases.samples import Draw
 from convkit.cases.sizes import probe_sizes, smallest_sizes
+from convkit.cases.small_cases import legal_inputs
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.metrics.tensors import largest_difference
 from convkit.stages.few_rows import FewRows, few_rows
@@ -41,6 +43,8 @@ from convkit.worker.protocol import (
 from convkit.worker.sessions import RunFailedError
 
 _HALF = ("float16", "bfloat16")
+# Branches on values whose other side is tried.
+_MOST_BRANCHES = 3
 
 
 def run(request: ReferenceRequest, context: Context) -> tuple[ReferenceResult, list[Finding]]:
@@ -130,12 +134,23 @@ def _decisions(original: Original, made_from: CaseInputs, graph: str | None) -> 
     found = original.decisions(
         lambda sizes: made_from.draw(sizes, Draw("decisions", "ragged")), probe_sizes(contract)
     )
+    if isinstance(original, TorchOriginal):
+        found += Decisions(branches=_value_branches(original, made_from))
     if graph is None:
         return found
     # Only files that were made elsewhere are read here; other originals need no onnx.
     from convkit.models.graph.decisions import graph_decisions
 
     return found + graph_decisions(Path(graph), contract)
+
+
+def _value_branches(original: TorchOriginal, made_from: CaseInputs) -> tuple[ValueBranch, ...]:
+    """Return legal inputs for both sides of the branches on values that Python takes."""
+    sizes = probe_sizes(made_from.contract)
+    flips = original.other_sides(legal_inputs(made_from, sizes))
+    chosen = list(flips.items())[:_MOST_BRANCHES]
+    inputs = list(legal_inputs(made_from, sizes)) if chosen else []
+    return tuple(ValueBranch(line, sizes, inputs[place]) for line, place in chosen)
 
 
 def _branches(decisions: Decisions, records: Sequence[CaseRecord]) -> tuple[SizeBranch, ...]:
@@ -200,7 +215,8 @@ class _Reference:
         except RunFailedError as error:
             if case.may_be_refused:
                 return OmittedCase(case.name, f"the original refuses it: {error}")
-            restricted = restricted_axes(self._contract, self._accepts)
+            literal = self._literal_size(case, feeds)
+            restricted = [literal] if literal else restricted_axes(self._contract, self._accepts)
             raise StageFailedError(self._explain_refusal(case, feeds, error), restricted) from error
         if case.may_be_nan and any(map(count_nan, outputs.values())):
             return OmittedCase(case.name, "the original gives NaN")
@@ -313,9 +329,22 @@ class _Reference:
 
     def _check_outputs(self, case: Case, outputs: Feeds) -> None:
         """Report NaN at each case, and outputs that differ from the declared ones at the first."""
-        self.findings += nan_findings(self._contract, case, outputs)
+        original = self._original
+        origin = (
+            functools.partial(original.nan_origin, case.inputs())
+            if isinstance(original, TorchOriginal)
+            else None
+        )
+        self.findings += nan_findings(self._contract, case, outputs, origin)
         for finding in undeclared_outputs(self._contract, case, outputs):
-            self._note(finding)
+            shaped = finding.code == "C207"
+            literal = self._literal_size(case, case.inputs()) if shaped else None
+            self._note(literal or finding)
+
+    def _literal_size(self, case: Case, feeds: Feeds) -> Finding | None:
+        if not isinstance(self._original, TorchOriginal):
+            return None
+        return self._original.literal_size(feeds, case.sizes)
 
     def _note(self, finding: Finding) -> None:
         key = (finding.code, finding.place.tensor or "")

@@ -89,13 +89,44 @@ def not_the_batch(
 
 # If the original's own runs differ by this fraction of a model's error, they explain the error.
 _SHARE_OF_ERROR = 0.1
+# Changes whose size two runs do not show: a clock moves on, and state adds up.
+_UNBOUNDED = ("number", "state")
 
 
-def blame_original(findings: Sequence[Finding], measured: VerifyResult) -> list[Finding]:
-    """Replace N402 with N303 if parity fails because the original is random.
+def blame_original(
+    findings: Sequence[Finding], measured: VerifyResult, known: Sequence[Finding] = ()
+) -> list[Finding]:
+    """Replace N402 with N303 if parity fails because the original is not the same twice.
 
-    Such an original does not even equal itself, so nothing can be said about the graph.
+    Such an original does not even equal itself, so nothing can be said about the graph. `known` are
+    the findings of the reference: its N303 names the operation that changes.
     """
+    if not any(finding.is_error and finding.code in ("N101", "N402") for finding in findings):
+        return list(findings)
+    blamed = _blamed(measured, next((each for each in known if each.code == "N303"), None))
+    if blamed is None:
+        return list(findings)
+    return [blamed, *(each for each in findings if each.code not in ("N303", "N402"))]
+
+
+def blame_random(findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Return a target's findings with N303 first, as an error, if a runtime refuses the very
+    operator that draws the original's random values: with another operator, nothing would match.
+    """
+    known = next((each for each in findings if each.code == "N303"), None)
+    if known is None or known.evidence.get("change") != "random":
+        return findings
+    drawn = str(known.evidence["operator"]).strip("_").partition("_")[0]
+    if not any(each.is_error and drawn in each.message.lower() for each in findings):
+        return findings
+    rest = [each for each in findings if each is not known]
+    return (dataclasses.replace(known, severity="error"), *rest)
+
+
+def _blamed(measured: VerifyResult, known: Finding | None) -> Finding | None:
+    """Return N303 if the original's own runs explain the errors, with the place that is known."""
+    if known is not None and known.evidence.get("change") in _UNBOUNDED:
+        return dataclasses.replace(known, severity="error")
     errors = [output for case in measured.cases for output in case.outputs]
     random = [
         output
@@ -107,12 +138,12 @@ def blame_original(findings: Sequence[Finding], measured: VerifyResult) -> list[
         >= _SHARE_OF_ERROR
         * max((e.max_abs for e in errors if e.output == output.output), default=0)
     ]
-    if not random or not any(
-        finding.is_error and finding.code in ("N101", "N402") for finding in findings
-    ):
-        return list(findings)
+    if not random:
+        return None
+    if known is not None and "change" in known.evidence:
+        return dataclasses.replace(known, severity="error")
     worst = max(random, key=lambda output: output.max_abs)
-    finding = Finding(
+    return Finding(
         "N303",
         f"the original itself returns a different {worst.output!r} on every run, by"
         f" {worst.max_abs:.3g}; nothing can match it",
@@ -121,7 +152,6 @@ def blame_original(findings: Sequence[Finding], measured: VerifyResult) -> list[
         Remedy("Put the model into eval mode, and seed anything random."),
         severity="error",
     )
-    return [finding, *(each for each in findings if each.code not in ("N303", "N402"))]
 
 
 def _accuracy(measured: VerifyResult, candidate: TensorMetrics) -> list[TensorMetrics]:

@@ -43,11 +43,13 @@ def judge(
     version: str | None,
     override: Tolerance | None = None,
     stage_findings: Sequence[Finding] = (),
+    reference_findings: Sequence[Finding] = (),
     example_sizes: Mapping[str, int] | None = None,
 ) -> Verification:
     """Return the verdict on a verification's metrics.
 
-    `stage_findings` are the verify stage's own, `example_sizes` the axis sizes with which the model
+    `stage_findings` are the verify stage's own, `reference_findings` the reference's,
+    `example_sizes` the axis sizes with which the model
     was traced (they distinguish a baked-in shape from other failures), `override` is a tolerance
     that replaces the recipe's.
     """
@@ -77,7 +79,7 @@ def judge(
     findings += branch_findings(reference, cases)
     findings += limits_met(recipe, target, cases)
     findings = without_guesses(findings, recipe)
-    findings = list(blame_original(findings, measured))
+    findings = blame_original(findings, measured, reference_findings)
     findings = proofs_first(causes_first(findings))
     failed = (
         any(finding.is_error for finding in findings)

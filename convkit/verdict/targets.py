@@ -12,6 +12,7 @@ from convkit.plan.stages import export_id, join_id, precision_id, reference_id, 
 from convkit.recipe.models import Recipe, Target, Tolerance
 from convkit.record.model import StageReport, TargetReport, TargetStatus, Verification, worst_status
 from convkit.verdict.advice import advice
+from convkit.verdict.invariance import blame_random
 from convkit.verdict.judge import judge
 from convkit.verdict.waivers import with_waivers
 from convkit.verdict.without_device import without_device
@@ -136,6 +137,7 @@ def _judge_target(
             *advice(recipe, target, override),
         ]
     )
+    findings = blame_random(findings)
     statuses = [verification.status for verification in verifications]
     if any(finding.is_error for finding in findings) and worst_status(statuses) != "broken":
         statuses.append("failed")
@@ -187,17 +189,18 @@ def _verification(
     override: Tolerance | None,
 ) -> Verification:
     stage = stages[stage_id]
-    reference = stages[reference_id(recipe)].result
-    if isinstance(stage.result, VerifyResult) and isinstance(reference, ReferenceResult):
+    reference = stages[reference_id(recipe)]
+    if isinstance(stage.result, VerifyResult) and isinstance(reference.result, ReferenceResult):
         judged = judge(
             recipe,
             target,
-            reference,
+            reference.result,
             stage.result,
             stage=stage.report.id,
             version=version,
             override=override,
             stage_findings=stage.report.findings,
+            reference_findings=reference.report.findings,
             example_sizes=example,
         )
         foreseen = target.verdict_without_device == "foreseen"

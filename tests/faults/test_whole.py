@@ -14,6 +14,7 @@ from faults.mutants.changes import Mutation, NothingToMutateError
 from faults.mutants.models import ARCHITECTURES
 from faults.mutants.scoring import subject
 from faults.whole.code import CODE_FAULTS
+from faults.whole.code_kinds import DEVELOPMENT, HELD_OUT, development, held_out
 from faults.whole.edges import EDGES
 from faults.whole.mutated import COREML, ORT, run
 from faults.whole.scoring import score, score_code
@@ -55,8 +56,21 @@ def test_a_headline_must_name_the_place_and_the_kind(
 def test_a_fault_of_code_is_named_by_its_code_and_line() -> None:
     right = Finding("E208", "the branch", Place(source="model.py:7"))
     for finding, named in ((right, True), (dataclasses.replace(right, code="C106"), False)):
-        assert score_code(record(finding), frozenset({"E208"}), "model.py:7").named is named
-    assert not score_code(record(right), frozenset({"E208"}), "model.py:8").named
+        (found,) = score_code(record(finding), frozenset({"E208"}), "model.py:7")
+        assert (found.detected, found.named) == (True, named)
+    (found,) = score_code(record(right), frozenset({"E208"}), "model.py:8")
+    assert not found.named
+    (found,) = score_code(record(None), frozenset({"E208"}), "model.py:7")
+    assert (found.detected, found.named) == (False, False)
+
+
+def test_kinds_of_code_faults_are_held_out_by_kind_and_by_architecture() -> None:
+    tuned, held = development(), held_out()
+    assert len({each.name for each in (*tuned, *held)}) == len(tuned) + len(held)
+    assert not {each.name for each in DEVELOPMENT} & {each.name for each in HELD_OUT}
+    for fault in (*tuned, *held):
+        assert fault.forward.count("# here") == 1, fault.name
+        compile(fault.source, fault.name, "exec")
 
 
 @pytest.mark.parametrize("mutate", EDGES)
@@ -89,6 +103,8 @@ def test_every_subject_has_a_name_and_a_source_of_its_own() -> None:
         ("branch on values", COREML, "E208"),
         ("a value becomes a number", COREML, "N510"),
         ("branch on a size", ORT, "E302"),
+        ("noise", COREML, "N303"),
+        ("computed by numpy", COREML, "E305"),
     ],
 )
 def test_a_fault_of_code_is_named_in_a_whole_run(
@@ -97,5 +113,5 @@ def test_a_fault_of_code_is_named_in_a_whole_run(
     (fault,) = [each for each in CODE_FAULTS if each.name == name]
     fault = dataclasses.replace(fault, keys={"targets": {"built": target}})
     recipe = fault.write(tmp_path / "fault")
-    found = score_code(run(recipe, tmp_path / "home"), frozenset({code}), fault.named_at(recipe))
+    (found,) = score_code(run(recipe, tmp_path / "home"), frozenset({code}), fault.named_at(recipe))
     assert found.named, found.headline

@@ -4,10 +4,15 @@ import math
 import pytest
 from small_recipe import recipe
 
-from convkit.findings.model import Finding
+from convkit.findings.model import Finding, Place
 from convkit.recipe.models import Tolerance
 from convkit.record.model import CaseVerdict, OutputVerdict
-from convkit.verdict.invariance import blame_original, invariance_findings, not_the_batch
+from convkit.verdict.invariance import (
+    blame_original,
+    blame_random,
+    invariance_findings,
+    not_the_batch,
+)
 from convkit.worker.protocol import CaseMetrics, InvarianceMetrics, TensorMetrics, VerifyResult
 
 
@@ -202,3 +207,43 @@ def test_a_row_does_not_depend_on_its_batch_if_it_fails_alone(rows, passed, seve
     (finding,) = not_the_batch(given, "batch", [case])
     assert (finding.code, finding.severity) == ("N302", severity)
     assert ("'smallest'" in finding.message) == (severity == "warning")
+
+
+PLACED = Finding("N303", "add draws", Place(source="model.py:7"), {"change": "random"})
+
+
+@pytest.mark.parametrize(
+    ("change", "moved", "named"),
+    [
+        ("random", 0.4, True),
+        ("random", 0.01, False),  # too little to explain an error of 1
+        ("number", 0.01, True),  # a clock: two runs in a row hardly differ
+        ("state", 0.01, True),
+    ],
+)
+def test_the_references_place_is_the_verdicts(change, moved, named):
+    known = dataclasses.replace(PLACED, evidence={"change": change})
+    given = measured("determinism", metrics(moved), metrics(moved), 1.0)
+    found = blame_original(OFF, given, [Finding("C112", "other"), known])
+    assert (found[0].place.source == "model.py:7") is named
+    assert (found[0].severity == "error") is (found[0].code in ("N303", "N402"))
+    # Where parity holds, nothing is blamed.
+    assert blame_original(OFF[2:], given, [known]) == list(OFF[2:])
+
+
+@pytest.mark.parametrize(
+    ("operator", "change", "refusal", "leads"),
+    [
+        ("bernoulli_", "random", "No conversion rule found for operations: Bernoulli-17", True),
+        ("bernoulli_", "random", "No conversion rule found for operations: Erf-17", False),
+        ("mul", "number", "No conversion rule found for operations: Mul-17", False),
+    ],
+)
+def test_a_refusal_of_what_draws_is_blamed_on_the_original(operator, change, refusal, leads):
+    known = dataclasses.replace(PLACED, evidence={"operator": operator, "change": change})
+    given = (Finding("E205", refusal), known)
+    found = blame_random(given)
+    assert (found[0].code == "N303" and found[0].is_error) is leads
+    assert leads or found == given
+    # Without a refusal, the original's randomness stays a warning.
+    assert blame_random((known,)) == (known,)

@@ -43,7 +43,9 @@ def at_lines(
         turn for decision in decisions.sizes for turn in turns(decision, contract, probe.sizes)
     ]
     return [
-        _fixed(finding, numbers) if finding.code == "C106" else _restricted(finding, deciding)
+        _fixed(finding, numbers)
+        if finding.code == "C106"
+        else _restricted(finding, deciding, numbers)
         for finding in findings
     ]
 
@@ -66,10 +68,24 @@ def _fixed(finding: Finding, numbers: Sequence[str]) -> Finding:
     )
 
 
-def _restricted(finding: Finding, deciding: Sequence[Turn]) -> Finding:
-    """Name the branch on a size that restricts an axis."""
+def _restricted(finding: Finding, deciding: Sequence[Turn], numbers: Sequence[str]) -> Finding:
+    """Name the branch on a size that restricts an axis, or the line that makes it a number."""
     turn = next((turn for turn in deciding if finding.place.tensor in (None, turn.axis)), None)
-    if finding.code != "C113" or turn is None:
+    if finding.code != "C113":
+        return finding
+    if turn is None and numbers and finding.place.source is None:
+        return dataclasses.replace(
+            finding,
+            message=f"{finding.message} A size becomes a plain number at {numbers[0]}.",
+            place=dataclasses.replace(finding.place, source=numbers[0]),
+            evidence={**finding.evidence, "lines": list(numbers)},
+            remedy=Remedy(
+                f"Compute what {numbers[0]} needs with whole numbers (// and *) or tensors, not"
+                " with floats of a size.",
+                finding.remedy.change if finding.remedy is not None else {},
+            ),
+        )
+    if turn is None:
         return finding
     sides = turn.below[turn.axis], turn.above[turn.axis]
     text = finding.remedy.text if finding.remedy is not None else ""

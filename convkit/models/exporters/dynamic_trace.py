@@ -13,7 +13,7 @@ import torch
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.models.exporters.data_guards import data_guard
 from convkit.models.exporters.job import WRAPPER, UnexportableError
-from convkit.models.exporters.specializations import specialized_at
+from convkit.models.exporters.specializations import SizeLines, size_lines
 from convkit.tensors import Contract, dimension_axes
 from convkit.worker.context import StageFailedError
 
@@ -22,8 +22,11 @@ _SPECIALISED = re.compile(
     r" \((?P<size>\d+)\)"
 )
 _RANGE = re.compile(
-    r"Not all values of (?P<axis>\w+) = .*? satisfy the generated guard (?P<guard>.*)"
+    r"Not all values of (?P<axis>\w+) = .*? satisfy the generated guard (?P<guard>.*?)\.?$",
+    re.MULTILINE,
 )
+# Further lines that a message lists.
+_MOST_LINES = 3
 _SUGGESTION = re.compile(r"Suggested fixes:\n(?P<fixes>(?:  .+\n?)+)")
 
 
@@ -43,8 +46,7 @@ def trace(
         return _exported(module, inputs, contract)
     except Exception as error:
         if findings := _constraint_findings(str(error), contract, recurrent_modules(module)):
-            if any(finding.code == "C106" for finding in findings):
-                findings = _with_lines(findings, module, inputs, contract, root)
+            findings = _with_lines(findings, module, inputs, contract, root)
             raise UnexportableError(findings) from error
         if (guard := data_guard(error, root)) is not None:
             raise UnexportableError([guard]) from error
@@ -70,20 +72,26 @@ def _with_lines(
     contract: Contract,
     root: str | None,
 ) -> list[Finding]:
-    """Trace again, which fails again, and add the line of the model's code that fixes each size."""
-    with specialized_at(root) as lines, contextlib.suppress(Exception):
+    """Trace again, which fails again, and add the lines of the model's code that fix or restrict
+    sizes.
+    """
+    with size_lines(root) as lines, contextlib.suppress(Exception):
         _exported(module, inputs, contract)
     return [_with_line(finding, lines) for finding in findings]
 
 
-def _with_line(finding: Finding, lines: Mapping[int, tuple[str, str]]) -> Finding:
+def _with_line(finding: Finding, lines: SizeLines) -> Finding:
     size = finding.evidence.get("fixed")
-    if not isinstance(size, int) or size not in lines or finding.evidence.get("recurrent"):
+    if finding.code == "C113" and lines.guards:
+        (source, text), *others = lines.guards.items()
+        where = "".join(f", or at {other}" for other, _ in others[:_MOST_LINES])
+    elif isinstance(size, int) and size in lines.fixed and not finding.evidence.get("recurrent"):
+        (source, text), where = lines.fixed[size], ""
+    else:
         return finding
-    source, text = lines[size]
     return dataclasses.replace(
         finding,
-        message=f"{finding.message[:-1]}, at {source}: {text}",
+        message=f"{finding.message[:-1]}, at {source}: {text}{where}",
         place=dataclasses.replace(finding.place, source=source),
         evidence={**finding.evidence, "line": text},
     )
@@ -149,10 +157,13 @@ def _constraint_findings(
     )
     evidence = {"suggested": wanted, "guards": list(named.values())}
     remedy = Remedy(
-        f"Limit the axes to what the model supports: {wanted}." if wanted else "See the log.",
+        f"Limit the axes to what the model supports: {wanted}."
+        if wanted
+        else "Compute with sizes as whole numbers (// and *), or limit the axes.",
         _change(wanted, known),
     )
-    return [*findings, Finding("C113", f"{text}: {wanted}.", Place(tensor=first), evidence, remedy)]
+    why = wanted or "; ".join(f"they must meet {guard}" for guard in named.values())
+    return [*findings, Finding("C113", f"{text}: {why}.", Place(tensor=first), evidence, remedy)]
 
 
 def _change(fixes: str, known: set[str]) -> dict[str, object]:

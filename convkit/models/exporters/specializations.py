@@ -1,6 +1,9 @@
-"""Finds the lines of a model's code that fix a size which torch.export was told may vary."""
+"""Finds the lines of a model's code that fix or restrict a size which torch.export was told may
+vary.
+"""
 
 import contextlib
+import dataclasses
 import logging
 import traceback
 from collections.abc import Iterator
@@ -9,15 +12,26 @@ from convkit.models.source_lines import relative_source
 
 # torch's structured trace, which its own tlparse reads.
 _TRACE = "torch.__trace"
-_EVENT = "symbolic_shape_specialization"
+_FIXED = "symbolic_shape_specialization"
+_GUARDS = ("guard_added", "guard_added_fast")
+
+
+@dataclasses.dataclass
+class SizeLines:
+    """Where torch.export fixes and restricts sizes, as `file:line` with the text of the line.
+
+    `fixed` is by size; a size that two axes have keeps its first line.
+    """
+
+    fixed: dict[int, tuple[str, str]] = dataclasses.field(default_factory=dict)
+    guards: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 @contextlib.contextmanager
-def specialized_at(root: str | None) -> Iterator[dict[int, tuple[str, str]]]:
-    """Inside the block, note where torch.export gives an axis the example's size.
+def size_lines(root: str | None) -> Iterator[SizeLines]:
+    """Inside the block, note where torch.export gives an axis the example's size, or a range.
 
-    Returns `file:line` and the text of the line by size; a size that two axes have keeps its first
-    line. `root` is the folder of the model's source files.
+    `root` is the folder of the model's source files.
     """
     handler = _Noting(root)
     logger = logging.getLogger(_TRACE)
@@ -37,18 +51,24 @@ class _Noting(logging.Handler):
     def __init__(self, root: str | None) -> None:
         super().__init__()
         self._root = root
-        self.found: dict[int, tuple[str, str]] = {}
+        self.found = SizeLines()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Note the innermost line of the model's own code."""
-        event = getattr(record, "metadata", {}).get(_EVENT)
-        value = str(event.get("value", "")) if event is not None else ""
-        if not value.isdigit():
+        metadata = getattr(record, "metadata", {})
+        if any(event in metadata for event in _GUARDS):
+            if (line := self._line()) is not None:
+                self.found.guards.setdefault(*line)
             return
+        value = str(metadata[_FIXED].get("value", "")) if _FIXED in metadata else ""
+        if value.isdigit() and (line := self._line()) is not None:
+            self.found.fixed.setdefault(int(value), line)
+
+    def _line(self) -> tuple[str, str] | None:
         for frame in reversed(traceback.extract_stack()):
-            if frame.lineno is None or frame.filename == logging.__file__:
+            if frame.lineno is None or frame.filename in (logging.__file__, __file__):
                 continue
             source = relative_source(frame.filename, frame.lineno, self._root)
             if source is not None:
-                self.found.setdefault(int(value), (source, (frame.line or "").strip()))
-                return
+                return source, (frame.line or "").strip()
+        return None

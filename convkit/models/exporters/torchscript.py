@@ -11,19 +11,20 @@ import onnx_ir
 import torch
 
 from convkit.findings.model import Finding, Place, Remedy
+from convkit.models.exporters import dynamic_trace
 from convkit.models.exporters.dynamic_trace import innermost
 from convkit.models.exporters.job import Job, UnexportableError
 from convkit.models.exporters.traces import Difference, first_difference
 from convkit.models.graph.contract import load_graph
+from convkit.models.sources.blame import other_values
 from convkit.models.sources.branches import value_dependent_lines
+from convkit.models.sources.decisions import find_decisions
 from convkit.models.sources.example_sizes import other_sizes
 from convkit.models.sources.scripted import ScriptArchive
 from convkit.models.sources.signature import forward_parameters
+from convkit.models.sources.steadiness import unsteady_finding
 from convkit.tensors import Contract, dimension_axes
 from convkit.worker.context import StageFailedError
-
-# Traces with other values of the same sizes: a branch takes its other side in one of a few.
-_OTHER_VALUES = 3
 
 
 def export(job: Job) -> onnx_ir.Model:
@@ -47,19 +48,27 @@ def export(job: Job) -> onnx_ir.Model:
 def _explained(
     difference: Difference, job: Job, first: onnx_ir.Model, sizes: dict[str, int]
 ) -> Finding:
-    """Return E305 for a graph that changes with values, otherwise C106."""
+    """Return N303 for a model that is not the same twice, E305 for a graph that changes with
+    values, otherwise C106.
+    """
+    unsteady = unsteady_finding(job.module, job.probe.inputs, job.loaded.source_root)
+    if unsteady is not None:
+        return unsteady
     lines = value_dependent_lines(job.module, job.probe.inputs, job.loaded.source_root)
     by_data = _decides_by_data(job, first, lines)
-    return by_data or _baked_in(difference, job.probe.sizes, sizes, lines)
+    return by_data or _baked_in(difference, job, first, sizes, lines)
 
 
 def _decides_by_data(job: Job, first: onnx_ir.Model, lines: tuple[str, ...]) -> Finding | None:
     """Return E305 if other values of the same sizes give another graph, too: then no axis is to
     blame.
     """
-    for turn in range(1, _OTHER_VALUES + 1) if lines else ():
-        inputs = job.examples.draw(job.probe.sizes, turn=turn)
-        difference = first_difference(first, _trace(job, inputs, job.scratch / f"values-{turn}"))
+    for turn, inputs in enumerate(other_values(job.examples, job.probe) if lines else ()):
+        try:
+            other = _trace(job, inputs, job.scratch / f"values-{turn}")
+        except StageFailedError:  # the model refuses these values
+            continue
+        difference = first_difference(first, other)
         if difference is not None:
             return Finding(
                 "E305",
@@ -150,14 +159,22 @@ def _dynamic_axes(contract: Contract) -> dict[str, dict[int, str]]:
 
 
 def _baked_in(
-    difference: Difference, sizes: dict[str, int], others: dict[str, int], lines: tuple[str, ...]
+    difference: Difference,
+    job: Job,
+    first: onnx_ir.Model,
+    others: dict[str, int],
+    lines: tuple[str, ...],
 ) -> Finding:
-    pairs = set(zip(difference.first, difference.second, strict=False))
-    axes = [name for name, size in sizes.items() if (size, others[name]) in pairs]
+    """Return C106, with the axes that give another graph when each of them alone changes, and the
+    line of the model's code.
+    """
+    sizes = job.probe.sizes
+    axes = [axis for axis in others if _matters(axis, job, first, others)]
+    # One of several lines that read values need not be to blame.
+    line = _fixing_line(job, axes) or (lines[0] if len(lines) == 1 else None)
     what = f"Axis {axes[0]!r} is" if axes else "Something that depends on the example's sizes is"
     where = f" in {difference.module}" if difference.module else ""
-    line = lines[0] if len(lines) == 1 else None  # one of several need not be to blame
-    how = f" The model turns a tensor into a plain number at {line}." if line is not None else ""
+    how = f" A size becomes a plain number at {line}." if line is not None else ""
     return Finding(
         "C106",
         f"{what} fixed in the graph{where}: tracing at {_text(sizes)} and at {_text(others)} gives"
@@ -179,6 +196,35 @@ def _baked_in(
             {"export.exporter": "torch"},
         ),
     )
+
+
+def _matters(axis: str, job: Job, first: onnx_ir.Model, others: dict[str, int]) -> bool:
+    """Return True if another size of one axis alone gives another graph."""
+    sizes = {**job.probe.sizes, axis: others[axis]}
+    if sizes == job.probe.sizes:
+        return False
+    try:
+        other = _trace(job, job.examples.draw(sizes), job.scratch / f"axis-{axis}")
+    except StageFailedError:  # the model refuses these sizes
+        return False
+    return first_difference(first, other) is not None
+
+
+def _fixing_line(job: Job, axes: list[str]) -> str | None:
+    """Return the line of the model's code that makes a size of an axis a plain number, as
+    torch.export tells it, or a run with sizes that are followed.
+    """
+    root = job.loaded.source_root
+    try:
+        dynamic_trace.trace(job.module, job.probe.inputs, job.contract, root)
+    except UnexportableError as refused:
+        for finding in refused.findings:
+            if finding.place.source and finding.place.tensor in axes:
+                return finding.place.source
+    except StageFailedError:
+        pass
+    _, numbers = find_decisions(job.module, job.examples.draw, job.contract, job.probe.sizes, root)
+    return numbers[0] if numbers else None
 
 
 def _text(sizes: dict[str, int]) -> str:

@@ -1,10 +1,14 @@
 """Finds Python control flow that depends on tensor values, which a trace makes constant."""
 
+import inspect
 import re
 import warnings
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 if TYPE_CHECKING:
     from convkit.models.sources.contract_module import ContractModule
@@ -47,3 +51,70 @@ def relative_line(file: str, line: int, root: str | None) -> str:
     if root is not None and file.startswith(root):
         return f"{file[len(root) :].lstrip('/')}:{line}"
     return f"{_INSTALLED.sub('', file)}:{line}"
+
+
+class BranchLines(TorchDispatchMode):
+    """Records the lines that turn a tensor into a Python boolean, with their first outcome, and
+    inverts those of one line.
+    """
+
+    def __init__(self, root: str | None, inverted: str | None = None) -> None:
+        super().__init__()
+        self._root = root
+        self._inverted = inverted
+        self.lines: dict[str, bool] = {}
+
+    def __torch_dispatch__(
+        self,
+        function: Any,  # noqa: ANN401 - torch's own, untyped
+        types: Any,  # noqa: ANN401
+        args: Any = (),  # noqa: ANN401
+        kwargs: Any = None,  # noqa: ANN401
+    ) -> Any:  # noqa: ANN401
+        found = function(*args, **(kwargs or {}))
+        if not isinstance(found, bool) or (line := self._line()) is None:
+            return found
+        self.lines.setdefault(line, found)
+        return not found if line == self._inverted else found
+
+    def _line(self) -> str | None:
+        """Return the line of the model's code that is running, itself or in torch's functions."""
+        frame: FrameType | None = inspect.currentframe()
+        while frame is not None:
+            line = relative_line(frame.f_code.co_filename, frame.f_lineno, self._root)
+            if frame.f_code.co_filename != __file__ and not line.startswith("torch/"):
+                return line
+            frame = frame.f_back
+        return None
+
+
+def flipping_inputs(
+    module: torch.nn.Module,
+    first: Sequence[torch.Tensor],
+    others: Iterable[Sequence[torch.Tensor]],
+    root: str | None,
+) -> dict[str, int]:
+    """Return the lines that branch on values, each with the place in `others` of the first inputs
+    for which it turns out otherwise than for `first`.
+
+    `others` are not drawn if there is no such line. Inputs that the model refuses are left out.
+    """
+    known = _outcomes(module, first, root)
+    found: dict[str, int] = {}
+    for place, inputs in enumerate(others) if known else ():
+        for line, outcome in _outcomes(module, inputs, root).items():
+            if outcome != known.get(line, outcome):
+                found.setdefault(line, place)
+    return found
+
+
+def _outcomes(
+    module: torch.nn.Module, inputs: Sequence[torch.Tensor], root: str | None
+) -> dict[str, bool]:
+    lines = BranchLines(root)
+    try:
+        with torch.no_grad(), lines:
+            module(*(tensor.clone() for tensor in inputs))
+    except Exception:  # noqa: BLE001 - a model may raise anything; it proves nothing
+        return {}
+    return lines.lines

@@ -146,6 +146,8 @@ def _computing(name: str, *, reflected: bool) -> Callable[[_Size, object], Any]:
     def result(self: _Size, other: object) -> Any:  # noqa: ANN401 - NotImplemented, too
         value, mine, theirs = plain(self, other), self.formula, _formula(other)
         if theirs is None or value is NotImplemented:
+            if isinstance(other, float):
+                self.log.became_number()
             return value
         first, second = (theirs, mine) if reflected else (mine, theirs)
         return _size(value, lambda sizes: compute(first(sizes), second(sizes)), self.log)
@@ -153,6 +155,18 @@ def _computing(name: str, *, reflected: bool) -> Callable[[_Size, object], Any]:
     return result
 
 
+def _dividing(name: str) -> Callable[[_Size, object], Any]:
+    plain = getattr(int, name)
+
+    def divide(self: _Size, other: object) -> Any:  # noqa: ANN401 - NotImplemented, too
+        self.log.became_number()
+        return plain(self, other)
+
+    return divide
+
+
+for _name in ("__truediv__", "__rtruediv__", "__pow__", "__rpow__"):
+    setattr(_Size, _name, _dividing(_name))
 for _name in COMPARISONS:
     setattr(_Size, f"__{_name}__", _comparing(_name))
 for _name in ("add", "sub", "mul", "floordiv", "mod"):

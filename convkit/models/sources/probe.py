@@ -13,6 +13,7 @@ from convkit.models.contract_check import in_order
 from convkit.models.sources.contract_module import ContractModule, OutputsError
 from convkit.models.sources.example_sizes import example_sizes, other_sizes
 from convkit.models.sources.input_structure import parameter_of
+from convkit.models.sources.literal_sizes import literal_size
 from convkit.models.sources.loaded import LoadedModel
 from convkit.models.sources.refusal import refusal_finding
 from convkit.models.sources.signature import forward_parameters, unknown_input
@@ -165,6 +166,9 @@ def _output_findings(
     specs = examples.contract.outputs
     if all(_fits(spec, output, sizes) for spec, output in zip(specs, outputs, strict=True)):
         return []
+    root = examples.loaded.source_root
+    if (literal := literal_size(module, inputs, sizes, root)) is not None:
+        return [literal]
     findings: list[Finding] = []
     order = _fitting_order(module, examples, sizes, inputs, outputs)
     elsewhere = _run_elsewhere(module, examples, sizes)

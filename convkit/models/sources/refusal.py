@@ -32,7 +32,7 @@ def refusal_finding(
     contract = module.contract
     pairs = zip(contract.inputs, inputs, strict=True)
     given = ", ".join(f"{spec} at {list(tensor.shape)}" for spec, tensor in pairs)
-    source = _own_line(refusal, root)
+    source = own_line(refusal, root)
     where = f" at {source}" if source else ""
     if _fails_with_any_inputs(refusal):
         raise StageFailedError(
@@ -101,7 +101,7 @@ def _widths(module: torch.nn.Module) -> Iterator[int]:
             yield int(normalized[-1])
 
 
-def _own_line(error: BaseException, root: str | None) -> str:
+def own_line(error: BaseException, root: str | None) -> str:
     """Return `file:line` of the innermost line of the model's own code; empty if there is none."""
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         if frame.lineno is None:

@@ -11,6 +11,7 @@ from convkit.mil.program import computes_in
 from convkit.models.contract_check import check_contract
 from convkit.models.exporters.axis_lines import with_lines
 from convkit.models.exporters.job import UnexportableError
+from convkit.models.sources.blame import blame
 from convkit.models.sources.prepared import Prepared, Unfit, prepare
 from convkit.precision.decision import with_decision
 from convkit.runtimes.coreml.constants import write_constants
@@ -22,7 +23,7 @@ from convkit.runtimes.coreml.shapes import served_contract
 from convkit.runtimes.coreml.sidecars import write_modules
 from convkit.stages.built_files import check_carried, finish_build, refused
 from convkit.tensors import Contract
-from convkit.worker.context import Context
+from convkit.worker.context import Context, StageFailedError
 from convkit.worker.protocol import BuildRequest, BuildResult, LowPrecision
 from convkit.worker.sessions import ModelRefusedError
 
@@ -51,19 +52,36 @@ def run(
     )
     if isinstance(prepared, Unfit):
         return finish_build(context.output, request.contract, _NOTHING), findings
-    package = _build(prepared, request, context, findings)
+    try:
+        package = _build(prepared, request, context, findings)
+    except StageFailedError as error:
+        placed = any(finding.place.source for finding in error.findings)
+        blamed = _blamed(prepared)
+        # The line that a conversion names is kept, unless the model is not the same twice.
+        if blamed is None or (placed and blamed.code != "N303"):
+            raise
+        raise UnexportableError([blamed]) from error
     context.progress("checking the package", done=0.8)
     session = _NOTHING
     try:
         opened = EvaluatedProgram(package)
         session = opened.contract()
-        findings += check_contract(served_contract(request.contract), session, "built model")
+        wrong = check_contract(served_contract(request.contract), session, "built model")
+        blamed = _blamed(prepared) if wrong else None
+        findings += wrong if blamed is None else [blamed]
         findings += check_carried(request.contract, opened.metadata())
     except UnsupportedOperation:
-        pass  # the verification reports the consequences
+        # The verification reports the consequences, and nothing of it matters to a random model.
+        if (blamed := _blamed(prepared)) is not None:
+            findings.append(blamed)
     except ModelRefusedError as error:
         findings += refused(error)
     return finish_build(context.output, request.contract, session, prepared.probe.sizes), findings
+
+
+def _blamed(prepared: Prepared) -> Finding | None:
+    root = prepared.loaded.source_root
+    return blame(prepared.module, prepared.examples, prepared.probe, root)
 
 
 def _build(

@@ -190,7 +190,7 @@ class DiagnoseRequest:
     of a runtime's own gets the target's `options`, encoded, and `built`, the folder of its files; a
     runtime that converts the model itself has no graph, and gets that model as `original`. If
     `limits` are given, by output, a float32 conversion within them is right: the difference is the
-    precision's.
+    precision's. `exporter` is what made the graph, if convkit exported it.
     """
 
     source: Source
@@ -202,6 +202,7 @@ class DiagnoseRequest:
     built: str | None = None
     options: Json = None
     limits: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+    exporter: Exporter | None = None
 
 
 @dataclasses.dataclass(frozen=True)

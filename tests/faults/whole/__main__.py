@@ -10,6 +10,7 @@ import concurrent.futures
 import contextlib
 import fnmatch
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -21,9 +22,16 @@ from convkit.execute.fork_servers import ForkServers
 from convkit.execute.workers import WORKERS
 from faults.mutants.mutations import MUTATIONS
 from faults.whole.code import CODE_FAULTS, CodeFault
+from faults.whole.code_kinds import development, harmless, held_out
 from faults.whole.edges import EDGES, Mutate
 from faults.whole.mutated import Mutant, healthy_recipes, mutant, run
-from faults.whole.scoring import WholeScore, score, score_code
+from faults.whole.scoring import TargetScore, WholeScore, score, score_code
+
+CODE: dict[str, Callable[[], Sequence[CodeFault]]] = {
+    "first": lambda: CODE_FAULTS,
+    "development": development,
+    "held-out": held_out,
+}
 
 
 def main() -> int:
@@ -32,7 +40,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=50, help="mutants to run")
     parser.add_argument("--jobs", type=int, default=2, help="runs at a time")
     parser.add_argument("--edges", action="store_true", help="only faults of faults.whole.edges")
-    parser.add_argument("--code", action="store_true", help="run models whose code is at fault")
+    parser.add_argument(
+        "--code", choices=[*CODE], help="run models whose code is at fault; tune on `development`"
+    )
     parser.add_argument("--healthy", action="store_true", help="run the models as they are")
     parser.add_argument("--only", default="*", help="names of models or mutants, with * for any")
     parser.add_argument("--keep", type=Path, help="folder to leave recipes and runs in")
@@ -46,7 +56,7 @@ def main() -> int:
         WORKERS["host"] = servers
         folder = arguments.keep or Path(temporary)
         if arguments.code:
-            return _code_faults(arguments.only, folder, pool)
+            return _code_faults(CODE[arguments.code](), arguments.only, folder, pool)
         if arguments.healthy:
             return _healthy(arguments.only, folder, pool)
         families = (EDGES,) if arguments.edges else (MUTATIONS, EDGES)
@@ -71,7 +81,8 @@ def _mutants(
 
 
 def _healthy(only: str, folder: Path, pool: concurrent.futures.Executor) -> int:
-    recipes = [each for each in healthy_recipes() if fnmatch.fnmatchcase(each[0], only)]
+    known = [*healthy_recipes(), *((_file_name(each.name), each.write) for each in harmless())]
+    recipes = [each for each in known if fnmatch.fnmatchcase(each[0], only)]
     runs = {pool.submit(_alarms, name, write, folder): name for name, write in recipes}
     alarmed = 0
     for future in concurrent.futures.as_completed(runs):
@@ -82,19 +93,32 @@ def _healthy(only: str, folder: Path, pool: concurrent.futures.Executor) -> int:
     return 0
 
 
-def _code_faults(only: str, folder: Path, pool: concurrent.futures.Executor) -> int:
-    def scored(fault: CodeFault) -> WholeScore:
-        recipe = fault.write(folder / "code" / fault.name.replace(" ", "-"))
+def _code_faults(
+    faults: Sequence[CodeFault], only: str, folder: Path, pool: concurrent.futures.Executor
+) -> int:
+    def scored(fault: CodeFault) -> tuple[TargetScore, ...]:
+        recipe = fault.write(folder / "code" / _file_name(fault.name))
         found = score_code(run(recipe, folder / "home"), fault.codes, fault.named_at(recipe))
-        state = "named" if found.named else "MISNAMED" if found.detected else "NOT DETECTED"
-        print(f"{fault.name}: {state}: {found.headline[:900]}", flush=True)
+        for each in found:
+            state = "named" if each.named else "MISNAMED" if each.detected else "NOT DETECTED"
+            print(f"{fault.name}, {each.target}: {state}: {each.headline[:900]}", flush=True)
         return found
 
-    chosen = [fault for fault in CODE_FAULTS if fnmatch.fnmatchcase(fault.name, only)]
-    found = list(pool.map(scored, chosen))
-    named, detected = (sum(getattr(each, what) for each in found) for what in ("named", "detected"))
-    print(f"{len(found)} faults of code: {detected} detected, {named} named")
+    chosen = [fault for fault in faults if fnmatch.fnmatchcase(fault.name, only)]
+    found = [each for scores in pool.map(scored, chosen) for each in scores]
+    for target in dict.fromkeys(each.target for each in found):
+        _print_code(target, [each for each in found if each.target == target])
+    _print_code("all targets", found)
     return 0
+
+
+def _file_name(name: str) -> str:
+    return re.sub(r"\W+", "-", name).strip("-")
+
+
+def _print_code(what: str, found: Sequence[TargetScore]) -> None:
+    named, detected = (sum(getattr(each, what) for each in found) for what in ("named", "detected"))
+    print(f"{what}: {len(found)} faults of code, {detected} detected, {named} named")
 
 
 def _alarms(name: str, write: Callable[[Path], Path], folder: Path) -> list[str]:

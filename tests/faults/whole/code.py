@@ -9,7 +9,8 @@ from faults.recipes import write_recipe
 from faults.whole.mutated import COREML, OPENVINO, ORT
 from faults.whole.subjects import TEXT
 
-EVERYWHERE = {"ort": ORT, "openvino": OPENVINO, "coreml": COREML}
+DYNAMO = {"runtime": "onnxruntime", "export": {"exporter": "torch", "opset": 18}}
+EVERYWHERE = {"ort": ORT, "dynamo": DYNAMO, "openvino": OPENVINO, "coreml": COREML}
 _X = [floats("x", "sequence", 6)]
 _Y = [floats("y", "sequence", 6)]
 _IDS = {"name": "ids", "dtype": "int64", "shape": POSITIONS, "sample": {"integers": [0, 40]}}
@@ -29,10 +30,14 @@ class CodeFault:
     inputs: tuple[dict[str, Any], ...] = (_X[0],)
     keys: dict[str, Any] = dataclasses.field(default_factory=dict)
 
-    def write(self, folder: Path) -> Path:
-        """Write its recipe for every runtime."""
+    @property
+    def source(self) -> str:
+        """The text of its `model.py`."""
         names = ", ".join(each["name"] for each in self.inputs)
         lines = [
+            "import math, random, time",
+            "import numpy as np",
+            "from torch.nn import functional as F",
             "class Net(torch.nn.Module):",
             "    def __init__(self):",
             "        super().__init__()",
@@ -43,10 +48,12 @@ class CodeFault:
             "def build():",
             "    return Net().eval()",
         ]
+        return "\n".join(lines)
+
+    def write(self, folder: Path) -> Path:
+        """Write its recipe for every runtime."""
         keys: dict[str, Any] = {"axes": TEXT, "inputs": [*self.inputs], "outputs": _Y}
-        return write_recipe(
-            folder, code="\n".join(lines), **keys | {"targets": EVERYWHERE} | self.keys
-        )
+        return write_recipe(folder, code=self.source, **keys | {"targets": EVERYWHERE} | self.keys)
 
     def named_at(self, recipe: Path) -> str:
         """Return what the headline must name."""
@@ -87,14 +94,12 @@ CODE_FAULTS = (
         "",
         "return self.layer(x) + torch.randn_like(x)  # here",
         frozenset({"N303", "N304"}),
-        "y",
     ),
     CodeFault(
         "a batch in a shape",
         "",
         "return self.layer(x.reshape(2, -1, 6))  # here",
         frozenset({"C106", "C113"}),
-        "batch",
     ),
     CodeFault(
         "too few positions",

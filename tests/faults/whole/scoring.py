@@ -3,7 +3,7 @@
 import dataclasses
 
 from convkit.findings.model import Finding
-from convkit.record.model import RunRecord
+from convkit.record.model import RunRecord, TargetReport
 from faults.mutants.changes import Mutation
 
 # What findings without a search's evidence say of a graph, in the words of `Cause.kind`.
@@ -56,15 +56,30 @@ def _kind(finding: Finding) -> str | None:
     return str(finding.evidence.get("kind") or _KINDS.get(finding.code))
 
 
-def score_code(record: RunRecord, codes: frozenset[str], place: str) -> WholeScore:
-    """Score a run of a model whose code is at fault: every target's headline must name it."""
-    wrong = [target for target in record.targets if target.status != "verified"]
-    headline = "; ".join(f"{target.name}: {target.headline}" for target in wrong) or "verified"
-    found = [_leading(record, target.name) for target in wrong]
-    leading = [finding for finding in found if finding is not None]
-    placed = bool(leading) and all(
-        place in finding.message or place in map(str, dataclasses.astuple(finding.place))
-        for finding in leading
+@dataclasses.dataclass(frozen=True)
+class TargetScore:
+    """What a run said of one target: `named` if its headline has the fault's code and place."""
+
+    target: str
+    detected: bool
+    named: bool
+    headline: str
+
+
+def score_code(record: RunRecord, codes: frozenset[str], place: str) -> tuple[TargetScore, ...]:
+    """Score a run of a model whose code is at fault, each target by itself."""
+    return tuple(_score_target(record, each, codes, place) for each in record.targets)
+
+
+def _score_target(
+    record: RunRecord, target: TargetReport, codes: frozenset[str], place: str
+) -> TargetScore:
+    if target.status == "verified":
+        return TargetScore(target.name, detected=False, named=False, headline="verified")
+    leading = _leading(record, target.name)
+    named = (
+        leading is not None
+        and leading.code in codes
+        and (place in leading.message or place in map(str, dataclasses.astuple(leading.place)))
     )
-    named = placed and all(finding.code in codes for finding in leading)
-    return WholeScore(len(wrong) == len(record.targets), placed, named, headline)
+    return TargetScore(target.name, detected=True, named=named, headline=target.headline)

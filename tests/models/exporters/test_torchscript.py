@@ -85,7 +85,7 @@ def test_the_only_line_that_makes_a_number_is_named(tmp_path):
         "torchscript",
     )
     assert finding.place.source == "factory.py:5"
-    assert finding.message.endswith("into a plain number at factory.py:5.")
+    assert finding.message.endswith("A size becomes a plain number at factory.py:5.")
 
 
 def test_the_module_where_a_size_became_a_constant_is_named(tmp_path):
