@@ -188,6 +188,7 @@ def _join_request(stage: Stage, recipe: Recipe, places: Places) -> JoinRequest:
         reference=places.artifact(reference_id(recipe)),
         limits=limits_by_output(recipe, target),
         budget_seconds=recipe.verify.budget,
+        evaluation=_evaluation(recipe, places),
     )
 
 

@@ -59,14 +59,19 @@ def _rt_detr(*, tiny: bool) -> RTDetrForObjectDetection:
         num_labels=classes,
         anchor_image_size=[64, 64] if tiny else [320, 320],
     )
-    return _with_few_confident_queries(RTDetrForObjectDetection(config))
+    rt_detr = RTDetrForObjectDetection(config).eval()
+    for module in rt_detr.modules():  # what training starts from shrinks a picture to nothing
+        if isinstance(module, torch.nn.BatchNorm2d):
+            torch.nn.init.ones_(module.weight)
+        elif isinstance(module, torch.nn.Conv2d | torch.nn.Linear):
+            torch.nn.init.xavier_normal_(module.weight)
+    return _with_few_confident_queries(rt_detr)
 
 
 def _with_few_confident_queries(rt_detr: RTDetrForObjectDetection) -> RTDetrForObjectDetection:
     """Spread the scores as training does, so that one query in ten finds something: random weights
     give all of them nearly the same.
     """
-    rt_detr = rt_detr.eval()
     last = rt_detr.model.decoder.class_embed[-1]
     size = rt_detr.config.anchor_image_size
     with torch.no_grad():
