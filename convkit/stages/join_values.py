@@ -1,5 +1,6 @@
 """Values that are passed between parts in the wrong convention: one correction at a time."""
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator
 
@@ -45,6 +46,14 @@ _FORMATS: dict[str, tuple[_Convert, _Convert]] = {
 }
 
 
+def _converted(boxes: np.ndarray, corners: _Convert, form: _Convert) -> np.ndarray:
+    return form(corners(boxes))
+
+
+def _shifted(values: np.ndarray, offset: int) -> np.ndarray:
+    return values + np.asarray(offset, values.dtype)
+
+
 def other_conventions(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
     """Yield values in another convention: whole numbers that count from elsewhere, and boxes in
     another format.
@@ -62,9 +71,7 @@ def other_conventions(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
 def _used(wiring: Wiring) -> list[str]:
     """Return the values that calls read, and those that are outputs of the whole."""
     read = [value for call in calls_of(wiring.flow) for value in call.inputs.values()]
-    carried = [
-        each.value for step in wiring.flow.steps for each in getattr(step, "carried", ())
-    ]
+    carried = [each.value for step in wiring.flow.steps for each in getattr(step, "carried", ())]
     return list(dict.fromkeys([*read, *carried, *wiring.flow.outputs.values()]))
 
 
@@ -82,19 +89,17 @@ def _offsets(wiring: Wiring, value: str, kinds: Kinds) -> Iterator[Change]:
                 f"{value!r} is {size} {verb}",
                 f"Let {value} be {size} {'more' if offset > 0 else 'less'} in every call.",
                 corrected=value,
-                correction=lambda found, offset=offset: found + np.asarray(offset, found.dtype),
+                correction=functools.partial(_shifted, offset=offset),
             )
 
 
 def _boxes(wiring: Wiring, value: str) -> Iterator[Change]:
-    for (present, (corners, _)), (wanted, (_, form)) in itertools.permutations(
-        _FORMATS.items(), 2
-    ):
+    for (present, (corners, _)), (wanted, (_, form)) in itertools.permutations(_FORMATS.items(), 2):
         yield Change(
             "C516",
             wiring.flow,
             f"{value!r} has boxes as {present}, and {wanted} is expected",
             f"Convert the boxes of {value} to {wanted}.",
             corrected=value,
-            correction=lambda boxes, corners=corners, form=form: form(corners(boxes)),
+            correction=functools.partial(_converted, corners=corners, form=form),
         )

@@ -9,7 +9,7 @@ from convkit.codec import Json
 from convkit.errors import EXIT_FAILED, EXIT_VERIFIED
 from convkit.findings.model import Finding
 from convkit.plan.requests import contract_of
-from convkit.recipe.models import Recipe
+from convkit.recipe.models import Recipe, part_target
 from convkit.record.bench import (
     FORMAT,
     ORIGINAL,
@@ -88,8 +88,20 @@ def bench_record(
     )
 
 
+def part_models(record: RunRecord, recipe: Recipe, session: Session) -> tuple[ModelFigures, ...]:
+    """Return the figures of one part: of its original, as `original/<part>`, and of each target's
+    share of it. Goals are for the whole.
+    """
+    original, *targets = bench_record(record, recipe, session, {}, record.started).models
+    name = part_target(ORIGINAL, str(recipe.part_name))
+    return (dataclasses.replace(original, name=name), *targets)
+
+
 def _framework(recipe: Recipe) -> str:
-    return "onnxruntime" if recipe.reference_model.onnx is not None else "torch"
+    whole = recipe.original is not None or not recipe.parts
+    originals = [recipe] if whole else list(recipe.graphs)
+    found = ["torch" if each.reference_model.onnx is None else "onnxruntime" for each in originals]
+    return ", ".join(dict.fromkeys(found))
 
 
 def _blank(report: TargetReport, session: Session) -> ModelFigures:

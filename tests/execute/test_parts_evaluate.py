@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_parts import CELL, recipe, write
+from small_parts import HEAD, recipe, write
 from test_low_precision import codes, found, run
 
 from convkit.recipe.loading import parse_recipe
@@ -45,8 +45,7 @@ def test_the_rows_run_through_the_whole(home: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_part_that_costs_the_task_its_score_fails_the_whole(home: Path, tmp_path: Path) -> None:
     content = with_rows(tmp_path)
-    wrong = CELL.replace("a = Mul(state, keys)", "b0 = Mul(state, keys)\n    a = Neg(b0)")
-    outcome = run(write(tmp_path, content, cell=wrong), home)
+    outcome = run(write(tmp_path, content, head=HEAD.replace("2.0", "-2.0")), home)
     assert outcome.record.status == "failed"
     assert "N701" in codes(outcome)
     (finding,) = found(outcome, "N701")

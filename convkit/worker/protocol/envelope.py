@@ -25,6 +25,7 @@ JobKind = Literal[
     "survey-model",
     "bench",
     "bench-original",
+    "bench-joined",
 ]
 
 

@@ -89,7 +89,7 @@ class JoinedModel:
 @dataclasses.dataclass(frozen=True)
 class BuiltPart:
     """The built model of one part: the package of its runtime, and the request with which that
-    runtime verifies the part by itself.
+    runtime verifies, or times, the part by itself.
     """
 
     name: str
