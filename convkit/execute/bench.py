@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import itertools
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +29,7 @@ from convkit.store.garbage import in_use
 from convkit.store.store import Store
 from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
-from convkit.verdict.bench import Measured, Session, bench_record, part_models
+from convkit.verdict.bench import Measured, Session, bench_record, with_part
 from convkit.worker.protocol import BenchSize
 
 _STAGE = "bench"
@@ -75,14 +74,12 @@ def run_bench(
     listener.stage_started(_STAGE, f"{bench.threads} threads")
     try:
         with in_use(home.store):
-            session = bench.measured()
-            parts = [
-                part_models(record, each.loaded.recipe, each.measured()) for each in bench.parts()
-            ]
+            made = bench.record_of(bench.measured(), started)
+            for part in bench.parts():
+                name = str(part.loaded.recipe.part_name)
+                made = with_part(made, name, part.record_of(part.measured(), started))
     except NotMeasuredError as error:
         raise ConvkitError(f"the benchmark was given up: {error}") from error
-    made = bench_record(record, loaded.recipe, session, describe_host(record.toolchain), started)
-    made = dataclasses.replace(made, models=(*made.models, *itertools.chain(*parts)))
     listener.stage_finished(_STAGE, "done", time.time() - started)
     return BenchOutcome(made, write_bench(folder, made))
 
@@ -105,6 +102,11 @@ class _Bench:
     def threads(self) -> int:
         """The compute threads of every model: by default, one per processor that we may use."""
         return self.settings.threads or _processors()
+
+    def record_of(self, session: Session, started: float) -> BenchRecord:
+        """Return the record of what a session measured."""
+        host = describe_host(self.record.toolchain)
+        return bench_record(self.record, self.loaded.recipe, session, host, started)
 
     def parts(self) -> "Iterator[_Bench]":
         """Yield the benchmark of each part that has a target to time."""

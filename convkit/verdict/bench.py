@@ -88,13 +88,19 @@ def bench_record(
     )
 
 
-def part_models(record: RunRecord, recipe: Recipe, session: Session) -> tuple[ModelFigures, ...]:
-    """Return the figures of one part: of its original, as `original/<part>`, and of each target's
-    share of it. Goals are for the whole.
+def with_part(whole: BenchRecord, part: str, record: BenchRecord) -> BenchRecord:
+    """Return a benchmark with that of one part: its original is called `original/<part>`, and its
+    targets `<target>/<part>`.
     """
-    original, *targets = bench_record(record, recipe, session, {}, record.started).models
-    name = part_target(ORIGINAL, str(recipe.part_name))
-    return (dataclasses.replace(original, name=name), *targets)
+    original = dataclasses.replace(record.original, name=part_target(ORIGINAL, part))
+    return dataclasses.replace(
+        whole,
+        models=(*whole.models, original, *record.targets),
+        goals=(*whole.goals, *record.goals),
+        findings=(*whole.findings, *record.findings),
+        ended=record.ended,
+        exit_code=max(whole.exit_code, record.exit_code),
+    )
 
 
 def _framework(recipe: Recipe) -> str:
