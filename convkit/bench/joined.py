@@ -1,5 +1,6 @@
 """The job `bench-joined`: times the built parts of a target as one model."""
 
+import dataclasses
 import importlib
 from collections.abc import Callable
 
@@ -29,7 +30,8 @@ def run(request: BenchJoinedRequest, context: Context) -> tuple[BenchResult, lis
     def open_joined() -> RuntimeSession:
         return JoinedSession(wiring, {name: open_() for name, (_, open_) in opened.items()})
 
-    return bench_built(request, open_joined, context), []
+    result = bench_built(request, open_joined, context)
+    return dataclasses.replace(result, unprofiled="operators are profiled part by part"), []
 
 
 def _opener(part: BuiltPart) -> tuple[Contract, Callable[[], RuntimeSession]]:

@@ -40,17 +40,16 @@ def run(request: BenchOriginalRequest, context: Context) -> tuple[BenchResult, l
 
 
 def _open(request: BenchOriginalRequest) -> Original:
-    sources = [request.source] if request.source is not None else []
-    if request.joined is not None:
-        sources += [part.source for part in request.joined.parts]
+    parts = request.joined.parts if request.joined is not None else ()
+    sources = [part.source for part in parts] if request.source is None else [request.source]
     if any(source.kind != "onnx" for source in sources):
         import torch
 
         torch.set_num_threads(request.threads)  # a forked worker's OpenMP was configured before
-    if request.source is None:
-        assert request.joined is not None  # a model has a source or parts
-        return JoinedOriginal(request.joined, request.contract, optimized=True)
-    return open_original(request.source, request.contract, optimized=True)
+    if request.source is not None:
+        return open_original(request.source, request.contract, optimized=True)
+    assert request.joined is not None  # a model has a source or parts
+    return JoinedOriginal(request.joined, request.contract, optimized=True)
 
 
 def _draw(request: BenchOriginalRequest, original: Original, folder: Path) -> dict[str, Feeds]:
