@@ -91,7 +91,7 @@ WORKER = {
         *("worker", "dtypes", "cases", "models", "metrics", "precision", "comparison", "bindings"),
         "localize",
     },
-    "bench": {"worker", "dtypes", "cases", "models", "stages"},
+    "bench": {"worker", "dtypes", "cases", "models", "stages", "joined", *ROWS},
     "evaluate": {"worker", "dtypes", "cases"},
     "runtimes": {
         "bench",

@@ -15,14 +15,14 @@ from convkit.findings.model import Finding
 from convkit.stages.built_files import find_model
 from convkit.worker.context import Context
 from convkit.worker.memory import peak_memory
-from convkit.worker.protocol import BenchRequest, BenchResult, OptionsT, Profile
+from convkit.worker.protocol import BenchJoinedRequest, BenchRequest, BenchResult, OptionsT, Profile
 from convkit.worker.sessions import GraphRuntime, RuntimeSession
 
 
 class Inputs:
     """A benchmark's inputs in memory, by the name of their size, and the modules of the nodes."""
 
-    def __init__(self, request: BenchRequest[OptionsT]) -> None:
+    def __init__(self, request: BenchRequest[OptionsT] | BenchJoinedRequest) -> None:
         folder = Path(request.inputs)
         self.feeds: dict[str, Feeds] = {
             size.name: {
@@ -66,15 +66,21 @@ def bench_graph(
     model = find_model(Path(request.built), runtime.MODEL_FILE)
     result = bench_built(
         request,
-        lambda: runtime.open(model, request.device, request.options),
+        lambda: open_graph(request, runtime),
         context,
         lambda inputs: profile(model, request, inputs),
     )
     return result, []
 
 
+def open_graph(request: BenchRequest[OptionsT], runtime: GraphRuntime[OptionsT]) -> RuntimeSession:
+    """Return the built model of a target that was built from a graph, as the target runs it."""
+    model = find_model(Path(request.built), runtime.MODEL_FILE)
+    return runtime.open(model, request.device, request.options)
+
+
 def bench_built(
-    request: BenchRequest[OptionsT],
+    request: BenchRequest[OptionsT] | BenchJoinedRequest,
     open_model: Callable[[], RuntimeSession],
     context: Context,
     profiler: Profiler | None = None,

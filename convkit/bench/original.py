@@ -12,7 +12,8 @@ from convkit.cases.case import CaseInputs, Feeds
 from convkit.cases.files import write_tensors
 from convkit.cases.samples import Draw
 from convkit.findings.model import Finding
-from convkit.stages.original import OnnxOriginal, Original, TorchOriginal
+from convkit.stages.join_original import JoinedOriginal
+from convkit.stages.original import Original, TorchOriginal, open_original
 from convkit.worker.context import Context
 from convkit.worker.memory import peak_memory
 from convkit.worker.protocol import BenchOriginalRequest, BenchResult
@@ -39,12 +40,16 @@ def run(request: BenchOriginalRequest, context: Context) -> tuple[BenchResult, l
 
 
 def _open(request: BenchOriginalRequest) -> Original:
-    if request.source.kind == "onnx":
-        return OnnxOriginal(request.source, request.contract, optimized=True)
-    import torch
+    parts = request.joined.parts if request.joined is not None else ()
+    sources = [part.source for part in parts] if request.source is None else [request.source]
+    if any(source.kind != "onnx" for source in sources):
+        import torch
 
-    torch.set_num_threads(request.threads)  # a forked worker's OpenMP was configured before
-    return TorchOriginal(request.source, request.contract)
+        torch.set_num_threads(request.threads)  # a forked worker's OpenMP was configured before
+    if request.source is not None:
+        return open_original(request.source, request.contract, optimized=True)
+    assert request.joined is not None  # a model has a source or parts
+    return JoinedOriginal(request.joined, request.contract, optimized=True)
 
 
 def _draw(request: BenchOriginalRequest, original: Original, folder: Path) -> dict[str, Feeds]:

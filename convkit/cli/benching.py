@@ -90,12 +90,10 @@ def _finished_run(
     """Return a run's folder and recipe; a recipe is run first, which is quick if it is cached."""
     from convkit.api import Recipe, Run, run
     from convkit.audit.recorded import recorded_recipe
-    from convkit.execute.bench import refuse_parts
 
     path = Path(what)
     if path.suffix in (".yaml", ".yml") and path.is_file():
         recipe = Recipe.load(path)
-        refuse_parts(recipe.loaded)
         finished = run(
             recipe,
             only=only,

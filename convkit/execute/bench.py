@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from convkit.errors import ConvkitError, StoreError, UsageError
+from convkit.errors import ConvkitError, StoreError
 from convkit.execute.absence import absent_parts
 from convkit.execute.bench_requests import original_envelope, sizes_of, target_envelope
 from convkit.execute.bench_rounds import measure
@@ -18,7 +18,7 @@ from convkit.execute.run_folder import read_record
 from convkit.execute.tools import Resolver
 from convkit.execute.workers import WORKERS
 from convkit.home import Home
-from convkit.plan.stages import Stage, export_id, plan_stages, verify_id
+from convkit.plan.stages import Stage, export_id, join_id, plan_stages, reference_id, verify_id
 from convkit.recipe.bench import Bench
 from convkit.recipe.loading import LoadedRecipe
 from convkit.record.bench import ORIGINAL, BenchRecord, write_bench
@@ -29,7 +29,7 @@ from convkit.store.garbage import in_use
 from convkit.store.store import Store
 from convkit.toolchain.environments import ensure_environment
 from convkit.toolchain.host import host_python
-from convkit.verdict.bench import Measured, Session, bench_record
+from convkit.verdict.bench import Measured, Session, bench_record, with_part
 from convkit.worker.protocol import BenchSize
 
 _STAGE = "bench"
@@ -44,12 +44,6 @@ class BenchOutcome:
     file: Path
 
 
-def refuse_parts(loaded: LoadedRecipe) -> None:
-    """Raise UsageError for a recipe with parts."""
-    if loaded.recipe.parts:
-        raise UsageError("a recipe with parts cannot be timed yet: `convkit bench` times one graph")
-
-
 def run_bench(
     folder: Path,
     loaded: LoadedRecipe,
@@ -60,14 +54,14 @@ def run_bench(
     only: tuple[str, ...] = (),
     threads: Mapping[str, int] | None = None,
 ) -> BenchOutcome:
-    """Benchmark the models of a finished run, and store the result beside its folder.
+    """Benchmark the models of a finished run, and store the result beside its folder: of a recipe
+    with parts the joined models, then each part by itself.
 
     `loaded` is the run's recipe, whose goals apply; `tools` resolves the environments of its
     stages. `threads` are the targets with a number of threads of their own. Raises UsageError for
     an unknown target, and ConvkitError if the original cannot be measured:
     then nothing can be compared.
     """
-    refuse_parts(loaded)
     started = time.time()
     record = read_record(folder)
     if not any(target.files for target in record.targets):
@@ -90,17 +84,19 @@ def run_bench(
     listener.stage_started(_STAGE, f"{bench.threads} threads")
     try:
         with in_use(home.store):
-            session = bench.measured()
+            made = bench.record_of(bench.measured(), started)
+            for part in bench.parts():
+                name = str(part.loaded.recipe.part_name)
+                made = with_part(made, name, part.record_of(part.measured(), started))
     except NotMeasuredError as error:
         raise ConvkitError(f"the benchmark was given up: {error}") from error
-    made = bench_record(record, loaded.recipe, session, describe_host(record.toolchain), started)
     listener.stage_finished(_STAGE, "done", time.time() - started)
     return BenchOutcome(made, write_bench(folder, made))
 
 
 @dataclasses.dataclass(frozen=True)
 class _Bench:
-    """One benchmark in progress."""
+    """One benchmark in progress: of a model of one graph, of one part, or of the joined parts."""
 
     folder: Path
     record: RunRecord
@@ -118,12 +114,40 @@ class _Bench:
         """The compute threads of every model: by default, one per processor that we may use."""
         return self.settings.threads or processors()
 
+    def record_of(self, session: Session, started: float) -> BenchRecord:
+        """Return the record of what a session measured."""
+        host = describe_host(self.record.toolchain)
+        return bench_record(self.record, self.loaded.recipe, session, host, started)
+
+    def parts(self) -> "Iterator[_Bench]":
+        """Yield the benchmark of each part that has a target to time."""
+        for part in self.loaded.recipe.graphs if self.loaded.recipe.parts else ():
+            bench = dataclasses.replace(self, loaded=dataclasses.replace(self.loaded, recipe=part))
+            if bench.reports():
+                yield bench
+
+    def reports(self) -> list[TargetReport]:
+        """Return the targets to time, those without a figure included."""
+        targets = self.loaded.recipe.targets
+        return [
+            each
+            for each in self.record.targets
+            if each.name in targets and self._last_stage(each.name) in self._by_id
+        ]
+
+    def _last_stage(self, target: str) -> str:
+        """Return the stage in whose environment a target runs."""
+        if self.loaded.recipe.parts:
+            return join_id(target)
+        versions = self.loaded.recipe.targets[target].versions
+        return verify_id(target, versions[-1] if versions else None)
+
     def measured(self) -> Session:
         """Return what the session measured; raises NotMeasuredError if the original, or a worker
         in the middle of the rounds, fails.
         """
         sizes = sizes_of(self.loaded.recipe, self.settings)
-        reports = [each for each in self.record.targets if f"build:{each.name}" in self._by_id]
+        reports = self.reports()
         absent = {each.name: why for each in reports if (why := self._absent(each)) is not None}
         measured: dict[str, Measured] = {}
         timeout = self.loaded.recipe.verify.timeout
@@ -164,14 +188,13 @@ class _Bench:
 
     def _absent(self, report: TargetReport) -> str | None:
         """Return why a target gets no figure; None if it may get one."""
-        build = self._by_id[f"build:{report.name}"]
-        target = self.loaded.recipe.targets[report.name]
-        if build.stand_in:
-            return f"simulated: this machine has no {target.device} for {target.runtime}"
-        if runtimes()[target.runtime].module_of("bench") is None:
-            return f"convkit cannot time {target.runtime} on this machine"
-        if not (self.folder / "models" / report.name).is_dir():
-            return f"was not built ({report.status})"
+        for name, target in self.loaded.recipe.shares_of(report.name).items():
+            if self._by_id[f"build:{name}"].stand_in:
+                return f"simulated: this machine has no {target.device} for {target.runtime}"
+            if runtimes()[target.runtime].module_of("bench") is None:
+                return f"convkit cannot time {target.runtime} on this machine"
+            if not (self.folder / "models" / name).is_dir():
+                return f"was not built ({report.status})"
         return None
 
     def _join_original(
@@ -183,7 +206,7 @@ class _Bench:
             self.loaded, self.home, _output(scratch, ORIGINAL), sizes, session.address,
             self.threads, graphs,
         )  # fmt: skip
-        python = self._python("reference")
+        python = self._python(reference_id(self.loaded.recipe))
         workers = WORKERS[self.record.toolchain]
         return session.join(ORIGINAL, python, envelope, workers, self._progress)
 
@@ -201,8 +224,7 @@ class _Bench:
             self.loaded, name, _output(scratch, name), built, original.output, sizes,
             session.address, self.own_threads.get(name, self.threads),
         )  # fmt: skip
-        versions = self.loaded.recipe.targets[name].versions
-        python = self._python(verify_id(name, versions[-1] if versions else None))
+        python = self._python(self._last_stage(name))
         workers = WORKERS[self.record.toolchain]
         return session.join(name, python, envelope, workers, self._progress)
 

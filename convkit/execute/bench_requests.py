@@ -6,22 +6,24 @@ from pathlib import Path
 from convkit.codec import encode
 from convkit.execute.locations import Locations
 from convkit.home import Home
-from convkit.plan.requests import contract_of, samples_of, source_of
+from convkit.plan.requests import contract_of, joined_originals, reference_source, samples_of
 from convkit.recipe.bench import Bench
 from convkit.recipe.loading import LoadedRecipe
-from convkit.recipe.models import Axis, Recipe
+from convkit.recipe.models import Axis, Recipe, part_target
 from convkit.runtimes.registry import package_folder, runtimes
 from convkit.worker.protocol import (
     PROTOCOL,
+    BenchJoinedRequest,
     BenchOriginalRequest,
     BenchRequest,
     BenchSize,
+    BuiltPart,
     Envelope,
 )
 
 
 def sizes_of(recipe: Recipe, settings: Bench) -> tuple[BenchSize, ...]:
-    """Return the sizes to measure, without repetitions."""
+    """Return the sizes to measure, without repetitions. A part lacks some of the recipe's axes."""
     found: dict[str, BenchSize] = {}
     for chosen in settings.sizes:
         given: dict[str, int] = chosen if isinstance(chosen, dict) else {}
@@ -30,7 +32,8 @@ def sizes_of(recipe: Recipe, settings: Bench) -> tuple[BenchSize, ...]:
             name: {"smallest": axis.min, "typical": axis.typical, "largest": axis.max}[moment]
             for name, axis in recipe.axes.items()
             if isinstance(axis, Axis)
-        } | given
+        }
+        axes |= {name: size for name, size in given.items() if name in axes}
         name = ",".join(f"{axis}={size}" for axis, size in given.items()) or moment
         found.setdefault(str(sorted(axes.items())), BenchSize(name, axes))
     return tuple(found.values())
@@ -49,7 +52,7 @@ def original_envelope(
     recipe = loaded.recipe
     places = Locations(loaded, home, {}, ())
     request = BenchOriginalRequest(
-        source=source_of(recipe.reference_model, places),
+        source=reference_source(recipe, places),
         contract=contract_of(recipe),
         samples=samples_of(recipe, places.file),
         seed=recipe.verify.seed,
@@ -57,6 +60,7 @@ def original_envelope(
         address=address,
         threads=threads,
         graphs=dict(graphs),
+        joined=joined_originals(recipe, places),
     )
     return Envelope(PROTOCOL, "bench-original", str(output), encode(request), threads=threads)
 
@@ -72,18 +76,12 @@ def target_envelope(
     threads: int,
 ) -> Envelope:
     """Return the order to time a target's built files."""
-    target = loaded.recipe.targets[name]
-    request: BenchRequest[object] = BenchRequest(
-        contract=contract_of(loaded.recipe),
-        options=target.options(),
-        device=target.device,
-        built=str(built),
-        inputs=str(inputs),
-        sizes=sizes,
-        address=address,
-        target=name,
-    )
-    runtime = runtimes()[target.runtime]
+    recipe = loaded.recipe
+    if recipe.parts:
+        joined = _joined_request(recipe, name, built, inputs, sizes, address)
+        return Envelope(PROTOCOL, "bench-joined", str(output), encode(joined), threads=threads)
+    request = _graph_request(recipe, name, built, inputs, sizes, address)
+    runtime = runtimes()[recipe.targets[name].runtime]
     outside = package_folder(runtime)
     return Envelope(
         PROTOCOL,
@@ -93,4 +91,41 @@ def target_envelope(
         runtime=runtime.package,
         runtime_folder=str(outside) if outside is not None else None,
         threads=threads,
+    )
+
+
+def _graph_request(
+    recipe: Recipe, name: str, built: Path, inputs: Path, sizes: tuple[BenchSize, ...], address: str
+) -> BenchRequest[object]:
+    target = recipe.targets[name]
+    return BenchRequest(
+        contract=contract_of(recipe),
+        options=target.options(),
+        device=target.device,
+        built=str(built),
+        inputs=str(inputs),
+        sizes=sizes,
+        address=address,
+        target=name,
+    )
+
+
+def _joined_request(
+    recipe: Recipe, name: str, built: Path, inputs: Path, sizes: tuple[BenchSize, ...], address: str
+) -> BenchJoinedRequest:
+    parts = []
+    for part in recipe.graphs:
+        share = part_target(name, str(part.part_name))
+        folder = built / str(part.part_name)
+        request = _graph_request(part, share, folder, inputs, sizes, address)
+        runtime = runtimes()[part.targets[share].runtime]
+        parts.append(BuiltPart(str(part.part_name), runtime.package, encode(request)))
+    return BenchJoinedRequest(
+        contract=contract_of(recipe),
+        flow=recipe.flow,
+        parts=tuple(parts),
+        inputs=str(inputs),
+        sizes=sizes,
+        address=address,
+        target=name,
     )

@@ -20,6 +20,7 @@ from convkit.recipe.consistency import KeyPath
 from convkit.recipe.document import key_text
 from convkit.recipe.editing import same
 from convkit.recipe.models import Recipe
+from convkit.recipe.parts import part_content
 from convkit.record.model import RunRecord, TargetReport
 
 Change = dict[str, Json]
@@ -83,12 +84,14 @@ def propose(record: RunRecord, content: Content) -> Proposal:
 
     Errors come first, the headline's before the others. A target's warnings are used only if none
     of its errors has a remedy, and remedies for mere symptoms (`keep_float32: auto` for any error
-    of a low-precision target) only if nothing else has one.
+    of a low-precision target) only if nothing else has one. A target of several parts waits until
+    all of its parts are right.
     """
     offers: list[tuple[int, Offer]] = []
     withheld: list[Withheld] = []
-    for target in record.targets:
-        if target.status not in ("failed", "broken"):
+    failed = [target for target in record.targets if target.status in ("failed", "broken")]
+    for target in failed:
+        if any(share.name.startswith(f"{target.name}/") for share in failed):
             continue
         for findings in _groups(target):
             found = [
@@ -111,16 +114,11 @@ def found_patterns(record: RunRecord, content: Content, original: Content) -> Pr
     offers = [
         Offer(target.name, finding, finding.remedy.change)
         for target in record.targets
-        if _searches(content, target.name) and not _searches(original, target.name)
+        if _Scope(target.name, content).searches and not _Scope(target.name, original).searches
         for finding in target.findings
         if finding.code == _FOUND and finding.remedy is not None
     ]
     return _merged(offers, content, [])
-
-
-def _searches(content: Content, target: str) -> bool:
-    precision = content["targets"][target].get("precision")
-    return isinstance(precision, dict) and precision.get("keep_float32") == "auto"
 
 
 def _groups(target: TargetReport) -> Iterator[list[Finding]]:
@@ -142,6 +140,35 @@ def _rank(finding: Finding, leading: Finding | None) -> int:
     return -1 if leads and not is_symptom(finding.code) else rank_of(finding.code)
 
 
+class _Scope:
+    """The recipe of one graph that a target belongs to: the recipe itself, or one of its parts, of
+    which the target `float16/text` is the share.
+    """
+
+    def __init__(self, target: str, content: Content) -> None:
+        name, _, part = target.rpartition("/")
+        self._prefix = ""
+        self.target, self.content = target, content
+        if target not in content["targets"] and part in content.get("parts", {}):
+            self._prefix = f"parts.{part}."
+            self.target, self.content = name, part_content(content, part)
+
+    @property
+    def searches(self) -> bool:
+        """True if the target's precision is searched for."""
+        precision = self.content["targets"][self.target].get("precision")
+        return isinstance(precision, dict) and precision.get("keep_float32") == "auto"
+
+    def path(self, text: str) -> KeyPath:
+        """Return the path of a remedy's change within this graph's recipe."""
+        path = key_path(text.removeprefix(self._prefix), self.content)
+        return _of_own_export(path, self.target, self.content)
+
+    def written(self, path: KeyPath) -> str:
+        """Return a path within this graph's recipe as a path in the recipe."""
+        return self._prefix + _text(path)
+
+
 def _offer(
     target: str, finding: Finding, content: Content, withheld: list[Withheld]
 ) -> Offer | None:
@@ -150,14 +177,15 @@ def _offer(
     """
     if finding.remedy is None:
         return None
+    scope = _Scope(target, content)
     change: Change = {}
     for text, value in finding.remedy.change.items():
-        path = _of_own_export(key_path(text, content), target, content)
-        reason = _reason_to_withhold(path, value, content)
+        path = scope.path(text)
+        reason = _reason_to_withhold(path, value, scope.content)
         if reason is not None:
             withheld.append(Withheld(target, finding.code, text, value, reason))
-        elif _changes(content, {_text(path): value}):
-            change[_text(path)] = value
+        elif _changes(content, {scope.written(path): value}):
+            change[scope.written(path)] = value
     return Offer(target, finding, change) if change else None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from convkit.errors import RecipeError, UsageError
+from convkit.errors import RecipeError
 from convkit.execute.events import Listener, Silence
 from convkit.execute.remedies import Proposal, Withheld, found_patterns, meaning, propose
 from convkit.execute.run import Lineage, RunOptions, RunOutcome, outcome_text, run_loaded
@@ -123,11 +123,6 @@ class _Repair:
         self._listening = listening
         self._announce = announce
         self._loaded = self._present = load_recipe(options.recipe)
-        if self._loaded.recipe.parts:
-            raise UsageError(
-                "--repair changes recipes of one graph; with parts, run without it and make the"
-                " changes that the findings suggest"
-            )
         self._steps: tuple[RepairStep, ...] = ()
         self._tried = {meaning(self._content)}
 

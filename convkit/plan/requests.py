@@ -80,7 +80,7 @@ def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
             )
         case "reference":
             return ReferenceRequest(
-                source=_reference_source(recipe, places),
+                source=reference_source(recipe, places),
                 contract=contract_of(recipe),
                 samples=samples_of(recipe, places.file),
                 seed=recipe.verify.seed,
@@ -91,7 +91,7 @@ def request_for(stage: Stage, recipe: Recipe, places: Places) -> StageRequest:
                 graph=places.source(recipe.model) if recipe.model.onnx is not None else None,
                 steps=steps_of(recipe),
                 evaluation=_evaluation(recipe, places),
-                joined=_joined_originals(recipe, places),
+                joined=joined_originals(recipe, places),
                 prepared=_prepared(recipe, places.file),
             )
         case "join":
@@ -157,14 +157,15 @@ def _target_request(stage: Stage, recipe: Recipe, places: Places) -> StageReques
     )
 
 
-def _reference_source(recipe: Recipe, places: Places) -> Source | None:
+def reference_source(recipe: Recipe, places: Places) -> Source | None:
     """Return the original; None if it is the parts' originals, joined."""
     if recipe.parts and recipe.original is None:
         return None
     return source_of(recipe.reference_model, places)
 
 
-def _joined_originals(recipe: Recipe, places: Places) -> JoinedOriginals | None:
+def joined_originals(recipe: Recipe, places: Places) -> JoinedOriginals | None:
+    """Return the originals of all parts; None without parts."""
     if not recipe.parts:
         return None
     parts = {name: recipe.part(name) for name in recipe.parts}
@@ -194,6 +195,7 @@ def _join_request(stage: Stage, recipe: Recipe, places: Places) -> JoinRequest:
         reference=places.artifact(reference_id(recipe)),
         limits=limits_by_output(recipe, target),
         budget_seconds=recipe.verify.budget,
+        evaluation=_evaluation(recipe, places),
     )
 
 

@@ -10,6 +10,7 @@ from convkit.toolchain.requirements import (
     environment_spec,
     joined_spec,
     original_spec,
+    scoring_spec,
 )
 from convkit.worker.protocol import Device, StageKind
 
@@ -141,12 +142,14 @@ def _joined_stages(recipe: Recipe, names: Sequence[str], parts: Sequence[Stage])
             if stage.kind == "verify" and stage.target in shares
         }
         needs = dict.fromkeys(each for stage in joins.values() for each in stage.needs)
-        environment = joined_spec([stage.environment for stage in joins.values()], join_id(name))
+        environments = [stage.environment for stage in joins.values()]
+        if recipe.evaluate is not None:
+            environments.append(scoring_spec(recipe))
         stages.append(
             Stage(
                 join_id(name),
                 "join",
-                environment,
+                joined_spec(environments, join_id(name)),
                 needs=(reference, *needs),
                 target=name,
                 computes=True,

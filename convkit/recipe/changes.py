@@ -10,6 +10,9 @@ matched against the recipe's keys. `inputs` and `outputs` can change in two ways
 
 Both can be combined. If a tensor is renamed, references to it (masks, tolerances by output) follow.
 An axis that no shape uses anymore is dropped, because a recipe may not declare unused axes.
+
+A path below `parts.NAME` changes that part. What the part has from the recipe, it then gets as its
+own: `parts.NAME.targets.float16.precision` copies the target into the part first.
 """
 
 import copy
@@ -18,6 +21,7 @@ from typing import Any
 
 from convkit.codec import Json
 from convkit.recipe.consistency import KeyPath
+from convkit.recipe.parts import part_content
 from convkit.tensors import DimensionError, dimension_axes
 
 Content = dict[str, Any]
@@ -60,7 +64,36 @@ def key_path(text: str, content: Mapping[str, Json]) -> KeyPath:
 def changed(content: Mapping[str, Json], change: Mapping[str, Json]) -> Content:
     """Return a changed copy of a recipe's values; raises ChangeError."""
     result: Content = copy.deepcopy(dict(content))
-    paths = {key_path(text, content): copy.deepcopy(value) for text, value in change.items()}
+    paths: dict[KeyPath, Json] = {}
+    of_parts: dict[str, dict[KeyPath, Json]] = {}
+    for text, value in change.items():
+        path = key_path(text, content)
+        if path[0] == "parts" and len(path) > 2 and path[1] in content.get("parts", {}):
+            of_parts.setdefault(str(path[1]), {})[path[2:]] = copy.deepcopy(value)
+        else:
+            paths[path] = copy.deepcopy(value)
+    _change(result, paths)
+    for name, below in of_parts.items():
+        part = result["parts"][name]
+        _adopt(part, part_content(result, name), below)
+        _change(part, below)
+    return result
+
+
+def _adopt(part: Content, whole: Mapping[str, Any], paths: Iterable[KeyPath]) -> None:
+    """Copy into a part what it has from the recipe, as far as something below that changes."""
+    for path in paths:
+        if path[0] == "targets" and len(path) > 2:
+            own = part.setdefault("targets", {})
+            if path[1] in whole["targets"]:
+                own.setdefault(str(path[1]), copy.deepcopy(whole["targets"][path[1]]))
+        elif path[0] == "export" and "export" in whole:
+            part.setdefault("export", copy.deepcopy(whole["export"]))
+
+
+def _change(result: Content, paths: Mapping[KeyPath, Json]) -> None:
+    """Apply changes to a recipe's or a part's values in place; raises ChangeError."""
+    content: Content = copy.deepcopy(result)
     before = _used_axes(content)
     for path, value in paths.items():
         if len(path) == 1 and path[0] in SIDES:
@@ -82,7 +115,6 @@ def changed(content: Mapping[str, Json], change: Mapping[str, Json]) -> Content:
         }
         _rename_references(result, side, names)
     _drop_axes(result, before - _used_axes(result))
-    return result
 
 
 def _listed(present: Json, wanted: Json) -> list[Content]:

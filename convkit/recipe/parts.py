@@ -17,7 +17,7 @@ from convkit.recipe.steps import StepsModel
 # What a part gets from the recipe unless it has its own. Limits by output and texts are about the
 # outputs and inputs of the whole.
 _OF_VERIFY = ("seed", "budget", "ladder", "skip", "timeout", "tolerance")
-_OF_THE_WHOLE = ("outputs", "goals", "max_drop")
+_OF_THE_WHOLE = ("outputs", "goals", "max_drop", "max_rise")
 
 Values = Mapping[str, Any]
 

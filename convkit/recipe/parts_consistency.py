@@ -10,8 +10,6 @@ from convkit.recipe.parts import part_content, place_in_recipe
 _OF_ONE_GRAPH = {
     "model": "a recipe has a model, or parts; write it under the part",
     "steps": "is about one graph; write it under the part, or a loop under `join`",
-    "evaluate": "does not work with parts yet; remove it",
-    "goals": "does not work with parts yet; remove it",
 }
 
 

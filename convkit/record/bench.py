@@ -58,7 +58,8 @@ class SizeFigures:
 
 @dataclasses.dataclass(frozen=True)
 class ModelFigures:
-    """The original or a target. `absent` says why it was not measured.
+    """The original or a target; with parts, also each part's original (`original/<part>`) and share
+    of a target (`<target>/<part>`). `absent` says why it was not measured.
 
     `size_bytes` is the size on disk; of a torch model, that of its weights. Memory is the peak of
     the process, with the runtime's libraries. `largest_error` is the largest absolute difference
@@ -129,7 +130,7 @@ class BenchRecord:
     @property
     def targets(self) -> tuple[ModelFigures, ...]:
         """The targets' figures, in the recipe's order."""
-        return tuple(each for each in self.models if each.name != ORIGINAL)
+        return tuple(each for each in self.models if each.name.partition("/")[0] != ORIGINAL)
 
 
 def write_bench(folder: Path, record: BenchRecord) -> Path:

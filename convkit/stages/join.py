@@ -36,6 +36,7 @@ def run(request: JoinRequest, context: Context) -> tuple[VerifyResult, list[Find
         built="",
         reference=request.reference,
         budget_seconds=request.budget_seconds,
+        evaluation=request.evaluation,
     )
     with contextlib.ExitStack() as held:
         return verify(whole, _JoinedParts(request, held), context)

@@ -14,8 +14,9 @@ from convkit.cases.files import read_tensors
 from convkit.findings.model import Finding, Place, Remedy
 from convkit.joined.flow import Wiring
 from convkit.joined.trace import write_call
-from convkit.metrics.tensors import compare
+from convkit.metrics.row_sets import compare_outputs
 from convkit.stages.join_original import JoinedOriginal
+from convkit.stages.join_values import other_conventions
 from convkit.stages.join_wiring import Change, changes
 from convkit.stages.step_agreement import share
 from convkit.tensors import Contract
@@ -61,8 +62,8 @@ def agreement(
             found = joined.recorded(dict(case.feeds), note)
         except RunFailedError as error:
             return [_refused(record.name, str(error))]
-        worst = max(case.measured(found), key=share)
-        if is_whole and not share(worst) <= limit:
+        worst = max(case.measured(found), key=_share)
+        if is_whole and not _share(worst) <= limit:
             off.append(dataclasses.replace(case, values=values, worst=worst))
     return [_explained(joined, off, limit, context)] if off else []
 
@@ -72,6 +73,7 @@ class _Case:
     """One case: its inputs, the original's outputs, and the values in the joined run."""
 
     name: str
+    contract: Contract
     feeds: Feeds
     expected: Feeds
     values: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)
@@ -81,15 +83,26 @@ class _Case:
     def read(name: str, contract: Contract, reference: Path) -> "_Case":
         return _Case(
             name,
+            contract,
             dict(read_tensors(reference, name, "inputs", contract.inputs)),
             dict(read_tensors(reference, name, "outputs", contract.outputs)),
         )
 
-    def measured(self, found: Feeds) -> list[TensorMetrics]:
-        return [compare(name, values, found[name]) for name, values in self.expected.items()]
+    def measured(self, found: Feeds) -> Sequence[TensorMetrics]:
+        return compare_outputs(self.contract, self.expected, found)
 
     def error(self, found: Feeds) -> float:
-        return max(map(share, self.measured(found)))
+        return max(map(_share, self.measured(found)))
+
+
+def _share(metrics: TensorMetrics) -> float:
+    """Return an output's error relative to the reference. A row of a set that only one run returns
+    counts as far off, unless it is next to the threshold.
+    """
+    unmatched = metrics.rows.unmatched if metrics.rows is not None else ()
+    if not all(row.margin <= _NOISE for row in unmatched):
+        return float("inf")
+    return share(metrics)
 
 
 def _explained(
@@ -99,7 +112,7 @@ def _explained(
     context.progress("looking for what is wrong in the join")
     first = off[0]
     assert first.worst is not None
-    allowed = max(limit, _LEFT * min(share(first.worst), 1.0))
+    allowed = max(limit, _LEFT * min(_share(first.worst), 1.0))
     for change in itertools.islice(_trials(joined.wiring, first), _MOST_TRIALS):
         if all(_error(joined, change, case) <= allowed for case in (first, off[-1])):
             return _cause(change, first, _error(joined, change, first))
@@ -108,27 +121,34 @@ def _explained(
         f"the joined parts differ from the original in case {first.name!r}: {_difference(first)};"
         " no other wiring of the parts that was tried makes them agree",
         Place(tensor=first.worst.output, case=first.name),
-        {"error": share(first.worst)},
+        {"error": _share(first.worst)},
         Remedy("Compare `join` and the parts' own code with how the original calls its parts."),
     )
 
 
 def _trials(wiring: Wiring, case: _Case) -> Iterator[Change]:
     shapes = {name: (array.shape, array.dtype.str) for name, array in case.values.items()}
-    return changes(wiring, shapes)
+    yield from changes(wiring, shapes)
+    yield from other_conventions(wiring, shapes)
 
 
 def _error(joined: JoinedOriginal, change: Change, case: _Case) -> float:
     wiring = dataclasses.replace(joined.wiring, flow=change.flow)
 
+    def corrected(values: Feeds, prefix: str = "") -> Feeds:
+        return {
+            name: change.correction(array) if prefix + name == change.corrected else array
+            for name, array in values.items()
+        }
+
     def run(call: Call, number: int, feeds: Feeds) -> Feeds:
         if call.name == change.skipped:
             taken, returned = change.passed_on
             return {returned: feeds[taken]}
-        return joined.call(call, number, feeds)
+        return corrected(joined.call(call, number, feeds), f"{call.name}.")
 
     try:
-        return case.error(wiring.run(dict(case.feeds), run))
+        return case.error(wiring.run(corrected(case.feeds), run))
     except (RunFailedError, KeyError, ValueError):  # values that only exist in another order
         return float("inf")
 
@@ -140,7 +160,7 @@ def _cause(change: Change, case: _Case, after: float) -> Finding:
         f"{change.text}: {_difference(case)} in case {case.name!r}; with this corrected, the joined"
         " parts agree with the original",
         Place(tensor=case.worst.output, case=case.name),
-        {"proven": True, "before": share(case.worst), "after": after, "change": change.remedy},
+        {"proven": True, "before": _share(case.worst), "after": after, "change": change.remedy},
         Remedy(change.remedy),
     )
 
@@ -149,7 +169,13 @@ def _difference(case: _Case) -> str:
     assert case.worst is not None
     if case.worst.mismatch is not None:
         return f"{case.worst.output!r}: {case.worst.mismatch}"
-    return f"{case.worst.output!r} differs by {share(case.worst):.2g} of its magnitude"
+    if case.worst.rows is not None and not case.worst.rows.is_complete:
+        rows = case.worst.rows
+        return (
+            f"{case.worst.output!r}: {rows.matched} rows match, of {rows.reference} in the original"
+            f" and {rows.candidate} in the joined parts"
+        )
+    return f"{case.worst.output!r} differs by {_share(case.worst):.2g} of its magnitude"
 
 
 def _refused(case: str, why: str) -> Finding:

@@ -15,14 +15,17 @@ from convkit.worker.protocol import Call, JoinedOriginals
 
 
 class JoinedOriginal:
-    """An `Original` of several parts, each of which is loaded once."""
+    """An `Original` of several parts, each loaded once; `optimized`: as people run them."""
 
-    def __init__(self, joined: JoinedOriginals, contract: Contract) -> None:
+    def __init__(
+        self, joined: JoinedOriginals, contract: Contract, *, optimized: bool = False
+    ) -> None:
         self.wiring = Wiring(
             joined.flow, contract, {part.name: part.contract for part in joined.parts}
         )
         self._parts: dict[str, Original] = {
-            part.name: open_original(part.source, part.contract) for part in joined.parts
+            part.name: open_original(part.source, part.contract, optimized=optimized)
+            for part in joined.parts
         }
 
     @property

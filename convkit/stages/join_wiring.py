@@ -5,6 +5,8 @@ import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
+import numpy as np
+
 from convkit.joined.flow import Wiring, calls_of
 from convkit.worker.protocol import Call, Carried, Flow, Loop
 
@@ -17,6 +19,7 @@ class Change:
     """A corrected flow, what was wrong with the recipe's, and what to write instead.
 
     `skipped` is a call that passes the input `passed_on[0]` on as its output `passed_on[1]`.
+    `corrected` is an input of the whole or a `call.output` that `correction` is applied to.
     """
 
     code: str
@@ -25,6 +28,8 @@ class Change:
     remedy: str
     skipped: str | None = None
     passed_on: tuple[str, str] = ("", "")
+    corrected: str | None = None
+    correction: Callable[[np.ndarray], np.ndarray] = np.asarray
 
 
 def changes(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:

@@ -67,10 +67,10 @@ class Original(Protocol):
         ...
 
 
-def open_original(source: Source, contract: Contract) -> Original:
-    """Load the original; raises StageFailedError."""
+def open_original(source: Source, contract: Contract, *, optimized: bool = False) -> Original:
+    """Load the original, `optimized` as people run it; raises StageFailedError."""
     if source.kind == "onnx":
-        return OnnxOriginal(source, contract)
+        return OnnxOriginal(source, contract, optimized=optimized)
     return TorchOriginal(source, contract)
 
 

@@ -235,6 +235,12 @@ def original_spec(recipe: Recipe) -> EnvironmentSpec:
     return _spec(names, choices, {}, _python(recipe.tools, None, None))
 
 
+def scoring_spec(recipe: Recipe) -> EnvironmentSpec:
+    """Return what scoring the user's rows needs besides a model."""
+    choices = _choices(recipe.tools, "tools")
+    return _spec(_SCORING, choices, {}, _python(recipe.tools, None, None))
+
+
 def _may_come_low(recipe: Recipe) -> bool:
     """Return True if the exported graph may already be in float16 or bfloat16, in which case it is
     also simulated.

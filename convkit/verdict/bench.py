@@ -9,7 +9,7 @@ from convkit.codec import Json
 from convkit.errors import EXIT_FAILED, EXIT_VERIFIED
 from convkit.findings.model import Finding
 from convkit.plan.requests import contract_of
-from convkit.recipe.models import Recipe
+from convkit.recipe.models import Recipe, part_target
 from convkit.record.bench import (
     FORMAT,
     ORIGINAL,
@@ -90,8 +90,26 @@ def bench_record(
     )
 
 
+def with_part(whole: BenchRecord, part: str, record: BenchRecord) -> BenchRecord:
+    """Return a benchmark with that of one part: its original is called `original/<part>`, and its
+    targets `<target>/<part>`.
+    """
+    original = dataclasses.replace(record.original, name=part_target(ORIGINAL, part))
+    return dataclasses.replace(
+        whole,
+        models=(*whole.models, original, *record.targets),
+        goals=(*whole.goals, *record.goals),
+        findings=(*whole.findings, *record.findings),
+        ended=record.ended,
+        exit_code=max(whole.exit_code, record.exit_code),
+    )
+
+
 def _framework(recipe: Recipe) -> str:
-    return "onnxruntime" if recipe.reference_model.onnx is not None else "torch"
+    whole = recipe.original is not None or not recipe.parts
+    originals = [recipe] if whole else list(recipe.graphs)
+    found = ["torch" if each.reference_model.onnx is None else "onnxruntime" for each in originals]
+    return ", ".join(dict.fromkeys(found))
 
 
 def _blank(report: TargetReport, session: Session) -> ModelFigures:

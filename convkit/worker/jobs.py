@@ -75,5 +75,6 @@ _ROWS = (
         protocol.BenchResult,
         "convkit.bench.original",
     ),
+    Job("bench-joined", protocol.BenchJoinedRequest, protocol.BenchResult, "convkit.bench.joined"),
 )
 JOBS: dict[JobKind, Job] = {job.kind: job for job in _ROWS}

@@ -11,13 +11,15 @@ from test_low_precision import found, run
 
 import convkit
 from convkit.audit.judged import judge_again
+from convkit.audit.recorded import recorded_resolutions
 from convkit.cli.printing import built_lines
-from convkit.errors import ModelFileError, UsageError
+from convkit.errors import ModelFileError
 from convkit.execute.bench import run_bench
+from convkit.execute.events import Silence
 from convkit.execute.planning import forecast
 from convkit.execute.rejudge import parse_tolerance, rejudge
-from convkit.execute.repair import repair_recipe
-from convkit.execute.run import RunOptions, RunOutcome
+from convkit.execute.run import RunOutcome
+from convkit.execute.tools import recorded_tools
 from convkit.home import Home
 from convkit.recipe.bench import Bench
 from convkit.recipe.loading import load_recipe
@@ -127,20 +129,30 @@ class TestASoundModel:
         text = (sound.folder / "report.html").read_text(encoding="utf-8")
         assert all(name in text for name in ("ort/encoder", "ort/cell", "ort/head", "join:ort"))
 
-    def test_what_is_about_one_graph_says_so(
+    def test_the_whole_and_each_part_are_timed_beside_their_originals(
         self, sound: RunOutcome, path: Path, home: Path
     ) -> None:
-        with pytest.raises(UsageError, match="times one graph"):
-            run_bench(
-                sound.folder,
-                load_recipe(path),
-                Home(home),
-                lambda _: lambda _: None,
-                Bench(),
-                None,  # type: ignore[arg-type]
-            )
-        with pytest.raises(UsageError, match="recipes of one graph"):
-            repair_recipe(RunOptions(path, Home(home), toolchain="host", track=False))
+        record = run_bench(
+            sound.folder,
+            load_recipe(path),
+            Home(home),
+            lambda stages: recorded_tools(recorded_resolutions(sound.folder, stages)),
+            Bench(sizes=("typical",), seconds=0.01),
+            Silence(),
+        ).record
+        names = [model.name for model in record.models]
+        shares = [f"{model}/{part}" for part in ("encoder", "cell", "head")
+                  for model in ("original", "ort")]  # fmt: skip
+        assert names == ["original", "ort", *shares]
+        assert [model.name for model in record.targets] == ["ort", *shares[1::2]]
+        for model in record.models:
+            figures = model.at("typical")
+            assert figures is not None
+            assert figures.calls > 0
+            assert ("p50" in figures.ratios) == (not model.name.startswith("original"))
+        joined = record.targets[0]
+        assert joined.largest_error is not None
+        assert joined.largest_error < 1e-4
 
 
 @pytest.mark.slow

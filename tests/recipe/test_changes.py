@@ -75,6 +75,34 @@ def test_a_precision_of_one_word_becomes_a_mapping() -> None:
     assert result["targets"]["ort"]["precision"] == {"default": "float16", "saturate": True}
 
 
+def test_a_part_gets_its_own_copy_of_what_it_had_from_the_recipe() -> None:
+    target = {"runtime": "onnxruntime", "precision": "float16", "max_drop": 0.1}
+    tensor = {"name": "x", "dtype": "float32", "shape": ["batch", 3]}
+    part = {"model": {"onnx": "one.onnx"}, "inputs": [tensor], "outputs": [tensor | {"name": "y"}]}
+    recipe = {
+        "axes": {"batch": {"min": 1, "typical": 2, "max": 4}},
+        "export": {"opset": 18},
+        "parts": {"one": part, "other": copy.deepcopy(part)},
+        "targets": {"half": target},
+    }
+    result = changed(
+        recipe,
+        {
+            "parts.one.targets.half.precision.keep_float32": ["head"],
+            "parts.one.inputs.0.dtype": "int64",
+            "parts.one.export.exporter": "torchscript",
+        },
+    )
+    assert result["parts"]["one"]["targets"]["half"] == {
+        "runtime": "onnxruntime",
+        "precision": {"default": "float16", "keep_float32": ["head"]},
+    }
+    assert result["parts"]["one"]["inputs"][0]["dtype"] == "int64"
+    assert result["parts"]["one"]["export"] == {"opset": 18, "exporter": "torchscript"}
+    assert result["parts"]["other"] == part
+    assert result["targets"] == {"half": target}
+
+
 def test_a_list_is_put_in_another_order_and_keeps_what_it_says() -> None:
     result = changed(RECIPE, {"inputs": [{"name": "b", "dtype": "int32"}, {"name": "a"}]})
     assert result["inputs"] == [

@@ -10,9 +10,19 @@ import yaml
 from shipped_parts import RECIPES, SMALLER, tiny
 from test_join_stages import reference_of
 
+from convkit.errors import RecipeError
 
-def errors_of(folder, content):
+
+def errors_of(folder, content, edits=()):
+    """Return the errors of a recipe's reference; `edits` are a file, and a text in it with another
+    in its place.
+    """
     shutil.copytree(RECIPES / "models", folder / "models")
+    for name, old, new in edits:
+        file = folder / "models" / name
+        text = file.read_text()
+        assert text.count(old) == 1
+        file.write_text(text.replace(old, new))
     path = folder / "recipe.yaml"
     path.write_text(yaml.safe_dump(json.loads(json.dumps(content)), sort_keys=False))
     _, _, errors = reference_of(path)
@@ -74,3 +84,69 @@ def test_embeddings_in_each_other_s_place_are_named(tmp_path):
     inputs["image_embeds"], inputs["text_embeds"] = inputs["text_embeds"], inputs["image_embeds"]
     [finding] = errors_of(tmp_path, content)
     assert finding.code == "C511"
+
+
+PLACEHOLDERS = "ids = _with_placeholders(prompt_ids, {}, count)\n        masked"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        pytest.param(
+            PLACEHOLDERS.format("image_at"),
+            PLACEHOLDERS.format("image_at + 1"),
+            "'image_at' is 1 too large",
+            id="image tokens",
+        ),
+        pytest.param(
+            "torch.full((batch, 1), length,",
+            "torch.full((batch, 1), length - 16,",
+            "'prefill.next_position' is 16 too small",
+            id="positions without the image",
+            marks=pytest.mark.thorough,
+        ),
+        pytest.param(
+            '"next_position": position + 1,',
+            '"next_position": position + 2,',
+            "'decoder.next_position' is 1 too large",
+            id="positions from the second step on",
+            marks=pytest.mark.thorough,
+        ),
+    ],
+)
+def test_positions_that_are_off_by_a_constant_are_named(old, new, told, tmp_path):
+    edits = [("vision_language.py", old, new)]
+    [finding] = errors_of(tmp_path, tiny("vision-language"), edits)
+    assert finding.code == "C515"
+    assert told in finding.message
+
+
+def test_boxes_in_another_format_are_named(tmp_path):
+    boxes = "found.intermediate_reference_points[:, -1]"
+    corners = f"torch.cat([{boxes}[..., :2] - {boxes}[..., 2:] / 2,"
+    corners += f" {boxes}[..., :2] + {boxes}[..., 2:] / 2], dim=-1)"
+    [finding] = errors_of(tmp_path, tiny("rt-detr"), [("rt_detr.py", boxes, corners)])
+    assert finding.code == "C516"
+    assert (
+        "'detector.pred_boxes' has boxes as corners (left, top, right, bottom)" in finding.message
+    )
+    assert "center and size (x, y, width, height) is expected" in finding.message
+
+
+def test_states_that_feed_each_other_are_named(tmp_path):
+    content = tiny("silero-vad")
+    content["join"][0]["feeds"] = {
+        "step.next_hidden": "step.cell",
+        "step.next_cell": "step.hidden",
+        "step.next_context": "step.context",
+    }
+    [finding] = errors_of(tmp_path, content)
+    assert finding.code == "C513"
+    assert "'step.next_hidden' and 'step.next_cell'" in finding.message
+
+
+def test_a_state_that_nothing_carries_is_refused(tmp_path):
+    content = tiny("silero-vad")
+    content["join"][0]["feeds"] = {"step.next_hidden": "step.hidden", "step.next_cell": "step.cell"}
+    with pytest.raises(RecipeError, match="'context'"):
+        errors_of(tmp_path, content)

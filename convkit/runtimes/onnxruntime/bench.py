@@ -3,7 +3,7 @@
 import tempfile
 from pathlib import Path
 
-from convkit.bench.built import Inputs, bench_graph
+from convkit.bench.built import Inputs, bench_graph, open_graph
 from convkit.bench.profiles import CALLS, profile_of
 from convkit.findings.model import Finding
 from convkit.runtimes.onnxruntime import session
@@ -11,6 +11,7 @@ from convkit.runtimes.onnxruntime.options import OnnxRuntimeOptions
 from convkit.runtimes.onnxruntime.profile import kernels_in_profile, read_profile
 from convkit.worker.context import Context
 from convkit.worker.protocol import BenchRequest, BenchResult, Profile
+from convkit.worker.sessions import RuntimeSession
 
 
 def run(
@@ -18,6 +19,11 @@ def run(
 ) -> tuple[BenchResult, list[Finding]]:
     """Time the built graph under onnxruntime, and profile its nodes in a second session."""
     return bench_graph(request, context, session, _profile)
+
+
+def open_built(request: BenchRequest[OnnxRuntimeOptions]) -> RuntimeSession:
+    """Return the built model, to be timed as a part of another."""
+    return open_graph(request, session)
 
 
 def _profile(model: Path, request: BenchRequest[OnnxRuntimeOptions], inputs: Inputs) -> Profile:

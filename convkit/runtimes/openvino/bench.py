@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from convkit.bench.built import Inputs, bench_graph
+from convkit.bench.built import Inputs, bench_graph, open_graph
 from convkit.bench.profiles import CALLS, Kernel, profile_of
 from convkit.findings.model import Finding
 from convkit.runtimes.openvino import session
@@ -10,6 +10,7 @@ from convkit.runtimes.openvino.ir import read_graph
 from convkit.runtimes.openvino.options import OpenVINOOptions
 from convkit.worker.context import Context
 from convkit.worker.protocol import BenchRequest, BenchResult, Profile
+from convkit.worker.sessions import RuntimeSession
 
 
 def run(
@@ -17,6 +18,11 @@ def run(
 ) -> tuple[BenchResult, list[Finding]]:
     """Time the built IR under OpenVINO, and profile its nodes in a second session."""
     return bench_graph(request, context, session, _profile)
+
+
+def open_built(request: BenchRequest[OpenVINOOptions]) -> RuntimeSession:
+    """Return the built model, to be timed as a part of another."""
+    return open_graph(request, session)
 
 
 def _profile(model: Path, request: BenchRequest[OpenVINOOptions], inputs: Inputs) -> Profile:

@@ -17,12 +17,12 @@ def run(
     request: BenchRequest[EngineOptions], context: Context
 ) -> tuple[BenchResult, list[Finding]]:
     """Time the engine, from arrays in the host's memory to arrays in the host's memory."""
+    return bench_built(request, lambda: open_built(request), context), []
+
+
+def open_built(request: BenchRequest[EngineOptions]) -> RuntimeSession:
+    """Return the loaded engine."""
     check_library()
-    engine = find_model(Path(request.built), ENGINE_FILE)
+    from convkit.runtimes.tensorrt.session import EngineSession
 
-    def open_engine() -> RuntimeSession:
-        from convkit.runtimes.tensorrt.session import EngineSession
-
-        return EngineSession(engine, request.options)
-
-    return bench_built(request, open_engine, context), []
+    return EngineSession(find_model(Path(request.built), ENGINE_FILE), request.options)

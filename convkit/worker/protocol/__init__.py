@@ -8,6 +8,7 @@ missing RESULT means that the worker died.
 """
 
 from convkit.worker.protocol.bench import (
+    BenchJoinedRequest,
     BenchOriginalRequest,
     BenchRequest,
     BenchResult,
@@ -120,6 +121,7 @@ __all__ = [
     "JOINED_FILE",
     "PROTOCOL",
     "Answer",
+    "BenchJoinedRequest",
     "BenchOriginalRequest",
     "BenchRequest",
     "BenchResult",

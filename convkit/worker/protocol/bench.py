@@ -8,6 +8,7 @@ import dataclasses
 from typing import Generic
 
 from convkit.tensors import Contract
+from convkit.worker.protocol.join import BuiltPart, Flow, JoinedOriginals
 from convkit.worker.protocol.model import Device, Sample, Source
 from convkit.worker.protocol.requests import OptionsT
 
@@ -24,11 +25,12 @@ class BenchSize:
 class BenchOriginalRequest:
     """Time the original model. It also draws the inputs, and writes them to its output folder.
 
+    Without `source`, the original is `joined`: the originals of all parts.
     `graphs` are the built targets that are ONNX files: for each, the module of every node is
     written to the output folder as well, because a runtime's profile only knows nodes.
     """
 
-    source: Source
+    source: Source | None
     contract: Contract
     samples: dict[str, Sample]
     seed: int
@@ -36,6 +38,7 @@ class BenchOriginalRequest:
     address: str
     threads: int
     graphs: dict[str, str] = dataclasses.field(default_factory=dict)
+    joined: JoinedOriginals | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +49,21 @@ class BenchRequest(Generic[OptionsT]):
     options: OptionsT
     device: Device
     built: str
+    inputs: str
+    sizes: tuple[BenchSize, ...]
+    address: str
+    target: str
+
+
+@dataclasses.dataclass(frozen=True)
+class BenchJoinedRequest:
+    """Time the built parts of a target as one model. Each part's request is its `BenchRequest`;
+    `inputs` is the output folder of the whole's original.
+    """
+
+    contract: Contract
+    flow: Flow
+    parts: tuple[BuiltPart, ...]
     inputs: str
     sizes: tuple[BenchSize, ...]
     address: str

@@ -26,6 +26,7 @@ JobKind = Literal[
     "survey-model",
     "bench",
     "bench-original",
+    "bench-joined",
 ]
 
 

@@ -7,6 +7,7 @@ import dataclasses
 
 from convkit.codec import Json
 from convkit.tensors import Contract
+from convkit.worker.protocol.evaluation import Evaluation
 from convkit.worker.protocol.model import Source
 
 
@@ -88,7 +89,7 @@ class JoinedModel:
 @dataclasses.dataclass(frozen=True)
 class BuiltPart:
     """The built model of one part: the package of its runtime, and the request with which that
-    runtime verifies the part by itself.
+    runtime verifies, or times, the part by itself.
     """
 
     name: str
@@ -100,7 +101,8 @@ class BuiltPart:
 class JoinRequest:
     """Run the built parts together on every case of the whole, and measure the whole's outputs.
 
-    `reference` is the folder of the whole's cases, `limits` are the tolerances by output.
+    `reference` is the folder of the whole's cases, `limits` are the tolerances by output. With
+    `evaluation`, the user's rows run through the whole, too.
     """
 
     contract: Contract
@@ -109,3 +111,4 @@ class JoinRequest:
     reference: str
     limits: dict[str, dict[str, float]]
     budget_seconds: float | None
+    evaluation: Evaluation | None = None

@@ -1,0 +1,47 @@
+"""The job `bench-joined`: times the built parts of a target as one model."""
+
+import dataclasses
+import importlib
+from collections.abc import Callable
+
+from convkit.bench.built import bench_built
+from convkit.codec import decode
+from convkit.findings.model import Finding
+from convkit.joined.flow import Wiring
+from convkit.joined.session import JoinedSession
+from convkit.runtimes.registry import load_runtime
+from convkit.tensors import Contract
+from convkit.worker.context import Context, StageFailedError
+from convkit.worker.jobs import JOBS
+from convkit.worker.protocol import BenchJoinedRequest, BenchRequest, BenchResult, BuiltPart
+from convkit.worker.sessions import RuntimeSession
+
+
+def run(request: BenchJoinedRequest, context: Context) -> tuple[BenchResult, list[Finding]]:
+    """Time the whole, each part in the session of its own runtime.
+
+    Raises StageFailedError if a part's runtime cannot be timed, or the whole cannot run on the
+    first size. The operators are profiled part by part, in the benchmarks of the parts.
+    """
+    opened = {part.name: _opener(part) for part in request.parts}
+    contracts = {name: contract for name, (contract, _) in opened.items()}
+    wiring = Wiring(request.flow, request.contract, contracts)
+
+    def open_joined() -> RuntimeSession:
+        return JoinedSession(wiring, {name: open_() for name, (_, open_) in opened.items()})
+
+    result = bench_built(request, open_joined, context)
+    return dataclasses.replace(result, unprofiled="operators are profiled part by part"), []
+
+
+def _opener(part: BuiltPart) -> tuple[Contract, Callable[[], RuntimeSession]]:
+    row, job = load_runtime(part.runtime), JOBS["bench"]
+    request: BenchRequest[object] = decode(job.request_type(row), part.request)
+    module = importlib.import_module(job.module_for(row) or part.runtime)
+    open_built = getattr(module, "open_built", None)
+    if open_built is None:
+        raise StageFailedError(
+            f"part {part.name}: the runtime {row.name} cannot be timed as a part: its bench module"
+            " has no function `open_built`"
+        )
+    return request.contract, lambda: open_built(request)

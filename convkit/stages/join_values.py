@@ -1,0 +1,105 @@
+"""Values that are passed between parts in the wrong convention: one correction at a time."""
+
+import functools
+import itertools
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from convkit.joined.flow import Wiring, calls_of
+from convkit.stages.join_wiring import Change, Kinds
+
+# How a box of four numbers may be written, and how each form becomes its corners
+# (left, top, right, bottom) and is made from them.
+_Convert = Callable[[np.ndarray], np.ndarray]
+
+
+def _corners_of_center(boxes: np.ndarray) -> np.ndarray:
+    center, half = boxes[..., :2], boxes[..., 2:] / 2
+    return np.concatenate([center - half, center + half], axis=-1)
+
+
+def _center_of_corners(boxes: np.ndarray) -> np.ndarray:
+    first, last = boxes[..., :2], boxes[..., 2:]
+    return np.concatenate([(first + last) / 2, last - first], axis=-1)
+
+
+def _corners_of_sized(boxes: np.ndarray) -> np.ndarray:
+    first, size = boxes[..., :2], boxes[..., 2:]
+    return np.concatenate([first, first + size], axis=-1)
+
+
+def _sized_of_corners(boxes: np.ndarray) -> np.ndarray:
+    first, last = boxes[..., :2], boxes[..., 2:]
+    return np.concatenate([first, last - first], axis=-1)
+
+
+def _transposed(boxes: np.ndarray) -> np.ndarray:
+    return boxes[..., [1, 0, 3, 2]]
+
+
+_FORMATS: dict[str, tuple[_Convert, _Convert]] = {
+    "corners (left, top, right, bottom)": (np.asarray, np.asarray),
+    "center and size (x, y, width, height)": (_corners_of_center, _center_of_corners),
+    "corner and size (left, top, width, height)": (_corners_of_sized, _sized_of_corners),
+    "corners with rows first (top, left, bottom, right)": (_transposed, _transposed),
+}
+
+
+def _converted(boxes: np.ndarray, corners: _Convert, form: _Convert) -> np.ndarray:
+    return form(corners(boxes))
+
+
+def _shifted(values: np.ndarray, offset: int) -> np.ndarray:
+    return values + np.asarray(offset, values.dtype)
+
+
+def other_conventions(wiring: Wiring, kinds: Kinds) -> Iterator[Change]:
+    """Yield values in another convention: whole numbers that count from elsewhere, and boxes in
+    another format.
+    """
+    used = [value for value in _used(wiring) if value in kinds]
+    for value in used:
+        if np.dtype(str(kinds[value][1])).kind in "iu":
+            yield from _offsets(wiring, value, kinds)
+    for value in used:
+        shape, dtype = kinds[value]
+        if isinstance(shape, tuple) and shape[-1:] == (4,) and np.dtype(str(dtype)).kind == "f":
+            yield from _boxes(wiring, value)
+
+
+def _used(wiring: Wiring) -> list[str]:
+    """Return the values that calls read, and those that are outputs of the whole."""
+    read = [value for call in calls_of(wiring.flow) for value in call.inputs.values()]
+    carried = [each.value for step in wiring.flow.steps for each in getattr(step, "carried", ())]
+    return list(dict.fromkeys([*read, *carried, *wiring.flow.outputs.values()]))
+
+
+def _offsets(wiring: Wiring, value: str, kinds: Kinds) -> Iterator[Change]:
+    """Yield offsets of one, and of the sizes that occur: positions that leave out a prefix, such as
+    the tokens of an image, are off by its length.
+    """
+    sizes = {size for shape, _ in kinds.values() if isinstance(shape, tuple) for size in shape}
+    for size in sorted({1} | {size for size in sizes if size > 1}):
+        for offset in (size, -size):
+            verb = "too small" if offset > 0 else "too large"
+            yield Change(
+                "C515",
+                wiring.flow,
+                f"{value!r} is {size} {verb}",
+                f"Let {value} be {size} {'more' if offset > 0 else 'less'} in every call.",
+                corrected=value,
+                correction=functools.partial(_shifted, offset=offset),
+            )
+
+
+def _boxes(wiring: Wiring, value: str) -> Iterator[Change]:
+    for (present, (corners, _)), (wanted, (_, form)) in itertools.permutations(_FORMATS.items(), 2):
+        yield Change(
+            "C516",
+            wiring.flow,
+            f"{value!r} has boxes as {present}, and {wanted} is expected",
+            f"Convert the boxes of {value} to {wanted}.",
+            corrected=value,
+            correction=functools.partial(_converted, corners=corners, form=form),
+        )
