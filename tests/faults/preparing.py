@@ -50,7 +50,7 @@ def recipe(folder: Path, *, fuse: bool = False, **image: Any) -> Path:
     place="pixels",
     remedy="scale: 1/255",
     repaired=APP,
-    source="https://pytorch.org/vision/stable/models.html",
+    source="PT#80133",
 )
 def not_divided_by_255(folder: Path) -> Path:
     """an app that feeds pixels from 0 to 255 to a model of values from -1 to 1"""
@@ -62,7 +62,7 @@ def not_divided_by_255(folder: Path) -> Path:
     place="pixels",
     remedy="channels: rgb",
     repaired=APP,
-    source="https://docs.opencv.org/4.x/d4/da8/group__imgcodecs.html",
+    source="CT#1843",
 )
 def blue_first(folder: Path) -> Path:
     """an app that feeds what OpenCV decodes to a model of RGB"""
