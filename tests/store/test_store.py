@@ -1,5 +1,6 @@
 import errno
 import fcntl
+import hashlib
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 
@@ -272,6 +274,26 @@ def test_a_tree_is_its_names_and_contents(tmp_path: Path) -> None:
     one = cache.tree(fill(tmp_path / "one", a="x", sub__b="y"))
     assert cache.tree(fill(tmp_path / "two", a="x", sub__b="y", __pycache____c="z")) == one
     assert cache.tree(fill(tmp_path / "three", a="y", sub__b="x")) != one
+
+
+def test_a_files_bytes_are_digested_once(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Taking in digests them; views, copies and later processes rely on the file's status."""
+    digested = []
+    digest = hashlib.file_digest
+
+    def counted(stream: BinaryIO, name: str) -> object:
+        digested.append(stream.name)
+        return digest(stream, name)
+
+    monkeypatch.setattr(hashlib, "file_digest", counted)
+    artifact = store.take_in(fill(tmp_path / "in", weights="weights " * 4096))
+    later = Store(store.root)
+    assert later.holds(artifact)
+    later.view(artifact)
+    later.copy_into(artifact, tmp_path / "copy")
+    assert digested == [str(tmp_path / "in" / "weights")]
 
 
 def test_digest_json_does_not_depend_on_the_order_of_keys() -> None:
