@@ -62,13 +62,18 @@ def run(
     home: HomeFolder = None,
 ) -> None:
     """Export, build and verify every target of a recipe."""
+    from convkit.cli.waiting import waiting
     from convkit.errors import EXIT_SKIPPED, Interrupted, UsageError
-    from convkit.execute.run import RunOptions
     from convkit.home import Home
     from convkit.redaction import redacted
 
     if write and not repair:
         raise UsageError("--write saves what --repair has proven; pass both")
+
+    silent = quiet or json
+    # On a busy machine, or from a cold disk, this import takes seconds.
+    with waiting("starting", quiet=silent):
+        from convkit.execute.run import RunOptions
 
     options = RunOptions(
         recipe=recipe,
@@ -82,7 +87,6 @@ def run(
         scheduler=scheduler,
         shared_store=store,
     )
-    silent = quiet or json
     if not silent:
         _print_advice(recipe, only)
     repaired = None

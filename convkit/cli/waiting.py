@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 from convkit.cli.plain import live_console
 
-PATIENCE_SECONDS = 1.0
+# Python and the command line take up to half a second to start: together, a second.
+PATIENCE_SECONDS = 0.5
 
 
 @contextlib.contextmanager
 def waiting(doing: str, *, quiet: bool = False) -> Iterator[None]:
-    """Say what is done on standard error if it takes more than a second: with a clock on a
+    """Say what is done on standard error if it takes more than half a second: with a clock on a
     terminal, as one line elsewhere. `quiet`: never.
     """
     if quiet:

@@ -1,9 +1,8 @@
 """`convkit run`: from a recipe file to a finished run on disk."""
 
 import concurrent.futures
+import contextlib
 import dataclasses
-import os
-import secrets
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -12,41 +11,24 @@ from typing import TYPE_CHECKING
 
 from convkit.errors import TrackingError
 from convkit.execute.absence import absent_parts
-from convkit.execute.causes import Causes
 from convkit.execute.events import Listener, Silence
-from convkit.execute.executor import execute
-from convkit.execute.facts import ResolvedFacts, ToolchainKind, describe_host, gather
-from convkit.execute.fleet.fleet import Fleet, fleet_of
-from convkit.execute.fork_servers import forking
-from convkit.execute.materials import locked_in, materials_of
-from convkit.execute.opened_files import opened_in
-from convkit.execute.run_folder import is_intact, locks_of, read_record, stage_file, write_folder
+from convkit.execute.facts import ToolchainKind, gather
+from convkit.execute.run_folder import is_intact, read_record
 from convkit.execute.run_key import run_key
-from convkit.execute.stage_runner import Settled, StageRunner
 from convkit.execute.tools import Resolver, recipe_tools, recorded_tools
 from convkit.execute.variation import Variation
-from convkit.execute.workers import WORKERS
 from convkit.home import Home
-from convkit.installation import full_version
 from convkit.plan.keys import Facts, ingredients, stage_key
-from convkit.plan.requests import contract_of, joined_models
 from convkit.plan.stages import Stage, plan_stages
 from convkit.recipe.loading import LoadedRecipe, load_recipe
-from convkit.record.model import (
-    FORMAT,
-    RepairStep,
-    RunRecord,
-    StageReport,
-    TargetReport,
-    worst_status,
-)
+from convkit.record.model import RepairStep, RunRecord, TargetReport, worst_status
 from convkit.store.garbage import in_use
 from convkit.store.store import StageRecord, Store
-from convkit.verdict.targets import Finished, exit_code, judge_targets
 from convkit.verdict.waivers import day_of
 from convkit.worker.protocol import StageKind
 
 if TYPE_CHECKING:
+    from convkit.execute.fleet.fleet import Fleet
     from convkit.track.tracker import Tracker
 
 
@@ -130,17 +112,14 @@ def run_loaded(
 
     `tools` resolves exact versions instead of the recipe's lock or this home's earlier resolutions.
     """
-    with (
-        in_use(options.home.store),
-        fleet_of(options.scheduler, options.shared_store, options.home) as fleet,
-    ):
+    with in_use(options.home.store), _fleet(options) as fleet:
         absent = (
             absent_parts(loaded.recipe, options.home, options.toolchain, may_resolve=True)
             if fleet is None
             else fleet.absent_parts(loaded.recipe)
         )
         stages = plan_stages(loaded.recipe, options.only, frozenset(absent))
-        work = _Work(
+        work = Work(
             options,
             loaded,
             stages,
@@ -153,8 +132,16 @@ def run_loaded(
         return _run_tracked(work, tools)
 
 
+def _fleet(options: RunOptions) -> "contextlib.AbstractContextManager[Fleet | None]":
+    if options.scheduler is None and options.shared_store is None:
+        return contextlib.nullcontext()
+    from convkit.execute.fleet.fleet import fleet_of  # noqa: PLC0415 - most runs have no fleet
+
+    return fleet_of(options.scheduler, options.shared_store, options.home)
+
+
 @dataclasses.dataclass(frozen=True)
-class _Work:
+class Work:
     """One run in progress: its plan, its store and its listener."""
 
     options: RunOptions
@@ -164,7 +151,7 @@ class _Work:
     absent: Mapping[str, str]
     listener: Listener
     lineage: Lineage | None
-    fleet: Fleet | None
+    fleet: "Fleet | None"
 
     def tools(self, *, may_resolve: bool) -> Resolver:
         """Return the resolver of exact versions: the recipe's lock, or earlier resolutions."""
@@ -175,7 +162,7 @@ class _Work:
         )
 
 
-def _run_tracked(work: _Work, tools: Resolver | None) -> RunOutcome:
+def _run_tracked(work: Work, tools: Resolver | None) -> RunOutcome:
     """Return the earlier run with this result, or run and log."""
     options = work.options
     if not options.force and not options.rerun:
@@ -189,7 +176,9 @@ def _run_tracked(work: _Work, tools: Resolver | None) -> RunOutcome:
     # Importing and opening MLflow takes seconds, or half a minute on a busy machine. This happens
     # while the stages run, in a thread that need not be awaited after Ctrl-C.
     tracker = _prepare_in_background(options) if options.track else None
-    outcome = _run(work, tools or work.tools(may_resolve=True))
+    from convkit.execute.running import run_stages  # noqa: PLC0415 - only if a stage must run
+
+    outcome = run_stages(work, tools or work.tools(may_resolve=True))
     return outcome if tracker is None else _log(outcome, tracker, work.store)
 
 
@@ -207,53 +196,6 @@ def _prepare_in_background(options: RunOptions) -> "concurrent.futures.Future[Tr
 
     threading.Thread(target=work, name="track", daemon=True).start()
     return future
-
-
-def _run(work: _Work, tools: Resolver) -> RunOutcome:
-    started = time.time()
-    work.store.sweep()
-    for stage in work.stages:
-        past = work.store.latest(work.loaded.recipe.name, stage.id)
-        work.listener.stage_waiting(stage.id, past.seconds if past is not None else None)
-    options = work.options
-    surroundings = gather(
-        work.loaded, work.stages, options.home, options.toolchain, tools, fetch=True
-    )
-    cancelled = threading.Event()
-    try:
-        settled = _settled(work, surroundings, cancelled)
-        targets = _judged(work, settled, started)
-        for graph in work.loaded.graphs:
-            causes = Causes(graph, surroundings, options.home, work.store, work.listener, cancelled)
-            own = tuple(target for target in targets if target.name in graph.recipe.targets)
-            settled = causes.added(settled, own)
-        return _finish(work, surroundings, settled, started)
-    finally:
-        work.store.release_views()
-
-
-def _settled(
-    work: _Work, surroundings: ResolvedFacts, cancelled: threading.Event
-) -> dict[str, Settled]:
-    """Run or reuse all stages, here or on the fleet; return them by id."""
-    options = work.options
-    with forking(WORKERS[options.toolchain]) as workers:
-        runner = StageRunner(
-            work.loaded,
-            surroundings,
-            options.home,
-            work.store,
-            work.listener,
-            cancelled,
-            force=options.force,
-            absent=work.absent,
-            variation=options.variation,
-            rerun=options.rerun,
-            workers=workers,
-        )
-        settler = runner if work.fleet is None else work.fleet.settler(runner, work.listener)
-        jobs = options.jobs if work.fleet is None else work.fleet.jobs(options.jobs)
-        return execute(work.stages, settler, work.listener, cancelled, jobs=jobs)
 
 
 def find_settled(
@@ -282,91 +224,6 @@ def settled_records(
         if record is not None:
             records[stage.id] = record
     return records
-
-
-def _judged(
-    work: _Work, settled: Mapping[str, Settled], started: float
-) -> tuple[TargetReport, ...]:
-    """Return the verdict on each target. Waivers count as of the day on which the run started."""
-    finished = {name: Finished(stage.report, stage.result) for name, stage in settled.items()}
-    planned = [stage.target for stage in work.stages if stage.kind in ("verify", "join")]
-    names = [name for name in planned if name]
-    return judge_targets(work.loaded.recipe, names, finished, day_of(started))
-
-
-def _finish(
-    work: _Work, surroundings: ResolvedFacts, settled: Mapping[str, Settled], started: float
-) -> RunOutcome:
-    options, loaded, stages, lineage = work.options, work.loaded, work.stages, work.lineage
-    recipe = loaded.recipe
-    targets = _judged(work, settled, started)
-    status = worst_status([target.status for target in targets])
-    reports = tuple(
-        dataclasses.replace(settled[stage.id].report, log=f"logs/{stage_file(stage.id)}.log")
-        for stage in stages
-    )
-    keys = {report.id: report.key for report in reports}
-    key = run_key(loaded.recipe, keys, day_of(started))
-    record = RunRecord(
-        format=FORMAT,
-        convkit=full_version(),
-        id=time.strftime("%Y%m%d-%H%M%S-", time.gmtime(started)) + secrets.token_hex(2),
-        key=key,
-        recipe=recipe.name,
-        recipe_file=os.path.relpath(loaded.path),
-        recipe_folder=str(loaded.dirname),
-        recipe_text=loaded.text,
-        recipe_digest=loaded.digest,
-        description=recipe.description,
-        experiment=recipe.track.experiment or f"convkit/{recipe.name}",
-        contract=contract_of(recipe),
-        command=options.command,
-        toolchain=surroundings.facts.toolchain,
-        host=describe_host(surroundings.facts.toolchain)
-        | ({"fleet": options.scheduler} if options.scheduler else {}),
-        started=started,
-        ended=time.time(),
-        status=status,
-        exit_code=exit_code(status),
-        stages=reports,
-        targets=targets,
-        repaired_from=lineage.repaired_from if lineage else None,
-        repair=lineage.ended_as(targets) if lineage else (),
-        provenance=True,
-    )
-    materials = dataclasses.replace(
-        materials_of(loaded, surroundings, options.home, _opened_files(reports, work.store)),
-        locked=locked_in(
-            stages, surroundings, options.home, {report.id: report.versions for report in reports}
-        ),
-    )
-    folder = write_folder(
-        record,
-        settled,
-        locks_of(stages, surroundings),
-        materials,
-        work.store,
-        options.home,
-        joined_models(recipe),
-    )
-    if all(report.status in ("hit", "done") for report in reports) and all(
-        work.store.record(report.key) is not None for report in reports
-    ):
-        if options.track:
-            work.store.owe_logging(folder)
-        work.store.settle_run(key, folder)
-    return RunOutcome(record, folder)
-
-
-def _opened_files(reports: Sequence[StageReport], store: Store) -> dict[str, str]:
-    """Return the files that a run's models were loaded from, with the digests in the stages'
-    keys.
-    """
-    records = (store.record(report.key) for report in reports)
-    found: dict[str, str] = {}
-    for record in records:
-        found |= opened_in(record.ingredients) if record is not None else {}
-    return found
 
 
 def _prepare_tracker(options: RunOptions) -> "Tracker":

@@ -4,14 +4,11 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from convkit.codec import decode
 from convkit.errors import ConvkitError, ProvenanceError, storage_error
-from convkit.execute.facts import ResolvedFacts
-from convkit.execute.materials import built_files
-from convkit.execute.stage_runner import Settled
 from convkit.home import Home, is_run_id
-from convkit.plan.stages import Stage
 from convkit.record.materials import Materials, PreviousRun
 from convkit.record.model import FORMAT, RunRecord
 from convkit.record.provenance import (
@@ -23,11 +20,16 @@ from convkit.record.provenance import (
 )
 from convkit.store.digests import DigestCache, digest_file, write_json
 from convkit.store.files import sync_folder, sync_tree
-from convkit.store.store import Store
-from convkit.worker.protocol import JoinedModel
+
+if TYPE_CHECKING:
+    from convkit.execute.facts import ResolvedFacts
+    from convkit.execute.stage_runner import Settled
+    from convkit.plan.stages import Stage
+    from convkit.store.store import Store
+    from convkit.worker.protocol import JoinedModel
 
 
-def locks_of(stages: tuple[Stage, ...], surroundings: ResolvedFacts) -> dict[str, str]:
+def locks_of(stages: "tuple[Stage, ...]", surroundings: "ResolvedFacts") -> dict[str, str]:
     """Return the exact versions of each stage's environment, as requirements files by stage id."""
     resolutions = surroundings.resolutions
     return {
@@ -39,16 +41,17 @@ def locks_of(stages: tuple[Stage, ...], surroundings: ResolvedFacts) -> dict[str
 
 def write_folder(
     record: RunRecord,
-    settled: Mapping[str, Settled],
+    settled: "Mapping[str, Settled]",
     locks: Mapping[str, str],
     materials: Materials,
-    store: Store,
+    store: "Store",
     home: Home,
-    joined: Mapping[str, JoinedModel] | None = None,
+    joined: "Mapping[str, JoinedModel] | None" = None,
 ) -> Path:
     """Write a run's folder to a temporary path, then move it into place atomically. `joined` are
     the models of several parts, by target.
     """
+    from convkit.execute.materials import built_files  # noqa: PLC0415 - as below
     from convkit.report.render import write_report  # noqa: PLC0415 - the template engine, only when a run has finished
 
     folder = home.runs_of(record.recipe) / record.id
@@ -86,7 +89,7 @@ def write_folder(
 
 
 def _joined_files(
-    record: RunRecord, joined: Mapping[str, JoinedModel] | None, folder: Path
+    record: RunRecord, joined: "Mapping[str, JoinedModel] | None", folder: Path
 ) -> dict[str, FileDigest]:
     """Write how each joined target's parts call each other; return the files' digests by path."""
     made = {}

@@ -6,7 +6,6 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
-from convkit.findings.catalogue import CATALOGUE
 from convkit.recipe.consistency import Fault, mapping, perhaps
 from convkit.recipe.fields import CODE_PATTERN, DAY_PATTERN, Name, RecipeModel, Text
 
@@ -64,6 +63,8 @@ def waiver_faults(recipe: Mapping[str, object]) -> list[Fault]:
 
 def _unfit(code: str) -> str | None:
     """Return why a code cannot be waived."""
+    from convkit.findings.catalogue import CATALOGUE  # noqa: PLC0415 - most recipes waive nothing, and reading it takes time
+
     if code not in CATALOGUE:
         guess = perhaps(code, (each for each in CATALOGUE if CATALOGUE[each].waivable))
         return f"no finding has the code {code!r}{guess}"

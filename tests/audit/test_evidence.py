@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forging import seal_again
+from resealing import seal_again
 
 from convkit.audit.answer import audit
 from convkit.audit.evidence.exporting import export

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from answers import answer_for
-from forging import CONSISTENT, CONTRADICTORY, forge, seal_again
+from forging import CONSISTENT, CONTRADICTORY, forge
+from resealing import seal_again
 
 from convkit.audit.reproductions import (
     Acceptance,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 from answers import answer_for, audit_folder, command_line, problems
-from forging import edit_statement, seal_again
 from past_runs import flip_byte, make_run
+from resealing import edit_statement, seal_again
 
 import convkit
 from convkit.audit.history import parse_model

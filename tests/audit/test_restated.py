@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from forging import edit_statement
 from records import build_record
+from resealing import edit_statement
 from run_folders import materials_of_recipe, write_built_run
 
 from convkit.audit.restated import with_provenance

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 from answers import answer_for
-from forging import seal_again
 from past_runs import make_run
+from resealing import seal_again
 
 from convkit.audit.evidence.bom import model_card
 from convkit.audit.policy import Policy, Requirements, violations

@@ -26,6 +26,7 @@ from convkit.execute.fork_servers import ForkServers
 from convkit.execute.run import RunOptions, RunOutcome, run_recipe
 from convkit.execute.workers import WORKERS
 from convkit.home import Home
+from convkit.origin import ORIGIN_FILE
 from convkit.store.digests import digest_file
 from convkit.store.store import Store
 
@@ -64,9 +65,15 @@ def make_clean(folder: Path, outcome: RunOutcome) -> Clean:
 
 
 def digests_of_models(run: Path) -> dict[str, str]:
-    """Return the digests of a run's built files by their names."""
+    """Return the digests of a run's built files by their names, without the origins: each run's
+    name that run, and its audit checks them.
+    """
     files = (path for path in sorted((run / "models").rglob("*")) if path.is_file())
-    return {path.relative_to(run).as_posix(): digest_file(path) for path in files}
+    return {
+        path.relative_to(run).as_posix(): digest_file(path)
+        for path in files
+        if path.name != ORIGIN_FILE
+    }
 
 
 def places(home: Path) -> list[Path]:

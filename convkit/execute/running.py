@@ -1,0 +1,163 @@
+"""What `convkit run` does when stages must run: it runs them, judges the targets and leaves a run's
+folder.
+
+Apart from `execute/run.py`, because a run that is up to date needs none of this and should not wait
+for its imports.
+"""
+
+import dataclasses
+import os
+import secrets
+import threading
+import time
+from collections.abc import Mapping, Sequence
+
+from convkit.execute.causes import Causes
+from convkit.execute.executor import execute
+from convkit.execute.facts import ResolvedFacts, describe_host, gather
+from convkit.execute.fork_servers import forking
+from convkit.execute.materials import locked_in, materials_of
+from convkit.execute.opened_files import opened_in
+from convkit.execute.run import RunOutcome, Work
+from convkit.execute.run_folder import locks_of, stage_file, write_folder
+from convkit.execute.run_key import run_key
+from convkit.execute.stage_runner import Settled, StageRunner
+from convkit.execute.tools import Resolver
+from convkit.execute.workers import WORKERS
+from convkit.installation import full_version
+from convkit.plan.requests import contract_of, joined_models
+from convkit.record.model import FORMAT, RunRecord, StageReport, TargetReport, worst_status
+from convkit.store.store import Store
+from convkit.verdict.targets import Finished, exit_code, judge_targets
+from convkit.verdict.waivers import day_of
+
+
+def run_stages(work: Work, tools: Resolver) -> RunOutcome:
+    """Run or reuse every stage, and write the run's folder. Raises as `run_recipe` does."""
+    started = time.time()
+    work.store.sweep()
+    for stage in work.stages:
+        past = work.store.latest(work.loaded.recipe.name, stage.id)
+        work.listener.stage_waiting(stage.id, past.seconds if past is not None else None)
+    options = work.options
+    surroundings = gather(
+        work.loaded, work.stages, options.home, options.toolchain, tools, fetch=True
+    )
+    cancelled = threading.Event()
+    try:
+        settled = _settled(work, surroundings, cancelled)
+        targets = _judged(work, settled, started)
+        for graph in work.loaded.graphs:
+            causes = Causes(graph, surroundings, options.home, work.store, work.listener, cancelled)
+            own = tuple(target for target in targets if target.name in graph.recipe.targets)
+            settled = causes.added(settled, own)
+        return _finish(work, surroundings, settled, started)
+    finally:
+        work.store.release_views()
+
+
+def _settled(
+    work: Work, surroundings: ResolvedFacts, cancelled: threading.Event
+) -> dict[str, Settled]:
+    """Run or reuse all stages, here or on the fleet; return them by id."""
+    options = work.options
+    with forking(WORKERS[options.toolchain]) as workers:
+        runner = StageRunner(
+            work.loaded,
+            surroundings,
+            options.home,
+            work.store,
+            work.listener,
+            cancelled,
+            force=options.force,
+            absent=work.absent,
+            variation=options.variation,
+            rerun=options.rerun,
+            workers=workers,
+        )
+        settler = runner if work.fleet is None else work.fleet.settler(runner, work.listener)
+        jobs = options.jobs if work.fleet is None else work.fleet.jobs(options.jobs)
+        return execute(work.stages, settler, work.listener, cancelled, jobs=jobs)
+
+
+def _judged(work: Work, settled: Mapping[str, Settled], started: float) -> tuple[TargetReport, ...]:
+    """Return the verdict on each target. Waivers count as of the day on which the run started."""
+    finished = {name: Finished(stage.report, stage.result) for name, stage in settled.items()}
+    planned = [stage.target for stage in work.stages if stage.kind in ("verify", "join")]
+    names = [name for name in planned if name]
+    return judge_targets(work.loaded.recipe, names, finished, day_of(started))
+
+
+def _finish(
+    work: Work, surroundings: ResolvedFacts, settled: Mapping[str, Settled], started: float
+) -> RunOutcome:
+    options, loaded, stages, lineage = work.options, work.loaded, work.stages, work.lineage
+    recipe = loaded.recipe
+    targets = _judged(work, settled, started)
+    status = worst_status([target.status for target in targets])
+    reports = tuple(
+        dataclasses.replace(settled[stage.id].report, log=f"logs/{stage_file(stage.id)}.log")
+        for stage in stages
+    )
+    keys = {report.id: report.key for report in reports}
+    key = run_key(loaded.recipe, keys, day_of(started))
+    record = RunRecord(
+        format=FORMAT,
+        convkit=full_version(),
+        id=time.strftime("%Y%m%d-%H%M%S-", time.gmtime(started)) + secrets.token_hex(2),
+        key=key,
+        recipe=recipe.name,
+        recipe_file=os.path.relpath(loaded.path),
+        recipe_folder=str(loaded.dirname),
+        recipe_text=loaded.text,
+        recipe_digest=loaded.digest,
+        description=recipe.description,
+        experiment=recipe.track.experiment or f"convkit/{recipe.name}",
+        contract=contract_of(recipe),
+        command=options.command,
+        toolchain=surroundings.facts.toolchain,
+        host=describe_host(surroundings.facts.toolchain)
+        | ({"fleet": options.scheduler} if options.scheduler else {}),
+        started=started,
+        ended=time.time(),
+        status=status,
+        exit_code=exit_code(status),
+        stages=reports,
+        targets=targets,
+        repaired_from=lineage.repaired_from if lineage else None,
+        repair=lineage.ended_as(targets) if lineage else (),
+        provenance=True,
+    )
+    materials = dataclasses.replace(
+        materials_of(loaded, surroundings, options.home, _opened_files(reports, work.store)),
+        locked=locked_in(
+            stages, surroundings, options.home, {report.id: report.versions for report in reports}
+        ),
+    )
+    folder = write_folder(
+        record,
+        settled,
+        locks_of(stages, surroundings),
+        materials,
+        work.store,
+        options.home,
+        joined_models(recipe),
+    )
+    if all(report.status in ("hit", "done") for report in reports) and all(
+        work.store.record(report.key) is not None for report in reports
+    ):
+        if options.track:
+            work.store.owe_logging(folder)
+        work.store.settle_run(key, folder)
+    return RunOutcome(record, folder)
+
+
+def _opened_files(reports: Sequence[StageReport], store: Store) -> dict[str, str]:
+    """Return the files that a run's models were loaded from, with the digests in the stages'
+    keys.
+    """
+    records = (store.record(report.key) for report in reports)
+    found: dict[str, str] = {}
+    for record in records:
+        found |= opened_in(record.ingredients) if record is not None else {}
+    return found
