@@ -96,8 +96,8 @@ def run(
         _end_repair(repaired, write=write, silent=silent)
     if outcome.untracked is not None:
         typer.echo(f"warning: not logged to MLflow: {outcome.untracked}", err=True)
-    failed = EXIT_SKIPPED if strict and _any_skipped(outcome.record) else 0
-    raise typer.Exit(outcome.record.exit_code or failed)
+    skipped = strict and _any_skipped(outcome.record)
+    raise typer.Exit(outcome.record.exit_code or (EXIT_SKIPPED if skipped else 0))
 
 
 def _any_skipped(record: "RunRecord") -> bool:
