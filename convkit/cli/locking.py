@@ -8,6 +8,7 @@ import typer
 from convkit.cli.options import RecipeFile
 
 if TYPE_CHECKING:
+    from convkit.recipe.loading import LoadedRecipe
     from convkit.toolchain.lockfile import Lock
 
 
@@ -45,7 +46,7 @@ def lock(
 ) -> None:
     """Pin the recipe's tools, with hashes, in a file next to it."""
     from convkit.errors import UsageError
-    from convkit.execute.locking import Upgrade, check_lock, lock_recipe, made_with_others
+    from convkit.execute.locking import Upgrade, lock_recipe
     from convkit.recipe.loading import load_recipe
     from convkit.toolchain.lockfile import lock_file, lock_text, read_lock, write_lock
 
@@ -57,18 +58,7 @@ def lock(
     loaded = load_recipe(recipe)
     file = lock_file(recipe)
     if check:
-        lock = read_lock(file)
-        problems = check_lock(loaded, lock, file)
-        for problem in problems:
-            typer.echo(problem, err=True)
-        for each in lock.left_out if lock is not None else ():
-            stages = ", ".join(each.stages)
-            typer.echo(f"note: not locked, since no index had the packages: {stages}", err=True)
-        for line in made_with_others(lock) if lock is not None else ():
-            typer.echo(f"note: {line}", err=True)
-        if not problems:
-            typer.echo(f"{file} fits {recipe}")
-        raise typer.Exit(1 if problems else 0)
+        raise typer.Exit(0 if _fits(loaded, file) else 1)
     before = read_lock(file)
     made = lock_recipe(
         loaded,
@@ -89,6 +79,25 @@ def lock(
     typer.echo(
         f"{file}: {count} packages in {len(made.lock.environments)} environments for {platforms}"
     )
+
+
+def _fits(loaded: "LoadedRecipe", file: Path) -> bool:
+    """Check a lock against its recipe; print the problems, and what the lock leaves open."""
+    from convkit.execute.locking import check_lock, made_with_others
+    from convkit.toolchain.lockfile import read_lock
+
+    lock = read_lock(file)
+    problems = check_lock(loaded, lock, file)
+    for problem in problems:
+        typer.echo(problem, err=True)
+    for each in lock.left_out if lock is not None else ():
+        stages = ", ".join(each.stages)
+        typer.echo(f"note: not locked, since no index had the packages: {stages}", err=True)
+    for line in made_with_others(lock) if lock is not None else ():
+        typer.echo(f"note: {line}", err=True)
+    if not problems:
+        typer.echo(f"{file} fits {loaded.path}")
+    return not problems
 
 
 def _pylocks(lock: "Lock", folder: Path | None) -> list[Path]:

@@ -1,15 +1,14 @@
 """Commands that compare runs with earlier ones: `nightly`, `reproduce`, `accept`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from convkit.cli.options import HomeFolder, Json, PolicyFile, Quiet, Run, Toolchain
+from convkit.cli.options import HomeFolder, Jobs, Json, PolicyFile, Quiet, Run, Toolchain
 
-Jobs = Annotated[
-    int, typer.Option("--jobs", "-j", min=1, max=64, help="How many stages may run at once.")
-]
+if TYPE_CHECKING:
+    from convkit.nightly.model import NightlyRun
 
 
 def reproduce(
@@ -89,10 +88,8 @@ def nightly(
     from convkit.audit.policy import read_policy
     from convkit.cli.live import LiveProgress
     from convkit.cli.nightly_table import print_nightly
-    from convkit.errors import Interrupted, storage_error
+    from convkit.errors import Interrupted
     from convkit.home import Home
-    from convkit.nightly import junit as junit_xml
-    from convkit.nightly import markdown as page
     from convkit.nightly.history import nightly_folder
     from convkit.nightly.nightly_run import recipe_files, run_nightly
     from convkit.nightly.recipe_check import NightlyOptions
@@ -107,20 +104,31 @@ def nightly(
     except KeyboardInterrupt:
         raise Interrupted("interrupted: run the same command again to resume") from None
     folder = nightly_folder(options.home, run.id)
-    xml, text = junit_xml.junit(run), page.markdown(run)
-    outputs = {folder / "junit.xml": xml, folder / "nightly.md": text}
-    outputs |= {junit: xml} if junit is not None else {}
-    outputs |= {markdown: text} if markdown is not None else {}
-    for path, content in outputs.items():
-        try:
-            path.write_text(content, encoding="utf-8")
-        except OSError as error:
-            raise storage_error(error, path) from error
+    _write_summaries(run, folder, junit, markdown)
     if json:
         _print_json({"green": run.green}, run)
     elif not quiet:
         print_nightly(run, folder)
     raise typer.Exit(0 if run.green else 1)
+
+
+def _write_summaries(
+    run: "NightlyRun", folder: Path, junit_file: Path | None, markdown_file: Path | None
+) -> None:
+    """Write both summaries into the nightly run's folder, and also to the files asked for."""
+    from convkit.errors import storage_error
+    from convkit.nightly.junit import junit
+    from convkit.nightly.markdown import markdown
+
+    xml, text = junit(run), markdown(run)
+    outputs = {folder / "junit.xml": xml, folder / "nightly.md": text}
+    outputs |= {junit_file: xml} if junit_file is not None else {}
+    outputs |= {markdown_file: text} if markdown_file is not None else {}
+    for path, content in outputs.items():
+        try:
+            path.write_text(content, encoding="utf-8")
+        except OSError as error:
+            raise storage_error(error, path) from error
 
 
 def accept(

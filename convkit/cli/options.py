@@ -54,6 +54,10 @@ Toolchain = Annotated[
         help="isolated: environments built from the recipe's tools; host: the current environment.",
     ),
 ]
+Jobs = Annotated[
+    int,
+    typer.Option("--jobs", "-j", min=1, max=64, help="How many stages may run at the same time."),
+]
 PolicyFile = Annotated[
     Path | None,
     typer.Option(

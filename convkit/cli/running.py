@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from convkit.cli.options import HomeFolder, Json, Only, Quiet, RecipeFile, Toolchain
+from convkit.cli.options import HomeFolder, Jobs, Json, Only, Quiet, RecipeFile, Toolchain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -14,18 +14,30 @@ if TYPE_CHECKING:
 
     from convkit.execute.repair import RepairOutcome
     from convkit.execute.run import RunOptions, RunOutcome
+    from convkit.record.model import RunRecord
+
+
+Scheduler = Annotated[
+    str | None,
+    typer.Option(
+        "--scheduler", metavar="ADDRESS", help="Run stages on this Dask cluster: tcp://host:8786."
+    ),
+]
+SharedStore = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        help="The fleet's shared store: file://, s3://, gs://. [HOME/shared]",
+    ),
+]
 
 
 def run(
     recipe: RecipeFile,
     only: Only = None,
     toolchain: Toolchain = "isolated",
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs", "-j", min=1, max=64, help="How many stages may run at the same time."
-        ),
-    ] = 2,
+    jobs: Jobs = 2,
     force: Annotated[
         bool, typer.Option("--force", help="Run every stage again, even if its result is cached.")
     ] = False,
@@ -41,29 +53,15 @@ def run(
     write: Annotated[
         bool, typer.Option("--write", help="With --repair: save a proven repair to the recipe.")
     ] = False,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
-            "--scheduler",
-            metavar="ADDRESS",
-            help="Run stages on this Dask cluster: tcp://host:8786.",
-        ),
-    ] = None,
-    store: Annotated[
-        str | None,
-        typer.Option(
-            "--store",
-            metavar="URL",
-            help="The fleet's shared store: file://, s3://, gs://. [HOME/shared]",
-        ),
-    ] = None,
+    scheduler: Scheduler = None,
+    store: SharedStore = None,
     json: Json = False,
     quiet: Quiet = False,
     home: HomeFolder = None,
 ) -> None:
     """Export, build and verify every target of a recipe."""
     from convkit.cli.waiting import waiting
-    from convkit.errors import EXIT_SKIPPED, Interrupted, UsageError
+    from convkit.errors import EXIT_SKIPPED, UsageError
     from convkit.home import Home
     from convkit.redaction import redacted
 
@@ -89,17 +87,7 @@ def run(
     )
     if not silent:
         _print_advice(recipe, only)
-    repaired = None
-    try:
-        if repair:
-            repaired = _repair(options, silent=silent)
-            outcome = repaired.last
-        else:
-            outcome = _run(options, silent=silent)
-    except KeyboardInterrupt:
-        raise Interrupted(
-            "interrupted; finished stages are kept. Run the same command again to resume"
-        ) from None
+    outcome, repaired = _run_or_repair(options, repair=repair, silent=silent)
     if json:
         from convkit.cli.table import record_json
 
@@ -112,11 +100,36 @@ def run(
         _end_repair(repaired, write=write, silent=silent)
     if outcome.untracked is not None:
         typer.echo(f"warning: not logged to MLflow: {outcome.untracked}", err=True)
-    skipped = any(
+    skipped = strict and _any_skipped(outcome.record)
+    raise typer.Exit(outcome.record.exit_code or (EXIT_SKIPPED if skipped else 0))
+
+
+def _any_skipped(record: "RunRecord") -> bool:
+    """Say whether a target, or one of its releases, was skipped."""
+    return any(
         "skipped" in (target.status, *(each.status for each in target.verifications))
-        for target in outcome.record.targets
+        for target in record.targets
     )
-    raise typer.Exit(outcome.record.exit_code or (EXIT_SKIPPED if strict and skipped else 0))
+
+
+def _run_or_repair(
+    options: "RunOptions", *, repair: bool, silent: bool
+) -> "tuple[RunOutcome, RepairOutcome | None]":
+    """Return the run, of a repair the last one, and how the repair ended.
+
+    Raises Interrupted on Ctrl-C.
+    """
+    from convkit.errors import Interrupted
+
+    try:
+        if not repair:
+            return _run(options, silent=silent), None
+        repaired = _repair(options, silent=silent)
+    except KeyboardInterrupt:
+        raise Interrupted(
+            "interrupted; finished stages are kept. Run the same command again to resume"
+        ) from None
+    return repaired.last, repaired
 
 
 def _run(options: "RunOptions", *, silent: bool) -> "RunOutcome":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from convkit.cli.options import HomeFolder, Json, RecipeFile, Toolchain
+from convkit.cli.options import HomeFolder, Jobs, Json, RecipeFile, Toolchain
 
 if TYPE_CHECKING:
     from convkit.recipe.loading import LoadedRecipe
@@ -14,35 +14,45 @@ if TYPE_CHECKING:
     from convkit.tune.space import Space
 
 
+# What is searched, and how the winner is chosen.
+Runtimes = Annotated[
+    list[str] | None,
+    typer.Option("--runtime", metavar="NAME", help="Only this runtime; can be repeated."),
+]
+Prefer = Annotated[
+    Literal["speed", "size", "accuracy"],
+    typer.Option("--prefer", help="What the best candidate is best at."),
+]
+Like = Annotated[
+    str | None,
+    typer.Option(
+        "--like",
+        metavar="TARGET",
+        help="Hold new candidates to the tolerance, max_drop and goals of this one.",
+    ),
+]
+# How candidates are timed.
+Sizes = Annotated[
+    list[str] | None,
+    typer.Option("--size", metavar="SIZE", help="As in convkit bench; the first one decides."),
+]
+Threads = Annotated[
+    int | None, typer.Option("--threads", min=1, max=1024, help="The most compute threads.")
+]
+Seconds = Annotated[
+    float | None,
+    typer.Option("--seconds", min=0.01, help="Seconds of measurement per size, at the end."),
+]
+
+
 def tune(
     recipe: RecipeFile,
-    runtime: Annotated[
-        list[str] | None,
-        typer.Option("--runtime", metavar="NAME", help="Only this runtime; can be repeated."),
-    ] = None,
-    prefer: Annotated[
-        Literal["speed", "size", "accuracy"],
-        typer.Option("--prefer", help="What the best candidate is best at."),
-    ] = "speed",
-    like: Annotated[
-        str | None,
-        typer.Option(
-            "--like",
-            metavar="TARGET",
-            help="Hold new candidates to the tolerance, max_drop and goals of this one.",
-        ),
-    ] = None,
-    size: Annotated[
-        list[str] | None,
-        typer.Option("--size", metavar="SIZE", help="As in convkit bench; the first one decides."),
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option("--threads", min=1, max=1024, help="The most compute threads.")
-    ] = None,
-    seconds: Annotated[
-        float | None,
-        typer.Option("--seconds", min=0.01, help="Seconds of measurement per size, at the end."),
-    ] = None,
+    runtime: Runtimes = None,
+    prefer: Prefer = "speed",
+    like: Like = None,
+    size: Sizes = None,
+    threads: Threads = None,
+    seconds: Seconds = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Measure again what an earlier search has measured.")
     ] = False,
@@ -56,12 +66,7 @@ def tune(
         ),
     ] = None,
     toolchain: Toolchain = "isolated",
-    jobs: Annotated[
-        int,
-        typer.Option(
-            "--jobs", "-j", min=1, max=64, help="How many stages may run at the same time."
-        ),
-    ] = 2,
+    jobs: Jobs = 2,
     json: Json = False,
     home: HomeFolder = None,
 ) -> None:

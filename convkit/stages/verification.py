@@ -21,6 +21,7 @@ from convkit.tensors import Contract
 from convkit.worker.context import Context
 from convkit.worker.protocol import (
     CaseMetrics,
+    EvaluationMetrics,
     Fallback,
     OmittedCase,
     ReferenceResult,
@@ -87,11 +88,7 @@ def verify(
     try:
         opened = subject.open(context)
     except ModelRefusedError as error:
-        omitted = tuple(
-            OmittedCase(case.name, "the runtime refused the model") for case in reference.cases
-        )
-        nothing = VerifyResult(subject.evidence, Contract((), (), ()), (), (), (), omitted, ())
-        return nothing, refused(error, subject.suspected)
+        return _nothing_ran(subject, reference), refused(error, subject.suspected)
     findings = check_contract(opened.declared, opened.contract, "session")
     session = opened.session
     verification = BuiltModel(request, session, opened.contract, context, reference.layout)
@@ -114,17 +111,6 @@ def verify(
     if (simulation := subject.simulation()) is not None:
         context.progress("simulating")
         beside = verification.beside_simulation(simulation, cases)
-    scored = None
-    if request.evaluation is not None:
-        from convkit.evaluate.running import score_built
-
-        scored = score_built(
-            request.evaluation,
-            request.contract,
-            session.run,
-            Path(request.reference),
-            lambda message, done: context.progress(message, done=done),
-        )
     result = VerifyResult(
         evidence=subject.evidence,
         session=opened.contract,
@@ -137,9 +123,34 @@ def verify(
         invariance=tuple(invariance),
         trials=tuple(looped.trials),
         greedy=tuple(looped.greedy),
-        evaluation=scored,
+        evaluation=_score(request, session, context),
     )
     return result, findings
+
+
+def _nothing_ran(subject: Subject, reference: ReferenceResult) -> VerifyResult:
+    """Return the result of a model that the runtime refused: every case is omitted."""
+    omitted = tuple(
+        OmittedCase(case.name, "the runtime refused the model") for case in reference.cases
+    )
+    return VerifyResult(subject.evidence, Contract((), (), ()), (), (), (), omitted, ())
+
+
+def _score(
+    request: VerifyRequest, session: RuntimeSession, context: Context
+) -> EvaluationMetrics | None:
+    """Score the built model on the rows of `evaluate`, if the recipe has any."""
+    if request.evaluation is None:
+        return None
+    from convkit.evaluate.running import score_built
+
+    return score_built(
+        request.evaluation,
+        request.contract,
+        session.run,
+        Path(request.reference),
+        lambda message, done: context.progress(message, done=done),
+    )
 
 
 def _loops(

@@ -81,14 +81,7 @@ def judge(
     findings = without_guesses(findings, recipe)
     findings = blame_original(findings, measured, reference_findings)
     findings = proofs_first(causes_first(findings))
-    failed = (
-        any(finding.is_error for finding in findings)
-        or not all(case.passed for case in cases)
-        or not cases
-    )
-    undecided = next((finding for finding in findings if finding.code == UNDECIDED), None)
-    status: TargetStatus = "failed" if failed else "skipped" if undecided else "verified"
-    leading = next((finding for finding in findings if finding.is_error), undecided)
+    status, leading = _decide(findings, cases)
     return Verification(
         stage=stage,
         version=version,
@@ -111,6 +104,17 @@ def judge(
         branches=reference.branches,
         rows=reference.layout.rows,
     )
+
+
+def _decide(
+    findings: Sequence[Finding], cases: Sequence[CaseVerdict]
+) -> tuple[TargetStatus, Finding | None]:
+    """Return the status, and the finding that leads it: the first error, if there is one."""
+    error = next((finding for finding in findings if finding.is_error), None)
+    undecided = next((finding for finding in findings if finding.code == UNDECIDED), None)
+    if error is not None or not cases or not all(case.passed for case in cases):
+        return "failed", error or undecided
+    return ("skipped" if undecided else "verified"), undecided
 
 
 def _that_matter(stage_findings: Sequence[Finding], cases: Sequence[CaseVerdict]) -> list[Finding]:

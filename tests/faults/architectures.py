@@ -63,9 +63,9 @@ def images(
     )
 
 
-@healthy(tempts="a mask of float32's lowest value, and quantised layers")
+@healthy(tempts="a mask of float32's lowest value, and quantized layers")
 def bert_in_each_precision(folder: Path) -> Path:
-    """BERT with eager attention in float32, float16 and each kind of quantisation"""
+    """BERT with eager attention in float32, float16 and each kind of quantization"""
     close = {"tolerance": {"cosine": 0.98, "rms": 0.25}}  # of values whose rms is 1
     kinds: dict[str, Any] = {
         "dynamic": {"quantize": "dynamic-int8"},

@@ -18,7 +18,7 @@ from faults.recipes import write_recipe
 from faults.sizes import FLOATS
 from faults.spans import ADOPTED, AXES, END, IDS, MASK, NAMES, NET, ROWS, SIGNATURE, START, net
 
-MODEL = "the model itself does it; no conversion can mend that"
+MODEL = "the model itself does it; no conversion can fix that"
 BERT = {
     "model_type": "bert",
     "num_hidden_layers": 1,
@@ -43,7 +43,7 @@ MEAN_OF_ALL = MASKED.replace(MASKED_MEAN, "x.mean(1, keepdim=True)")
     source="ORT#24263",
 )
 def mask_half_ignored(folder: Path) -> Path:
-    """the model takes its mean over the padding as well: padding changes the real positions"""
+    """the model averages over the padding as well: padding changes the real positions"""
     outputs = [START | {"mask": "attention_mask"}, END | {"mask": "attention_mask"}]
     return write_recipe(folder, code=MEAN_OF_ALL, **SIGNATURE | {"outputs": outputs})
 
@@ -167,7 +167,7 @@ def build():
     code="C113",
     place="sequence",
     remedy="axes",
-    repaired="which sizes must be served is for people to decide",
+    repaired="which sizes must be served is left to you",
     source="PT#110347",
 )
 def more_positions_than_there_are(folder: Path) -> Path:

@@ -25,7 +25,7 @@ from faults.spans import (
     rows,
 )
 
-UNDECLARED = "what it is for, and how its sizes vary, is for people to declare"
+UNDECLARED = "only you know what it is for and how its sizes vary"
 
 
 @fault(
@@ -114,7 +114,7 @@ def renamed_input(folder: Path) -> Path:
     code="C101",
     place="token_type_ids",
     remedy="find out why the model lost",
-    repaired="a repair takes no input out of the contract",
+    repaired="a repair never removes an input from the contract",
     source="PT#104949, OPT#491",
 )
 def dropped_input(folder: Path) -> Path:
@@ -127,7 +127,7 @@ def dropped_input(folder: Path) -> Path:
     code="C112",
     place="token_type_ids",
     remedy="remove",
-    repaired="a warning: the model is right, and which inputs callers give is for people to decide",
+    repaired="a warning: the model is right, and which inputs callers pass is left to you",
     source="PT#104949",
 )
 def unused_input_kept(folder: Path) -> Path:
@@ -204,7 +204,7 @@ def undeclared_parameter(folder: Path) -> Path:
     source="OPT#223",
 )
 def int64_for_int32(folder: Path) -> Path:
-    """the file takes its mask as int32; the recipe says int64"""
+    """the file expects its mask as int32; the recipe says int64"""
     graph = net()
     graph.graph.input[1].type.tensor_type.elem_type = TensorProto.INT32
     for node in graph.graph.node:
@@ -224,7 +224,7 @@ def int64_for_int32(folder: Path) -> Path:
     source="OPT#627",
 )
 def int32_for_int64(folder: Path) -> Path:
-    """the recipe says int32, as the application has them; the model's one_hot takes int64 only"""
+    """the recipe says int32, as the application has them; the model's one_hot accepts int64 only"""
     one_hot = "torch.nn.functional.one_hot(input_ids, 50).float() @ self.words.weight"
     code = NET.replace("self.words(input_ids)", one_hot)
     narrow = IDS | {"dtype": "int32"}
@@ -359,5 +359,5 @@ def output_in_another_shape(folder: Path) -> Path:
 
 @fault(code="C202", place="end_logits", remedy="declare", repaired=UNDECLARED, source="PT#165758")
 def undeclared_output(folder: Path) -> Path:
-    """the file gives an output that nobody asked for, which shifts what is taken by position"""
+    """the file returns an extra output, which shifts those that are read by position"""
     return write_recipe(folder, graph=net(), axes=AXES, inputs=[IDS, MASK, TYPES], outputs=[START])

@@ -56,7 +56,7 @@ def dropout_left_on(folder: Path) -> Path:
     source="ORT#3873",
 )
 def batch_norm_in_training(folder: Path) -> Path:
-    """exported in training mode: batch norm takes the mean of the batch for that of the training"""
+    """exported in training mode: batch norm uses the mean of the batch, not that of the training"""
     norm = "torch.nn.Sequential(); self.norm = torch.nn.BatchNorm1d(8)"
     code = DROPOUT.replace("torch.nn.Dropout(0.5)", norm).replace(
         "self.drop(self.first(x))", "self.norm(self.first(x).transpose(1, 2)).transpose(1, 2)"
@@ -217,7 +217,7 @@ def fusion_that_loses_zeros(folder: Path) -> Path:
     source="OnnxSlim#277",
 )
 def fusion_that_overlooks_an_exponent(folder: Path) -> Path:
-    """the runtime takes a norm by the fourth power for a layer norm"""
+    """the runtime mistakes a norm by the fourth power for a layer norm"""
     code = """
 class Net(torch.nn.Module):
     def __init__(self):

@@ -34,9 +34,9 @@ def mlp_in_three_types(folder: Path) -> Path:
     return module(folder, MLP, targets=BOTH | {"brain": BFLOAT16})
 
 
-@healthy(tempts="quantised layers have errors of their own")
+@healthy(tempts="quantized layers have errors of their own")
 def mlp_quantised(folder: Path) -> Path:
-    """two linear layers in each kind of quantisation"""
+    """two linear layers in each kind of quantization"""
     close = {"tolerance": {"cosine": 0.99, "rms": 0.1}}  # of values whose rms is 0.3
     kinds: dict[str, Any] = {
         "dynamic": {"quantize": "dynamic-int8"},
@@ -355,7 +355,7 @@ def loops(folder: Path) -> Path:
     return adopted(folder, body, "int64 count = {3}, bool go = {1}, float factor = {0.5}")
 
 
-@healthy(tempts="an operator's second output, which nobody takes")
+@healthy(tempts="an operator's second output, which nothing reads")
 def unused_optional_output(folder: Path) -> Path:
     """TopK, of which only the values are taken, and a Split with a part that leads nowhere"""
     body = """

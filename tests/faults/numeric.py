@@ -250,7 +250,7 @@ def divisor_flushed_to_zero(folder: Path) -> Path:
     source="ORT#13798, OPT#1758",
 )
 def mask_ignored(folder: Path) -> Path:
-    """a file whose attention takes a mask of ones, made at export, in the place of the input"""
+    """a file whose attention uses a mask of ones, made at export, in place of the input"""
     dead = "bias = (1.0 - attention_mask[:, None, :].float()) * -100.0"
     ignored = "bias = torch.zeros(1, 1, 1) + 0 * attention_mask[:, None, :].float()"
     return low(folder, attention(dead), traced=attention(ignored), masked=True, precision="float32")

@@ -232,7 +232,7 @@ class Net(torch.nn.Module):
     code="N202", place="*product", remedy="blocks.*", repaired=True, source="TRT#2564", hidden=True
 )
 def border_in_the_wrong_place(folder: Path) -> Path:
-    """keep_float32 names the module that makes large values, and not the one that takes them"""
+    """keep_float32 names the module that makes large values, and not the one that reads them"""
     code = """
 class Product(torch.nn.Module):
     def forward(self, x):

@@ -81,7 +81,7 @@ def another_interpolation(folder: Path) -> Path:
     return recipe(folder, interpolation="nearest")
 
 
-@healthy(tempts="an input of bytes that the original takes as floats")
+@healthy(tempts="an input of bytes that the original reads as floats")
 def prepared_in_the_graph(folder: Path) -> Path:
     """images of bytes, normalized by the built model"""
     return recipe(folder, fuse=True)

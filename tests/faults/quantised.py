@@ -95,7 +95,7 @@ def outlier_channel(folder: Path) -> Path:
     source="ORT#9599",
 )
 def outlier_weight(folder: Path) -> Path:
-    """a single weight of 100 takes the whole scale of its channels' tensor"""
+    """a single weight of 100 uses up the whole scale of its channels' tensor"""
     return quantised(folder, "self.layers[1].dense.weight.data[3, 5] = 100.0", PER_TENSOR)
 
 
@@ -106,7 +106,7 @@ STATIC = {"quantize": "static-int8", "calibration": {"file": "calibration.npz"}}
     code="N101",
     place="y",
     remedy="must stay in float32",
-    repaired="only other samples can mend it",
+    repaired="only other samples can fix it",
     source="TRT#4730",
 )
 def samples_of_another_kind(folder: Path) -> Path:
@@ -125,7 +125,7 @@ def samples_of_another_kind(folder: Path) -> Path:
     code="Q106",
     place="*",
     remedy="calibrat",
-    repaired="only other samples can mend it",
+    repaired="only other samples can fix it",
     source="ORT#9599",
 )
 def samples_of_zeros(folder: Path) -> Path:
@@ -137,8 +137,8 @@ def samples_of_zeros(folder: Path) -> Path:
 
 @fault(code="N101", place="y", remedy="must stay in float32", repaired=True, source="ORT#9599")
 def sensitive_head(folder: Path) -> Path:
-    """everything is quantised, also the head, which takes a feature a thousand times the others as
-    activations
+    """everything is quantized, including the head, one of whose activations is a thousand times the
+    others
     """
     change = (
         "self.scale = torch.ones(32); self.scale[5] = 1000; self.head.weight.data[:, 5] /= 1000"
@@ -164,7 +164,7 @@ def four_bits_for_a_small_layer(folder: Path) -> Path:
     code="Q101",
     place=None,
     remedy="keep_float32",
-    repaired="which modules to quantise is for people",
+    repaired="which modules to quantize is left to you",
     source="ORT#9599",
 )
 def nothing_left_to_quantise(folder: Path) -> Path:

@@ -89,11 +89,11 @@ def unnamed_batch(folder: Path) -> Path:
     code="C107",
     place="x",
     remedy=".shape to the model's",
-    repaired="what an input holds is for people to decide: a repair changes no input's shape",
+    repaired="what an input holds is left to you: a repair changes no input's shape",
     source="PT#110347",
 )
 def wrong_shape(folder: Path) -> Path:
-    """the recipe says five features, the file takes four"""
+    """the recipe says five features, the file expects four"""
     wide = FLOATS | {"shape": ["batch", "sequence", 5]}
     return write_recipe(folder, graph=heads(BY_SIZE, NAMES), **SPLIT | {"inputs": [wide]})
 

@@ -109,10 +109,11 @@ def test_what_nothing_explains_has_its_place_and_a_proof() -> None:
     noise = np.random.default_rng(0).standard_normal((2, 7, 32)).astype(np.float32)
     model.graph.initializer.append(numpy_helper.from_array(noise, "noise"))
     up.input.append("noise")
-    cause = diagnosed("encoder", model).causes[0]
+    diagnosis = diagnosed("encoder", model)
+    cause = diagnosis.causes[0]
     assert (cause.kind, cause.node) == ("place", up.name)
     assert cause.after < 5e-6 < cause.before
-    (finding, *_) = findings_of(diagnosed("encoder", model), "case")
+    (finding, *_) = findings_of(diagnosis, "case")
     assert (finding.code, finding.is_error) == ("N408", True)
 
 
