@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from convkit.findings.catalogue import CATALOGUE
+from faults.corpus import faults
 from faults.scoring import FaultScore
 
 # By fault: the causes reported that are not its own. `python -m faults --record` writes it.
@@ -32,9 +33,11 @@ def recorded_causes() -> dict[str, list[str]]:
 
 
 def record(scores: Iterable[FaultScore]) -> None:
-    """Write the other causes of every fault."""
-    found = {score.fault.name: others for score in scores if (others := other_causes(score))}
-    RECORDED.write_text(json.dumps(found, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    """Write the other causes of the faults that were run, beside what is known of the others."""
+    found = recorded_causes() | {score.fault.name: other_causes(score) for score in scores}
+    known = {each.name for each in faults()}
+    kept = {name: others for name, others in found.items() if others and name in known}
+    RECORDED.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,15 @@ def test_a_fault_s_other_causes_are_those_beside_it_and_those_in_its_place() -> 
     assert [other_causes(each) for each in SCORES] == [["C108"], ["C109"], [], []]
 
 
-def test_what_is_recorded_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_of_the_corpus_is_recorded_beside_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(confusion, "RECORDED", tmp_path / "confusions.json")
-    record([SCORES[0], SCORES[2]])
-    assert recorded_causes() == {FAULT.name: ["C108"]}
+    one, other = faults()[:2]
+    (tmp_path / "confusions.json").write_text(
+        json.dumps({one.name: ["C106"], other.name: ["C107"], "removed:fault": ["C108"]})
+    )
+    record([dataclasses.replace(SCORES[0], fault=dataclasses.replace(one, code="C110"))])
+    assert recorded_causes() == {one.name: ["C108"], other.name: ["C107"]}
+    record([dataclasses.replace(SCORES[2], fault=dataclasses.replace(one, code="E235"))])
+    assert recorded_causes() == {other.name: ["C107"]}
