@@ -26,7 +26,7 @@ _PACKAGE = re.compile(
 )
 _HUB = re.compile(r"(?P<id>[\w.-]+/[\w.-]+)@(?P<revision>[0-9a-f]{40})")
 _CALL = re.compile(r"(?P<file>.+\.py):(?P<name>[A-Za-z_]\w*)")
-# The archives of torch, by the key of `model` that reads them.
+# Names offered for a Python file without one.
 _MOST_NAMES = 3
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model")
 
